@@ -114,7 +114,7 @@ func (f *follower) followEndpoints(ctx context.Context) error {
 
 // probeServers probes all registered API servers; see prober.probeAll.
 func (f *follower) probeServers(ctx context.Context) bool {
-	source, err := f.source.List(ofService(sourceService))
+	source, err := f.source.List(serviceSelector(sourceService))
 	if err != nil {
 		f.log.Warn("listing what to ask", "error", err)
 		return false
@@ -138,7 +138,7 @@ func serverAddress(e discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) str
 func (f *follower) watchSlices(namespace, service string, queue workqueue.TypedInterface[string]) (informers.SharedInformerFactory, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(f.client, resync,
 		informers.WithNamespace(namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = ofService(service).String() }))
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serviceSelector(service).String() }))
 	kick := func(any) { queue.Add(f.service) }
 	_, err := factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: kick, UpdateFunc: func(_, now any) { kick(now) }, DeleteFunc: kick,
@@ -149,13 +149,13 @@ func (f *follower) watchSlices(namespace, service string, queue workqueue.TypedI
 	return factory, nil
 }
 
-func ofService(service string) labels.Selector {
+func serviceSelector(service string) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})
 }
 
 // syncSlices compares the slices of both families and corrects differences.
 func (f *follower) syncSlices(ctx context.Context) error {
-	source, err := f.source.List(ofService(sourceService))
+	source, err := f.source.List(serviceSelector(sourceService))
 	if err != nil {
 		return fmt.Errorf("listing the endpoints of %s: %w", sourceService, err)
 	}

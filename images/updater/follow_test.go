@@ -75,10 +75,10 @@ func targetContents(t *testing.T, client kubernetes.Interface) map[string][]stri
 // startInstance starts one; stop waits for its end and gives its error.
 func startInstance(t *testing.T, client kubernetes.Interface, identity string) (stop func() error) {
 	t.Helper()
-	return instanceAsking(t, client, identity, everybodyAnswers)
+	return startInstanceWith(t, client, identity, alwaysAnswers)
 }
 
-func instanceAsking(t *testing.T, client kubernetes.Interface, identity string, ask func(context.Context,
+func startInstanceWith(t *testing.T, client kubernetes.Interface, identity string, ask func(context.Context,
 	string) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,7 +92,7 @@ func instanceAsking(t *testing.T, client kubernetes.Interface, identity string, 
 	}
 }
 
-func slicesIn(client kubernetes.Interface, namespace string) slicesAPI {
+func slicesOf(client kubernetes.Interface, namespace string) slicesAPI {
 	return client.DiscoveryV1().EndpointSlices(namespace)
 }
 
@@ -203,7 +203,7 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 				stop := startInstance(t, client, "a")
 				time.Sleep(settle)
 				if tt.act != nil {
-					tt.act(t, api{slicesIn(client, "default"), slicesIn(client, "kube-system")})
+					tt.act(t, api{slicesOf(client, "default"), slicesOf(client, "kube-system")})
 					time.Sleep(settle)
 				}
 				if diff := cmp.Diff(tt.want, targetContents(t, client)); diff != "" {

@@ -47,14 +47,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := inCluster(ctx, os.Getenv, log); err != nil {
+	if err := runInCluster(ctx, os.Getenv, log); err != nil {
 		log.Error("ending", "error", err)
 		os.Exit(1)
 	}
 }
 
-// inCluster runs as a pod of the cluster until ctx is done.
-func inCluster(ctx context.Context, getenv func(string) string, log *slog.Logger) error {
+// runInCluster runs as a pod of the cluster until ctx is done.
+func runInCluster(ctx context.Context, getenv func(string) string, log *slog.Logger) error {
 	s := settings{namespace: getenv("NAMESPACE"), service: getenv("SERVICE"), identity: getenv("POD_NAME")}
 	if s.namespace == "" || s.service == "" || s.identity == "" {
 		return errors.New("NAMESPACE, SERVICE and POD_NAME must be set")

@@ -42,7 +42,7 @@ func TestRun_LetsOnlyOneInstanceLead(t *testing.T) {
 		if err := stopA(); err != nil {
 			t.Errorf("stopping a: %v", err)
 		}
-		if _, err := slicesIn(client, "default").Update(t.Context(), sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2"),
+		if _, err := slicesOf(client, "default").Update(t.Context(), sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2"),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestRun_StopsBeforeLostLeaseExpires(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- run(t.Context(), client,
-				settings{namespace: "kube-system", service: "api", identity: "a", ask: everybodyAnswers}, slog.New(slog.DiscardHandler))
+				settings{namespace: "kube-system", service: "api", identity: "a", ask: alwaysAnswers}, slog.New(slog.DiscardHandler))
 		}()
 		time.Sleep(2 * leaseDuration)
 		cut.Store(true)
@@ -106,7 +106,7 @@ func TestRun_StopsBeforeLostLeaseExpires(t *testing.T) {
 	})
 }
 
-func TestInCluster_RequiresSettings(t *testing.T) {
+func TestRunInCluster_RequiresSettings(t *testing.T) {
 	full := map[string]string{"NAMESPACE": "kube-system", "SERVICE": "api", "POD_NAME": "a"}
 	for missing := range full {
 		getenv := func(name string) string {
@@ -115,7 +115,7 @@ func TestInCluster_RequiresSettings(t *testing.T) {
 			}
 			return full[name]
 		}
-		if err := inCluster(t.Context(), getenv, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), missing) {
+		if err := runInCluster(t.Context(), getenv, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), missing) {
 			t.Errorf("without %s: %v", missing, err)
 		}
 	}

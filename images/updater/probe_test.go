@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-func everybodyAnswers(context.Context, string) error { return nil }
+func alwaysAnswers(context.Context, string) error { return nil }
 
 // servers holds API servers, of which some are dead.
 type servers struct {
@@ -59,7 +59,7 @@ func TestProbe_RemovesSilentServersUnlessAllAreSilent(t *testing.T) {
 				client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"),
 					sourceSlice("kubernetes-6", ipv6, 6443, "fd00::1"))
 				s := &servers{hang: hang}
-				defer instanceAsking(t, client, "a", s.askServer)()
+				defer startInstanceWith(t, client, "a", s.askServer)()
 				want := func(when string, four ...string) {
 					t.Helper()
 					got := targetContents(t, client)
@@ -94,14 +94,14 @@ func TestProbe_RemovesNewSilentServerAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"))
 		s := &servers{dead: []string{"10.0.0.1:6443"}, hang: true}
-		defer instanceAsking(t, client, "a", s.askServer)()
+		defer startInstanceWith(t, client, "a", s.askServer)()
 		time.Sleep(probeTime + time.Second)
 		if got := targetContents(t, client)["api-ipv4"]; len(got) == 0 || got[0] != "10.0.0.2" {
 			t.Errorf("the first thing it writes is %v", got)
 		}
 		// A server that registers later counts until its probes fail.
 		s.killServers("10.0.0.1:6443", "10.0.0.3:6443")
-		if _, err := slicesIn(client, "default").Update(t.Context(),
+		if _, err := slicesOf(client, "default").Update(t.Context(),
 			sourceSlice("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -98,7 +98,7 @@ type Loader struct {
 
 // Load loads add-ons in order, with warnings. All their problems are in one diag.List.
 func (l Loader) Load(ctx context.Context, list []v1alpha1.Addon) ([]Addon, diag.List, error) {
-	w := &work{Loader: l, scopes: scopes{}, apis: map[string]bool{}}
+	w := &loadRun{Loader: l, scopes: scopes{}, apis: map[string]bool{}}
 	var out []Addon
 	for i, a := range list {
 		w.path = fmt.Sprintf("spec.addons[%d]", i)
@@ -123,8 +123,8 @@ func (l Loader) Load(ctx context.Context, list []v1alpha1.Addon) ([]Addon, diag.
 	return out, w.warnings, nil
 }
 
-// work is the state of one Load.
-type work struct {
+// loadRun is the state of one Load.
+type loadRun struct {
 	Loader
 	path     string // of the add-on in the file
 	scopes   scopes
@@ -133,15 +133,15 @@ type work struct {
 	wrong    diag.List
 }
 
-func (w *work) refuseAddon(id, at, message, hint string) diag.List {
+func (w *loadRun) refuseAddon(id, at, message, hint string) diag.List {
 	return diag.List{{ID: id, Severity: diag.Error, Path: w.path + at, Message: message, Hint: hint}}
 }
 
-func (w *work) addWarning(id, at, message, hint string) {
+func (w *loadRun) addWarning(id, at, message, hint string) {
 	w.warnings = append(w.warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Path: w.path + at, Message: message, Hint: hint})
 }
 
-func (w *work) loadAddon(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
+func (w *loadRun) loadAddon(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	out := Addon{Name: a.Name, Wait: a.Wait == nil || *a.Wait, Timeout: DefaultTimeout, Retries: a.Retries}
 	if a.Timeout != nil {
 		out.Timeout = a.Timeout.Duration
@@ -151,7 +151,7 @@ func (w *work) loadAddon(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	case a.Chart != nil:
 		err = w.loadChart(ctx, a, &out)
 	case IsBundled(a):
-		err = w.fromBundle(a, &out)
+		err = w.renderBundled(a, &out)
 	default:
 		err = w.readManifests(ctx, a, &out)
 	}
@@ -195,7 +195,7 @@ func (a Addon) allObjects() []*unstructured.Unstructured {
 }
 
 // setNamespaces sets the namespace of objects, and adds the namespace.
-func (w *work) setNamespaces(a v1alpha1.Addon, out *Addon) {
+func (w *loadRun) setNamespaces(a v1alpha1.Addon, out *Addon) {
 	namespace := namespaceOf(a)
 	own := false
 	for _, o := range out.allObjects() {
@@ -214,7 +214,7 @@ func (w *work) setNamespaces(a v1alpha1.Addon, out *Addon) {
 }
 
 // refuseDuplicates finds objects that two add-ons, or one add-on twice, would apply.
-func (w *work) refuseDuplicates(list []Addon) {
+func (w *loadRun) refuseDuplicates(list []Addon) {
 	by := map[Ref]string{}
 	for _, a := range list {
 		for _, o := range a.installedObjects() {

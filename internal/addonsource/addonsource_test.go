@@ -518,7 +518,7 @@ func TestLoad_DoesNotKeepInvalidChartFromRepository(t *testing.T) {
 	if _, _, err := l.Load(t.Context(), list); err != nil {
 		t.Errorf("once the repository has it: %v", err)
 	}
-	if err := os.WriteFile((&work{Loader: l}).cachePath(s.URL+"/web:1.2.3"), text[:100], 0o600); err != nil {
+	if err := os.WriteFile((&loadRun{Loader: l}).cachePath(s.URL+"/web:1.2.3"), text[:100], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := l.Load(t.Context(), list); err != nil {

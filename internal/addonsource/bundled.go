@@ -60,8 +60,8 @@ func Images(list []v1alpha1.Addon) (out []string) {
 	return out
 }
 
-// fromBundle renders a bundled add-on.
-func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
+// renderBundled renders a bundled add-on.
+func (w *loadRun) renderBundled(a v1alpha1.Addon, out *Addon) error {
 	values, err := w.mergeValues(a)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func readCached(file string) (*chart.Chart, error) {
 
 // loadChart renders the chart of an add-on: custom resource definitions first, then the
 // output of its templates, in the order of their dependencies.
-func (w *work) loadChart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
+func (w *loadRun) loadChart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	file, source, err := w.fetchChart(ctx, *a.Chart)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (w *work) loadChart(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 	if err != nil {
 		return w.unreadableChart(*a.Chart, err)
 	}
-	if err := w.chartFits(c); err != nil {
+	if err := w.checkChart(c); err != nil {
 		return err
 	}
 	values, err := w.mergeValues(a)
@@ -91,13 +91,13 @@ func (w *work) loadChart(ctx context.Context, a v1alpha1.Addon, out *Addon) erro
 	return w.parseObjects(c, rendered, out)
 }
 
-func (w *work) unreadableChart(c v1alpha1.Chart, err error) error {
+func (w *loadRun) unreadableChart(c v1alpha1.Chart, err error) error {
 	return w.refuseAddon(IDUnusable, ".chart", "the chart "+chartName(c)+" cannot be read: "+err.Error(),
 		"set chart.path to a directory with a Chart.yaml, or to an archive of it; API version v3 is not supported yet")
 }
 
-// chartFits rejects a chart that cannot be rendered for this cluster.
-func (w *work) chartFits(c *chart.Chart) error {
+// checkChart rejects a chart that cannot be rendered for this cluster.
+func (w *loadRun) checkChart(c *chart.Chart) error {
 	switch want := c.Metadata.KubeVersion; {
 	case c.Metadata.Type == "library":
 		return w.refuseAddon(IDUnusable, ".chart", "the chart "+c.Name()+" is a library chart", "name a chart that uses this library")
@@ -121,7 +121,7 @@ func (w *work) chartFits(c *chart.Chart) error {
 
 // mergeValues merges the values: a later file overrides an earlier one, and the cluster file
 // overrides all.
-func (w *work) mergeValues(a v1alpha1.Addon) (map[string]any, error) {
+func (w *loadRun) mergeValues(a v1alpha1.Addon) (map[string]any, error) {
 	out := map[string]any{}
 	for i, file := range a.ValuesFiles {
 		at := fmt.Sprintf(".valuesFiles[%d]", i)
@@ -139,7 +139,7 @@ func (w *work) mergeValues(a v1alpha1.Addon) (map[string]any, error) {
 }
 
 // renderChart renders the templates of a chart, by their names.
-func (w *work) renderChart(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
+func (w *loadRun) renderChart(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
 	failed := func(err error) error {
 		return w.refuseAddon(IDRender, ".chart", "the chart "+c.Name()+" cannot be rendered: "+strings.TrimSpace(err.Error()),
 			"check the values; run 'helm template' with the same values to see the same error")
@@ -169,7 +169,7 @@ func (w *work) renderChart(ctx context.Context, a v1alpha1.Addon, c *chart.Chart
 }
 
 // parseObjects parses the output of a chart.
-func (w *work) parseObjects(c *chart.Chart, texts map[string]string, out *Addon) error {
+func (w *loadRun) parseObjects(c *chart.Chart, texts map[string]string, out *Addon) error {
 	for _, crd := range c.CRDObjects() {
 		if err := w.decodeObjects(".chart", crd.Filename, crd.File.Data, out); err != nil {
 			return err
@@ -188,7 +188,7 @@ func (w *work) parseObjects(c *chart.Chart, texts map[string]string, out *Addon)
 		}
 		for _, o := range objects {
 			removeServerFields(o)
-			h, isHook, skipped := hookOf(o)
+			h, isHook, skipped := parseHook(o)
 			if !isHook {
 				made = append(made, o)
 			}
@@ -204,8 +204,8 @@ func (w *work) parseObjects(c *chart.Chart, texts map[string]string, out *Addon)
 		}
 	}
 	slices.SortStableFunc(made, func(a, b *unstructured.Unstructured) int { return installOrder(a) - installOrder(b) })
-	inOrder(out.Hooks)
-	inOrder(out.Last)
+	sortHooks(out.Hooks)
+	sortHooks(out.Last)
 	out.Objects = append(out.Objects, made...)
 	if len(not) > 0 {
 		w.addWarning(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that Slipway does not run: "+strings.Join(not, ", "),

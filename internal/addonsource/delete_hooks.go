@@ -69,7 +69,7 @@ func Unpack(raw []byte) (f Farewell, err error) {
 }
 
 // checkStorable rejects hooks that are too large for a Secret.
-func (w *work) checkStorable(a *Addon) error {
+func (w *loadRun) checkStorable(a *Addon) error {
 	raw, err := a.Farewell().Pack()
 	if err != nil {
 		return fmt.Errorf("reading add-on %s: %w", a.Name, err)

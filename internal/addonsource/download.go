@@ -30,7 +30,7 @@ const patience = 2 * time.Minute
 
 // download returns the content at an address. Pinned content, and content that never
 // changes, is taken from the cache if it exists.
-func (w *work) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
+func (w *loadRun) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
 	file := w.cachePath(address)
 	have, err := safefile.ReadFile(file, bounded.Document)
 	if err != nil {
@@ -63,7 +63,7 @@ func (w *work) download(ctx context.Context, at, address, pin string, f freshnes
 }
 
 // cachePath returns the path of the copy of an address.
-func (w *work) cachePath(address string) string {
+func (w *loadRun) cachePath(address string) string {
 	name := sha256.Sum256([]byte(address))
 	return filepath.Join(w.Cache, "addons", hex.EncodeToString(name[:]))
 }
@@ -90,7 +90,7 @@ type answerError struct{ cause error }
 func (e *answerError) Error() string { return e.cause.Error() }
 func (e *answerError) Unwrap() error { return e.cause }
 
-func tooLarge() error {
+func tooLargeError() error {
 	return &answerError{fmt.Errorf("the server sends more than %d MiB", maxManifest>>20)}
 }
 
@@ -112,7 +112,7 @@ func isPlainHTTP(u *url.URL) bool {
 
 // getContent downloads the content at an address. Without a pinned checksum, every hop must use
 // TLS.
-func (w *work) getContent(ctx context.Context, address, pin string) ([]byte, error) {
+func (w *loadRun) getContent(ctx context.Context, address, pin string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -145,7 +145,7 @@ func (w *work) getContent(ctx context.Context, address, pin string) ([]byte, err
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
 	if err == nil && len(text) > maxManifest {
-		err = tooLarge()
+		err = tooLargeError()
 	}
 	return text, err
 }

@@ -43,8 +43,8 @@ func (h Hook) runsOnChange() bool {
 
 func (h Hook) runsOnDelete() bool { return h.In(PreDelete) || h.In(PostDelete) }
 
-// inOrder sorts hooks in the order in which they run.
-func inOrder(hooks []Hook) {
+// sortHooks sorts hooks in the order in which they run.
+func sortHooks(hooks []Hook) {
 	slices.SortStableFunc(hooks, func(a, b Hook) int {
 		if a.Weight != b.Weight {
 			return a.Weight - b.Weight
@@ -59,9 +59,9 @@ const (
 	deleteAnnotation = "helm.sh/hook-delete-policy"
 )
 
-// hookOf reads the annotations of an object. Unsupported phases are returned separately;
+// parseHook reads the annotations of an object. Unsupported phases are returned separately;
 // tests are skipped.
-func hookOf(o *unstructured.Unstructured) (h Hook, isHook bool, not []string) {
+func parseHook(o *unstructured.Unstructured) (h Hook, isHook bool, not []string) {
 	text, isHook := o.GetAnnotations()[hookAnnotation]
 	if !isHook {
 		return h, false, nil

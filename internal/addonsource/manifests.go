@@ -22,7 +22,7 @@ import (
 const maxManifest = 64 << 20
 
 // readManifests reads the manifests of an add-on, in their order.
-func (w *work) readManifests(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
+func (w *loadRun) readManifests(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	for i, name := range a.Manifests {
 		at := fmt.Sprintf(".manifests[%d]", i)
 		if spec.IsURL(name) {
@@ -37,7 +37,7 @@ func (w *work) readManifests(ctx context.Context, a v1alpha1.Addon, out *Addon) 
 			}
 			continue
 		}
-		files, err := w.filesOf(at, name)
+		files, err := w.manifestFiles(at, name)
 		if err != nil {
 			return err
 		}
@@ -54,8 +54,8 @@ func (w *work) readManifests(ctx context.Context, a v1alpha1.Addon, out *Addon) 
 	return nil
 }
 
-// filesOf returns a file, or the manifests in a directory, sorted by name.
-func (w *work) filesOf(at, name string) ([]string, error) {
+// manifestFiles returns a file, or the manifests in a directory, sorted by name.
+func (w *loadRun) manifestFiles(at, name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, w.refuseAddon(IDUnusable, at, "the file or directory cannot be read: "+fileErrorText(err),
@@ -86,7 +86,7 @@ func (w *work) filesOf(at, name string) ([]string, error) {
 	return files, nil
 }
 
-func (w *work) readLocal(at, file string) ([]byte, error) {
+func (w *loadRun) readLocal(at, file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New(file + ": not a regular file")
@@ -105,7 +105,7 @@ func (w *work) readLocal(at, file string) ([]byte, error) {
 }
 
 // decodeObjects appends the objects of a text; name is the name of the text for people.
-func (w *work) decodeObjects(at, name string, text []byte, out *Addon) error {
+func (w *loadRun) decodeObjects(at, name string, text []byte, out *Addon) error {
 	objects, err := kube.Objects(text)
 	if err != nil {
 		return w.refuseAddon(IDUnusable, at, name+": "+err.Error(), "check the file: kubectl apply --dry-run=client -f FILE")

@@ -69,7 +69,7 @@ func (s scopes) isClusterScoped(o *unstructured.Unstructured) bool {
 }
 
 // learnScopes records the kinds that objects define.
-func (w *work) learnScopes(objects []*unstructured.Unstructured) {
+func (w *loadRun) learnScopes(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if (Ref{Group: o.GroupVersionKind().Group, Kind: o.GetKind()}) != (Ref{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
 			continue

@@ -30,7 +30,7 @@ const chartLayer = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
 // fetchChart returns the path of a chart on this machine and, if it was downloaded, its source
 // and digest.
-func (w *work) fetchChart(ctx context.Context, c v1alpha1.Chart) (file, source string, err error) {
+func (w *loadRun) fetchChart(ctx context.Context, c v1alpha1.Chart) (file, source string, err error) {
 	if c.Path != "" {
 		return c.Path, "", w.requireChecksum(c)
 	}
@@ -46,7 +46,7 @@ func (w *work) fetchChart(ctx context.Context, c v1alpha1.Chart) (file, source s
 	if spec.IsOCI(c.Repository) {
 		text, err = w.pullChart(ctx, c, address)
 	} else {
-		text, err = w.fromIndex(ctx, c)
+		text, err = w.downloadFromIndex(ctx, c)
 	}
 	if err != nil {
 		return "", "", err
@@ -71,7 +71,7 @@ func isChart(archive []byte) error {
 }
 
 // requireChecksum requires the pinned checksum of an archive.
-func (w *work) requireChecksum(c v1alpha1.Chart) error {
+func (w *loadRun) requireChecksum(c v1alpha1.Chart) error {
 	if c.Digest == "" {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (w *work) requireChecksum(c v1alpha1.Chart) error {
 	return err
 }
 
-func (w *work) checksumDiffers(what, is, want string) error {
+func (w *loadRun) checksumDiffers(what, is, want string) error {
 	return w.refuseAddon(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, expected %s", what, is, want),
 		"check the change before you write a new checksum")
 }
@@ -96,8 +96,8 @@ type index struct {
 	} `json:"entries"`
 }
 
-// fromIndex downloads an archive from the index of a repository.
-func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) {
+// downloadFromIndex downloads an archive from the index of a repository.
+func (w *loadRun) downloadFromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) {
 	base, err := url.Parse(strings.TrimSuffix(c.Repository, "/") + "/")
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 		"use one of these versions: "+strings.Join(versions[:min(len(versions), 8)], ", "))
 }
 
-func (w *work) unreachableError(ctx context.Context, address string, err error) error {
+func (w *loadRun) unreachableError(ctx context.Context, address string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -146,7 +146,7 @@ func (w *work) unreachableError(ctx context.Context, address string, err error) 
 }
 
 // pullChart pulls a chart archive from a registry.
-func (w *work) pullChart(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
+func (w *loadRun) pullChart(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
 	text := strings.TrimPrefix(address, "oci://")
 	// A tag cannot have a plus sign: it has an underscore instead.
 	repository := text[:len(text)-len(":"+c.Version)]
@@ -177,12 +177,12 @@ func (w *work) pullChart(ctx context.Context, c v1alpha1.Chart, address string) 
 }
 
 // registryOptions returns the access to a registry.
-func (w *work) registryOptions(ctx context.Context, host string) ([]remote.Option, error) {
+func (w *loadRun) registryOptions(ctx context.Context, host string) ([]remote.Option, error) {
 	if w.Speak != nil {
 		return w.Speak(ctx, host)
 	}
 	transport, err := ocitransport.New(ocitransport.Options{
-		Registry: host, Insecure: slices.Contains(w.Insecure, host), Named: ocitransport.NamedIn(authn.DefaultKeychain),
+		Registry: host, Insecure: slices.Contains(w.Insecure, host), Named: ocitransport.HasCredentialsFunc(authn.DefaultKeychain),
 	})
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithTransport(transport)}, err
 }
@@ -207,7 +207,7 @@ func pullArchive(ref name.Reference, with []remote.Option) ([]byte, error) {
 		var b bytes.Buffer
 		_, err = io.Copy(&b, io.LimitReader(r, maxManifest+1))
 		if err == nil && b.Len() > maxManifest {
-			err = tooLarge()
+			err = tooLargeError()
 		}
 		return b.Bytes(), errors.Join(err, r.Close())
 	}

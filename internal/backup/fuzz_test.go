@@ -21,7 +21,7 @@ func FuzzRead(f *testing.F) {
 	}
 	key := signingKey(f)
 	for _, by := range []Keys{{}, {Signer: key}, {Signer: key, Recipients: []age.Recipient{id.Recipient()}}} {
-		raw := aSet(f, by)
+		raw := newSetBytes(f, by)
 		f.Add(raw)
 		f.Add(raw[:len(raw)/2])
 	}
@@ -55,8 +55,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// aSet is a small set, as it is written.
-func aSet(f *testing.F, by Keys) []byte {
+// newSetBytes is a small set, as it is written.
+func newSetBytes(f *testing.F, by Keys) []byte {
 	f.Helper()
 	db := filepath.Join(f.TempDir(), SnapshotName)
 	content := bytes.Repeat([]byte("etcd"), 64)

@@ -209,7 +209,7 @@ func readMember(t *tar.Reader, want File, to io.Writer) error {
 	if h.Name != want.Name || h.Size != want.Bytes || h.Typeflag != tar.TypeReg {
 		return newError(Damaged, "the set has %.80q (%d bytes) instead of %s (%d bytes)", h.Name, h.Size, want.Name, want.Bytes)
 	}
-	out := &checked{w: to, sum: sha256.New()}
+	out := &checksumWriter{w: to, sum: sha256.New()}
 	_, err = io.Copy(out, t)
 	switch {
 	case out.err != nil:
@@ -222,14 +222,14 @@ func readMember(t *tar.Reader, want File, to io.Writer) error {
 	return nil
 }
 
-// checked computes the checksum of the written data and keeps a write error.
-type checked struct {
+// checksumWriter computes the checksum of the written data and keeps a write error.
+type checksumWriter struct {
 	w   io.Writer
 	sum hash.Hash
 	err error
 }
 
-func (c *checked) Write(p []byte) (int, error) {
+func (c *checksumWriter) Write(p []byte) (int, error) {
 	_, _ = c.sum.Write(p) // never fails
 	n, err := c.w.Write(p)
 	c.err = err

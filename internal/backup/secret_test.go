@@ -15,8 +15,8 @@ import (
 
 const secretKey = "/registry/secrets/default/token"
 
-// sealedBy is a value as a provider of API servers' writes it.
-func sealedBy(t *testing.T, provider string, secret []byte, plain string) []byte {
+// sealValue is a value as a provider of API servers' writes it.
+func sealValue(t *testing.T, provider string, secret []byte, plain string) []byte {
 	t.Helper()
 	head := []byte("k8s:enc:" + provider + ":v1:one:")
 	if provider == "secretbox" {
@@ -58,7 +58,7 @@ func TestDecryptValue_DecryptsEveryProvider(t *testing.T) {
 	secret, other := bytes.Repeat([]byte{3}, 32), bytes.Repeat([]byte{4}, 32)
 	for _, provider := range []string{"aescbc", "aesgcm", "secretbox"} {
 		for _, plain := range []string{"k8s\x00a Secret", "0123456789abcdef"} {
-			value := sealedBy(t, provider, secret, plain)
+			value := sealValue(t, provider, secret, plain)
 			got, how, err := encryptionOf(t, provider, secret).DecryptValue(secretKey, value)
 			if err != nil || string(got) != plain || how != provider+", key one" {
 				t.Errorf("%s: %q, %q, %v", provider, got, how, err)
@@ -80,7 +80,7 @@ func TestDecryptValue_DecryptsEveryProvider(t *testing.T) {
 	if got, how, err := none.DecryptValue(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
 		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
 	}
-	if _, _, err := none.DecryptValue(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil ||
+	if _, _, err := none.DecryptValue(secretKey, sealValue(t, "aescbc", secret, "x")); err == nil ||
 		!strings.Contains(err.Error(), "which is missing") {
 		t.Errorf("without a configuration: %v", err)
 	}

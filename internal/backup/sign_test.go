@@ -102,7 +102,7 @@ func replaceHeader(t *testing.T, file string, change func(*Set)) string {
 			}
 		}
 		h.Size = int64(len(raw))
-		if err := errors.Join(w.WriteHeader(h), errOf(w.Write(raw))); err != nil {
+		if err := errors.Join(w.WriteHeader(h), errorOnly(w.Write(raw))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func replaceHeader(t *testing.T, file string, change func(*Set)) string {
 	return forged
 }
 
-func errOf(_ int, err error) error { return err }
+func errorOnly(_ int, err error) error { return err }
 
 // No byte of the header can be changed, because the header has the hashes of all other
 // files. After a refused header, nothing more is read.

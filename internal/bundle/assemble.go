@@ -156,7 +156,7 @@ func addImage(d layout.Dir, img v1.Image) (op.Image, v1.Descriptor, error) {
 	return out, desc, nil
 }
 
-func isDiag(err error) bool {
+func isDiagnostic(err error) bool {
 	var d diag.List
 	return errors.As(err, &d)
 }

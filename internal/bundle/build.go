@@ -203,7 +203,7 @@ func (b *builder) buildBundle(ctx context.Context) (*Bundle, error) {
 func (b *builder) obtainBundle(ctx context.Context) (*Bundle, error) {
 	if b.Source == Auto || b.Source == "" {
 		if path, ok := b.findCached(); ok {
-			have, err := openWhole(ctx, path)
+			have, err := openVerified(ctx, path)
 			if !isCorrupt(err) {
 				b.request.ReportProgress(Progress{Phase: source.Note, Message: "using the bundle in the cache, " + path})
 				return have, err
@@ -254,7 +254,7 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 	if !ok {
 		return nil, cause
 	}
-	have, err := openWhole(ctx, path)
+	have, err := openVerified(ctx, path)
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}

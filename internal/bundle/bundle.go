@@ -97,17 +97,17 @@ func (b *Bundle) checkSize(digest string, want int64) string {
 	got, err := b.dir.BlobSize(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("blob %s is missing%s", digest, b.usedBy(digest))
+		return fmt.Sprintf("blob %s is missing%s", digest, b.describeUser(digest))
 	case err != nil:
 		return err.Error()
 	case got != want:
-		return fmt.Sprintf("blob %s has %d bytes, expected %d%s", digest, got, want, b.usedBy(digest))
+		return fmt.Sprintf("blob %s has %d bytes, expected %d%s", digest, got, want, b.describeUser(digest))
 	}
 	return ""
 }
 
-// usedBy describes for people to what a blob belongs.
-func (b *Bundle) usedBy(digest string) string {
+// describeUser describes for people to what a blob belongs.
+func (b *Bundle) describeUser(digest string) string {
 	var names []string
 	for _, c := range b.manifest.Components {
 		if c.Digest == digest {
@@ -214,13 +214,13 @@ func (b *Bundle) missingError(kind, name, arch string) error {
 	// Without --source, a build uses the bundle in the cache.
 	return newProblem(IDPartMissing,
 		fmt.Sprintf("build the bundle again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`",
-			b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
+			b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlySourceOf(name), b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
 }
 
-// onlyFrom returns the one source that certainly has an image, if there is only one: some
+// onlySourceOf returns the one source that certainly has an image, if there is only one: some
 // images are not published, and the module of kube-vip has no available checksum.
-func onlyFrom(image string) string {
+func onlySourceOf(image string) string {
 	switch image {
 	case "kube-vip":
 		return Upstream
@@ -239,9 +239,9 @@ func (b *Bundle) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// openWhole opens the layout in dir and reads every blob of it. The error is a diag.List
+// openVerified opens the layout in dir and reads every blob of it. The error is a diag.List
 // with IDCorrupt if a blob is damaged.
-func openWhole(ctx context.Context, dir string) (*Bundle, error) {
+func openVerified(ctx context.Context, dir string) (*Bundle, error) {
 	b, err := openDir(dir)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func (b *Bundle) findDamaged(ctx context.Context) (faults diag.List, err error) 
 		if f := b.checkSize(digest, size); f != "" {
 			faults = append(faults, b.faultAt(f))
 		} else if err := b.dir.VerifyBlob(digest); err != nil {
-			faults = append(faults, b.faultAt(err.Error()+b.usedBy(digest)))
+			faults = append(faults, b.faultAt(err.Error()+b.describeUser(digest)))
 		}
 	}
 	return faults, nil

@@ -14,10 +14,10 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// inCache creates a bundle in the cache with fill, which writes a layout into an empty
+// createInCache creates a bundle in the cache with fill, which writes a layout into an empty
 // directory. An incomplete bundle is not kept, nor one that none of keys has signed, if
 // there are any.
-func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.Dir) error) (*Bundle, error) {
+func createInCache(ctx context.Context, cache string, keys []Key, fill func(d layout.Dir) error) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
 	if err := safefile.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -122,7 +122,7 @@ func (r Registry) requestOptions(ctx context.Context) ([]remote.Option, error) {
 }
 
 func (r Registry) newTransport(keys authn.Keychain) (http.RoundTripper, error) {
-	o := ocitransport.Options{Registry: r.host, Insecure: r.Insecure, Named: r.namedIn(keys)}
+	o := ocitransport.Options{Registry: r.host, Insecure: r.Insecure, Named: r.isNamedFunc(keys)}
 	if r.CA != "" {
 		data, err := bounded.ReadArgument(r.CA, bounded.Argument)
 		if err != nil {
@@ -138,9 +138,9 @@ func (r Registry) newTransport(keys authn.Keychain) (http.RoundTripper, error) {
 	return ocitransport.New(o)
 }
 
-// namedIn returns a function that reports whether the user has named a host in the
+// isNamedFunc returns a function that reports whether the user has named a host in the
 // cluster file or in the credentials file.
-func (r Registry) namedIn(keys authn.Keychain) func(host string) bool {
+func (r Registry) isNamedFunc(keys authn.Keychain) func(host string) bool {
 	return func(host string) bool {
 		if slices.Contains(r.named, host) {
 			return true
@@ -148,7 +148,7 @@ func (r Registry) namedIn(keys authn.Keychain) func(host string) bool {
 		if file, ok := keys.(credentials); ok {
 			return file.hasHost(host)
 		}
-		return ocitransport.NamedIn(keys)(host)
+		return ocitransport.HasCredentialsFunc(keys)(host)
 	}
 }
 

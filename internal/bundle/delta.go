@@ -52,7 +52,7 @@ func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, erro
 	root := next.root
 	root.Annotations = map[string]string{annotationBase: old.Digest()}
 	maps.Copy(root.Annotations, next.root.Annotations)
-	return d, explainError(out, writeWhole(out, func(w io.Writer) error { return next.dir.PackAs(ctx, w, root, without) }))
+	return d, explainError(out, writeAtomically(out, func(w io.Writer) error { return next.dir.PackAs(ctx, w, root, without) }))
 }
 
 // describingBlobs returns the blobs that describe the bundle.

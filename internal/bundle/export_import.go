@@ -67,12 +67,12 @@ func Export(ctx context.Context, b *Bundle, out string) error {
 	if strings.HasSuffix(out, "/") {
 		return explainError(out, copyLayout(ctx, b, strings.TrimRight(out, "/")))
 	}
-	return explainError(out, writeWhole(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
+	return explainError(out, writeAtomically(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
 }
 
-// writeWhole creates a file with write, under a temporary name first, so that it is
+// writeAtomically creates a file with write, under a temporary name first, so that it is
 // complete or does not exist.
-func writeWhole(path string, write func(io.Writer) error) error {
+func writeAtomically(path string, write func(io.Writer) error) error {
 	if err := safefile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -126,9 +126,9 @@ func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, erro
 	if err != nil {
 		return nil, explainError(path, err)
 	}
-	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error {
+	b, err := createInCache(ctx, cache, keys, func(d layout.Dir) error {
 		if fi.IsDir() {
-			have, err := openGiven(path, cache)
+			have, err := openUserDir(path, cache)
 			if err != nil {
 				return err
 			}

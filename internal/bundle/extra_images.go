@@ -86,7 +86,7 @@ func (x extras) getImage(ctx context.Context, ref string, arches []string, tell 
 	switch {
 	case err == nil:
 		return e, nil
-	case whole && ctx.Err() == nil && !isDiag(err):
+	case whole && ctx.Err() == nil && !isDiagnostic(err):
 		tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("%s: using the image in the cache: %v", ref, err)})
 		return kept, nil
 	}
@@ -119,7 +119,7 @@ func (x extras) fetchImage(ctx context.Context, ref string, arches []string) (e 
 	}
 	e.Manifests = map[string]string{}
 	for _, arch := range arches {
-		img, err := ofArch(desc, arch)
+		img, err := imageForArch(desc, arch)
 		if err != nil {
 			return e, newProblem(IDExtra,
 				"use an image that is available for "+strings.Join(arches, " and ")+", or build the bundle for fewer architectures",
@@ -134,8 +134,8 @@ func (x extras) fetchImage(ctx context.Context, ref string, arches []string) (e 
 	return e, x.saveRecord(ref, e)
 }
 
-// ofArch returns an image for an architecture.
-func ofArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
+// imageForArch returns an image for an architecture.
+func imageForArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
 	if !desc.MediaType.IsIndex() {
 		img, err := desc.Image()
 		if err != nil {
@@ -206,7 +206,7 @@ func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
 			faults = append(faults, list...)
 			continue
 		case err != nil:
-			if e := explainError(b.Cache, err); isDiag(e) {
+			if e := explainError(b.Cache, err); isDiagnostic(e) {
 				return e
 			}
 			faults = append(faults, newProblem(IDExtra, registryHint, "image %s cannot be pulled, and it is not in the cache: %v", ref, err)...)

@@ -29,8 +29,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// aSite is a registry with a login; at is its address.
-func aSite(t *testing.T) (at string, srv *httptest.Server) {
+// newLoginSite is a registry with a login; at is its address.
+func newLoginSite(t *testing.T) (at string, srv *httptest.Server) {
 	t.Helper()
 	keeps := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +89,7 @@ func loginFile(t *testing.T, at string) string {
 // TestBuild_AddsExtraImagesForEachArchitecture: the images have the digests of their
 // registry, and the second build needs no registry.
 func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
-	at, srv := aSite(t)
+	at, srv := newLoginSite(t)
 	app, tool := at+"/team/app:v1", at+"/team/tool:v2"
 	digest := pushTestImage(t, app, "amd64", "arm64", "s390x")
 	pinned := at + "/team/tool:v2@" + pushTestImage(t, tool, "amd64", "arm64")
@@ -140,7 +140,7 @@ func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 // TestBuild_NamesExtraImagesThatCannotBePulled: the error names each image that cannot be
 // pulled, and nothing is kept.
 func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
-	at, _ := aSite(t)
+	at, _ := newLoginSite(t)
 	only := at + "/team/app:v1"
 	pushTestImage(t, only, "arm64")
 	for _, tc := range []struct {

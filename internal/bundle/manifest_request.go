@@ -77,7 +77,7 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 			"%s is not a bundle manifest: it has kind %q and apiVersion %q, expected kind %q and apiVersion %q",
 			file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
 	}
-	list := misreadIn(file, misread)
+	list := parserErrors(file, misread)
 	if w.Kubernetes == "" && misread == nil {
 		list = append(list, newProblem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s has no Kubernetes version", file)...)
 	}
@@ -102,8 +102,8 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 // inLine matches the place in an error of the parser.
 var inLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 
-// misreadIn returns the errors of the parser, with their places.
-func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
+// parserErrors returns the errors of the parser, with their places.
+func parserErrors(file string, err *yaml.TypeError) (list diag.List) {
 	if err == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ func Merge(ctx context.Context, cache string, parts ...*Bundle) (*Bundle, error)
 	if err != nil {
 		return nil, err
 	}
-	b, err := inCache(ctx, cache, nil, func(d layout.Dir) error {
+	b, err := createInCache(ctx, cache, nil, func(d layout.Dir) error {
 		for _, p := range parts {
 			for digest := range p.manifest.blobSizes() {
 				if err := ctx.Err(); err != nil {
@@ -57,7 +57,7 @@ func uniteManifests(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 			m.Arches = append(m.Arches, arch)
 		}
 		for _, c := range p.manifest.Components {
-			if other := versionIn(m, c); other != c.Version {
+			if other := recordedVersion(m, c); other != c.Version {
 				return Manifest{}, nil,
 					refuse("one bundle has %s %s, another has %s: build both with the same version of Slipway", c.Name, other, c.Version)
 			}
@@ -72,9 +72,9 @@ func uniteManifests(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
 	return m, images, nil
 }
 
-// versionIn returns the version of a component that the manifest already has for another
+// recordedVersion returns the version of a component that the manifest already has for another
 // architecture; without one, the version of c.
-func versionIn(m Manifest, c Component) string {
+func recordedVersion(m Manifest, c Component) string {
 	for _, have := range m.Components {
 		if have.Name == c.Name {
 			return have.Version

@@ -42,7 +42,7 @@ func TestNamedHosts_ListsHostsOfCredentialsAndCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := at.namedIn(keys)(tt.host); got != tt.want {
+			if got := at.isNamedFunc(keys)(tt.host); got != tt.want {
 				t.Errorf("%s is named: %v", tt.host, got)
 			}
 		})

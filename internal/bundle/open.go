@@ -28,7 +28,7 @@ func Open(ctx context.Context, path, cache string, at Registry, keys ...Key) (*B
 	fi, err := os.Stat(path)
 	switch {
 	case err == nil && fi.IsDir():
-		return openGiven(path, cache)
+		return openUserDir(path, cache)
 	case err == nil:
 		return openArchive(ctx, path, cache)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -40,9 +40,9 @@ func Open(ctx context.Context, path, cache string, at Registry, keys ...Key) (*B
 	return nil, explainError(path, fs.ErrNotExist)
 }
 
-// openGiven opens the directory that a user has named. It follows links of the user,
+// openUserDir opens the directory that a user has named. It follows links of the user,
 // wherever they lead, except in the cache.
-func openGiven(path, cache string) (*Bundle, error) {
+func openUserDir(path, cache string) (*Bundle, error) {
 	if rel, err := filepath.Rel(cache, path); err == nil && filepath.IsLocal(rel) {
 		return openDir(path)
 	}
@@ -90,7 +90,7 @@ func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 // creates it, under a temporary name first, so that dir is complete or does not exist.
 func openOrCreate(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
 	if _, err := safefile.Stat(dir); err == nil {
-		b, err := openWhole(ctx, dir)
+		b, err := openVerified(ctx, dir)
 		if !isCorrupt(err) {
 			return b, err
 		}

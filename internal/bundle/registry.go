@@ -124,12 +124,12 @@ func Pull(ctx context.Context, from, cache string, at Registry, keys ...Key) (*B
 	if err := checkSigned(keys, f.rootDescriptor(), nil, ref.String()); err != nil {
 		return nil, err
 	}
-	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error { return f.writeLayout(d, cache) })
+	b, err := createInCache(ctx, cache, keys, func(d layout.Dir) error { return f.writeLayout(d, cache) })
 	return b, f.explainError(err)
 }
 
-// found is a bundle in a registry.
-type found struct {
+// foundBundle is a bundle in a registry.
+type foundBundle struct {
 	ref        name.Reference
 	index      v1.ImageIndex
 	digest     v1.Hash
@@ -137,8 +137,8 @@ type found struct {
 	signatures map[string]string
 }
 
-func findInRegistry(ctx context.Context, ref name.Reference, at Registry, keys []Key) (*found, error) {
-	f := &found{ref: ref}
+func findInRegistry(ctx context.Context, ref name.Reference, at Registry, keys []Key) (*foundBundle, error) {
+	f := &foundBundle{ref: ref}
 	opts, err := at.requestOptions(ctx)
 	if err != nil {
 		return nil, err
@@ -158,13 +158,13 @@ func findInRegistry(ctx context.Context, ref name.Reference, at Registry, keys [
 	return f, nil
 }
 
-func (f *found) rootDescriptor() v1.Descriptor {
+func (f *foundBundle) rootDescriptor() v1.Descriptor {
 	return v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest,
 		Size: int64(len(f.raw)), Annotations: f.signatures}
 }
 
-func (f *found) explainError(err error) error {
-	if e := explainError(f.ref.String(), err); err == nil || isDiag(e) {
+func (f *foundBundle) explainError(err error) error {
+	if e := explainError(f.ref.String(), err); err == nil || isDiagnostic(e) {
 		return e
 	}
 	return newProblem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
@@ -174,7 +174,7 @@ const registryHint = "check the reference, the network, the registry's certifica
 	"credentials (from `docker login`, --credentials, or spec.registry.auths of a cluster)"
 
 // writeLayout writes the bundle to a layout, with blobs from the cache if they exist.
-func (f *found) writeLayout(d layout.Dir, cache string) error {
+func (f *foundBundle) writeLayout(d layout.Dir, cache string) error {
 	im, err := f.index.IndexManifest()
 	if err != nil {
 		return err

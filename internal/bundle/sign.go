@@ -136,7 +136,7 @@ func Keygen(prefix string) (Key, error) {
 		{prefix + ".key", 0o600, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})},
 		{prefix + ".pub", 0o644, []byte(k.String() + "\n")},
 	} {
-		if err := writeNew(f.path, f.mode, f.data); errors.Is(err, os.ErrExist) {
+		if err := writeNewFile(f.path, f.mode, f.data); errors.Is(err, os.ErrExist) {
 			return Key{}, newProblem(IDKeyThere, "choose another name, or move the file away", "%s already exists", f.path)
 		} else if err != nil {
 			if f.path == prefix+".pub" { // half a pair is useless
@@ -148,8 +148,8 @@ func Keygen(prefix string) (Key, error) {
 	return k, nil
 }
 
-// writeNew writes a new file, completely or not at all.
-func writeNew(path string, mode os.FileMode, data []byte) error {
+// writeNewFile writes a new file, completely or not at all.
+func writeNewFile(path string, mode os.FileMode, data []byte) error {
 	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -205,16 +205,16 @@ func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry, 
 		b.dir = layout.Dir(path) // some links that are followed to read are not followed to write
 		return b, explainError(path, b.addAnnotations(signed, own))
 	}
-	return b, b.signAway(ctx, path, at, mergeAnnotations(b.root.Digest, b.root.Annotations, signed, own))
+	return b, b.writeSignature(ctx, path, at, mergeAnnotations(b.root.Digest, b.root.Annotations, signed, own))
 }
 
-// signAway writes new annotations to the source of the bundle: a file or a registry.
-func (b *Bundle) signAway(ctx context.Context, path string, at Registry, notes map[string]string) error {
+// writeSignature writes new annotations to the source of the bundle: a file or a registry.
+func (b *Bundle) writeSignature(ctx context.Context, path string, at Registry, notes map[string]string) error {
 	root := b.root
 	root.Annotations = notes
 	b.root = root
 	if _, err := os.Stat(path); err == nil {
-		return explainError(path, writeWhole(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
+		return explainError(path, writeAtomically(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
 	}
 	ref, at, err := parseUserReference(path, at)
 	if err != nil {

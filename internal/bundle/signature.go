@@ -118,7 +118,7 @@ func mergeAnnotations(digest v1.Hash, have, more map[string]string, keys []Key) 
 			}
 		}
 		if known >= 0 { // the newest first, because checks ask for it
-			slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(timeOf(b), timeOf(a)) })
+			slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(signatureTime(b), signatureTime(a)) })
 		}
 		if len(lines) == 0 {
 			continue
@@ -153,5 +153,5 @@ func ParseSince(text string, keys bool) (time.Time, error) {
 	return t, nil
 }
 
-// timeOf returns the time in the line of a signature, in a sortable form.
-func timeOf(line string) string { return strings.Split(line, " ")[2] }
+// signatureTime returns the time in the line of a signature, in a sortable form.
+func signatureTime(line string) string { return strings.Split(line, " ")[2] }

@@ -19,8 +19,8 @@ var (
 	signedAt = time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC)
 )
 
-// pairOf makes a pair of keys that is always the same.
-func pairOf(seed byte) (ed25519.PrivateKey, Key) {
+// keyPairFrom makes a pair of keys that is always the same.
+func keyPairFrom(seed byte) (ed25519.PrivateKey, Key) {
 	private := ed25519.NewKeyFromSeed(slices.Repeat([]byte{seed}, ed25519.SeedSize))
 	public, _ := private.Public().(ed25519.PublicKey)
 	return private, Key{public: string(public)}
@@ -36,8 +36,8 @@ func bogusSignatures(n int) (lines []string) {
 }
 
 func TestCheckSigned_AcceptsOnlyGivenKeys(t *testing.T) {
-	private, key := pairOf(1)
-	_, other := pairOf(2)
+	private, key := keyPairFrom(1)
+	_, other := keyPairFrom(2)
 	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
 	older := newSignature(private, ofDigest, ofBundle, signedAt.Add(-time.Hour)).String()
 	elsewhere := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("b", 64)}
@@ -70,7 +70,7 @@ func TestCheckSigned_AcceptsOnlyGivenKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := v1.Descriptor{Digest: ofDigest, Annotations: map[string]string{annotationSignature + key.Name(): tt.value}}
 			got, err := "", checkSigned(tt.keys, root, &ofBundle, "it")
-			if isDiag(err) {
+			if isDiagnostic(err) {
 				got = errorID(err)
 			}
 			if got != tt.want {
@@ -89,7 +89,7 @@ func errorID(err error) string {
 // TestMergeAnnotations_KeepsValidSignatures: annotations from others neither replace nor
 // displace valid signatures.
 func TestMergeAnnotations_KeepsValidSignatures(t *testing.T) {
-	private, key := pairOf(1)
+	private, key := keyPairFrom(1)
 	note := annotationSignature + key.Name()
 	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
 	newer := newSignature(private, ofDigest, ofBundle, signedAt.Add(time.Hour)).String()
@@ -150,7 +150,7 @@ func TestParseSince_ReadsDates(t *testing.T) {
 
 // FuzzSignature: each signature has one text form, and only the signed content verifies.
 func FuzzSignature(f *testing.F) {
-	private, key := pairOf(1)
+	private, key := keyPairFrom(1)
 	good := newSignature(private, ofDigest, ofBundle, signedAt).String()
 	f.Add(good)
 	f.Add(strings.Replace(good, "v1.37.1", "v1.36.4", 1))

@@ -49,7 +49,7 @@ func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
 	at, rest, err := safefile.Reach(dir)
 	for err == nil && len(rest) > 0 {
 		var next *os.Root
-		next, err = o.makeIn(at, rest[0], mode)
+		next, err = o.createDirIn(at, rest[0], mode)
 		err = errors.Join(err, at.Close())
 		at, rest = next, rest[1:]
 	}
@@ -128,7 +128,7 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 // unknown name.
 func (o *Owner) takeFile(root *os.Root, path string, seen map[uint64]uint64) error {
 	info, err := root.Lstat(path)
-	if err != nil || !isRoots(info) {
+	if err != nil || !isOwnedByRoot(info) {
 		return err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
@@ -144,18 +144,18 @@ func (o *Owner) takeFile(root *os.Root, path string, seen map[uint64]uint64) err
 // leaves it. Any other directory can have other content.
 func (o *Owner) Holds(dir string) bool {
 	real, err := filepath.EvalSymlinks(dir)
-	return err == nil && (isOf(real, o.UID) || IsRoots(real) && isOf(filepath.Dir(real), o.UID))
+	return err == nil && (isOwnedBy(real, o.UID) || IsRoots(real) && isOwnedBy(filepath.Dir(real), o.UID))
 }
 
 // IsRoots reports whether an existing file belongs to root.
-func IsRoots(path string) bool { return isOf(path, 0) }
+func IsRoots(path string) bool { return isOwnedBy(path, 0) }
 
-func isOf(path string, uid int) bool {
+func isOwnedBy(path string, uid int) bool {
 	info, err := os.Stat(path)
 	return err == nil && uidOf(info) == uid
 }
 
-func isRoots(info fs.FileInfo) bool { return uidOf(info) == 0 }
+func isOwnedByRoot(info fs.FileInfo) bool { return uidOf(info) == 0 }
 
 // uidOf returns the owner of a file; -1 if it is not known.
 func uidOf(info fs.FileInfo) int {

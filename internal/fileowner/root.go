@@ -43,7 +43,7 @@ func (o *Owner) MakeParent(path string, mode fs.FileMode) (dir *os.Root, name st
 	dir, rest, err := safefile.Reach(path)
 	for err == nil && len(rest) > 1 {
 		var next *os.Root
-		next, err = o.makeIn(dir, rest[0], mode)
+		next, err = o.createDirIn(dir, rest[0], mode)
 		err = errors.Join(err, dir.Close())
 		dir, rest = next, rest[1:]
 	}
@@ -69,7 +69,7 @@ func (o *Owner) MakeRoot(dir string, mode fs.FileMode) (*os.Root, error) {
 		return nil, err
 	}
 	for _, path := range slices.Backward(missing) {
-		next, err := o.makeIn(root, filepath.Base(path), mode)
+		next, err := o.createDirIn(root, filepath.Base(path), mode)
 		if err = errors.Join(err, root.Close()); err != nil {
 			return nil, err
 		}
@@ -78,8 +78,8 @@ func (o *Owner) MakeRoot(dir string, mode fs.FileMode) (*os.Root, error) {
 	return root, nil
 }
 
-// makeIn creates one directory and opens it. Another process may be faster.
-func (o *Owner) makeIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, error) {
+// createDirIn creates one directory and opens it. Another process may be faster.
+func (o *Owner) createDirIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, error) {
 	err := root.Mkdir(name, mode)
 	if err == nil && o != nil {
 		err = root.Lchown(name, o.UID, o.GID)
@@ -100,7 +100,7 @@ func (o *Owner) makeIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, 
 func (o *Owner) OpenFile(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		f, err = o.openThere(root, name, flag)
+		f, err = o.openExisting(root, name, flag)
 	}
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err 
 	return fsync.Root(dir, ".")
 }
 
-func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error) {
+func (o *Owner) openExisting(root *os.Root, name string, flag int) (*os.File, error) {
 	path := filepath.Join(root.Name(), name)
 	there, err := root.Lstat(name)
 	if err != nil {

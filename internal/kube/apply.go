@@ -89,11 +89,11 @@ func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) 
 }
 
 func (c *Client) deleteOne(ctx context.Context, obj *unstructured.Unstructured) error {
-	return c.deleteIf(ctx, obj, nil)
+	return c.deleteWithPreconditions(ctx, obj, nil)
 }
 
-// deleteIf deletes an object if it meets the preconditions; nil means none.
-func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, still *metav1.Preconditions) error {
+// deleteWithPreconditions deletes an object if it meets the preconditions; nil means none.
+func (c *Client) deleteWithPreconditions(ctx context.Context, obj *unstructured.Unstructured, still *metav1.Preconditions) error {
 	r, obj, err := c.resourceFor(ctx, obj)
 	if meta.IsNoMatchError(err) {
 		return nil

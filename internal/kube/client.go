@@ -49,7 +49,7 @@ type Client struct {
 	http    *http.Client
 	rest    rest.Interface
 	dynamic dynamic.Interface
-	kinds   *kinds
+	kinds   *kindCache
 	server  *url.URL
 	// first is the first pause between two checks while waiting. It doubles each time, up
 	// to interval.
@@ -102,7 +102,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 		http:     hc,
 		rest:     rc,
 		dynamic:  dyn,
-		kinds:    &kinds{known: map[schema.GroupVersionKind]metav1.APIResource{}},
+		kinds:    &kindCache{known: map[schema.GroupVersionKind]metav1.APIResource{}},
 		server:   server,
 		first:    10 * time.Millisecond,
 		interval: 500 * time.Millisecond,
@@ -127,7 +127,7 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	if cluster == nil || user == nil {
 		return nil, fmt.Errorf("context %q names a cluster or a user that is not in it", name)
 	}
-	if err := selfContained(cluster, user); err != nil {
+	if err := checkSelfContained(cluster, user); err != nil {
 		return nil, err
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*raw, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -146,7 +146,7 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	return cfg, nil
 }
 
-func selfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
+func checkSelfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
 	switch {
 	case !strings.HasPrefix(strings.ToLower(cluster.Server), "https://"):
 		return errors.New("its server is not an https:// URL")

@@ -71,8 +71,8 @@ func blockedPods(list []corev1.Pod, all []policyv1.PodDisruptionBudget) (out []s
 
 func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// podsOf returns the pods on a node.
-func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
+// podsOnNode returns the pods on a node.
+func (c *Client) podsOnNode(ctx context.Context, node string) ([]corev1.Pod, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of node %s: %w", node, c.describeError(err))
@@ -88,7 +88,7 @@ func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) 
 
 // podsToEvict returns the pods to evict from a node, sorted by name.
 func (c *Client) podsToEvict(ctx context.Context, node string) ([]corev1.Pod, error) {
-	out, err := c.podsOf(ctx, node)
+	out, err := c.podsOnNode(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +318,7 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 // DeletePods deletes the pods of a permanently lost node, without waiting for a kubelet.
 // The cluster would do the same a minute later.
 func (c *Client) DeletePods(ctx context.Context, node string) error {
-	list, err := c.podsOf(ctx, node)
+	list, err := c.podsOnNode(ctx, node)
 	if err != nil {
 		return err
 	}

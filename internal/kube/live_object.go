@@ -38,7 +38,7 @@ func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured
 	if uid := live.GetUID(); uid != "" {
 		still = &metav1.Preconditions{UID: &uid}
 	}
-	if err := c.deleteIf(ctx, live, still); err != nil {
+	if err := c.deleteWithPreconditions(ctx, live, still); err != nil {
 		return fmt.Errorf("deleting %s: %w", objectName(live), c.describeError(err))
 	}
 	return nil

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// kinds caches which resource serves a kind. Unknown kinds are queried each time, because
+// kindCache caches which resource serves a kind. Unknown kinds are queried each time, because
 // they may have been defined in the meantime.
-type kinds struct {
+type kindCache struct {
 	mu    sync.Mutex
 	known map[schema.GroupVersionKind]metav1.APIResource
 }

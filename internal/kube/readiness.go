@@ -301,7 +301,7 @@ func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
 			return nil, fmt.Errorf("listing %s: %w", kind.Resource, c.describeError(err))
 		}
 		for i := range list.Items {
-			some, err := c.webhooksIn(ctx, &list.Items[i])
+			some, err := c.webhooksOfConfig(ctx, &list.Items[i])
 			if err != nil {
 				return nil, err
 			}
@@ -315,7 +315,7 @@ func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
 	return out, nil
 }
 
-func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructured) (out []Webhook, err error) {
+func (c *Client) webhooksOfConfig(ctx context.Context, config *unstructured.Unstructured) (out []Webhook, err error) {
 	// Only the failure policy and the target matter here.
 	var has struct {
 		Webhooks []struct {
@@ -330,7 +330,7 @@ func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructur
 	for _, h := range has.Webhooks {
 		w := Webhook{Config: config.GetName(), Name: h.Name}
 		if service := h.ClientConfig.Service; service != nil && (h.FailurePolicy == nil || *h.FailurePolicy != admissionv1.Ignore) {
-			ready, err := c.anyReady(ctx, service.Namespace, service.Name)
+			ready, err := c.hasReadyEndpoint(ctx, service.Namespace, service.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -343,8 +343,8 @@ func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructur
 	return out, nil
 }
 
-// anyReady reports whether a Service has a ready endpoint.
-func (c *Client) anyReady(ctx context.Context, namespace, service string) (bool, error) {
+// hasReadyEndpoint reports whether a Service has a ready endpoint.
+func (c *Client) hasReadyEndpoint(ctx context.Context, namespace, service string) (bool, error) {
 	list, err := c.dynamic.Resource(slicesOf).Namespace(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {

@@ -88,16 +88,16 @@ func (c *Client) podsToMove(ctx context.Context, w Spreading, joined string) ([]
 	all, err := c.Nodes(ctx)
 	if err != nil || !slices.ContainsFunc(all, func(n corev1.Node) bool {
 		since := n.Name == joined || !n.CreationTimestamp.Time.Before(p.put) // the API has whole seconds
-		return n.Name != p.nodes[0] && takesPods(&n) && since
+		return n.Name != p.nodes[0] && acceptsPods(&n) && since
 	}) {
 		return nil, err
 	}
 	return p.pods[1:], nil
 }
 
-// takesPods reports whether a node accepts pods that tolerate the taint of control
+// acceptsPods reports whether a node accepts pods that tolerate the taint of control
 // planes.
-func takesPods(n *corev1.Node) bool {
+func acceptsPods(n *corev1.Node) bool {
 	return State(n).Ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		evicts := t.Effect == corev1.TaintEffectNoExecute && t.Key == corev1.TaintNodeNotReady // pods tolerate it for a while
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != ControlPlaneTaint && !evicts

@@ -27,7 +27,7 @@ func tokenPod(name, ownerKind, ownerName, phase string, made time.Duration, toke
 		name, switched.Add(made).Format(time.RFC3339), owner, volume, phase)
 }
 
-func podsOf(pods ...string) string {
+func podListJSON(pods ...string) string {
 	return `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(pods, ",") + `]}`
 }
 
@@ -38,7 +38,7 @@ func TestFindTokenHolders_ReturnsWorkloadsOfOlderPods(t *testing.T) {
 	web := `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web-1","namespace":"n",` +
 		`"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"w","controller":true}]}}`
 	f := newFakeAPI(t,
-		call{request: "GET /api/v1/pods", answer: podsOf(
+		call{request: "GET /api/v1/pods", answer: podListJSON(
 			tokenPod("web-1-a", "ReplicaSet", "web-1", "Running", -time.Minute, true),
 			tokenPod("web-1-b", "ReplicaSet", "web-1", "Running", -time.Minute, true),
 			tokenPod("agent-a", "DaemonSet", "agent", "Pending", -time.Minute, true),
@@ -69,7 +69,7 @@ func TestFindCAHolders_FindsEveryWayToMountTheCA(t *testing.T) {
 			name, switched.Add(-time.Minute).Format(time.RFC3339), spec)
 	}
 	const ref = `{"name":"kube-root-ca.crt"}`
-	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: podsOf(
+	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: podListJSON(
 		tokenPod("a-token", "", "", "Running", -time.Minute, true),
 		tokenPod("b-nothing", "", "", "Running", -time.Minute, false),
 		pod("c-volume", `{"volumes":[{"name":"v","configMap":`+ref+`}]}`),
@@ -102,7 +102,7 @@ func TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet(t *testing.T) {
 	}
 	for hash, want := range map[string]string{"6f": "[Deployment n/web]", "": "[ReplicaSet n/web-6f]"} {
 		f := newFakeAPI(t,
-			call{request: "GET /api/v1/pods", answer: podsOf(hashed(hash))},
+			call{request: "GET /api/v1/pods", answer: podListJSON(hashed(hash))},
 			call{request: "GET /apis/apps/v1/namespaces/n/replicasets/web-6f", answer: gone, status: 404},
 		)
 		got, err := f.newClient().HoldTokens(t.Context(), switched)
@@ -132,7 +132,7 @@ func TestRollsOnRestart_IsFalseIfPausedOrManual(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var calls []call
 			if tc.spec != "" {
-				calls = []call{looksAt("/apis/apps/v1/namespaces/n/"+strings.ToLower(tc.workload.Kind)+"s/x", tc.workload.Kind, tc.spec)}
+				calls = []call{getCall("/apis/apps/v1/namespaces/n/"+strings.ToLower(tc.workload.Kind)+"s/x", tc.workload.Kind, tc.spec)}
 			}
 			if got, err := newFakeAPI(t, calls...).newClient().Rolls(t.Context(), tc.workload); err != nil || got != tc.want {
 				t.Errorf("%t: %v", got, err)
@@ -141,9 +141,9 @@ func TestRollsOnRestart_IsFalseIfPausedOrManual(t *testing.T) {
 	}
 }
 
-// looksAt returns the request for an object that exists with a spec, does not exist, or
+// getCall returns the request for an object that exists with a spec, does not exist, or
 // is terminating.
-func looksAt(path, kind, is string) call {
+func getCall(path, kind, is string) call {
 	meta := `"name":"x","namespace":"n"`
 	switch is {
 	case "gone":
@@ -171,7 +171,7 @@ func TestIsDeleted_IsTrueIfGoneOrTerminating(t *testing.T) {
 			t.Run(tc.kind+" "+is, func(t *testing.T) {
 				var calls []call
 				if tc.at != "" {
-					calls = []call{looksAt(tc.at, tc.kind, is)}
+					calls = []call{getCall(tc.at, tc.kind, is)}
 				}
 				got, err := newFakeAPI(t, calls...).newClient().Deleted(t.Context(), Workload{tc.kind, "n", "x"})
 				if err != nil || got != (want && tc.at != "") {
@@ -190,8 +190,8 @@ func TestRestartWorkload_RestartsForTimeAndWaitsForOlderPods(t *testing.T) {
 		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway",
 			body:   `"kubectl.kubernetes.io/restartedAt":"2026-11-20T18:00:00Z"`,
 			answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"agent"}}`},
-		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-a", "DaemonSet", "agent", "Running", -time.Minute, true))},
-		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
+		call{request: "GET /api/v1/pods", answer: podListJSON(tokenPod("agent-a", "DaemonSet", "agent", "Running", -time.Minute, true))},
+		call{request: "GET /api/v1/pods", answer: podListJSON(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
 	)
 	c := f.newClient()
 	if err := c.Restart(t.Context(), w, switched); err != nil {

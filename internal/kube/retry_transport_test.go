@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// away is a server that does not answer before a time has passed.
-type away struct {
+// downTransport is a server that does not answer before a time has passed.
+type downTransport struct {
 	back  time.Time
 	asked int
 	body  string
 }
 
-func (a *away) RoundTrip(req *http.Request) (*http.Response, error) {
+func (a *downTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	a.asked++
 	if req.Body != nil {
 		raw, _ := io.ReadAll(req.Body)
@@ -43,7 +43,7 @@ func TestRetryTransport_RepeatsSafeRequestsUntilServerResponds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := &away{back: time.Now().Add(tc.away)}
+				server := &downTransport{back: time.Now().Add(tc.away)}
 				req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://api.invalid/", bytes.NewReader([]byte("all of it")))
 				if err != nil {
 					t.Fatal(err)
@@ -60,8 +60,8 @@ func TestRetryTransport_RepeatsSafeRequestsUntilServerResponds(t *testing.T) {
 	}
 }
 
-// waking is a server that refuses everything until it is ready.
-type waking struct {
+// startingTransport is a server that refuses everything until it is ready.
+type startingTransport struct {
 	ready time.Time
 	asked int
 	never bool // the client has no permission
@@ -70,7 +70,7 @@ type waking struct {
 	late time.Duration
 }
 
-func (w *waking) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *startingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ready := !time.Now().Before(w.ready)
 	code := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[!w.never && !time.Now().Before(w.ready.Add(w.late))]
 	if req.URL.Path == "/readyz" {
@@ -84,16 +84,16 @@ func (w *waking) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestRetryTransport_RepeatsRefusedRequestsUntilServerIsReady(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, method string
-		server               waking
+		server               startingTransport
 		in                   time.Duration // it is ready
 		asked, code          int
 	}{
-		{"ready", "it is believed", http.MethodGet, waking{}, 0, 1, http.StatusOK},
-		{"not ready yet", "it does not know yet who may do what", http.MethodGet, waking{}, 2 * time.Second, 3, http.StatusOK},
-		{"something new", "what is refused was not made", http.MethodPost, waking{}, 2 * time.Second, 3, http.StatusOK},
-		{"ready too early", "it knows a little later", http.MethodGet, waking{late: 3 * time.Second}, time.Second, 5, http.StatusOK},
-		{"ready and refused", "it is believed after some seconds", http.MethodGet, waking{never: true}, 0, 7, http.StatusForbidden},
-		{"never ready", "there is an end", http.MethodGet, waking{}, time.Hour, 11, http.StatusForbidden},
+		{"ready", "it is believed", http.MethodGet, startingTransport{}, 0, 1, http.StatusOK},
+		{"not ready yet", "it does not know yet who may do what", http.MethodGet, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
+		{"something new", "what is refused was not made", http.MethodPost, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
+		{"ready too early", "it knows a little later", http.MethodGet, startingTransport{late: 3 * time.Second}, time.Second, 5, http.StatusOK},
+		{"ready and refused", "it is believed after some seconds", http.MethodGet, startingTransport{never: true}, 0, 7, http.StatusForbidden},
+		{"never ready", "there is an end", http.MethodGet, startingTransport{}, time.Hour, 11, http.StatusForbidden},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -44,7 +44,7 @@ func (c *Client) objectsWithText(ctx context.Context, kinds []schema.GroupVersio
 		err := c.forEachObject(ctx, kind, func(u *unstructured.Unstructured) error {
 			of := objectName(u)
 			unstructured.RemoveNestedField(u.Object, "metadata")
-			if anyText(u.Object, says) {
+			if containsText(u.Object, says) {
 				out = append(out, of)
 			}
 			return nil
@@ -57,8 +57,8 @@ func (c *Client) objectsWithText(ctx context.Context, kinds []schema.GroupVersio
 	return out, nil
 }
 
-// anyText reports whether says returns true for a text below value, plain or decoded.
-func anyText(value any, says func([]byte) bool) bool {
+// containsText reports whether says returns true for a text below value, plain or decoded.
+func containsText(value any, says func([]byte) bool) bool {
 	switch v := value.(type) {
 	case string:
 		if says([]byte(v)) {
@@ -67,10 +67,10 @@ func anyText(value any, says func([]byte) bool) bool {
 		raw, err := base64.StdEncoding.DecodeString(v)
 		return err == nil && says(raw)
 	case []any:
-		return slices.ContainsFunc(v, func(child any) bool { return anyText(child, says) })
+		return slices.ContainsFunc(v, func(child any) bool { return containsText(child, says) })
 	case map[string]any:
 		for _, child := range v {
-			if anyText(child, says) {
+			if containsText(child, says) {
 				return true
 			}
 		}

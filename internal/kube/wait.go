@@ -215,15 +215,15 @@ func (c *Client) podTrouble(ctx context.Context, namespace string, selector *met
 		if err := fromUnstructured(&list[i], p); err != nil {
 			continue
 		}
-		if why := holdUp(p); why != "" {
+		if why := waitingReason(p); why != "" {
 			return "; pod " + p.Name + ": " + why
 		}
 	}
 	return ""
 }
 
-// holdUp returns the reason why a pod does not run, "" if it is just starting.
-func holdUp(p *corev1.Pod) string {
+// waitingReason returns the reason why a pod does not run, "" if it is just starting.
+func waitingReason(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return c.Message

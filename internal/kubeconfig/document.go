@@ -90,7 +90,7 @@ func (d *document) checkLists() error {
 		if value.Style&yaml.FlowStyle == 0 && value.Column > key.Column {
 			d.compact = false
 		}
-		if at := aliasIn(value); at != nil {
+		if at := findAlias(value); at != nil {
 			return fmt.Errorf("line %d: aliases (*%s) cannot be edited", at.Line, at.Value)
 		}
 		for _, item := range value.Content {
@@ -102,13 +102,13 @@ func (d *document) checkLists() error {
 	return nil
 }
 
-// aliasIn returns the first alias below n, or nil.
-func aliasIn(n *yaml.Node) *yaml.Node {
+// findAlias returns the first alias below n, or nil.
+func findAlias(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n
 	}
 	for _, child := range n.Content {
-		if at := aliasIn(child); at != nil {
+		if at := findAlias(child); at != nil {
 			return at
 		}
 	}
@@ -224,7 +224,7 @@ func (d *document) removeItems(list string, which func(*yaml.Node) bool) {
 
 func sameServer(a, b *yaml.Node) bool { return textOf(a, "server") == textOf(b, "server") }
 
-func sameAuthority(a, b *yaml.Node) bool { return clusterCA(a) == clusterCA(b) && clusterCA(a) != "" }
+func sameCA(a, b *yaml.Node) bool { return clusterCA(a) == clusterCA(b) && clusterCA(a) != "" }
 
 func clusterCA(cluster *yaml.Node) string {
 	return strings.Join(strings.Fields(textOf(cluster, "certificate-authority-data")), "")

@@ -37,9 +37,9 @@ func Path(home string) string {
 	return path
 }
 
-// A place is the location of a kubeconfig: a name in an open directory. So root reads,
+// A configPlace is the location of a kubeconfig: a name in an open directory. So root reads,
 // locks and writes the same file, even if the path changes.
-type place struct {
+type configPlace struct {
 	path string // as requested
 	dir  *os.Root
 	name string
@@ -48,7 +48,7 @@ type place struct {
 // openPlace opens the directory of a kubeconfig, and creates it if it does not exist. A
 // link is kept, and its target is used. As root, links of a user may only lead to
 // directories of that user. The caller closes the place.
-func openPlace(path string, to *fileowner.Owner) (*place, error) {
+func openPlace(path string, to *fileowner.Owner) (*configPlace, error) {
 	dir, name, err := to.MakeParent(path, 0o700)
 	var foreign *fileowner.ForeignError
 	switch {
@@ -57,13 +57,13 @@ func openPlace(path string, to *fileowner.Owner) (*place, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the kubeconfig's directory: %w", err)
 	}
-	return &place{path, dir, name}, nil
+	return &configPlace{path, dir, name}, nil
 }
 
-func (p *place) close() error { return p.dir.Close() }
+func (p *configPlace) close() error { return p.dir.Close() }
 
 // readContent returns the content; nil if there is no file.
-func (p *place) readContent() ([]byte, error) {
+func (p *configPlace) readContent() ([]byte, error) {
 	info, err := p.dir.Lstat(p.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -84,14 +84,14 @@ func (p *place) readContent() ([]byte, error) {
 
 // replaceFile writes the file atomically with mode 0600. An existing file keeps its owner; a
 // new one gets the given owner.
-func (p *place) replaceFile(data []byte, to *fileowner.Owner) error {
+func (p *configPlace) replaceFile(data []byte, to *fileowner.Owner) error {
 	if err := p.writeFile(data, to); err != nil {
 		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	return nil
 }
 
-func (p *place) writeFile(data []byte, to *fileowner.Owner) error {
+func (p *configPlace) writeFile(data []byte, to *fileowner.Owner) error {
 	if info, err := p.dir.Lstat(p.name); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			to = &fileowner.Owner{UID: int(st.Uid), GID: int(st.Gid)}
@@ -121,7 +121,7 @@ const lockWait = 10 * time.Second
 
 // lockFile excludes other edits of the file: edits by Slipway with a lock on the directory,
 // which ends with the process, and edits by kubectl with kubectl's lock file.
-func (p *place) lockFile(ctx context.Context) (unlock func() error, err error) {
+func (p *configPlace) lockFile(ctx context.Context) (unlock func() error, err error) {
 	dir, err := p.dir.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("locking the kubeconfig: %w", err)

@@ -142,7 +142,7 @@ func editFile(ctx context.Context, path string, to *fileowner.Owner, change func
 	return errors.Join(editLocked(p, to, change), unlock(), p.close())
 }
 
-func editLocked(p *place, to *fileowner.Owner, change func(*document) error) error {
+func editLocked(p *configPlace, to *fileowner.Owner, change func(*document) error) error {
 	data, err := p.readContent()
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
@@ -221,7 +221,7 @@ func (d *document) checkConflict(path string, e entry) error {
 	context := fieldOf(d.findItem(keyContexts, e.context), "context")
 	if name := textOf(context, "cluster"); context != nil && name != e.entryName {
 		other := fieldOf(d.findItem(keyClusters, name), "cluster")
-		if other == nil || !sameServer(other, e.cluster) || !sameAuthority(other, e.cluster) {
+		if other == nil || !sameServer(other, e.cluster) || !sameCA(other, e.cluster) {
 			leads := " leads to " + textOf(other, "server")
 			if textOf(other, "server") == "" {
 				leads = " names the cluster " + strconv.Quote(name) + ", which has no server in the file"
@@ -241,7 +241,7 @@ func (d *document) checkConflict(path string, e entry) error {
 // An entry with the same server or the same CA is the same cluster, recreated or moved.
 func (d *document) findOtherCluster(e entry) *yaml.Node {
 	old := fieldOf(d.findItem(keyClusters, e.entryName), "cluster")
-	if old == nil || sameServer(old, e.cluster) || sameAuthority(old, e.cluster) {
+	if old == nil || sameServer(old, e.cluster) || sameCA(old, e.cluster) {
 		return nil
 	}
 	return old

@@ -52,19 +52,19 @@ func (u Untrusted) Verify(known []byte) (Admin, error) {
 	if err != nil {
 		return Admin{}, fmt.Errorf("reading its client certificate: %w", err)
 	}
-	key := keyOf(cert, from.Key)
+	key := matchingKey(cert, from.Key)
 	if key == nil {
 		return Admin{}, errors.New("its client certificate has no key that belongs to it")
 	}
-	if !signedBy(cert, cas) {
+	if !isSignedByAny(cert, cas) {
 		return Admin{}, errors.New("its client certificate is not signed by the cluster CA")
 	}
 	return Admin{CA: cas, Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), Key: key}, nil
 }
 
-// keyOf returns the key of a certificate from a text in PEM form; nil if the
+// matchingKey returns the key of a certificate from a text in PEM form; nil if the
 // text does not have it.
-func keyOf(cert *x509.Certificate, text []byte) []byte {
+func matchingKey(cert *x509.Certificate, text []byte) []byte {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		alone := pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})
 		if key, err := pki.Key(alone); err == nil && pki.Belong(cert, key) {
@@ -88,7 +88,7 @@ func trustedCAs(cas, known []byte) ([]byte, error) {
 		}
 		theirs = slices.DeleteFunc(theirs, func(a pki.Authority) bool {
 			cert, err := pki.Certificate(a.Text)
-			return err != nil || !pki.Trusts(recorded, a.ID) && !(cert.IsCA && signedBy(cert, known))
+			return err != nil || !pki.Trusts(recorded, a.ID) && !(cert.IsCA && isSignedByAny(cert, known))
 		})
 	}
 	if len(theirs) == 0 {
@@ -97,9 +97,9 @@ func trustedCAs(cas, known []byte) ([]byte, error) {
 	return pki.Bundle(theirs...), nil
 }
 
-// signedBy reports whether one of the CAs, in PEM form, has signed a
+// isSignedByAny reports whether one of the CAs, in PEM form, has signed a
 // certificate.
-func signedBy(cert *x509.Certificate, cas []byte) bool {
+func isSignedByAny(cert *x509.Certificate, cas []byte) bool {
 	all, err := pki.Authorities(cas)
 	return err == nil && slices.ContainsFunc(all, func(a pki.Authority) bool {
 		ca, err := pki.Certificate(a.Text)

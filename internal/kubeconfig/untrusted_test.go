@@ -108,7 +108,7 @@ func wantUsableAdmin(t *testing.T, a Admin) {
 		t.Fatal(err)
 	}
 	key, err := pki.Key(a.Key)
-	if err != nil || !pki.Belong(cert, key) || !signedBy(cert, a.CA) {
+	if err != nil || !pki.Belong(cert, key) || !isSignedByAny(cert, a.CA) {
 		t.Errorf("certificate, key and CA do not belong together: %v", err)
 	}
 	a.Cluster, a.Server = "prod", "https://192.0.2.11:6443"

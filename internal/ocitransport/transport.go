@@ -96,8 +96,8 @@ func (g *guard) mayIssueTokens(to *url.URL) error {
 		g.Registry, to.Host)
 }
 
-// NamedIn returns an Options.Named for the credentials of docker login or podman login.
-func NamedIn(keys authn.Keychain) func(host string) bool {
+// HasCredentialsFunc returns an Options.Named for the credentials of docker login or podman login.
+func HasCredentialsFunc(keys authn.Keychain) func(host string) bool {
 	return func(host string) bool {
 		registry, err := name.NewRegistry(host)
 		if err != nil {

@@ -34,7 +34,7 @@ func (p Process) Alive() bool {
 // ErrOtherProgram if it runs another program.
 func (p Process) StopSame() error {
 	return p.stopIf(func() error {
-		same, err := runsThis(p.PID)
+		same, err := runsThisProgram(p.PID)
 		if err != nil {
 			return fmt.Errorf("looking at process %d: %w", p.PID, err)
 		}

@@ -42,8 +42,8 @@ func (p Process) stopIf(check func() error) error {
 	return err
 }
 
-// runsThis reports whether a process runs the file that this one runs.
-func runsThis(pid int) (bool, error) {
+// runsThisProgram reports whether a process runs the file that this one runs.
+func runsThisProgram(pid int) (bool, error) {
 	raw, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {
 		return false, err

@@ -80,9 +80,9 @@ func (p Process) withPidfd(f func(fd int) error) error {
 	return f(fd)
 }
 
-// runsThis reports whether a process runs the file that this one runs, or one
+// runsThisProgram reports whether a process runs the file that this one runs, or one
 // that was at its path before an update.
-func runsThis(pid int) (bool, error) {
+func runsThisProgram(pid int) (bool, error) {
 	const self = "/proc/self/exe"
 	its := filepath.Join("/proc", strconv.Itoa(pid), "exe")
 	a, err := os.Stat(its)

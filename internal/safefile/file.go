@@ -94,13 +94,13 @@ func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
 				return err
 			}
 		}
-		f, err = openThere(dir, name, flag&^os.O_CREATE)
+		f, err = openExisting(dir, name, flag&^os.O_CREATE)
 		return err
 	})
 	return f, err
 }
 
-func openThere(dir *os.Root, name string, flag int) (*os.File, error) {
+func openExisting(dir *os.Root, name string, flag int) (*os.File, error) {
 	there, err := dir.Lstat(name)
 	if err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func MkdirAll(path string, perm fs.FileMode) error {
 	for err == nil && len(rest) > 0 {
 		var next *os.Root
 		if err = dir.Mkdir(rest[0], perm); err == nil || errors.Is(err, fs.ErrExist) {
-			next, err = enterMade(dir, rest[0])
+			next, err = enterCreated(dir, rest[0])
 		}
 		err = errors.Join(err, dir.Close())
 		dir, rest = next, rest[1:]
@@ -220,7 +220,7 @@ func MkdirAll(path string, perm fs.FileMode) error {
 	return withPath(path, err)
 }
 
-func enterMade(dir *os.Root, name string) (*os.Root, error) {
+func enterCreated(dir *os.Root, name string) (*os.Root, error) {
 	info, err := dir.Lstat(name)
 	if err != nil {
 		return nil, err
@@ -354,7 +354,7 @@ func changeOwner(dir *os.Root, name string, uid, gid int) error {
 	if !info.Mode().IsRegular() {
 		return dir.Lchown(name, uid, gid)
 	}
-	f, err := openThere(dir, name, os.O_RDONLY)
+	f, err := openExisting(dir, name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

@@ -236,11 +236,11 @@ func Newer(a, b Copy) int {
 	return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
 }
 
-// partOf returns the name of an incomplete file, which is not the name of a copy.
-func partOf(name string) string { return "." + name + ".part" }
+// partName returns the name of an incomplete file, which is not the name of a copy.
+func partName(name string) string { return "." + name + ".part" }
 
-// ownPart returns an unpredictable name of an incomplete file, which no other writer uses.
-func ownPart(name string) string { return partOf(name + "." + rand.Text()[:8]) }
+// newPartName returns an unpredictable name of an incomplete file, which no other writer uses.
+func newPartName(name string) string { return partName(name + "." + rand.Text()[:8]) }
 
 var parts = regexp.MustCompile(`^\.(.+\.tar\.age)(\.[A-Z2-7]{8})?\.part$`)
 

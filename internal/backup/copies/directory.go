@@ -66,7 +66,7 @@ func (d directory) Fetch(_ context.Context, name string, to io.Writer) error {
 // Put writes to a new file and reads back that open file: others may be able to write to
 // the directory and could replace the name.
 func (d directory) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
-	part := filepath.Join(d.path, ownPart(name))
+	part := filepath.Join(d.path, newPartName(name))
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err

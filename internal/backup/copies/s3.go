@@ -83,7 +83,7 @@ func openS3(to op.CopyS3, secret []byte) (Target, error) {
 			if err != nil {
 				return nil, err
 			}
-			return impatient{raw}, nil
+			return deadlineConn{raw}, nil
 		},
 	}
 	lookup := minio.BucketLookupDNS
@@ -140,7 +140,7 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 		return nil, err
 	}
 	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.keyPrefix()+begin, false) {
-		add(o.Key, o.Size, o.Initiated, partOf, o.Err)
+		add(o.Key, o.Size, o.Initiated, partName, o.Err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing incomplete uploads: %w", err)
@@ -174,7 +174,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 		if err != nil {
 			rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
 			defer cancel()
-			_ = b.Remove(rest, partOf(name)) // the next copy tries again
+			_ = b.Remove(rest, partName(name)) // the next copy tries again
 		}
 	}()
 	id, parts, err := b.uploadParts(ctx, b.keyOf(name), from)

@@ -61,7 +61,7 @@ func dialSSH(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 	}
 	at := net.JoinHostPort(to.Address, strconv.Itoa(to.Port))
 	var shown []string
-	for _, kinds := range kindsOf(to.HostKey) {
+	for _, kinds := range hostKeyKinds(to.HostKey) {
 		config := &ssh.ClientConfig{
 			User: to.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyAlgorithms: kinds, Timeout: dialTime,
 			HostKeyCallback: func(_ string, _ net.Addr, shows ssh.PublicKey) error {
@@ -82,8 +82,8 @@ func dialSSH(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
 		at, cmp.Or(strings.Join(shown, ", "), "no key of that kind"))
 }
 
-// kindsOf returns the kinds that a pinned key may have.
-func kindsOf(want string) [][]string {
+// hostKeyKinds returns the kinds that a pinned key may have.
+func hostKeyKinds(want string) [][]string {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(want))
 	if err != nil {
 		return keyKinds
@@ -113,7 +113,7 @@ func openSFTP(ctx context.Context, at string, config *ssh.ClientConfig, dir stri
 		stop()
 		return nil, errors.Join(err, ignoreClosed(raw.Close()))
 	}
-	conn, chans, reqs, err := ssh.NewClientConn(impatient{raw}, at, config)
+	conn, chans, reqs, err := ssh.NewClientConn(deadlineConn{raw}, at, config)
 	if err != nil {
 		return fail(err)
 	}
@@ -124,18 +124,18 @@ func openSFTP(ctx context.Context, at string, config *ssh.ClientConfig, dir stri
 	return m, nil
 }
 
-// impatient is a connection that ends after a period without any data in either
+// deadlineConn is a connection that ends after a period without any data in either
 // direction.
-type impatient struct{ net.Conn }
+type deadlineConn struct{ net.Conn }
 
-func (c impatient) Read(p []byte) (int, error) {
+func (c deadlineConn) Read(p []byte) (int, error) {
 	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(p)
 }
 
-func (c impatient) Write(p []byte) (int, error) {
+func (c deadlineConn) Write(p []byte) (int, error) {
 	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
 		return 0, err
 	}
@@ -181,7 +181,7 @@ func (m *machine) Fetch(_ context.Context, name string, to io.Writer) (err error
 }
 
 func (m *machine) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
-	part := ownPart(name)
+	part := newPartName(name)
 	f, err := m.sftp.OpenFile(m.pathOf(part), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", m.pathOf(part), err)

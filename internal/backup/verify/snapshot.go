@@ -130,7 +130,7 @@ func readDatabase(tx *bolt.Tx, s *backup.Snapshot) error {
 				return fmt.Errorf("a revision has %d bytes", len(k))
 			}
 			s.Revision = int64(binary.BigEndian.Uint64(k))
-			key, err := keyOf(v)
+			key, err := keyOfRevision(v)
 			switch {
 			case err != nil:
 				return err
@@ -146,8 +146,8 @@ func readDatabase(tx *bolt.Tx, s *backup.Snapshot) error {
 	return err
 }
 
-// keyOf returns the key of a revision.
-func keyOf(revision []byte) (string, error) {
+// keyOfRevision returns the key of a revision.
+func keyOfRevision(revision []byte) (string, error) {
 	for len(revision) > 0 {
 		number, kind, n := protowire.ConsumeTag(revision)
 		if n < 0 {

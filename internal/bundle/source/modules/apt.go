@@ -23,10 +23,10 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// debs fetches Debian packages for one architecture with the host's apt. It uses the
+// debFetcher fetches Debian packages for one architecture with the host's apt. It uses the
 // host's package sources and keys, so apt verifies every package. It uses separate
 // directories, so it changes nothing on the host and needs no root.
-type debs struct {
+type debFetcher struct {
 	dir  string // of apt's lists and caches
 	arch string
 	as   *fileowner.Owner // the user that runs apt; nil is the current user
@@ -40,21 +40,21 @@ type debs struct {
 // newDebs returns a debs that works in a directory of the cache. For root, it uses a
 // temporary directory that apt's own user can enter, so that root does not parse
 // responses from the network.
-func newDebs(cache, arch string, as *fileowner.Owner) (d *debs, remove func() error, err error) {
+func newDebs(cache, arch string, as *fileowner.Owner) (d *debFetcher, remove func() error, err error) {
 	if as != nil || os.Geteuid() != 0 {
-		return &debs{dir: filepath.Join(cache, "apt", arch), arch: arch, as: as}, func() error { return nil }, nil
+		return &debFetcher{dir: filepath.Join(cache, "apt", arch), arch: arch, as: as}, func() error { return nil }, nil
 	}
 	// apt's user can only write if it can enter the directory.
 	dir, err := safefile.MkdirTemp(os.TempDir(), "slipway-apt-*", 0o711)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &debs{dir: dir, arch: arch, sandboxed: true}, func() error { return safefile.RemoveAll(dir) }, nil
+	return &debFetcher{dir: dir, arch: arch, sandboxed: true}, func() error { return safefile.RemoveAll(dir) }, nil
 }
 
 // aptOptions returns the options of apt, in addition to the host's configuration. With an
 // empty status file, apt fetches every dependency, even if the host has installed it.
-func (d *debs) aptOptions() []string {
+func (d *debFetcher) aptOptions() []string {
 	o := []string{}
 	for _, kv := range []string{
 		"Dir::State=" + filepath.Join(d.dir, "state"),
@@ -89,7 +89,7 @@ func aptTools() error {
 }
 
 // updateLists fetches the package lists, once in a run. The caller holds d.mu.
-func (d *debs) updateLists(ctx context.Context, tell func(source.Progress)) error {
+func (d *debFetcher) updateLists(ctx context.Context, tell func(source.Progress)) error {
 	if d.fresh {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (d *debs) updateLists(ctx context.Context, tell func(source.Progress)) erro
 
 // makeDirs makes apt's directories. For root, apt's own user can enter them, whatever
 // the umask.
-func (d *debs) makeDirs() error {
+func (d *debFetcher) makeDirs() error {
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial", "log"} {
 		if err := d.as.MakeDir(filepath.Join(d.dir, sub), 0o755); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (d *debs) makeDirs() error {
 	return nil
 }
 
-func (d *debs) runApt(ctx context.Context, args ...string) error {
+func (d *debFetcher) runApt(ctx context.Context, args ...string) error {
 	argv := slices.Concat([]string{"apt-get", "-q", "-y"}, d.aptOptions(), args)
 	err := runCommand(ctx,
 		command{argv: argv, dir: d.dir, as: d.as, env: append(d.as.Environ(os.Environ()), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
@@ -178,7 +178,7 @@ func (t *debTree) usedOrigins(component string) []source.Origin {
 }
 
 // unpackPackages fetches packages and all their dependencies, and unpacks them into dir.
-func (d *debs) unpackPackages(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
+func (d *debFetcher) unpackPackages(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
 	if err := d.as.MakeDir(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (d *debs) unpackPackages(ctx context.Context, packages []string, dir string
 }
 
 // downloadPackages fetches packages and all their dependencies, as files in a directory.
-func (d *debs) downloadPackages(ctx context.Context, packages []string, tell func(source.Progress)) (archives string, err error) {
+func (d *debFetcher) downloadPackages(ctx context.Context, packages []string, tell func(source.Progress)) (archives string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.updateLists(ctx, tell); err != nil {

@@ -190,7 +190,7 @@ func runCommand(ctx context.Context, c command) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.as.Credential()}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killDelay
-	stderr := &lines{each: c.line}
+	stderr := &lineWriter{each: c.line}
 	cmd.Stderr = stderr
 	err := cmd.Run()
 	stderr.flushLine()
@@ -203,14 +203,14 @@ func runCommand(ctx context.Context, c command) error {
 	return nil
 }
 
-// lines splits what is written into lines and keeps the last of them.
-type lines struct {
+// lineWriter splits what is written into lines and keeps the last of them.
+type lineWriter struct {
 	each func(string)
 	part []byte
 	tail []string
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *lineWriter) Write(p []byte) (int, error) {
 	l.part = append(l.part, p...)
 	for {
 		n, line, err := bufio.ScanLines(l.part, false)
@@ -222,14 +222,14 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-func (l *lines) flushLine() {
+func (l *lineWriter) flushLine() {
 	if len(l.part) > 0 {
 		l.addLine(string(l.part))
 		l.part = nil
 	}
 }
 
-func (l *lines) addLine(line string) {
+func (l *lineWriter) addLine(line string) {
 	if l.tail = append(l.tail, line); len(l.tail) > tailLines {
 		l.tail = l.tail[1:]
 	}

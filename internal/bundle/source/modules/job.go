@@ -33,7 +33,7 @@ type job struct {
 	release release.Release
 	cache   string
 	tool    *goTool
-	debs    *debs
+	debs    *debFetcher
 	turn    *semaphore.Weighted
 	scratch string
 	origins []source.Origin

@@ -150,7 +150,7 @@ func (r *runner) checkTools() error {
 	return nil
 }
 
-func (r *runner) newJob(u unit, arch string, d *debs) *job {
+func (r *runner) newJob(u unit, arch string, d *debFetcher) *job {
 	return &job{
 		unit: u, arch: arch, release: r.request.Release, cache: r.source.opts.Cache,
 		tool: r.tool, debs: d, turn: r.turn, started: time.Now(), report: r.reportProgress,

@@ -97,7 +97,7 @@ func TestParts_RefusesLinkAsBuildDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := &job{unit: helloUnit(""), arch: "amd64", cache: cache, tool: &goTool{version: "go1.26.0", as: to}, report: func(source.Progress) {}}
-		d := &debs{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
+		d := &debFetcher{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
 		var err error
 		switch place {
 		case "modules":
@@ -131,7 +131,7 @@ func TestApt_GetsWritableDirectoriesUnderSudo(t *testing.T) {
 	openToUser(t, tools, nil)
 	openToUser(t, cache, to)
 	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
-	d := &debs{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
+	d := &debFetcher{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
 	if err := d.updateLists(t.Context(), func(source.Progress) {}); err != nil {
 		t.Error(err)
 	}

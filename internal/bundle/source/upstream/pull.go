@@ -116,7 +116,7 @@ func isRetryable(err error) bool {
 
 func (p *puller) pullImage(ctx context.Context, r name.Reference, arch string) (v1.Hash, error) {
 	transport, err := ocitransport.New(ocitransport.Options{
-		Registry: r.Context().RegistryStr(), Insecure: p.insecure, Named: ocitransport.NamedIn(authn.DefaultKeychain),
+		Registry: r.Context().RegistryStr(), Insecure: p.insecure, Named: ocitransport.HasCredentialsFunc(authn.DefaultKeychain),
 	})
 	if err != nil {
 		return v1.Hash{}, err
