@@ -24,6 +24,6 @@ func TestUpdaterSources_HasAllFiles(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(UpdaterSources()))); diff != "" {
-		t.Errorf("files (-in the directory +handed over):\n%s", diff)
+		t.Errorf("files (-directory +returned):\n%s", diff)
 	}
 }

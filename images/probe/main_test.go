@@ -22,11 +22,11 @@ func TestProbeServer_ReportsWhetherServerResponds(t *testing.T) {
 		code   int
 		alive  bool
 	}{
-		"OK":           {"alive, whoever signed its certificate", http.StatusOK, true},
+		"OK":           {"alive with any certificate", http.StatusOK, true},
 		"unauthorised": {"an API server without anonymous access is alive", http.StatusUnauthorized, true},
-		"redirect":     {"is an answer; it is not followed", http.StatusFound, true},
-		"unhealthy":    {"an API server that is not live says so", http.StatusInternalServerError, false},
-		"overloaded":   {"or that it cannot answer", http.StatusServiceUnavailable, false},
+		"redirect":     {"it counts as a response and is not followed", http.StatusFound, true},
+		"unhealthy":    {"an API server reports that it is not live", http.StatusInternalServerError, false},
+		"overloaded":   {"an API server reports that it is overloaded", http.StatusServiceUnavailable, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -135,16 +135,16 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 		act    func(*testing.T, api)
 		want   map[string][]string
 	}{
-		"add":   {"what is there at the start, sorted", []runtime.Object{first}, nil, both},
+		"add":   {"existing addresses are sorted", []runtime.Object{first}, nil, both},
 		"later": {"the source may come after us", nil, func(t *testing.T, a api) { createSlice(t, a.source, first) }, both},
 		"update": {"a control plane left", []runtime.Object{first},
 			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")) }, one},
-		"not ready": {"an API server that is going is no endpoint", []runtime.Object{first},
+		"not ready": {"a terminating API server is not an endpoint", []runtime.Object{first},
 			func(t *testing.T, a api) { update(t, a.source, notReady(first.DeepCopy())) }, one},
 		"delete one": {"one slice of two is deleted",
 			[]runtime.Object{sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"), sourceSlice("more", ipv4, 6443, "10.0.0.2")},
 			func(t *testing.T, a api) { remove(t, a.source, "more") }, one},
-		"deleted": {"a source that is gone never empties the target", []runtime.Object{first},
+		"deleted": {"a missing source never empties the target", []runtime.Object{first},
 			func(t *testing.T, a api) { remove(t, a.source, "kubernetes") }, both},
 		"emptied": {"nor one without addresses", []runtime.Object{first},
 			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443)) }, both},
@@ -166,27 +166,27 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 		},
 		"other ports": {"a slice holds one set of ports: the first by name",
 			[]runtime.Object{first, sourceSlice("zzz", ipv4, 7443, "10.0.0.9")}, nil, both},
-		"target deleted": {"by somebody: it is put back", []runtime.Object{first},
+		"target deleted": {"it is created again", []runtime.Object{first},
 			func(t *testing.T, a api) { remove(t, a.target, "api-ipv4") }, both},
-		"target emptied": {"by somebody", []runtime.Object{first}, func(t *testing.T, a api) {
+		"target emptied": {"it is restored", []runtime.Object{first}, func(t *testing.T, a api) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })
 		}, both},
-		"target redirected": {"by somebody", []runtime.Object{first}, func(t *testing.T, a api) {
+		"target redirected": {"it is restored", []runtime.Object{first}, func(t *testing.T, a api) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = []string{"192.0.2.1"} })
 		}, both},
-		"label taken off": {"the watch no longer sees it", []runtime.Object{first}, func(t *testing.T, a api) {
+		"label removed": {"the watch no longer has it", []runtime.Object{first}, func(t *testing.T, a api) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Labels = nil })
 			// The fake's watch ignores selectors. The real watch reports a deletion here,
 			// so the test sends another event instead.
 			update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"))
 		}, one},
-		"another family in its place": {"a family cannot be changed: it is made anew", []runtime.Object{first}, func(t *testing.T, a api) {
+		"another family in its place": {"a family cannot be changed: the slice is recreated", []runtime.Object{first}, func(t *testing.T, a api) {
 			remove(t, a.target, "api-ipv4")
 			s := sourceSlice("api-ipv4", ipv6, 6443, "fd00::9")
 			s.Namespace = "kube-system"
 			createSlice(t, a.target, s)
 		}, both},
-		"another service": {"whose slices are no matter of ours", []runtime.Object{first}, func(t *testing.T, a api) {
+		"another service": {"its slices are ignored", []runtime.Object{first}, func(t *testing.T, a api) {
 			s := sourceSlice("other", ipv4, 6443, "10.9.9.9")
 			s.Labels[discoveryv1.LabelServiceName] = "other"
 			createSlice(t, a.source, s)
@@ -231,7 +231,7 @@ func TestFollow_WritesNothingIfUnchanged(t *testing.T) {
 		stop := startInstance(t, client, "a")
 		time.Sleep(settle)
 		if len(targetContents(t, client)) != 1 {
-			t.Error("the slice was not made")
+			t.Error("the slice was not created")
 		}
 		client.ClearActions() // the watch reports the new slice late, so there may be a second create
 		time.Sleep(2*resync + settle)
@@ -242,7 +242,7 @@ func TestFollow_WritesNothingIfUnchanged(t *testing.T) {
 			}
 		}
 		if writes != 0 {
-			t.Errorf("%d writes, and nothing has changed", writes)
+			t.Errorf("%d writes without a change", writes)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

@@ -48,7 +48,7 @@ func TestRun_LetsOnlyOneInstanceLead(t *testing.T) {
 		}
 		time.Sleep(3 * retryPeriod) // with its jitter; a released lease needs no waiting for its end
 		if got := targetContents(t, client)["api-ipv4"]; leaseHolder(t, client) != "b" || got[0] != "10.0.0.2" {
-			t.Errorf("after the first ended: %q leads, and the endpoints are %v", leaseHolder(t, client), got)
+			t.Errorf("after the first instance ended, %q leads and the endpoints are %v", leaseHolder(t, client), got)
 		}
 		if err := stopB(); err != nil {
 			t.Errorf("stopping b: %v", err)
@@ -68,11 +68,11 @@ func TestRun_ReplacesDeadLeaderAfterLeaseExpires(t *testing.T) {
 		stop := startInstance(t, client, "b")
 		time.Sleep(leaseDuration - time.Second)
 		if got := targetContents(t, client); len(got) > 0 || leaseHolder(t, client) != dead {
-			t.Errorf("before the lease ran out: %q leads, and wrote %v", leaseHolder(t, client), got)
+			t.Errorf("before the lease expired, %q leads and wrote %v", leaseHolder(t, client), got)
 		}
 		time.Sleep(1*time.Second + 3*retryPeriod)
 		if got := targetContents(t, client); len(got) != 1 || leaseHolder(t, client) != "b" {
-			t.Errorf("after it: %q leads, and wrote %v", leaseHolder(t, client), got)
+			t.Errorf("after the lease expired, %q leads and wrote %v", leaseHolder(t, client), got)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

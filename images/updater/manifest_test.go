@@ -44,11 +44,11 @@ func TestManifest_LimitsWritesToOwnSlices(t *testing.T) {
 	both := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
 	if d := cmp.Diff(map[string][]admissionv1.OperationType{"discovery.k8s.io/endpointslices": both, "coordination.k8s.io/leases": both},
 		matched); d != "" {
-		t.Errorf("what is judged (-want +got):\n%s", d)
+		t.Errorf("the checked requests (-want +got):\n%s", d)
 	}
 	if c := policy.Spec.MatchConditions; len(c) != 1 ||
 		c[0].Expression != "request.userInfo.username == 'system:serviceaccount:kube-system:apiserver-updater'" {
-		t.Errorf("who is judged: %+v", c)
+		t.Errorf("the identity: %+v", c)
 	}
 	var names []string
 	for _, f := range addressFamilies() {
@@ -63,7 +63,7 @@ func TestManifest_LimitsWritesToOwnSlices(t *testing.T) {
 		"object.metadata.labels['" + discoveryv1.LabelServiceName + "'] == 'apiserver'",
 	} {
 		if !strings.Contains(all.String(), want) {
-			t.Errorf("no rule says %s:\n%s", want, all.String())
+			t.Errorf("no rule has %s:\n%s", want, all.String())
 		}
 	}
 }

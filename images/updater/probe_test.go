@@ -97,7 +97,7 @@ func TestProbe_RemovesNewSilentServerAtOnce(t *testing.T) {
 		defer startInstanceWith(t, client, "a", s.askServer)()
 		time.Sleep(probeTime + time.Second)
 		if got := targetContents(t, client)["api-ipv4"]; len(got) == 0 || got[0] != "10.0.0.2" {
-			t.Errorf("the first thing it writes is %v", got)
+			t.Errorf("the first slice has %v", got)
 		}
 		// A server that registers later counts until its probes fail.
 		s.killServers("10.0.0.1:6443", "10.0.0.3:6443")
@@ -107,7 +107,7 @@ func TestProbe_RemovesNewSilentServerAtOnce(t *testing.T) {
 		}
 		time.Sleep(settle)
 		if got := targetContents(t, client)["api-ipv4"]; got[0] != "10.0.0.2" || len(got) != 3 {
-			t.Errorf("one came that never answered, and it writes %v", got)
+			t.Errorf("after a new silent server, the slice has %v", got)
 		}
 	})
 }
@@ -134,10 +134,10 @@ func TestReadyzProbe_AcceptsForbiddenAsAnswer(t *testing.T) {
 	}
 	status = http.StatusOK
 	if err := readyzProbe(&tls.Config{})(t.Context(), address); err == nil {
-		t.Error("a server of another authority answers for ours")
+		t.Error("a server with another CA was accepted")
 	}
 	s.Close()
 	if err := readyzProbe(&tls.Config{RootCAs: trusted})(t.Context(), address); err == nil {
-		t.Error("a closed port answers")
+		t.Error("a closed port accepts connections")
 	}
 }

@@ -140,7 +140,7 @@ func TestLoad_ReadsManifestsInOrder(t *testing.T) {
 	got, warnings, err := loadAddons(t,
 		v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Join(dir, "c", "d.yaml"), dir}})
 	if err == nil || len(warnings) > 0 {
-		t.Fatalf("a template is no manifest: %v, %v", got, err)
+		t.Fatalf("a template was accepted as a manifest: %v, %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "b.yaml"), fmt.Appendf(nil, configMap, "b"), 0o600); err != nil {
 		t.Fatal(err)
@@ -264,14 +264,14 @@ func TestLoad_NamesFileOfEachProblem(t *testing.T) {
 			_, _, err := loadAddons(t, tc.a, file("b.yaml", "a"))
 			var list diag.List
 			if !errors.As(err, &list) || len(list) != 2 || list[0].ID != tc.id {
-				t.Fatalf("it says %v", err)
+				t.Fatalf("got error %v", err)
 			}
 			if list[1].Path != "spec.addons[1].manifests[0]" {
-				t.Errorf("the other is at %s", list[1].Path)
+				t.Errorf("the second problem is at %s", list[1].Path)
 			}
 			for _, s := range tc.says {
 				if !strings.Contains(list[0].Message, s) {
-					t.Errorf("it does not say %q: %s", s, list[0].Message)
+					t.Errorf("%q is missing in: %s", s, list[0].Message)
 				}
 			}
 		})
@@ -337,7 +337,7 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 		less := back
 		less.Hooks = less.Hooks[1:]
 		if same, _ := less.Same(back); same {
-			t.Error("less is the same")
+			t.Error("hooks with fewer objects count as the same")
 		}
 		var bomb bytes.Buffer
 		z := gzip.NewWriter(&bomb)
@@ -347,7 +347,7 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 		}
 		var over *bounded.LimitError
 		if _, err := Unpack(bomb.Bytes()); !errors.As(err, &over) {
-			t.Errorf("%d bytes that unpack to too many: %v", bomb.Len(), err)
+			t.Errorf("%d bytes that unpack to more than the limit: %v", bomb.Len(), err)
 		}
 		for name, bad := range map[string][]byte{"nothing": nil, "no gzip": []byte("{}"), "cut": raw[:len(raw)/2]} {
 			if _, err := Unpack(bad); err == nil {
@@ -376,7 +376,7 @@ func TestLoad_RefusesHooksTooLargeForSecret(t *testing.T) {
 			"post-delete}}\nstringData: {noise: {{ .Files.Get \"noise\" }}}\n",
 	}))}})
 	if err == nil || !strings.Contains(err.Error(), "after compression, but the cluster can store only 1024") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 
@@ -427,23 +427,23 @@ func TestLoad_DownloadsAgainUnlessPinned(t *testing.T) {
 		_, _, err := l.Load(t.Context(), []v1alpha1.Addon{a})
 		var list diag.List
 		if !errors.As(err, &list) {
-			t.Fatalf("it says %v", err)
+			t.Fatalf("got error %v", err)
 		}
 		return list[0].ID
 	}
 	s.files["/a.yaml"] = fmt.Appendf(nil, configMap, "b")
 	if _, _, err := l.Load(t.Context(), []v1alpha1.Addon{pinned}); err != nil {
-		t.Errorf("what is pinned is in the cache: %v", err)
+		t.Errorf("loading pinned content from the cache: %v", err)
 	}
 	if got, _, err = l.Load(t.Context(), []v1alpha1.Addon{plain}); err != nil || got[0].Objects[0].GetName() != "b" {
-		t.Errorf("what has changed is downloaded: %v", err)
+		t.Errorf("downloading changed content: %v", err)
 	}
 	if got := id(pinned); got != IDChecksum {
-		t.Errorf("what is pinned and has changed: %s", got)
+		t.Errorf("pinned content that has changed: %s", got)
 	}
 	delete(s.files, "/a.yaml")
 	if got := id(plain); got != IDDownload {
-		t.Errorf("what is not there any more: %s", got)
+		t.Errorf("content that no longer exists: %s", got)
 	}
 	s.Close()
 	got, warnings, err := l.Load(t.Context(), []v1alpha1.Addon{plain})
@@ -494,7 +494,7 @@ func TestLoad_DownloadsChartVersionOnce(t *testing.T) {
 			_, _, err := loadAddons(t, v1alpha1.Addon{Name: "web", Chart: &tc.chart})
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != tc.id || !strings.Contains(list[0].Hint, tc.hint) {
-				t.Errorf("it says %v", err)
+				t.Errorf("got error %v", err)
 			}
 		})
 	}
@@ -511,12 +511,12 @@ func TestLoad_DoesNotKeepInvalidChartFromRepository(t *testing.T) {
 	for _, bad := range [][]byte{[]byte("<html>log in</html>"), text[:len(text)/2], nil} {
 		s.files["/web.tgz"] = bad
 		if _, _, err := l.Load(t.Context(), list); err == nil || !strings.Contains(err.Error(), IDUnusable) {
-			t.Errorf("of %d bytes it says %v", len(bad), err)
+			t.Errorf("for %d bytes: %v", len(bad), err)
 		}
 	}
 	s.files["/web.tgz"] = text
 	if _, _, err := l.Load(t.Context(), list); err != nil {
-		t.Errorf("once the repository has it: %v", err)
+		t.Errorf("after the repository has the version: %v", err)
 	}
 	if err := os.WriteFile((&loadRun{Loader: l}).cachePath(s.URL+"/web:1.2.3"), text[:100], 0o600); err != nil {
 		t.Fatal(err)
@@ -547,7 +547,7 @@ func TestLoad_RefusesOversizedLayer(t *testing.T) {
 	_, _, err = l.Load(t.Context(),
 		[]v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}})
 	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 
@@ -662,11 +662,11 @@ func TestLoad_RendersBundledAddons(t *testing.T) {
 	text := show(metrics, local)
 	for _, want := range []string{"--kubelet-certificate-authority=", `"/srv/volumes"`, `is-default-class: "false"`} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in it", want)
+			t.Errorf("%q is missing", want)
 		}
 	}
 	if strings.Contains(text, "--kubelet-insecure-tls") || strings.Contains(text, "# ") {
-		t.Error("kubelets are verified, and it says otherwise")
+		t.Error("the manifests turn off the verification of kubelets")
 	}
 	for name, values := range map[string]map[string]any{"unknown": {"paths": "/a"}, "relative": {"path": "a"},
 		"the root": {"path": "/"}, "another type": {"default": "yes"}} {
@@ -676,9 +676,9 @@ func TestLoad_RendersBundledAddons(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]string{"metrics-server"}, Images([]v1alpha1.Addon{metrics, {Name: "local-path", Manifests: []string{"a"}}})); d != "" {
-		t.Errorf("an add-on with manifests of its own is no bundled one (-want +got):\n%s", d)
+		t.Errorf("an add-on with own manifests counts as bundled (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff(spec.BundledAddons(), slices.Sorted(maps.Keys(bundledAddons()))); d != "" {
-		t.Errorf("those that the file may name (-want +got):\n%s", d)
+		t.Errorf("add-ons that the file can name (-want +got):\n%s", d)
 	}
 }

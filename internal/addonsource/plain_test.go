@@ -56,7 +56,7 @@ func TestLoad_RefusesUnpinnedPlainHTTP(t *testing.T) {
 			})
 			_, _, err := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", HTTP: &client}.Load(t.Context(), []v1alpha1.Addon{tt.addon})
 			if err == nil || strings.Contains(err.Error(), errPlain.Error()) == tt.asked || asked != tt.asked {
-				t.Errorf("asked: %v; %v", asked, err)
+				t.Errorf("requests: %v; %v", asked, err)
 			}
 		})
 	}

@@ -34,10 +34,10 @@ func TestRenewalReason_FindsWhyCertificateMustBeRenewed(t *testing.T) {
 		{"new", "it has all of its time", first, now, false},
 		{"after seven years", "there is time left", first, now.AddDate(7, 0, 0), false},
 		{"after nine years", "the last fifth of its time has begun", first, now.AddDate(9, 0, 0), true},
-		{"nothing", "there is none", ServingCert{}, now, true},
-		{"garbage", "somebody has written something else", ServingCert{Cert: []byte("x"), Key: first.Key, CA: first.CA}, now, true},
-		{"no CA", "nobody could verify it", ServingCert{Cert: first.Cert, Key: first.Key}, now, true},
-		{"another's key", "it could not be served with", ServingCert{Cert: first.Cert, Key: other.Key, CA: first.CA}, now, true},
+		{"nothing", "no certificate exists", ServingCert{}, now, true},
+		{"garbage", "it is not a certificate", ServingCert{Cert: []byte("x"), Key: first.Key, CA: first.CA}, now, true},
+		{"no CA", "clients could not verify it", ServingCert{Cert: first.Cert, Key: first.Key}, now, true},
+		{"another key", "a server could not use it", ServingCert{Cert: first.Cert, Key: other.Key, CA: first.CA}, now, true},
 		{"another's CA", "the API server would refuse it", ServingCert{Cert: first.Cert, Key: first.Key, CA: other.CA}, now, true},
 		{"another name", "the API server would refuse it", elsewhere, now, true},
 	} {
@@ -50,14 +50,14 @@ func TestRenewalReason_FindsWhyCertificateMustBeRenewed(t *testing.T) {
 	next := made(s, now.AddDate(9, 0, 0), first)
 	trusted, err := pki.Authorities(next.CA)
 	if err != nil || len(trusted) != 2 {
-		t.Errorf("%d CAs are trusted after a renewal, want the new one and the one before: %v", len(trusted), err)
+		t.Errorf("%d CAs are trusted after a renewal, want the new and the previous one: %v", len(trusted), err)
 	}
 	third := made(s, now.AddDate(18, 0, 0), next)
 	if trusted, err = pki.Authorities(third.CA); err != nil || len(trusted) != 2 {
 		t.Errorf("%d CAs are trusted after two renewals, want no more than two: %v", len(trusted), err)
 	}
 	if fresh := made(s, now, ServingCert{CA: []byte("x")}); fresh.Due(s, now) != "" {
-		t.Error("what was there before cannot be read, and spoils the new one")
+		t.Error("an unreadable previous certificate makes the new one invalid")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestWithServingCert_PutsCertificateIntoObjects(t *testing.T) {
 		case a.Serving.IsSecret(o):
 			secret = o
 			if a.Objects[i].Object["data"] != nil {
-				t.Error("the add-on itself has a certificate now, which its digest would be over")
+				t.Error("the original add-on has a certificate, which would change its digest")
 			}
 		case a.Serving.IsAPI(o):
 			api = o
@@ -87,13 +87,13 @@ func TestWithServingCert_PutsCertificateIntoObjects(t *testing.T) {
 		t.Fatal("metrics-server has no Secret or no APIService")
 	}
 	if d := cmp.Diff(c, ServingCertOf(secret)); d != "" {
-		t.Errorf("what is read back from the Secret (-want +got):\n%s", d)
+		t.Errorf("the hooks from the Secret (-want +got):\n%s", d)
 	}
 	bundle, _, _ := unstructured.NestedString(api.Object, "spec", "caBundle")
 	if bundle != base64.StdEncoding.EncodeToString(c.CA) {
 		t.Errorf("caBundle is %q", bundle)
 	}
 	if _, insecure, _ := unstructured.NestedBool(api.Object, "spec", "insecureSkipTLSVerify"); insecure {
-		t.Error("the API server is told not to verify metrics-server")
+		t.Error("the API server does not verify metrics-server")
 	}
 }

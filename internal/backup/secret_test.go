@@ -78,20 +78,20 @@ func TestDecryptValue_DecryptsEveryProvider(t *testing.T) {
 	}
 	var none *Encryption
 	if got, how, err := none.DecryptValue(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
-		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
+		t.Errorf("a value without encryption: %q, %q, %v", got, how, err)
 	}
 	if _, _, err := none.DecryptValue(secretKey, sealValue(t, "aescbc", secret, "x")); err == nil ||
 		!strings.Contains(err.Error(), "which is missing") {
 		t.Errorf("without a configuration: %v", err)
 	}
 	if _, how, err := none.DecryptValue(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, ErrOutside) || how != "kms, key vault" {
-		t.Errorf("a service's: %q, %v", how, err)
+		t.Errorf("a value of a KMS service: %q, %v", how, err)
 	}
 	if how, err := none.OpenSecret(secretKey, []byte("k8s\x00\x12\x06Secret")); err != nil || how != "" {
 		t.Errorf("a Secret: %q, %v", how, err)
 	}
 	if _, err := none.OpenSecret(secretKey, []byte("k8s\x00\x12\x09ConfigMap")); err == nil {
-		t.Error("it is no Secret, and was taken for one")
+		t.Error("an object of another kind was accepted as a Secret")
 	}
 	if e, err := ReadEncryption([]byte("-----BEGIN CERTIFICATE-----")); e != nil || err != nil {
 		t.Errorf("another file: %v, %v", e, err)

@@ -130,7 +130,7 @@ func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 				t.Errorf("files (-want +got):\n%s", d)
 			}
 			if digestOf(db.Bytes()) != set.Snapshot.SHA256 {
-				t.Error("the snapshot is another")
+				t.Error("the snapshot differs")
 			}
 			if h, err := Head(file, tc.ids); err != nil || h.Cluster != "prod" {
 				t.Errorf("head %+v, %v", h, err)
@@ -152,10 +152,10 @@ func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 		wantReason(t, err, Encrypted)
 	}
 	if _, err := Recipients([]string{id.String()}); err == nil || strings.Contains(err.Error(), id.String()[:25]) {
-		t.Errorf("the private key shows in %v", err)
+		t.Errorf("the error contains the private key: %v", err)
 	}
 	if _, err := Recipients([]string{"ssh-rsa AAAA"}); err == nil {
-		t.Error("what is no key of age's was taken for one")
+		t.Error("a text that is not an age key was accepted")
 	}
 }
 
@@ -168,21 +168,21 @@ func TestWrite_LeavesNothingAfterFailure(t *testing.T) {
 	}
 	wantReason(t, Write(file, set, small, fakeSnapshot(t, 300), Keys{}), Exists)
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("what was there is another: %v", err)
+		t.Errorf("the existing file has changed: %v", err)
 	}
 	short := *set
 	short.Snapshot.Bytes += 5
 	if err := Write(file+"2", &short, small, fakeSnapshot(t, 20_000), Keys{}); err == nil {
-		t.Error("a snapshot that is shorter than it says was written")
+		t.Error("a snapshot shorter than its header was written")
 	}
 	other := *set
 	other.Snapshot.SHA256 = digestOf(nil)
 	wantReason(t, Write(file+"2", &other, small, fakeSnapshot(t, 20_000), Keys{}), Damaged)
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".slipway-*")); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("remaining files: %v, %v", left, err)
 	}
 	if _, err := os.Stat(file + "2"); err == nil {
-		t.Error("there is a set that was not written to its end")
+		t.Error("an incomplete set remains")
 	}
 }
 

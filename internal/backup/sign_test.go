@@ -151,7 +151,7 @@ func TestRead_RefusesForgedHeader(t *testing.T) {
 	}
 	cut := replaceHeader(t, file, func(s *Set) { s.Format = signedKeysOnly })
 	if _, err := Head(cut, nil); err == nil {
-		t.Error("a set of keys alone has a snapshot")
+		t.Error("a set with keys only has a snapshot")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestSigningKey_RefusesInvalidKeys(t *testing.T) {
 	}
 	var none *SigningKey
 	if none.Tag("a") != "" || none.Public() != (PublicKey{}) || none.Public().String() != "" {
-		t.Error("no key makes tags")
+		t.Error("a nil key returns tags or a public key")
 	}
 	if key.Tag("a") == key.Tag("b") || key.Tag("a") == signingKey(t).Tag("a") || len(key.Tag("a")) != 2*tagBytes {
 		t.Errorf("the tags are %s and %s", key.Tag("a"), key.Tag("b"))

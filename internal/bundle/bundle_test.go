@@ -130,7 +130,7 @@ func TestImage_NamesBuildThatHasMissingImage(t *testing.T) {
 		t.Errorf("notes: %q", notes)
 	}
 	if _, err := b.Image("flannel", "amd64"); err != nil {
-		t.Errorf("an image that it has: %v", err)
+		t.Errorf("an existing image: %v", err)
 	}
 	for image, want := range map[string]string{"haproxy": "upstream", "keepalived": "modules", "apiserver-updater": "modules"} {
 		_, err := b.Image(image, "amd64")
@@ -413,7 +413,7 @@ func TestOpen_RefusesOtherContent(t *testing.T) {
 				t.Errorf("got %v (%v), want %s", got, err, tt.id)
 			}
 			if left, _ := filepath.Glob(filepath.Join(cache, "unpacked", "*")); len(left) > 0 {
-				t.Errorf("half a bundle is left in the cache: %v", left)
+				t.Errorf("an incomplete bundle remains in the cache: %v", left)
 			}
 		})
 	}
@@ -475,7 +475,7 @@ func TestEstimateBuild_ReportsCachedBundle(t *testing.T) {
 	o.Source = bundle.Auto
 	before, err := bundle.EstimateBuild(t.Context(), o)
 	if err != nil || before.Source != bundle.Upstream || before.Compile || before.SizeBytes == 0 {
-		t.Errorf("with upstream answering: %+v, %v", before, err)
+		t.Errorf("with a responding upstream: %+v, %v", before, err)
 	}
 	b, err := bundle.Build(t.Context(), o)
 	if err != nil {
@@ -488,7 +488,7 @@ func TestEstimateBuild_ReportsCachedBundle(t *testing.T) {
 		t.Errorf("with a bundle in the cache (-want +got): %v\n%s", err, diff)
 	}
 	if again, err := bundle.Build(t.Context(), o); err != nil || again.Digest() != b.Digest() {
-		t.Errorf("what the cache has is taken, and nobody is asked: %v", err)
+		t.Errorf("building with a bundle in the cache and without a source: %v", err)
 	}
 	if _, ok := bundle.Cached(o.Cache, b.Manifest().Kubernetes, []string{"amd64", "arm64"}); ok {
 		t.Error("a bundle for one architecture counts for two")
@@ -537,13 +537,13 @@ func TestBuild_AddsDockerOnlyIfRequested(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := diagnosticIDs(t, plain.CheckDocker(o.Arches))[0]; got != bundle.IDNoDocker {
-		t.Errorf("a bundle that nobody asked for it: got %q", got)
+		t.Errorf("a bundle without Docker: got %q", got)
 	}
 
 	o.Docker = true
 	_, err = bundle.Build(t.Context(), o)
 	if got := diagnosticIDs(t, err)[0]; got != upstream.IDNoChecksum || !strings.Contains(err.Error(), "docker-") {
-		t.Errorf("an engine that nobody knows the checksum of: got %v", err)
+		t.Errorf("an engine without a known checksum: got %v", err)
 	}
 
 	file := filepath.Join(t.TempDir(), "releases.yaml")
@@ -567,13 +567,13 @@ func TestBuild_AddsDockerOnlyIfRequested(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"usr/local/bin/cri-dockerd", "usr/local/bin/dockerd"}, slices.Sorted(slices.Values(got))); diff != "" {
-		t.Errorf("what it has of Docker (-want +got):\n%s", diff)
+		t.Errorf("Docker components (-want +got):\n%s", diff)
 	}
 
 	o.Source = bundle.Auto
 	again, err := bundle.Build(t.Context(), o)
 	if err != nil || again.Digest() != made.Digest() {
-		t.Errorf("the one in the cache is not taken: %v", err)
+		t.Errorf("the bundle in the cache was not used: %v", err)
 	}
 
 	// A cached download is verified like a new one.

@@ -51,11 +51,11 @@ func TestWriteDelta_HasOnlyNewContent(t *testing.T) {
 	_, err = bundle.Import(t.Context(), out, cache)
 	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDBase}) || !strings.Contains(err.Error(), old.Digest()) ||
 		len(cacheEntries(t, cache)) > 0 {
-		t.Errorf("where the old one is not: %v", err)
+		t.Errorf("importing a delta without its base: %v", err)
 	}
 	_, err = bundle.Open(t.Context(), out, cache, bundle.Registry{})
 	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
-		t.Errorf("taken for a whole one: %v", err)
+		t.Errorf("opening a delta as a full bundle: %v", err)
 	}
 	if _, err := bundle.Import(t.Context(), old.Path(), cache); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestWriteDelta_HasOnlyNewContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := bundle.Import(t.Context(), again, t.TempDir(), public); err != nil {
-		t.Errorf("what was made of a difference is no whole bundle: %v", err)
+		t.Errorf("the bundle from a delta is not complete: %v", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestImport_RefusesDeltaOnDamagedBlob(t *testing.T) {
 		t.Errorf("got %v (%v)", got, err)
 	}
 	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
-		t.Error("it was imported in part")
+		t.Error("a part of the bundle was imported")
 	}
 }
 

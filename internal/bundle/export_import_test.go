@@ -228,7 +228,7 @@ func TestPushPull_KeepsContent(t *testing.T) {
 				}
 			}
 			if _, err := bundle.Open(t.Context(), ref, t.TempDir(), reg.At); err != nil {
-				t.Errorf("opening it where it is: %v", err)
+				t.Errorf("opening it in place: %v", err)
 			}
 		})
 	}

@@ -115,7 +115,7 @@ func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 	slices.Sort(have)
 	want := []string{app + " amd64", app + " arm64", pinned + " amd64", pinned + " arm64"}
 	if !slices.Equal(have, want) {
-		t.Errorf("it has %q, want %q", have, want)
+		t.Errorf("got %q, want %q", have, want)
 	}
 	if err := b.Verify(t.Context()); err != nil {
 		t.Error(err)
@@ -133,7 +133,7 @@ func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 	_, err = bundle.Build(t.Context(), o)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 2 || list[0].ID != bundle.IDExtra || list[1].ID != bundle.IDExtra {
-		t.Errorf("of two that nobody has it says %v", err)
+		t.Errorf("for two missing images: %v", err)
 	}
 }
 
@@ -162,10 +162,10 @@ func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != bundle.IDExtra || !strings.Contains(list[0].Message, tc.want) ||
 				strings.Contains(list[0].Message, "word") {
-				t.Errorf("it says %v", err)
+				t.Errorf("got error %v", err)
 			}
 			if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
-				t.Error("there is a bundle without it")
+				t.Error("a bundle without the image was built")
 			}
 		})
 	}
@@ -184,7 +184,7 @@ func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := bundle.ParseWanted("m.yaml", text); err != nil || got.Components != r.Components || got.Kubernetes != r.Kubernetes {
-		t.Errorf("it is read as %+v: %v", got, err)
+		t.Errorf("parsed as %+v: %v", got, err)
 	}
 	const head = "apiVersion: slipway.dev/v1alpha1\nkind: BundleManifest\n"
 	_, err = bundle.ParseWanted("m.yaml", []byte(head+"kubernetes: v1.37.1\nfoo: 1\n"))
@@ -211,7 +211,7 @@ func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 			_, err := bundle.ParseWanted("m.yaml", []byte(tc.text))
 			var list diag.List
 			if !errors.As(err, &list) || len(list) != tc.problems {
-				t.Fatalf("it says %v, want %d problems", err, tc.problems)
+				t.Fatalf("got %v, want %d problems", err, tc.problems)
 			}
 			for _, d := range list {
 				if d.ID != bundle.IDWanted || d.Hint == "" {
@@ -231,13 +231,13 @@ func TestManifestRequest_ReplacesProgramVersions(t *testing.T) {
 	_, err := bundle.Build(t.Context(), o)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != bundle.IDWanted || !strings.Contains(list[0].Message, "coredns 9.9.9") {
-		t.Errorf("of another image it says %v", err)
+		t.Errorf("for another image: %v", err)
 	}
 	o.Components = release.Components{Containerd: "9.9.9"}
 	if _, err = bundle.Build(t.Context(), o); err == nil {
-		t.Error("a version that nobody publishes is built")
+		t.Error("a version that is not published was built")
 	}
 	if _, err = bundle.ReadWanted(filepath.Join(t.TempDir(), "none.yaml")); !errors.As(err, &list) || list[0].ID != bundle.IDWanted {
-		t.Errorf("of a file that is not there it says %v", err)
+		t.Errorf("for a missing file: %v", err)
 	}
 }

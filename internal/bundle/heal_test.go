@@ -95,7 +95,7 @@ func TestBuild_ReplacesDamagedCacheContent(t *testing.T) {
 				t.Errorf("%s, want %s: %v", got.Digest(), want.Digest(), err)
 			}
 			if !slices.Contains(damaged, got.Path()) {
-				t.Errorf("it is in %s, not in one of %v", got.Path(), damaged)
+				t.Errorf("the file is in %s, not in one of %v", got.Path(), damaged)
 			}
 		})
 	}

@@ -191,7 +191,7 @@ func TestSign_WritesNothingThroughLink(t *testing.T) {
 		t.Error("no error")
 	}
 	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
-		t.Error("a bundle of others is in the cache")
+		t.Error("a bundle of another user is in the cache")
 	}
 	v.wantUnharmed()
 }
@@ -277,11 +277,11 @@ func TestCommands_WriteNothingThroughUserLinksToForeignDirectories(t *testing.T)
 	}
 	after, err := os.ReadFile(filepath.Join(others, "index.json"))
 	if err != nil || string(after) != string(index) {
-		t.Errorf("the bundle of others has changed: %v", err)
+		t.Errorf("the bundle of another user has changed: %v", err)
 	}
 	left, err := os.ReadDir(others)
 	if err != nil || len(left) != 3 {
-		t.Errorf("in the directory of others are %v, %v", left, err)
+		t.Errorf("files in the directory of another user: %v, %v", left, err)
 	}
 }
 

@@ -77,7 +77,7 @@ func FuzzParseManifest(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := ParseManifest(again); err != nil {
-			t.Errorf("what was read cannot be read again: %v", err)
+			t.Errorf("the decoded content cannot be decoded again: %v", err)
 		}
 		if bytes.Contains(again, []byte("..")) && len(m.Components) > 0 && strings.Contains(m.Components[0].Name, "..") {
 			t.Errorf("accepted component name %q", m.Components[0].Name)

@@ -33,7 +33,7 @@ func newTestKeys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 		t.Fatalf("the pair does not fit: %v", err)
 	}
 	if again, err := bundle.ReadKey(made.String()); err != nil || again != made {
-		t.Errorf("as it stands: %v", err)
+		t.Errorf("unchanged: %v", err)
 	}
 	return private, public
 }
@@ -99,7 +99,7 @@ func TestGenerateKey_WritesPrivateAndPublicKey(t *testing.T) {
 		}
 		_, err = bundle.Keygen(prefix)
 		if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
-			t.Errorf("with one of the files there: %v", got)
+			t.Errorf("with one existing file: %v", got)
 		}
 		after, err := os.ReadFile(prefix + map[string]string{".key": ".pub", ".pub": ".key"}[gone])
 		if err != nil || string(before) != string(after) {
@@ -158,7 +158,7 @@ func TestSign_SignsEveryFormOfBundle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if opened, err := bundle.Open(t.Context(), to.path, cache, to.at); err != nil || opened.CheckSigned([]bundle.Key{public}) != nil {
-				t.Errorf("opened where it is, it is not signed: %v", err)
+				t.Errorf("opened in place, it is not signed: %v", err)
 			}
 			if _, err := get(stranger); !slices.Equal(diagnosticIDs(t, err), []string{bundle.IDUnsigned}) || len(cacheEntries(t, cache)) > 0 {
 				t.Errorf("signed by another: %v", err)
@@ -213,14 +213,14 @@ func TestSign_IsValidForOneContentOnly(t *testing.T) {
 		t.Errorf("without a key that must have signed: %v", err)
 	}
 	if _, ok := bundle.Cached(cache, two.Manifest().Kubernetes, nil, public); ok {
-		t.Error("the cache gives it out as signed")
+		t.Error("the cache returns it as signed")
 	}
 	if _, err := bundle.Import(t.Context(), one.Path(), cache, public); err != nil {
 		t.Fatal(err)
 	}
 	if path, ok := bundle.Cached(cache, one.Manifest().Kubernetes, nil, public); !ok ||
 		!strings.Contains(path, strings.TrimPrefix(one.Digest(), "sha256:")) {
-		t.Errorf("the signed one is not found: %q", path)
+		t.Errorf("the signed bundle was not found: %q", path)
 	}
 }
 

@@ -47,12 +47,12 @@ minors: {"1.36": {versions: [v1.36.4], components: {etcd: 9.9.7}}}`))
 		})
 	}
 	if _, err := bundle.Beyond(t.Context(), old, t.TempDir(), bundle.Registry{}, filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a bundle that is named and not there is passed over")
+		t.Error("a named bundle that is missing was ignored")
 	}
 	if err := os.Remove(filepath.Join(b.Path(), "index.json")); err != nil {
 		t.Fatal(err)
 	}
 	if known, err := bundle.Beyond(t.Context(), old, cache, bundle.Registry{}); err != nil || known != old {
-		t.Errorf("one in the cache that cannot be read is in the way: %v", err)
+		t.Errorf("with an unreadable bundle in the cache: %v", err)
 	}
 }

@@ -77,14 +77,14 @@ func TestGiveTree_GivesOnlyFilesOfRoot(t *testing.T) {
 		}
 	}
 	if err := to.GiveTree(filepath.Join(dir, "none")); err != nil {
-		t.Errorf("a tree that is not there: %v", err)
+		t.Errorf("a missing tree: %v", err)
 	}
 	other := Owner{UID: 54321, GID: 54321}
 	if err := errors.Join(os.Chown(filepath.Join(tree, "d", "f"), other.UID, other.GID), to.GiveTree(tree)); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(other, ownerOf(t, filepath.Join(tree, "d", "f"))); d != "" {
-		t.Errorf("what is another's (-want +got):\n%s", d)
+		t.Errorf("files of another user (-want +got):\n%s", d)
 	}
 }
 

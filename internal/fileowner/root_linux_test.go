@@ -27,12 +27,12 @@ func TestReplaceFile_KeepsOldFileIfDiskIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := (*Owner)(nil).ReplaceFile(file, bytes.Repeat([]byte("new"), 1<<20), 0o644); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("error %v, want that the disk is full", err)
+		t.Errorf("error %v, want ENOSPC", err)
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "old" {
 		t.Errorf("the file has %d bytes (%v), want it as it was", len(b), err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left are %v (%v)", left, err)
+		t.Errorf("remaining files: %v (%v)", left, err)
 	}
 }

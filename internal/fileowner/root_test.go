@@ -121,11 +121,11 @@ func TestOpenFile_RefusesForeignAndIrregularFiles(t *testing.T) {
 			if err == nil {
 				defer f.Close()
 				if tt.owner != nil && ownerOf(t, f.Name()) != *to {
-					t.Error("the file is not the owner's")
+					t.Error("the file does not belong to the owner")
 				}
 			}
 			if ownerOf(t, shadow) != before {
-				t.Error("a file elsewhere has become the owner's")
+				t.Error("a file elsewhere was given to the owner")
 			}
 		})
 	}
@@ -144,21 +144,21 @@ func TestReplaceFile_KeepsModeAndOwner(t *testing.T) {
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode() != 0o640 || ownerOf(t, file) != *to {
-		t.Errorf("mode %s of user %d (%v), want the mode that it had, and the owner", info.Mode(), ownerOf(t, file).UID, err)
+		t.Errorf("mode %s of user %d (%v), want the previous mode and owner", info.Mode(), ownerOf(t, file).UID, err)
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "new" {
 		t.Errorf("content %q (%v)", b, err)
 	}
 	wantOrForeign(t, to.ReplaceFile(link, []byte("new"), 0o644), &ForeignError{})
 	if b, err := os.ReadFile(shadow); err != nil || string(b) != "root" {
-		t.Errorf("a file that a link leads to has %q (%v)", b, err)
+		t.Errorf("the target of a link has %q (%v)", b, err)
 	}
 	// A name that cannot be had: nothing is left.
 	if err := to.ReplaceFile(filepath.Join(dir, "none", "file"), nil, 0o644); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in a directory that is missing: %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
-		t.Errorf("left are %v (%v)", left, err)
+		t.Errorf("remaining files: %v (%v)", left, err)
 	}
 }
 
@@ -229,6 +229,6 @@ func TestGiveFiles_GivesNothingThroughLink(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(shadow); err != nil || len(text) > 0 {
-		t.Errorf("a file of root's has %q, %v", text, err)
+		t.Errorf("a file of root has %q, %v", text, err)
 	}
 }

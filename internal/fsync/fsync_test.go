@@ -67,7 +67,7 @@ func TestRename_ReturnsErrorIfSourceIsMissing(t *testing.T) {
 		t.Error(err)
 	}
 	if err := Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what is gone: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }
 

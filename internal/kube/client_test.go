@@ -71,7 +71,7 @@ func TestNew_DialsOverrideAndVerifiesServerCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{f.server.Listener.Addr().String()}; !cmp.Equal(f.dialed, want) {
-		t.Errorf("dialled %v, want %v: the override, not the name that only hosts resolve", f.dialed, want)
+		t.Errorf("dialled %v, want %v: the override of the name in the kubeconfig", f.dialed, want)
 	}
 	c, err := New(f.adminKubeconfig("https://another.example.org:6443"), f.dialServer, Options{Address: f.server.Listener.Addr().String()})
 	if err != nil {
@@ -96,9 +96,9 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 		temp   bool
 	}{
 		"unauthorized": {"the certificate of the kubeconfig is of no use", 401, ReasonUnauthorized, false},
-		"forbidden":    {"time does not give a right", 403, ReasonForbidden, false},
-		"conflict":     {"read again and it may pass", 409, ReasonConflict, true},
-		"invalid":      {"the object has to be changed", 422, ReasonInvalid, false},
+		"forbidden":    {"waiting does not grant a permission", 403, ReasonForbidden, false},
+		"conflict":     {"it can succeed after the object is read again", 409, ReasonConflict, true},
+		"invalid":      {"the object must be changed", 422, ReasonInvalid, false},
 		"unavailable":  {"the server is starting", 503, ReasonUnavailable, true},
 		"internal":     {"etcd has no leader at the moment", 500, ReasonUnavailable, true},
 	}
@@ -148,7 +148,7 @@ func TestConfigMap_ReturnsNilIfMissing(t *testing.T) {
 	c := f.newClient()
 	cm, err := c.ConfigMap(t.Context(), "kube-system", "x")
 	if cm != nil || err != nil {
-		t.Fatalf("a missing config map is nil without an error, not %v, %v", cm, err)
+		t.Fatalf("got %v, %v; want nil for a missing ConfigMap and no error", cm, err)
 	}
 	cm, err = c.ConfigMap(t.Context(), "kube-system", "x")
 	if err != nil || cm.Data["a"] != "1" {

@@ -19,6 +19,6 @@ func TestDaemonSets_ReturnsErrorIfListIsForbidden(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	if _, err := c.DaemonSets(t.Context()); err == nil {
-		t.Error("what may not be listed is none")
+		t.Error("a forbidden list gives no error")
 	}
 }

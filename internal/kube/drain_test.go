@@ -53,7 +53,7 @@ func TestPodsToDrain_ListsEvictableAndBlockedPods(t *testing.T) {
 			[]string{aPod("proxy", "DaemonSet", ""), aPod("etcd", "Node", `,"annotations":{"kubernetes.io/config.mirror":"x"}`)},
 			nil, true, nil, nil,
 		},
-		{"what goes", "a controller makes it again", `{}`, []string{aPod("web", "ReplicaSet", "")}, nil, true, []string{"web"}, nil},
+		{"evictable", "a controller recreates it", `{}`, []string{aPod("web", "ReplicaSet", "")}, nil, true, []string{"web"}, nil},
 		{
 			"alone", "nobody makes it again", `{}`,
 			[]string{aPod("mine", "", "")},
@@ -91,7 +91,7 @@ func TestPodsToDrain_ListsEvictableAndBlockedPods(t *testing.T) {
 			[]string{"web"},
 			[]string{"ns/web has several PodDisruptionBudgets (b, c), so that it cannot be evicted"},
 		},
-		{"going", "it needs no leave", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)},
+		{"terminating", "it needs no eviction", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)},
 			nil, true, []string{"mine"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestPodsToDrain_ListsEvictableAndBlockedPods(t *testing.T) {
 				evicted = append(evicted, p.Name)
 			}
 			if d.Cordon != tc.cordon {
-				t.Errorf("to be cordoned: %t, want %t", d.Cordon, tc.cordon)
+				t.Errorf("the node must be cordoned: %t, want %t", d.Cordon, tc.cordon)
 			}
 			if d := cmp.Diff(tc.evicted, evicted); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
@@ -153,7 +153,7 @@ func TestDrainNode_NamesBudgetThatRefusesEviction(t *testing.T) {
 		call{request: evictWeb, status: 429, answer: held},
 	)
 	c := f.newClient()
-	c.first = time.Hour // one look
+	c.first = time.Hour // only one check
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := c.Drain(ctx, "w1", false, nil)
@@ -180,20 +180,20 @@ func TestDrainNode_EvictsNothingIfPodIsBlocked(t *testing.T) {
 		calls   []call
 		blocked []string
 	}{
-		{"what goes with the node, has ended or goes already", []call{
+		{"pods that belong to the node, have ended or are terminating", []call{
 			{request: listPods, answer: listJSON(stays...)}, {request: listBudgets, answer: nothing}, {request: listPods, answer: nothing},
 		}, nil},
 		{"a bare pod", []call{
 			{request: listPods, answer: listJSON(append(stays, web, mine)...)}, {request: listBudgets, answer: nothing},
 		}, []string{"ns/mine has no controller that would recreate it on another node"}},
-		{"a bare pod that came later", []call{
+		{"a bare pod that was created later", []call{
 			{request: listPods, answer: listJSON(web)},
 			{request: listBudgets, answer: nothing},
 			granted,
 			{request: listPods, answer: listJSON(mine)},
 			{request: listBudgets, answer: nothing},
 		}, []string{"ns/mine has no controller that would recreate it on another node"}},
-		{"a budget that lets nothing go while a pod is made anew", []call{
+		{"a budget that allows no eviction while a pod is recreated", []call{
 			{request: listPods, answer: listJSON(db)},
 			{request: listBudgets, answer: listJSON(held)},
 			{request: evictDB, status: 201, answer: granted.answer},
@@ -258,11 +258,11 @@ func TestNodeDiff_UncordonsNodeThatSlipwayCordoned(t *testing.T) {
 	patch, changes := NodeDiff(n, NodeWant{})
 	if want := `{"metadata":{"annotations":{"slipway.dev/leaving":null}},"spec":{"unschedulable":null}}`; string(patch) != want ||
 		len(changes) != 1 {
-		t.Errorf("staying is %s (%v), want %s", patch, changes, want)
+		t.Errorf("the patch of a remaining node is %s (%v), want %s", patch, changes, want)
 	}
 	n.Annotations = nil
 	if patch, _ := NodeDiff(n, NodeWant{}); patch != nil {
-		t.Errorf("a user's cordon is taken off: %s", patch)
+		t.Errorf("the cordon of a user was removed: %s", patch)
 	}
 }
 

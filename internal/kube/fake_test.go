@@ -41,7 +41,7 @@ func newFakeAPI(t *testing.T, calls ...call) *fakeAPI {
 	t.Cleanup(func() {
 		f.server.Close()
 		for _, c := range f.calls {
-			t.Errorf("never asked for: %s", c.request)
+			t.Errorf("never requested: %s", c.request)
 		}
 	})
 	return f

@@ -22,16 +22,16 @@ func TestFindFieldManagers_ReturnsManagersOfKey(t *testing.T) {
 		by           []string
 		found        bool
 	}{
-		{"as it was made", "its maker's name",
+		{"unchanged", "the manager that created it",
 			call{request: path, answer: object(`"kubelet":"x"`, wrote("kubeadm", "kubelet"))}, []string{"kubeadm"}, true},
-		{"edited", "the key is another's; other keys are no matter",
+		{"edited", "another manager set the key; other keys do not count",
 			call{request: path, answer: object(`"kubelet":"x","more":"y"`, wrote("kubeadm", "more")+","+wrote("kubectl-edit", "kubelet"))},
 			[]string{"kubectl-edit"}, true},
-		{"two of one mind", "both have said so",
+		{"two managers", "both have set the same value",
 			call{request: path, answer: object(`"kubelet":"x"`, wrote("slipway", "kubelet")+","+wrote("kubeadm", "kubelet"))},
 			[]string{"kubeadm", "slipway"}, true},
-		{"nobody on record", "nothing is known of it", call{request: path, answer: object(`"kubelet":"x"`, "")}, nil, true},
-		{"no such key", "it was taken out", call{request: path, answer: object(`"more":"y"`, wrote("kubeadm", "more"))}, nil, false},
+		{"no manager", "no entry has the key", call{request: path, answer: object(`"kubelet":"x"`, "")}, nil, true},
+		{"no such key", "it was removed", call{request: path, answer: object(`"more":"y"`, wrote("kubeadm", "more"))}, nil, false},
 		{"gone", "it was deleted", call{request: path, status: 404}, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -24,6 +24,6 @@ func TestPodImages_ReturnsEachImageOnce(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	if _, err := c.PodImages(t.Context()); err == nil {
-		t.Error("what may not be listed is none")
+		t.Error("a forbidden list gives no error")
 	}
 }

@@ -68,10 +68,10 @@ func TestApproveServing_ApprovesOnlyAllowedRequestsOfKubelet(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", reason, d)
 		}
 		if d := cmp.Diff([]string{"bad: 192.0.2.11 is not an address of node w1"}, refused); d != "" {
-			t.Errorf("what is left pending (-want +got):\n%s", d)
+			t.Errorf("pending requests (-want +got):\n%s", d)
 		}
 	}
 	if _, _, err := c.ApproveServing(t.Context(), kubelet); !IsTemporary(err) {
-		t.Errorf("one that has changed since is looked at again: %v", err)
+		t.Errorf("an object that has changed is checked again: %v", err)
 	}
 }

@@ -41,11 +41,11 @@ func TestDeleteLive_DeletesOnlyTheObjectThatWasRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if live, err := c.Live(t.Context(), decodeObject(t, aMap)); live != nil || err != nil {
-		t.Errorf("one that is not there: %v, %v", live, err)
+		t.Errorf("a missing object: %v, %v", live, err)
 	}
 	if live, err := c.Live(t.Context(), decodeObject(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")); live != nil ||
 		err != nil {
-		t.Errorf("of a kind that is not known: %v, %v", live, err)
+		t.Errorf("an object of an unknown kind: %v, %v", live, err)
 	}
 	if err := c.Unlabel(t.Context(), decodeObject(t, aMap), "x"); err != nil {
 		t.Error(err)
@@ -94,12 +94,12 @@ func TestWaitSettled_WaitsByKindAndFailsWithFailedObjects(t *testing.T) {
 			case tc.says == "" && err != nil:
 				t.Error(err)
 			case tc.says != "" && (!errors.As(err, &known) || known.Reason != ReasonFailed || !strings.Contains(err.Error(), tc.says)):
-				t.Errorf("it says %v", err)
+				t.Errorf("got error %v", err)
 			}
 		})
 	}
 	c := newFakeAPI(t).newClient()
 	if err := c.WaitSettled(t.Context(), decodeObject(t, aMap), nil); err != nil || c.IsAwaited(decodeObject(t, aMap)) {
-		t.Errorf("of a config map nothing is waited for: %v", err)
+		t.Errorf("waiting for a ConfigMap: %v", err)
 	}
 }

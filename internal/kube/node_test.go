@@ -28,7 +28,7 @@ func TestNodeDiff_ChangesOnlyOwnLabelsAndTaints(t *testing.T) {
 		patch   string
 		changes []string
 	}{
-		"nothing wanted, nothing ours": {"others' labels and taints are no matter of ours", node(m{"a": "b"}, nil, foreign), NodeWant{}, "", nil},
+		"nothing wanted, nothing recorded": {"labels and taints of others are kept", node(m{"a": "b"}, nil, foreign), NodeWant{}, "", nil},
 		"as wanted": {
 			"an unchanged node is not written",
 			node(m{"disk": "ssd"}, m{LabelsAnnotation: "disk", TaintsAnnotation: "gpu:NoSchedule"},
@@ -150,6 +150,6 @@ func TestNodeStateOf_ReadsConditionsAndTaints(t *testing.T) {
 	}
 	n.Status.Conditions = nil
 	if s := State(n); s.Ready || s.Message == "" {
-		t.Errorf("a node that never reported is not ready and says so: %+v", s)
+		t.Errorf("the state of a node that never reported: %+v", s)
 	}
 }

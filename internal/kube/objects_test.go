@@ -30,9 +30,9 @@ func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 			"",
 		},
 		"JSON":      {"JSON is YAML", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, []string{"Namespace a"}, ""},
-		"nothing":   {"no objects is no error", "", nil, ""},
-		"no name":   {"it could not be found again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
-		"made name": {"each apply would make another", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
+		"nothing":   {"an empty text is valid", "", nil, ""},
+		"no name":   {"it could not be read again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
+		"made name": {"each apply would create another object", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
 		"name n": {"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil,
 			"metadata.name of this Pod is not text"},
 		"namespace 1": {"and this as a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 1}\n", nil, "metadata.namespace"},
@@ -48,20 +48,20 @@ func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 		},
 		"label null": {"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n",
 			nil, `"app" in metadata.labels`},
-		"labels null": {"this is none at all", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
-		"labels a list": {"they are a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n",
+		"labels null": {"an empty map is valid", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
+		"labels a list": {"labels must be a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n",
 			nil, "metadata.labels of Pod a is not a mapping"},
-		"name with NUL": {"no API server takes it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
-		"long name": {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
+		"name with NUL": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
+		"long name": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
 			nil, "cannot name a Pod"},
-		"name a/b":      {"nor this", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
-		"name a:b":      {"roles have such", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n", []string{"ClusterRole a:b"}, ""},
+		"name a/b":      {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
+		"name a:b":      {"roles have such names", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n", []string{"ClusterRole a:b"}, ""},
 		"no kind":       {"it is not an object", "apiVersion: v1\nmetadata: {name: a}\n", nil, "document 1"},
-		"no version":    {"the kind alone does not say which", "kind: Pod\nmetadata: {name: a}\n", nil, "apiVersion is missing"},
+		"no version":    {"the kind alone is ambiguous", "kind: Pod\nmetadata: {name: a}\n", nil, "apiVersion is missing"},
 		"twice":         {"one of the two would be lost", "apiVersion: v1\nkind: Pod\nkind: Pod\n", nil, "already"},
-		"scalar":        {"text is no object", "hello", nil, "document 1"},
-		"second is bad": {"the document is named", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n{", nil, "document 2"},
-		"bad item":      {"so is the item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0"},
+		"scalar":        {"text is not an object", "hello", nil, "document 1"},
+		"second is bad": {"the error names the document", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n{", nil, "document 2"},
+		"bad item":      {"the error names the item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -103,10 +103,10 @@ func FuzzObjects(f *testing.F) {
 		}
 		for _, o := range objs {
 			if err := checkComplete(o); err != nil {
-				t.Errorf("decoded, though %v", err)
+				t.Errorf("an invalid object was decoded: %v", err)
 			}
 			if _, err := compareObjects(nil, o); err != nil {
-				t.Errorf("cannot be shown: %v", err)
+				t.Errorf("the object cannot be encoded: %v", err)
 			}
 		}
 	})
@@ -129,7 +129,7 @@ func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
 	}
 	want := []string{"Namespace ns", "CustomResourceDefinition d", "Thing t", "ConfigMap ns/c", "Namespace foreign"}
 	if diff := cmp.Diff(want, objectNames(sortByDependency(objs))); diff != "" {
-		t.Errorf("what others need comes first, the rest stays in order: -want +got\n%s", diff)
+		t.Errorf("the order: -want +got\n%s", diff)
 	}
 	if objectName(objs[0]) != "Thing t" {
 		t.Error("the caller's list was reordered")

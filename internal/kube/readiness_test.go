@@ -43,10 +43,10 @@ func TestParseAPIMetrics_ReturnsDeprecatedAPIsAndFailedCalls(t *testing.T) {
 		Failed:     []FailedCall{{Webhook: "may.guard.io"}, {Webhook: "pods.guard.io", Mutates: true, Refused: true}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("what it has counted (-want +got):\n%s", d)
+		t.Errorf("the metrics (-want +got):\n%s", d)
 	}
 	if n := got.Deprecated[0].Name(); n != "resourceclaims.v1beta1.resource.k8s.io" {
-		t.Errorf("it is called %s", n)
+		t.Errorf("the name is %s", n)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestWaitBudgets_IgnoresBudgetsThatNeverAllowEviction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, but 1 must be"}, said); d != "" {
-		t.Errorf("each change is told once (-want +got):\n%s", d)
+		t.Errorf("reported changes (-want +got):\n%s", d)
 	}
 	c.first, c.interval = time.Hour, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,7 +171,7 @@ func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if f := (FailedCall{Webhook: "well"}); f.Of(got[0]) || !f.Of(got[4]) || f.Of(got[1]) {
-		t.Error("it is taken for a call of another")
+		t.Error("the call matches another webhook")
 	}
 }
 
@@ -188,7 +188,7 @@ func TestListNames_ReturnsNoneIfKindIsNotServed(t *testing.T) {
 		t.Errorf("(-want +got):\n%s %v", d, err)
 	}
 	if got, err = c.OfKind(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations"); got != nil || err != nil {
-		t.Errorf("of a kind that is not served: %v, %v", got, err)
+		t.Errorf("names of a kind that is not served: %v, %v", got, err)
 	}
 	if _, err = c.OfKind(t.Context(), "pods"); err == nil {
 		t.Error("want an error")
@@ -209,15 +209,15 @@ func TestSetImage_ChangesImageOfContainer(t *testing.T) {
 	)
 	c := f.newClient()
 	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
-		t.Errorf("it is %q, %v", is, err)
+		t.Errorf("the image is %q, %v", is, err)
 	}
 	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "" || err != nil {
-		t.Errorf("of none it is %q, %v", is, err)
+		t.Errorf("the image of a missing Deployment is %q, %v", is, err)
 	}
 	if err := c.SetImage(t.Context(), "Deployment", "kube-system", "coredns", "coredns", "c:1"); err != nil {
 		t.Error(err)
 	}
 	if is, err := c.Image(t.Context(), "DaemonSet", "kube-system", "kube-proxy", "kube-proxy"); is != "p:2" || err != nil {
-		t.Errorf("of a DaemonSet it is %q, %v", is, err)
+		t.Errorf("the image of a DaemonSet is %q, %v", is, err)
 	}
 }

@@ -57,23 +57,23 @@ func TestSpreadPods_MovesPodsOnlyIfAnotherNodeAcceptsThem(t *testing.T) {
 		joined       string
 		moves        bool
 	}{
-		{"none", "nothing has a node yet", 2, []string{pod("a", "", "")}, nil, "w1", false},
+		{"none", "no pod has a node yet", 2, []string{pod("a", "", "")}, nil, "w1", false},
 		{"alone", "one pod is on one node", 1, []string{pod("a", "cp1", "")}, nil, "w1", false},
 		{"together", "another node has joined since", 2, together, []string{spreadFirst, node("w1", "05", "")}, "", true},
-		{"apart", "one node may be lost", 2, []string{pod("a", "cp1", ""), pod("b", "w1", "")}, nil, "w1", false},
+		{"apart", "the pods survive the loss of one node", 2, []string{pod("a", "cp1", ""), pod("b", "w1", "")}, nil, "w1", false},
 		{"in motion", "an ending pod does not count", 2, append([]string{pod("c", "w1", spreadEnding)}, together...),
 			[]string{spreadFirst, node("w1", "09", "")}, "", true},
-		{"one node", "there is no other", 2, together, []string{spreadFirst}, "", false},
-		{"put there", "the other was there before, and was only away", 2, together, []string{spreadFirst, node("w1", "04", "")}, "", false},
+		{"one node", "no other node exists", 2, together, []string{spreadFirst}, "", false},
+		{"scheduled later", "the other node existed before, and was only down", 2, together, []string{spreadFirst, node("w1", "04", "")}, "", false},
 		{"new", "the other is new, but was registered before the first was ready", 2, together,
 			[]string{spreadFirst, node("w1", "04", "")}, "w1", true},
 		{"new, with all of them", "its pods cannot move to itself", 2, together, []string{spreadFirst}, "cp1", false},
-		{"cordoned", "the other takes none", 2, together, []string{spreadFirst, node("w1", "09", `"unschedulable":true`)}, "w1", false},
-		{"not ready", "the other takes none", 2, together, []string{spreadFirst, spreadNode("w1", "09", "", "False")}, "w1", false},
-		{"not noticed", "the other takes none yet", 2, together, []string{spreadFirst, node("w1", "09", spreadNotReady)}, "w1", false},
-		{"noticed", "the taint that evicts is tolerated for a while", 2, together,
+		{"cordoned", "the other node accepts no pods", 2, together, []string{spreadFirst, node("w1", "09", `"unschedulable":true`)}, "w1", false},
+		{"not ready", "the other node accepts no pods", 2, together, []string{spreadFirst, spreadNode("w1", "09", "", "False")}, "w1", false},
+		{"stale taint", "the other node accepts no pods yet", 2, together, []string{spreadFirst, node("w1", "09", spreadNotReady)}, "w1", false},
+		{"taint that evicts", "pods tolerate the taint for a while", 2, together,
 			[]string{spreadFirst, node("w1", "09", strings.Replace(spreadNotReady, "NoSchedule", "NoExecute", 1))}, "w1", true},
-		{"tainted", "the other takes none", 2, together, []string{spreadFirst, node("w1", "09", spreadTheirs)}, "w1", false},
+		{"tainted", "the other node accepts no pods", 2, together, []string{spreadFirst, node("w1", "09", spreadTheirs)}, "w1", false},
 		{"control plane", "its taint is tolerated", 2, together, []string{spreadFirst, node("cp2", "09", spreadControl)}, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

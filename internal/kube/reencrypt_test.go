@@ -37,20 +37,20 @@ func TestRewriteObjects_WritesEveryObjectUnchanged(t *testing.T) {
 			{request: second, answer: list("", item("c"))},
 			{request: put("c"), answer: item("c"), body: `"resourceVersion":"7"`},
 		}, []int{1, 2}, ""},
-		{"changed and deleted meanwhile", "who changed it has written it", []call{
+		{"changed and deleted meanwhile", "the other writer has already encrypted it", []call{
 			{request: first, answer: list("next", item("a"))},
 			{request: put("a"), status: 409, answer: status("Conflict", 409)},
 			{request: second, answer: list("", item("b"))},
 			{request: put("b"), status: 404, answer: status("NotFound", 404)},
 		}, []int{1, 2}, ""},
-		{"too slow", "it begins anew", []call{
+		{"too slow", "it starts again", []call{
 			{request: first, answer: list("next", item("a"))},
 			{request: put("a"), answer: item("a")},
 			{request: second, status: 410, answer: status("Expired", 410)},
 			{request: first, answer: list("", item("a"))},
 			{request: put("a"), answer: item("a")},
 		}, []int{1, 1}, ""},
-		{"refused", "what it says of it may quote it", []call{
+		{"refused", "the server's message may quote the object", []call{
 			{request: first, answer: list("", item("a"))}, {request: put("a"), status: 422, answer: status("Invalid", 422)},
 		}, nil, "rewriting secrets web/a: the API server refuses it (Invalid)"},
 	} {

@@ -13,8 +13,8 @@ import (
 //
 // An API server that has just started responds before it has loaded the authorization
 // rules, and refuses requests that it will allow later. Some report at that time that they
-// are ready (github.com/kubernetes/kubernetes/issues/121635). So patient accepts a refusal
-// only if it continues for some seconds after the server is ready.
+// are ready (github.com/kubernetes/kubernetes/issues/121635). So retryTransport accepts a
+// refusal only if it continues for some seconds after the server is ready.
 type retryTransport struct {
 	next  http.RoundTripper
 	limit time.Duration

@@ -36,10 +36,10 @@ func TestRetryTransport_RepeatsSafeRequestsUntilServerResponds(t *testing.T) {
 		asked                int
 		fails                bool
 	}{
-		{"it answers", "nothing is sent twice", http.MethodGet, 0, 1, false},
-		{"away for a moment", "it is asked until it is back", http.MethodPatch, 3 * time.Second, 4, false},
-		{"away for long", "there is an end", http.MethodGet, time.Hour, 11, true},
-		{"something new", "it may have been made", http.MethodPost, time.Second, 1, true},
+		{"responds", "nothing is sent twice", http.MethodGet, 0, 1, false},
+		{"down for a moment", "the request is repeated until the server responds", http.MethodPatch, 3 * time.Second, 4, false},
+		{"down for long", "the time is limited", http.MethodGet, time.Hour, 11, true},
+		{"a creation", "the object may have been created", http.MethodPost, time.Second, 1, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,12 +88,12 @@ func TestRetryTransport_RepeatsRefusedRequestsUntilServerIsReady(t *testing.T) {
 		in                   time.Duration // it is ready
 		asked, code          int
 	}{
-		{"ready", "it is believed", http.MethodGet, startingTransport{}, 0, 1, http.StatusOK},
-		{"not ready yet", "it does not know yet who may do what", http.MethodGet, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
-		{"something new", "what is refused was not made", http.MethodPost, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
-		{"ready too early", "it knows a little later", http.MethodGet, startingTransport{late: 3 * time.Second}, time.Second, 5, http.StatusOK},
-		{"ready and refused", "it is believed after some seconds", http.MethodGet, startingTransport{never: true}, 0, 7, http.StatusForbidden},
-		{"never ready", "there is an end", http.MethodGet, startingTransport{}, time.Hour, 11, http.StatusForbidden},
+		{"ready", "the response is accepted", http.MethodGet, startingTransport{}, 0, 1, http.StatusOK},
+		{"not ready yet", "it has not loaded the authorization rules", http.MethodGet, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
+		{"a creation", "a refused object was not created", http.MethodPost, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
+		{"ready too early", "it loads the rules a little later", http.MethodGet, startingTransport{late: 3 * time.Second}, time.Second, 5, http.StatusOK},
+		{"ready and refused", "the refusal is accepted after some seconds", http.MethodGet, startingTransport{never: true}, 0, 7, http.StatusForbidden},
+		{"never ready", "the time is limited", http.MethodGet, startingTransport{}, time.Hour, 11, http.StatusForbidden},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

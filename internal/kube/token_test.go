@@ -39,7 +39,7 @@ func TestBootstrapTokens_ReturnsOnlyTokensOfSlipway(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"abcdef"}, ids); diff != "" {
-		t.Errorf("tokens of others are not ours: -want +got\n%s", diff)
+		t.Errorf("tokens of Slipway: -want +got\n%s", diff)
 	}
 	for range 2 { // a missing token is not an error
 		if err := c.DeleteBootstrapToken(t.Context(), "abcdef"); err != nil {

@@ -42,7 +42,7 @@ func TestWaitNodeReady_ReportsEachChangeOnce(t *testing.T) {
 	want := []string{"the node has not registered", "the kubelet has not reported since it was started",
 		"the node is not Ready: no network", "the node still has the not-ready taint"}
 	if diff := cmp.Diff(want, said); diff != "" {
-		t.Errorf("each change is told once: -want +got\n%s", diff)
+		t.Errorf("reported changes: -want +got\n%s", diff)
 	}
 	wantReason(t, c.WaitNodeReady(t.Context(), "a", started, nil), ReasonForbidden)
 }
@@ -56,7 +56,7 @@ func TestWaitNodeReady_ReturnsMissingPartWhenContextEnds(t *testing.T) {
 	err := c.WaitNodeReady(ctx, "a", time.Time{}, func(string) { cancel() })
 	wantReason(t, err, ReasonTimeout)
 	if err == nil || !strings.Contains(err.Error(), "stopped waiting: the node has not registered") {
-		t.Errorf("the error says what was missing, not %v", err)
+		t.Errorf("the error does not name the missing part: %v", err)
 	}
 }
 
@@ -146,9 +146,9 @@ func TestWaitRollout_WaitsUntilWorkloadIsRolledOut(t *testing.T) {
 			[]string{"1 of 2 pods are available"},
 			"",
 		},
-		"missing": {"it will not come by itself", "DaemonSet",
+		"missing": {"it will not appear", "DaemonSet",
 			[]call{{request: daemonSet, status: 404, answer: statusAnswer(404, "daemonsets d not found")}}, nil, "not found"},
-		"other kind": {"only these roll out", "Job", nil, nil, "only a Deployment, a DaemonSet or a StatefulSet"},
+		"other kind": {"only these kinds have a rollout", "Job", nil, nil, "only a Deployment, a DaemonSet or a StatefulSet"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -79,7 +79,7 @@ func TestMergeAndRemove_RestoresOriginalFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(before, readGolden(t, path)); d != "" && !strings.Contains(name, "null") {
-				t.Errorf("removing does not bring the file back (-before +after):\n%s", d)
+				t.Errorf("removing does not restore the file (-before +after):\n%s", d)
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func TestMerge_SetsCurrentContextOnlyIfEmptyOrRequested(t *testing.T) {
 		}
 	}
 	if err := Remove(t.Context(), filepath.Join(t.TempDir(), "none"), edge, nil); err != nil {
-		t.Errorf("removing from a file that is not there: %v", err)
+		t.Errorf("removing from a missing file: %v", err)
 	}
 }
 
@@ -168,14 +168,14 @@ func TestMerge_RefusesEntriesOfOtherClusters(t *testing.T) {
 		name, reason, file string
 		conflict           bool
 	}{
-		{"made anew", "the same server with a new authority is this cluster again",
+		{"recreated", "the same server with a new CA is the same cluster",
 			entry("slipway-prod", "https://10.0.0.11:6443", "T0xE"), false},
 		{"moved", "the same authority at a new address is this cluster", entry("slipway-prod", "https://10.0.0.77:6443", "UFJPRA=="), false},
-		{"namesake", "another cluster of that name would lose its way in", entry("slipway-prod", "https://10.9.9.9:6443", "T0xE"), true},
+		{"same name", "another cluster with that name would lose its entry", entry("slipway-prod", "https://10.9.9.9:6443", "T0xE"), true},
 		{"foreign", "a context of another tool", entry("kind-prod", "https://127.0.0.1:1", "T0xE"), true},
-		{"foreign, same server alone", "an address may have changed hands", entry("other", "https://10.0.0.11:6443", "T0xE"), true},
+		{"foreign, same server only", "the address may belong to another cluster now", entry("other", "https://10.0.0.11:6443", "T0xE"), true},
 		{"foreign, same cluster", "kubeadm's own entry for it", entry("kubernetes", "https://10.0.0.11:6443", "UFJPRA=="), false},
-		{"dangling", "nobody knows what it was", "contexts:\n- context: {cluster: gone}\n  name: prod\n", true},
+		{"dangling", "its cluster is unknown", "contexts:\n- context: {cluster: gone}\n  name: prod\n", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config")
@@ -194,7 +194,7 @@ func TestMerge_RefusesEntriesOfOtherClusters(t *testing.T) {
 				t.Error("a refused merge changed the file")
 			}
 			if err := Remove(t.Context(), path, prodAccess(), nil); err != nil || tc.name == "namesake" && readGolden(t, path) != tc.file {
-				t.Errorf("removing takes the other cluster's entries: %v\n%s", err, readGolden(t, path))
+				t.Errorf("removing also removed the entries of another cluster: %v\n%s", err, readGolden(t, path))
 			}
 			if err := Merge(t.Context(), path, prodAccess(), MergeOptions{Replace: true}, nil); err != nil ||
 				!strings.Contains(readGolden(t, path), "10.0.0.11") {
@@ -248,7 +248,7 @@ func TestMerge_LeavesDevicesAndPipesInPlace(t *testing.T) {
 				t.Errorf("writing: %v", err)
 			}
 			if err := Remove(t.Context(), path, prodAccess(), nil); err != nil {
-				t.Errorf("removing from what holds nothing: %v", err)
+				t.Errorf("removing from a device: %v", err)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestMerge_LeavesDevicesAndPipesInPlace(t *testing.T) {
 		t.Errorf("the pipe was replaced: %v %v", info, err)
 	}
 	if _, err := os.Lstat(pipe + ".lock"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a lock was left beside the pipe: %v", err)
+		t.Errorf("a lock file remains next to the pipe: %v", err)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestMerge_KeepsAllConcurrentMerges(t *testing.T) {
 	}
 	group.Wait()
 	if n := strings.Count(readGolden(t, path), "cluster: slipway-"); n != 8 {
-		t.Errorf("%d of 8 merges are there:\n%s", n, readGolden(t, path))
+		t.Errorf("found %d of 8 merges:\n%s", n, readGolden(t, path))
 	}
 }
 
@@ -317,7 +317,7 @@ func TestMerge_RespectsLockOfKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Merge(t.Context(), path, prodAccess(), MergeOptions{}, nil); err != nil {
-		t.Errorf("a lock that a dead process of ours left: %v", err)
+		t.Errorf("with the lock file of a dead process: %v", err)
 	}
 	if err := os.WriteFile(path+".lock", nil, 0); err != nil {
 		t.Fatal(err)
@@ -325,10 +325,10 @@ func TestMerge_RespectsLockOfKubectl(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := Merge(ctx, path, prodAccess(), MergeOptions{Use: true}, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("kubectl's lock was not respected, or not given up: %v", err)
+		t.Errorf("the wait for kubectl's lock did not end with the context: %v", err)
 	}
 	if _, err := os.Lstat(path + ".lock"); err != nil {
-		t.Errorf("kubectl's lock was taken away: %v", err)
+		t.Errorf("kubectl's lock was removed: %v", err)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestWrite_WritesOnlyGivenAccess(t *testing.T) {
 	}
 	if got := readGolden(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") ||
 		!strings.Contains(got, "current-context: prod") {
-		t.Errorf("written apart:\n%s", got)
+		t.Errorf("the separate file:\n%s", got)
 	}
 }
 
@@ -389,10 +389,10 @@ func FuzzMerge(f *testing.F) {
 		}
 		again, err := parseDocument(text)
 		if err != nil {
-			t.Fatalf("what is written cannot be read: %v\n%s", err, text)
+			t.Fatalf("the written file cannot be read: %v\n%s", err, text)
 		}
 		if textOf(fieldOf(again.findItem(keyClusters, access.entryName), "cluster"), "server") == "" {
-			t.Fatalf("the entry is not there:\n%s", text)
+			t.Fatalf("the entry is missing:\n%s", text)
 		}
 	})
 }

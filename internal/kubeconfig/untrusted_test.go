@@ -101,7 +101,7 @@ func TestVerify_AcceptsOnlyCertificatesOfRecordedCA(t *testing.T) {
 func wantUsableAdmin(t *testing.T, a Admin) {
 	t.Helper()
 	if a.Cluster != "" || a.Server != "" || a.TLSServerName != "" {
-		t.Errorf("the host has chosen a name or a server: %+v", a)
+		t.Errorf("the result has a name or a server of the host: %+v", a)
 	}
 	cert, err := pki.Certificate(a.Certificate)
 	if err != nil {
@@ -117,11 +117,11 @@ func wantUsableAdmin(t *testing.T, a Admin) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(text), "canary") {
-		t.Errorf("text of the host is in it:\n%s", text)
+		t.Errorf("the result contains text of the host:\n%s", text)
 	}
 	again, err := ParseAdmin(text)
 	if d := cmp.Diff(a, again); err != nil || d != "" {
-		t.Errorf("what is written is read as another: %v\n%s", err, d)
+		t.Errorf("the written file is read with other content: %v\n%s", err, d)
 	}
 }
 
@@ -191,7 +191,7 @@ func FuzzVerify(f *testing.F) {
 		}
 		wantUsableAdmin(t, a)
 		if string(a.CA) != string(known) {
-			t.Errorf("the CA is another:\n%s", a.CA)
+			t.Errorf("the CA differs:\n%s", a.CA)
 		}
 	})
 }

@@ -87,8 +87,8 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		want         string // a part of the error, "" if no error is expected
 	}{
 		{"as a kubelet asks", "the normal case", func(*draft) {}, ""},
-		{"an address alone", "a kubelet need not ask for its name", func(d *draft) { d.template.DNSNames = nil }, ""},
-		{"key encipherment", "kubelets with RSA keys ask for it", func(d *draft) {
+		{"an address only", "a kubelet does not have to request its name", func(d *draft) { d.template.DNSNames = nil }, ""},
+		{"key encipherment", "kubelets with RSA keys request it", func(d *draft) {
 			d.key = strong
 			d.request.Spec.Usages = []string{"key encipherment", "digital signature", "server auth"}
 		}, ""},
@@ -97,12 +97,12 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 			d.request.Spec.SignerName = "kubernetes.io/kube-apiserver-client-kubelet"
 		}, "the signer is"},
 		{"a user", "only nodes have kubelets", func(d *draft) { d.request.Spec.Username = "jane" }, `"jane" is not a node`},
-		{"a service account", "a pod may create requests if somebody lets it", func(d *draft) {
+		{"a service account", "a pod can create requests with a suitable role", func(d *draft) {
 			d.request.Spec.Username = "system:serviceaccount:kube-system:default"
 		}, "is not a node"},
 		{"an unknown node", "it may have been removed", func(d *draft) { d.request.Spec.Username = "system:node:w9" }, "is not a node"},
 		{"a name that continues", "w1 is not w11", func(d *draft) { d.request.Spec.Username = "system:node:w11" }, "is not a node"},
-		{"no group", "the API server did not take it for a node",
+		{"no group", "the API server did not authenticate it as a node",
 			func(d *draft) { d.request.Spec.Groups = []string{"system:authenticated"} }, "not in group"},
 		{"for another node", "a node must not get the certificate of another", func(d *draft) {
 			d.template.Subject.CommonName = "system:node:w2"
@@ -110,15 +110,15 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		{"by another node", "the address belongs to w1", func(d *draft) {
 			d.request.Spec.Username, d.template.Subject.CommonName, d.template.DNSNames = "system:node:w2", "system:node:w2", []string{"w2"}
 		}, "192.0.2.12 is not an address of node w2"},
-		{"no organization", "the signer would refuse it", func(d *draft) { d.template.Subject.Organization = nil }, "the subject is"},
+		{"no organization", "the signer refuses it", func(d *draft) { d.template.Subject.Organization = nil }, "the subject is"},
 		{"a second organization", "it would be an administrator as a client", func(d *draft) {
 			d.template.Subject.Organization = []string{"system:nodes", "system:masters"}
 		}, "the subject is"},
 		{"another organization", "nodes are in system:nodes",
 			func(d *draft) { d.template.Subject.Organization = []string{"system:masters"} }, "the subject is"},
-		{"an organizational unit", "a kubelet asks for none",
+		{"an organizational unit", "a kubelet requests none",
 			func(d *draft) { d.template.Subject.OrganizationalUnit = []string{"x"} }, "the subject is"},
-		{"client auth", "it would be a client's certificate, too", func(d *draft) {
+		{"client auth", "it would also be a client certificate", func(d *draft) {
 			d.request.Spec.Usages = append(d.request.Spec.Usages, "client auth")
 		}, `usage "client auth"`},
 		{"cert sign", "it would be a CA",
@@ -130,7 +130,7 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		{"the API's name", "it would pass for the API server", func(d *draft) {
 			d.template.DNSNames = []string{"kubernetes.default.svc"}
 		}, "is not a name"},
-		{"a wildcard", "it stands for every name", func(d *draft) { d.template.DNSNames = []string{"*"} }, "is not a name"},
+		{"a wildcard", "it matches every name", func(d *draft) { d.template.DNSNames = []string{"*"} }, "is not a name"},
 		{"another's address", "clients of w2 would trust it", func(d *draft) {
 			d.template.IPAddresses = append(d.template.IPAddresses, net.ParseIP("192.0.2.13"))
 		}, "192.0.2.13 is not an address"},
@@ -139,7 +139,7 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		{"the service address", "it would pass for the API server", func(d *draft) {
 			d.template.IPAddresses = []net.IP{net.IPv4(10, 96, 0, 1)}
 		}, "10.96.0.1 is not an address"},
-		{"no names", "the certificate would be good for nothing",
+		{"no names", "the certificate would be useless",
 			func(d *draft) { d.template.DNSNames, d.template.IPAddresses = nil, nil }, "no address"},
 		{"an email address", "a kubelet has none", func(d *draft) { d.template.EmailAddresses = []string{"root@w1"} }, "email addresses or URIs"},
 		{"a URI", "it would be another identity", func(d *draft) { d.template.URIs = []*url.URL{spiffe} }, "email addresses or URIs"},
@@ -149,7 +149,7 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		}, "extension 2.5.29.19"},
 		{"a short RSA key", "it can be factored", func(d *draft) { d.key = weak }, "has 1024 bits"},
 		{"a short curve", "no component uses it", func(d *draft) { d.key = short }, "curve P-224"},
-		{"not PEM", "others would read something else",
+		{"not PEM", "other readers would decode something else",
 			func(d *draft) { d.pem = func([]byte) []byte { return []byte("x") } }, "exactly one certificate request"},
 		{"two requests", "the signer might read the other",
 			func(d *draft) { d.pem = func(b []byte) []byte { return slices.Concat(b, b) } }, "exactly one certificate request"},
@@ -192,13 +192,13 @@ func TestIsPending_IsFalseAfterDecision(t *testing.T) {
 		name, reason, text string
 		want               bool
 	}{
-		{"new", "nobody has decided", `{"spec": {"signerName": "kubernetes.io/kubelet-serving"}}`, true},
+		{"new", "it is not decided", `{"spec": {"signerName": "kubernetes.io/kubelet-serving"}}`, true},
 		{"approved", "it is decided",
 			`{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"conditions": [{"type": "Approved"}]}}`, false},
-		{"denied", "an administrator's word counts",
+		{"denied", "an administrator has denied it",
 			`{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"conditions": [{"type": "Denied"}]}}`, false},
-		{"signed", "it is over", `{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"certificate": "eA=="}}`, false},
-		{"of another signer", "another's business", `{"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}}`, false},
+		{"signed", "it has a certificate", `{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"certificate": "eA=="}}`, false},
+		{"of another signer", "it belongs to another signer", `{"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}}`, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r Request

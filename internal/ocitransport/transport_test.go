@@ -88,7 +88,7 @@ func TestGuard_NeverFallsBackToPlainHTTP(t *testing.T) {
 			}}
 			err := getManifest(t, &guard{Options: Options{Registry: registry}, next: n, verified: n}, authn.AuthConfig{Username: "u", Password: "p"})
 			if err == nil {
-				t.Error("it succeeded")
+				t.Error("got no error")
 			}
 			for _, line := range n.allRequests() {
 				if line != "https://"+registry {
@@ -212,7 +212,7 @@ func TestGuard_SendsCredentialsOnlyToOwnTokenService(t *testing.T) {
 					err = getManifest(t, g, auth)
 				}
 				if err == nil {
-					t.Error("there is no such manifest, and no error")
+					t.Error("a missing manifest gives no error")
 				}
 				got := false
 				for _, line := range n.allRequests() {

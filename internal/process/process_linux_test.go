@@ -63,7 +63,7 @@ func TestSignal_RefusesOtherStartTime(t *testing.T) {
 		t.Error("the process was not found")
 	}
 	if (Process{}).Alive() || (Process{}).Signal(syscall.SIGKILL) {
-		t.Error("no process is alive")
+		t.Error("the zero Process is alive")
 	}
 }
 

@@ -255,19 +255,19 @@ func TestFunctions_BehaveLikePackageOS(t *testing.T) {
 	entries, err := ReadDir(path("a"))
 	must(err)
 	if len(entries) != 3 {
-		t.Errorf("left are %v", entries)
+		t.Errorf("remaining files: %v", entries)
 	}
 	if target, err := Readlink(path("a/l")); err != nil || target != "b" {
 		t.Errorf("the link leads to %q, %v", target, err)
 	}
 	for _, err := range []error{Remove(path("none")), MkdirAll(path("a/t/x"), 0o755), Rename(path("none"), path("x"))} {
 		if err == nil {
-			t.Error("what cannot be done is done")
+			t.Error("an impossible operation succeeded")
 		}
 	}
 	must(syscall.Mkfifo(path("pipe"), 0o600))
 	if _, err := Open(path("pipe")); err == nil {
-		t.Error("a pipe is opened")
+		t.Error("a pipe was opened")
 	}
 }
 

@@ -147,11 +147,11 @@ func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 				}
 			}
 			if n := len(strings.Fields(got)); n != len(foreign)+2 {
-				t.Errorf("there are %d: %s", n, got)
+				t.Errorf("found %d: %s", n, got)
 			}
 			var back bytes.Buffer
 			if err := to.Fetch(t.Context(), copyName("cp1", 13).String(), &back); err != nil || !bytes.Equal(back.Bytes(), big) {
-				t.Errorf("%d bytes come back, %v", back.Len(), err)
+				t.Errorf("read %d bytes, %v", back.Len(), err)
 			}
 			own, err := copies.Own(t.Context(), to, "", func(n copies.Name) bool { return n.ID == id })
 			if err != nil || len(own) != 3 || own[0].Name != copyName("cp1", 13) || own[0].Bytes != int64(len(big)) {
@@ -179,7 +179,7 @@ func TestSendCopy_KeepsNewestCopyDespiteWrongClock(t *testing.T) {
 				}
 			}
 			if got, want := listFiles(t, dir), of(2, 4704).String()+" "+newest.String(); got != want {
-				t.Errorf("there are %s, want %s", got, want)
+				t.Errorf("found %s, want %s", got, want)
 			}
 			own, err := copies.Own(t.Context(), to, "", func(copies.Name) bool { return true })
 			if err != nil || len(own) != 2 || own[0].Name != newest {
@@ -229,7 +229,7 @@ func TestSendCopy_RemovesCopiesFirstIfTargetIsFull(t *testing.T) {
 		t.Errorf("%+v, %v", sent, err)
 	}
 	if want := copyName("cp1", 3).String() + " " + copyName("cp1", 4).String(); listFiles(t, dir) != want {
-		t.Errorf("there is %s", listFiles(t, dir))
+		t.Errorf("found %s", listFiles(t, dir))
 	}
 }
 
@@ -294,7 +294,7 @@ func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 				got = append(got, was[file])
 			}
 			if got := strings.Join(got, " "); got != tc.want+" " {
-				t.Errorf("there is %q: %s", got, tc.reason)
+				t.Errorf("found %q: %s", got, tc.reason)
 			}
 			// If the target is full, the error names the copies whose removal would have
 			// freed space.
@@ -347,7 +347,7 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, writeContent(nil)); err == nil {
-				t.Error("a copy went to where nothing is")
+				t.Error("a copy was sent to a missing target")
 			}
 		})
 	}
@@ -367,13 +367,13 @@ func TestOpen_VerifiesHostKey(t *testing.T) {
 	}{
 		{"its key", "it is pinned", func(*op.CopySSH, *[]byte) {}, ""},
 		{"its fingerprint", "as ssh-keygen prints it", func(to *op.CopySSH, _ *[]byte) { to.HostKey = ssh.FingerprintSHA256(key) }, ""},
-		{"another's key", "somebody may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey },
+		{"another key", "an attacker may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey },
 			"has another host key than hostKey: it presents ssh-ed25519 SHA256:"},
 		{"another's fingerprint", "the same",
 			func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "has another host key than hostKey"},
-		{"another's login", "it is not let in", func(_ *op.CopySSH, key *[]byte) { *key = other.Key }, "unable to authenticate"},
-		{"no key", "it opens nothing", func(_ *op.CopySSH, key *[]byte) { *key = []byte("canary") }, "the private key cannot be used"},
-		{"nobody there", "it is told", func(to *op.CopySSH, _ *[]byte) { to.Port = 1 }, "refused"},
+		{"another login", "the machine refuses it", func(_ *op.CopySSH, key *[]byte) { *key = other.Key }, "unable to authenticate"},
+		{"no key", "it is not a private key", func(_ *op.CopySSH, key *[]byte) { *key = []byte("canary") }, "the private key cannot be used"},
+		{"no server", "the error says so", func(to *op.CopySSH, _ *[]byte) { to.Port = 1 }, "refused"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			to, login := m.To, m.Key
@@ -429,7 +429,7 @@ func TestTarget_DoesNotFollowPlantedLinksOrPipes(t *testing.T) {
 					t.Error(err)
 				}
 				if got, err := os.ReadFile(victim); err != nil || string(got) != "canary" {
-					t.Errorf("what the link leads to is %q, %v", got, err)
+					t.Errorf("the target of the link has %q, %v", got, err)
 				}
 				if kind != "directory" { // a machine follows links with the rights of its user
 					return

@@ -90,7 +90,7 @@ func TestAddBlob_WritesNothingThroughPlantedLink(t *testing.T) {
 					t.Error("no error")
 				}
 				if after := filesBelow(t, others); after != before {
-					t.Errorf("others have %s, and had %s (%v)", after, before, err)
+					t.Errorf("the file of another user has %s, want %s (%v)", after, before, err)
 				}
 			})
 		}

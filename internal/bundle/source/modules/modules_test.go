@@ -270,7 +270,7 @@ func TestParts_ReportsCauseOfFailure(t *testing.T) {
 // is compiled.
 func TestParts_ReportsMissingCompilerFirst(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Fatal("compiling what goes into a bundle: run the tests on Linux")
+		t.Fatal("bundles are compiled only on Linux: run the tests on Linux")
 	}
 	path := t.TempDir()
 	gotool, err := exec.LookPath("go")
@@ -522,7 +522,7 @@ func TestAskPrograms_ComparesOnlyImagesOfKubeadm(t *testing.T) {
 		want[i] = "registry.k8s.io/" + want[i]
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("images that kubeadm is asked for (-want +got):\n%s", d)
+		t.Errorf("images in the question for kubeadm (-want +got):\n%s", d)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestUnpackFiles_DoesNotFollowLinksOutside(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := d.unpackFiles("pkg", &b); err == nil {
-				t.Error("it was unpacked")
+				t.Error("the archive was unpacked")
 			}
 			if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
 				t.Errorf("%v, %v", left, err)
@@ -141,14 +141,14 @@ func TestClosure_HasEveryLibraryOfProgram(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), filepath.Join(root, c.interp), "--library-path",
 		filepath.Join(root, c.lib), filepath.Join(root, real), "echo", "hello").CombinedOutput()
 	if err != nil || string(out) != "hello\n" {
-		t.Errorf("it answers %q, %v", out, err)
+		t.Errorf("the program prints %q, %v", out, err)
 	}
 	none := closure{tree: c.tree, lib: c.lib, members: map[string]pack.Member{}}
 	if _, err := none.pickNamed(unit{Take: []string{"usr/bin/none"}}); err == nil {
-		t.Error("an image's program that is not there was taken")
+		t.Error("a missing program of an image was accepted")
 	}
 	if err := c.addELF("usr/bin/none"); err == nil {
-		t.Error("a program that is not there was added")
+		t.Error("a missing program was added")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestPickNamed_AddsLibrariesLoaderAndLicences(t *testing.T) {
 		}
 	}
 	if slices.ContainsFunc(f.Members, func(n string) bool { return strings.HasPrefix(n, "host/") || strings.Contains(n, "busybox") }) {
-		t.Errorf("it has what only hosts need: %q", f.Members)
+		t.Errorf("the image contains files for hosts: %q", f.Members)
 	}
 	if !d.used["coreutils"] || d.used["busybox-static"] {
 		t.Errorf("packages: %v", d.used)
