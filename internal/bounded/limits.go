@@ -3,8 +3,6 @@ package bounded
 // These are the limits for content that is read whole, by kind of content. Each is
 // several times the size of the largest real content.
 const (
-	// Evidence is the limit for responses that are only shown to people.
-	Evidence = 4 << 10
 	// Word is for files with one value: an id, a name, a number.
 	Word = 64 << 10
 	// Argument is for files that a user names: keys, certificates, passwords,

@@ -3,12 +3,13 @@ package kube
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Apply applies objs with server-side apply: namespaces and CustomResourceDefinitions
@@ -159,28 +160,26 @@ func conditionStatus(u *unstructured.Unstructured, name string) string {
 // Until calls look repeatedly until it returns "" or an error that is not temporary. When
 // ctx ends, the error contains what was missing last.
 func (c *Client) Until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	pause, last := c.first, "there was no response yet"
-	for {
-		select {
-		case <-ctx.Done():
-			return &Error{Reason: ReasonTimeout, Message: "stopped waiting: " + last, Err: ctx.Err()}
-		case <-timer.C:
-		}
+	var failed error
+	last := "there was no response yet"
+	pause := wait.Backoff{Duration: c.first, Factor: 2, Cap: c.interval, Steps: math.MaxInt32}
+	err := pause.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, err error) {
 		missing, err := look(ctx)
 		switch err := c.describeError(err); {
 		case err == nil && missing == "":
-			return nil
+			return true, nil
 		case err == nil:
 			last = missing
-		case ctx.Err() != nil: // the next iteration returns with the last message
+		case ctx.Err() != nil: // the wait ends with the last message
 		case IsTemporary(err):
 			last = err.Error()
 		default:
-			return err
+			failed = err
 		}
-		timer.Reset(pause)
-		pause = min(2*pause, c.interval)
+		return false, failed
+	})
+	if err == nil || failed != nil {
+		return failed
 	}
+	return &Error{Reason: ReasonTimeout, Message: "stopped waiting: " + last, Err: err}
 }

@@ -38,11 +38,6 @@ func Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// Objects decodes manifests; see the function of that name.
-func (c *Client) Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
-	return Objects(manifests)
-}
-
 // decodeDocument reads one document.
 func decodeDocument(doc []byte) ([]*unstructured.Unstructured, error) {
 	raw, err := yaml.YAMLToJSONStrict(doc)
