@@ -54,14 +54,16 @@ func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 		"name with NUL": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
 		"long name": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
 			nil, "cannot name a Pod"},
-		"name a/b":      {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
-		"name a:b":      {"roles have such names", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n", []string{"ClusterRole a:b"}, ""},
+		"name a/b": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
+		"name a:b": {"roles have such names", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n",
+			[]string{"ClusterRole a:b"}, ""},
 		"no kind":       {"it is not an object", "apiVersion: v1\nmetadata: {name: a}\n", nil, "document 1"},
 		"no version":    {"the kind alone is ambiguous", "kind: Pod\nmetadata: {name: a}\n", nil, "apiVersion is missing"},
 		"twice":         {"one of the two would be lost", "apiVersion: v1\nkind: Pod\nkind: Pod\n", nil, "already"},
 		"scalar":        {"text is not an object", "hello", nil, "document 1"},
 		"second is bad": {"the error names the document", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n{", nil, "document 2"},
-		"bad item":      {"the error names the item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0"},
+		"bad item": {"the error names the item",
+			"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
