@@ -2,9 +2,9 @@ package module
 
 import "testing"
 
-// TestUnitMounts: systemd.syntax(7) removes quotes and backslashes, and % begins a
-// specifier; $ has no special meaning in a setting.
-func TestUnitMounts(t *testing.T) {
+// TestUnitMounts_FollowsSystemdRules: systemd.syntax(7) removes quotes and backslashes,
+// and % begins a specifier; $ has no special meaning in a setting.
+func TestUnitMounts_FollowsSystemdRules(t *testing.T) {
 	for _, tt := range []struct {
 		name, reason string
 		dirs         []string

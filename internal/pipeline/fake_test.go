@@ -31,30 +31,30 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A blank is a host on which nothing is as wanted. It shows the content of files in diffs,
-// unless the operation is secret.
-type blank struct {
-	name string
-	mu   sync.Mutex
-	asks int // operations that were checked
+// A blankHost is a host on which nothing is as wanted. It shows the content of files in
+// diffs, unless the operation is secret.
+type blankHost struct {
+	name    string
+	mu      sync.Mutex
+	checked int // operations that were checked
 }
 
-var _ remote.Host = (*blank)(nil)
+var _ remote.Host = (*blankHost)(nil)
 
-func (b *blank) Name() string { return b.name }
-func (b *blank) Close() error { return nil }
+func (b *blankHost) Name() string { return b.name }
+func (b *blankHost) Close() error { return nil }
 
-func (b *blank) DialContext(context.Context, string, string) (net.Conn, error) {
+func (b *blankHost) DialContext(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("planning opens no connections")
 }
 
-func (b *blank) Apply(context.Context, remote.Batch, func(remote.Progress)) ([]op.Result, error) {
+func (b *blankHost) Apply(context.Context, remote.Batch, func(remote.Progress)) ([]op.Result, error) {
 	return nil, errors.New("planning changes nothing")
 }
 
-func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
+func (b *blankHost) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	b.mu.Lock()
-	b.asks += len(ops)
+	b.checked += len(ops)
 	b.mu.Unlock()
 	var out []op.Result
 	for _, o := range ops {
@@ -65,16 +65,16 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 		case op.Kept, op.Private: // for files that do not exist
 			r.Status = op.Unchanged
 		case op.FetchBlob:
-			if err := wellFormed(o.Blob); err != nil {
+			if err := checkBlob(o.Blob); err != nil {
 				return nil, err
 			}
 		case op.Unpack:
-			if err := wellFormed(o.Blob); err != nil {
+			if err := checkBlob(o.Blob); err != nil {
 				return nil, err
 			}
 		case op.ImportImages:
 			for _, img := range o.Images {
-				if err := wellFormed(img.Manifest); err != nil {
+				if err := checkBlob(img.Manifest); err != nil {
 					return nil, err
 				}
 			}
@@ -92,8 +92,8 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	return out, nil
 }
 
-// wellFormed is the check of the node helper for every blob, known or not.
-func wellFormed(b op.Blob) error {
+// checkBlob is the check of the node helper for every blob, known or not.
+func checkBlob(b op.Blob) error {
 	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
 	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size {
 		return fmt.Errorf("%q is no digest of a blob", b.Digest)
@@ -101,31 +101,31 @@ func wellFormed(b op.Blob) error {
 	return nil
 }
 
-// nothing is a bundle that is not built yet, and a state without records.
-type nothing struct{}
+// emptyState is a bundle that is not built yet, and a state without records.
+type emptyState struct{}
 
-func (nothing) Have(context.Context) (module.Content, error) { return nil, nil }
-func (nothing) Make(context.Context, func(event.Event)) (module.Content, error) {
+func (emptyState) Have(context.Context) (module.Content, error) { return nil, nil }
+func (emptyState) Make(context.Context, func(event.Event)) (module.Content, error) {
 	return nil, errors.New("planning makes no bundle")
 }
-func (nothing) Describe() string                    { return "build" }
-func (nothing) Kubeconfig(string) ([]byte, error)   { return nil, nil }
-func (nothing) SaveKubeconfig(string, []byte) error { return errors.New("planning records nothing") }
+func (emptyState) Describe() string                    { return "build" }
+func (emptyState) Kubeconfig(string) ([]byte, error)   { return nil, nil }
+func (emptyState) SaveKubeconfig(string, []byte) error { return errors.New("planning records nothing") }
 
-func (nothing) TakeOff(string, string) ([]string, error) {
+func (emptyState) TakeOff(string, string) ([]string, error) {
 	return nil, errors.New("planning records nothing")
 }
 
-func parts() Parts {
-	return Parts{Bundle: nothing{}, Records: nothing{}, Owner: "slipway", Retires: true}
+func testParts() Parts {
+	return Parts{Bundle: emptyState{}, Records: emptyState{}, Owner: "slipway", Retires: true}
 }
 
 func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
 	return v1alpha1.Host{Name: name, Address: address, Roles: roles}
 }
 
-// base returns one control plane and two workers.
-func base() *v1alpha1.Cluster {
+// plainCluster returns one control plane and two workers.
+func plainCluster() *v1alpha1.Cluster {
 	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
 	c.Name = "prod"
 	c.Spec.Kubernetes.Version = "v1.37.1"
@@ -137,8 +137,8 @@ func base() *v1alpha1.Cluster {
 	return c
 }
 
-// environment completes a cluster like a front end, and rejects an invalid one.
-func environment(t *testing.T, c *v1alpha1.Cluster) module.Env {
+// newEnv completes a cluster like a front end, and rejects an invalid one.
+func newEnv(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	t.Helper()
 	spec.Default(c, spec.DefaultOptions{})
 	if err := spec.Validate(c, spec.ValidateOptions{}).Err(); err != nil {
@@ -160,11 +160,11 @@ func environment(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	return env
 }
 
-func hosts(env module.Env) []*engine.Host {
+func blankHosts(env module.Env) []*engine.Host {
 	var out []*engine.Host
 	for _, h := range env.Cluster.Spec.Hosts {
 		out = append(out, &engine.Host{
-			Host: h, Conn: &blank{name: h.Name},
+			Host: h, Conn: &blankHost{name: h.Name},
 			Facts: &op.HostFacts{
 				Arch: "amd64", MachineID: "id-" + h.Name, CgroupVersion: 2, ResourceCapability: true,
 				KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables"},
@@ -174,8 +174,8 @@ func hosts(env module.Env) []*engine.Host {
 	return out
 }
 
-// check plans a pipeline over hosts and returns the steps.
-func check(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
+// planSteps plans a pipeline over hosts and returns the steps.
+func planSteps(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
 	t.Helper()
 	res, err := (&engine.Run{Hosts: on, Cluster: "prod"}).Check(t.Context(), p)
 	if err != nil {
@@ -187,13 +187,13 @@ func check(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
 	return res.Steps
 }
 
-// lists plans a pipeline and returns the operations of each task on each host, by "task on
-// host".
-func lists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.List {
+// operationLists plans a pipeline and returns the operations of each task on each host,
+// by "task on host".
+func operationLists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.List {
 	t.Helper()
 	var mu sync.Mutex
 	out := map[string]op.List{}
-	each(p, func(task *engine.Task) {
+	eachTask(p, func(task *engine.Task) {
 		wanted := task.Ops
 		if wanted == nil {
 			return
@@ -206,18 +206,18 @@ func lists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.Lis
 			return list, err
 		}
 	})
-	check(t, p, on)
+	planSteps(t, p, on)
 	return out
 }
 
-// spell plans a pipeline and prints the operations of each task: values of other tasks are
-// placeholders. If the operations of hosts are similar, it prints the difference to the
-// first host.
-func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
+// printPipeline plans a pipeline and prints the operations of each task: values of
+// other tasks are placeholders. If the operations of hosts are similar, it prints the
+// difference to the first host.
+func printPipeline(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 	t.Helper()
 	var mu sync.Mutex
 	said := map[string]map[string][]string{} // task → operations → hosts
-	each(p, func(task *engine.Task) {
+	eachTask(p, func(task *engine.Task) {
 		wanted := task.Ops
 		if wanted == nil {
 			return
@@ -229,14 +229,14 @@ func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 			if said[task.ID] == nil {
 				said[task.ID] = map[string][]string{}
 			}
-			text := operations(t, list)
+			text := printOperations(t, list)
 			said[task.ID][text] = append(said[task.ID][text], s.Host().Name)
 			return list, err
 		}
 	})
-	check(t, p, on)
+	planSteps(t, p, on)
 	var b strings.Builder
-	each(p, func(task *engine.Task) {
+	eachTask(p, func(task *engine.Task) {
 		if task.Run != nil {
 			fmt.Fprintf(&b, "== %s: %s (by the manager's own hand)\n", task.ID, task.Title)
 			return
@@ -263,7 +263,7 @@ func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 	return b.String()
 }
 
-func each(p engine.Pipeline, fn func(*engine.Task)) {
+func eachTask(p engine.Pipeline, fn func(*engine.Task)) {
 	for mi := range p.Modules {
 		for ti := range p.Modules[mi].Tasks {
 			fn(&p.Modules[mi].Tasks[ti])
@@ -271,9 +271,9 @@ func each(p engine.Pipeline, fn func(*engine.Task)) {
 	}
 }
 
-// operations prints a list: kind and target, fields, and content as it would be on the
+// printOperations prints a list: kind and target, fields, and content as it would be on the
 // host.
-func operations(t *testing.T, list op.List) string {
+func printOperations(t *testing.T, list op.List) string {
 	t.Helper()
 	var b strings.Builder
 	for _, o := range list {

@@ -164,7 +164,7 @@ var variants = []variant{
 				},
 			}
 		}},
-	{name: "hooks", reason: "scripts and what they need, where their roles are", change: hooked},
+	{name: "hooks", reason: "scripts and what they need, where their roles are", change: withHooks},
 	{name: "settings", reason: "labels and taints are the API's, but for those a node registers with", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}
 		c.Spec.Hosts[1].Taints = []v1alpha1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
@@ -226,8 +226,8 @@ func threeControlPlanes(c *v1alpha1.Cluster) {
 		host("cp3", "192.0.2.22", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker))
 }
 
-// hooked has a hook in every phase, with files from testdata.
-func hooked(c *v1alpha1.Cluster) {
+// withHooks has a hook in every phase, with files from testdata.
+func withHooks(c *v1alpha1.Cluster) {
 	for i, phase := range []v1alpha1.HookPhase{
 		v1alpha1.HookPreInstall, v1alpha1.HookPostControlPlane, v1alpha1.HookPostInstall, v1alpha1.HookPreDelete,
 	} {
@@ -244,54 +244,54 @@ func hooked(c *v1alpha1.Cluster) {
 	}
 }
 
-// TestOperations compares the operations of every task: in full for a plain cluster, and
-// as the difference to it for others.
-func TestOperations(t *testing.T) {
-	env := environment(t, base())
-	plain := spell(t, Create(env, parts()), hosts(env))
+// TestCreate_MatchesGoldens compares the operations of every task: in full for a plain
+// cluster, and as the difference to it for others.
+func TestCreate_MatchesGoldens(t *testing.T) {
+	env := newEnv(t, plainCluster())
+	plain := printPipeline(t, Create(env, testParts()), blankHosts(env))
 	golden.Check(t, "testdata/create.golden", plain)
-	golden.Check(t, "testdata/delete.golden", spell(t, Delete(env), hosts(env)))
+	golden.Check(t, "testdata/delete.golden", printPipeline(t, Delete(env), blankHosts(env)))
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			name, base := "create", plain
 			if i := slices.IndexFunc(variants, func(o variant) bool { return o.name == v.base }); i >= 0 {
-				name, base = v.base, variants[i].spell(t)
+				name, base = v.base, variants[i].printPipeline(t)
 			}
-			checkAgainst(t, "testdata/"+v.name+".golden", name, base, v.spell(t))
+			checkAgainst(t, "testdata/"+v.name+".golden", name, base, v.printPipeline(t))
 		})
 	}
 }
 
-// spell prints the operations that create the cluster.
-func (v *variant) spell(t *testing.T) string {
+// printPipeline prints the operations that create the cluster.
+func (v *variant) printPipeline(t *testing.T) string {
 	t.Helper()
-	c := base()
+	c := plainCluster()
 	v.change(c)
-	env := environment(t, c)
-	on := hosts(env)
+	env := newEnv(t, c)
+	on := blankHosts(env)
 	if v.facts != nil {
 		for _, h := range on {
 			v.facts(h)
 		}
 	}
-	return spell(t, Create(env, parts()), on)
+	return printPipeline(t, Create(env, testParts()), on)
 }
 
-// TestGates compares what nodes of a running cluster do before and after something on them
-// is restarted.
-func TestGates(t *testing.T) {
-	c := base()
+// TestApply_GatesRestarts compares what nodes of a running cluster do before and after
+// something on them is restarted.
+func TestApply_GatesRestarts(t *testing.T) {
+	c := plainCluster()
 	c.Spec.Hosts = append(c.Spec.Hosts, host("cp2", "192.0.2.17", v1alpha1.RoleControlPlane))
-	env := environment(t, c)
+	env := newEnv(t, c)
 	env.Leader, env.Reconfigures, env.OtherEtcd = "cp1", true, true
-	on := hosts(env)
+	on := blankHosts(env)
 	for _, h := range on {
 		h.Facts.Present = append(h.Facts.Present, module.ClientCert)
 		if h.Name == "cp1" {
 			h.Facts.Present = append(h.Facts.Present, module.InitMark)
 		}
 	}
-	got := lists(t, applied(t, env), on)
+	got := operationLists(t, applyPipeline(t, env), on)
 	var b strings.Builder
 	for _, at := range []string{
 		"runtime.containerd on cp1", "runtime.containerd on w1", "kubelet.settings on cp1", "kubelet.settings on w1", "kubelet.running on w1",
@@ -300,16 +300,16 @@ func TestGates(t *testing.T) {
 		for _, o := range got[at] {
 			switch o.Kind() {
 			case op.KindUnit, op.KindExec, op.KindWait, op.KindEtcdMember:
-				fmt.Fprintf(&b, "%s: %s\n", at, operations(t, op.List{o}))
+				fmt.Fprintf(&b, "%s: %s\n", at, printOperations(t, op.List{o}))
 			}
 		}
 	}
 	golden.Check(t, "testdata/gates.golden", b.String())
 }
 
-// TestBackups compares the operations of a defragmentation and of a restore, for etcd in
-// pods and as a service.
-func TestBackups(t *testing.T) {
+// TestEtcdPipelines_MatchGoldens compares the operations of a defragmentation and of a
+// restore, for etcd in pods and as a service.
+func TestEtcdPipelines_MatchGoldens(t *testing.T) {
 	src := etcdbackup.Source{
 		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711,
 		Kubeconfig: []byte("kind: Config\n"),
@@ -318,30 +318,30 @@ func TestBackups(t *testing.T) {
 			"/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this")},
 	}
 	for name, change := range map[string]func(*v1alpha1.Cluster){"stacked": threeControlPlanes, "managed": managedEtcd} {
-		c := base()
+		c := plainCluster()
 		change(c)
-		env := environment(t, c)
-		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", spell(t, Defrag(env, nil), hosts(env)))
-		golden.Check(t, "testdata/etcd-restore-"+name+".golden", spell(t, RestoreEtcd(env, src), hosts(env)))
+		env := newEnv(t, c)
+		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", printPipeline(t, Defrag(env, nil), blankHosts(env)))
+		golden.Check(t, "testdata/etcd-restore-"+name+".golden", printPipeline(t, RestoreEtcd(env, src), blankHosts(env)))
 		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig,
 			Rescue: &etcdbackup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
-		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", spell(t, RescueEtcd(env, left), hosts(env)))
+		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", printPipeline(t, RescueEtcd(env, left), blankHosts(env)))
 	}
 }
 
-// TestWhatIsDropped removes a setting from the file: each operation that is no longer
-// requested is reverted by its task.
-func TestWhatIsDropped(t *testing.T) {
-	env := environment(t, base())
-	plain := lists(t, applied(t, env), hosts(env))
+// TestApply_RevertsRemovedSettings removes a setting from the file: each operation that
+// is no longer requested is reverted by its task.
+func TestApply_RevertsRemovedSettings(t *testing.T) {
+	env := newEnv(t, plainCluster())
+	plain := operationLists(t, applyPipeline(t, env), blankHosts(env))
 	for _, v := range variants {
-		c := base()
+		c := plainCluster()
 		v.change(c)
 		for i := range c.Spec.Hosts { // immutable fields are not changed
 			c.Spec.Hosts[i].InternalAddress = ""
 		}
 		c.Spec.Kubernetes.APIServer.CertSANs, c.Spec.Kubernetes.Certificates = nil, v1alpha1.Certificates{}
-		with := environment(t, c)
+		with := newEnv(t, c)
 		if len(with.Cluster.Spec.Hosts) != len(env.Cluster.Spec.Hosts) {
 			continue // leaving hosts are completely reset
 		}
@@ -349,14 +349,14 @@ func TestWhatIsDropped(t *testing.T) {
 			continue // another host, or a change that a cluster does not support
 		}
 		t.Run(v.name, func(t *testing.T) {
-			for at, list := range lists(t, applied(t, with), hosts(with)) {
+			for at, list := range operationLists(t, applyPipeline(t, with), blankHosts(with)) {
 				for _, o := range list {
 					still := slices.ContainsFunc(plain[at], func(p op.Op) bool {
 						return p.Kind() == o.Kind() && p.Target() == o.Target()
 					})
 					recorded := strings.HasPrefix(at, "kubeadm.audit-log ")     // audit logs are not deleted
 					recorded = recorded || strings.HasPrefix(at, "encryption.") // removed by encryption.gone
-					if !still && !putBack(plain, at) && o.Kind() != op.KindReadFile && !recorded {
+					if !still && !isReverted(plain, at) && o.Kind() != op.KindReadFile && !recorded {
 						t.Errorf("%s: %s %s stays on the host when it is taken out of the file", at, o.Kind(), o.Target())
 					}
 				}
@@ -365,8 +365,8 @@ func TestWhatIsDropped(t *testing.T) {
 	}
 }
 
-// putBack reports whether a step is reverted somewhere on its host.
-func putBack(lists map[string]op.List, at string) bool {
+// isReverted reports whether a step is reverted somewhere on its host.
+func isReverted(lists map[string]op.List, at string) bool {
 	step, host, _ := strings.Cut(at, " on ")
 	for other, list := range lists {
 		if strings.HasSuffix(other, " on "+host) && slices.ContainsFunc(list, func(o op.Op) bool { return o == op.PutBack{Step: step} }) {
@@ -376,47 +376,47 @@ func putBack(lists map[string]op.List, at string) bool {
 	return false
 }
 
-// applied returns the pipeline of a running cluster.
-func applied(t *testing.T, env module.Env) engine.Pipeline {
+// applyPipeline returns the pipeline of a running cluster.
+func applyPipeline(t *testing.T, env module.Env) engine.Pipeline {
 	t.Helper()
-	p, err := Apply(env, parts())
+	p, err := Apply(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// all returns the pipelines of a cluster.
-func all(env module.Env) []engine.Pipeline {
-	back, err := Revert(env, parts())
+// allPipelines returns the pipelines of a cluster.
+func allPipelines(env module.Env) []engine.Pipeline {
+	back, err := Revert(env, testParts())
 	if err != nil {
 		panic(err)
 	}
-	up, err := Upgrade(env, parts())
+	up, err := Upgrade(env, testParts())
 	if err != nil {
 		panic(err) // tests use valid numbers
 	}
-	change, err := Apply(env, parts())
+	change, err := Apply(env, testParts())
 	if err != nil {
 		panic(err)
 	}
-	fewer, err := Apply(without(env, "w9"), parts())
+	fewer, err := Apply(withLeaving(env, "w9"), testParts())
 	if err != nil {
 		panic(err)
 	}
-	over, err := Migrate(env, parts())
+	over, err := Migrate(env, testParts())
 	if err != nil {
 		panic(err)
 	}
 	return []engine.Pipeline{
-		of(operation.Create, Create(env, parts())), of(operation.Apply, change), of(operation.Apply, over),
+		of(operation.Create, Create(env, testParts())), of(operation.Apply, change), of(operation.Apply, over),
 		of(operation.InitOS, InitOS(env)), of(operation.Delete, Delete(env)), EndJoin(env), of(operation.Apply, fewer),
-		of(operation.RenewCerts, Renew(env, parts(), wish)), of(operation.Upgrade, up), of(operation.DefragEtcd, Defrag(env, nil)),
+		of(operation.RenewCerts, Renew(env, testParts(), renewalRequest)), of(operation.Upgrade, up), of(operation.DefragEtcd, Defrag(env, nil)),
 		of(operation.RestoreEtcd, RestoreEtcd(env, etcdbackup.Source{})),
 		of(operation.RescueEtcd, RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}})),
-		of(operation.RollbackUpgrade, back), of(operation.ForgetNodes, Lose(without(env, "w9"), parts())),
-		of(operation.ForgetNodes, Strike(without(env, "w9"), parts())), of(operation.RotateCA, RotateCA(env, parts(), rotations(env))),
-		of(operation.RotateCA, RotateCA(env, parts(), clusterRotation(env))),
+		of(operation.RollbackUpgrade, back), of(operation.ForgetNodes, Lose(withLeaving(env, "w9"), testParts())),
+		of(operation.ForgetNodes, Strike(withLeaving(env, "w9"), testParts())), of(operation.RotateCA, RotateCA(env, testParts(), rotations(env))),
+		of(operation.RotateCA, RotateCA(env, testParts(), clusterRotation(env))),
 	}
 }
 
@@ -434,13 +434,13 @@ func clusterRotation(env module.Env) certs.Rotations {
 	return certs.Rotations{Cluster: r}
 }
 
-// wish renews due certificates; on some hosts all certificates have expired.
-var wish = certs.Wish{Concerned: []string{"cp1"}, Readmit: []string{"w1"}}
+// renewalRequest renews due certificates; on some hosts all certificates have expired.
+var renewalRequest = certs.Wish{Concerned: []string{"cp1"}, Readmit: []string{"w1"}}
 
-// TestRenew compares the operations of a renewal.
-func TestRenew(t *testing.T) {
-	env := environment(t, base())
-	golden.Check(t, "testdata/renew.golden", spell(t, Renew(env, parts(), wish), hosts(env)))
+// TestRenew_MatchesGoldens compares the operations of a renewal.
+func TestRenew_MatchesGoldens(t *testing.T) {
+	env := newEnv(t, plainCluster())
+	golden.Check(t, "testdata/renew.golden", printPipeline(t, Renew(env, testParts(), renewalRequest), blankHosts(env)))
 	for _, v := range []struct {
 		name   string
 		change func(*v1alpha1.Cluster)
@@ -457,37 +457,37 @@ func TestRenew(t *testing.T) {
 		{"renew-all", func(*v1alpha1.Cluster) {}, certs.Wish{Renewal: module.Renewal{All: true}, Concerned: []string{"cp1"}}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			c := base()
+			c := plainCluster()
 			v.change(c)
-			env := environment(t, c)
-			golden.Check(t, "testdata/"+v.name+".golden", spell(t, Renew(env, parts(), v.wish), hosts(env)))
+			env := newEnv(t, c)
+			golden.Check(t, "testdata/"+v.name+".golden", printPipeline(t, Renew(env, testParts(), v.wish), blankHosts(env)))
 		})
 	}
 }
 
-// without returns an environment in which some hosts leave.
-func without(env module.Env, names ...string) module.Env {
+// withLeaving returns an environment in which some hosts leave.
+func withLeaving(env module.Env, names ...string) module.Env {
 	for _, n := range names {
 		env.Leaving = append(env.Leaving, module.Leaving{Host: host(n, "192.0.2.99", v1alpha1.RoleWorker)})
 	}
 	return env
 }
 
-// TestTaskIDs freezes the ids, because journals, plans and saved scripts use them. A line
-// may be added; none may change or be removed.
-func TestTaskIDs(t *testing.T) {
-	c := base()
-	hooked(c)
+// TestTaskIDs_AreFrozen freezes the ids, because journals, plans and saved scripts use
+// them. A line may be added; none may change or be removed.
+func TestTaskIDs_AreFrozen(t *testing.T) {
+	c := plainCluster()
+	withHooks(c)
 	c.Spec.System.NTPServers = []string{"192.0.2.1"}
 	var b strings.Builder
-	env := environment(t, c)
+	env := newEnv(t, c)
 	c = spec.Copy(c)
 	c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
-	apply, err := Apply(environment(t, c), parts())
+	apply, err := Apply(newEnv(t, c), testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range append(all(env), of(operation.Apply, apply)) {
+	for _, p := range append(allPipelines(env), of(operation.Apply, apply)) {
 		for _, m := range p.Modules {
 			for _, task := range m.Tasks {
 				if line := p.Kind + "\t" + task.ID + "\n"; !strings.Contains(b.String(), line) {
@@ -502,24 +502,24 @@ func TestTaskIDs(t *testing.T) {
 	golden.Check(t, "testdata/task-ids.txt", b.String())
 }
 
-// TestLeaving: a leaving host is only removed, and nothing else is done on it; the other
-// hosts are treated as usual.
-func TestLeaving(t *testing.T) {
-	env := environment(t, base())
-	plain := lists(t, applied(t, env), hosts(env))
-	env = without(env, "w9", "w10")
+// TestApply_OnlyRemovesLeavingHosts: a leaving host is only removed, and nothing else
+// is done on it; the other hosts are treated as usual.
+func TestApply_OnlyRemovesLeavingHosts(t *testing.T) {
+	env := newEnv(t, plainCluster())
+	plain := operationLists(t, applyPipeline(t, env), blankHosts(env))
+	env = withLeaving(env, "w9", "w10")
 	env.Leaving[1].Gone = true
-	on := hosts(env)
+	on := blankHosts(env)
 	for _, l := range env.Leaving {
-		on = append(on, &engine.Host{Host: l.Host, Conn: &blank{name: l.Name}})
+		on = append(on, &engine.Host{Host: l.Host, Conn: &blankHost{name: l.Name}})
 	}
-	got := lists(t, applied(t, env), on)
+	got := operationLists(t, applyPipeline(t, env), on)
 	var more []string
 	for at, list := range got {
 		was, ok := plain[at]
 		if !ok {
 			more = append(more, at)
-		} else if operations(t, was) != operations(t, list) {
+		} else if printOperations(t, was) != printOperations(t, list) {
 			t.Errorf("%s is another when hosts leave", at)
 		}
 	}
@@ -534,7 +534,7 @@ func TestLeaving(t *testing.T) {
 		t.Errorf("on hosts: %v, want %v", more, want)
 	}
 	var steps []string
-	for _, s := range check(t, applied(t, env), on) {
+	for _, s := range planSteps(t, applyPipeline(t, env), on) {
 		if s.Module == "leave" && s.Task != "leave.replaced" || s.Task == "record.left" {
 			steps = append(steps, s.Task+" "+s.Host)
 		}
@@ -544,19 +544,19 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestAddressServed: a running control plane waits until an API server answers at the
-// address with the present configuration. A control plane that is about to join has no API
-// server yet.
-func TestAddressServed(t *testing.T) {
-	c := base()
+// TestApply_WaitsUntilAddressIsServed: a running control plane waits until an API
+// server answers at the address with the present configuration. A control plane that is
+// about to join has no API server yet.
+func TestApply_WaitsUntilAddressIsServed(t *testing.T) {
+	c := plainCluster()
 	threeControlPlanes(c)
 	c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "2001:db8::100", Interface: "eth0"}
-	env := environment(t, c)
-	on := hosts(env)
+	env := newEnv(t, c)
+	on := blankHosts(env)
 	on[1].Facts.Present = []string{module.ClientCert}
 	want := op.Wait{HTTP: "https://[2001:db8::100]:6443/readyz",
 		Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180}
-	got := lists(t, applied(t, env), on)
+	got := operationLists(t, applyPipeline(t, env), on)
 	for name, waits := range map[string]bool{"cp1": false, "cp2": true, "cp3": false} {
 		list := got["endpoint.keepalived on "+name]
 		if last := list[len(list)-1]; cmp.Equal(last, op.Op(want)) != waits {
@@ -565,9 +565,9 @@ func TestAddressServed(t *testing.T) {
 	}
 }
 
-// TestControlPlaneLeaves: a leaving control plane releases an address that it may hold, if
-// it is reachable.
-func TestControlPlaneLeaves(t *testing.T) {
+// TestApply_LeavingControlPlaneReleasesAddress: a leaving control plane releases an
+// address that it may hold, if it is reachable.
+func TestApply_LeavingControlPlaneReleasesAddress(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		mode         v1alpha1.EndpointMode
@@ -578,49 +578,49 @@ func TestControlPlaneLeaves(t *testing.T) {
 		{"in another mode", "it holds none", v1alpha1.EndpointHAProxy, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := base()
+			c := plainCluster()
 			c.Spec.ControlPlaneEndpoint.Mode = tc.mode
 			if tc.mode == v1alpha1.EndpointKeepalived {
 				c.Spec.ControlPlaneEndpoint.Address = "192.0.2.100"
 			}
-			env := environment(t, c)
+			env := newEnv(t, c)
 			env.Leaving = []module.Leaving{{Host: host("cp9", "192.0.2.99", v1alpha1.RoleControlPlane), Gone: tc.gone}}
-			on := append(hosts(env), &engine.Host{Host: env.Leaving[0].Host, Conn: &blank{name: "cp9"}})
+			on := append(blankHosts(env), &engine.Host{Host: env.Leaving[0].Host, Conn: &blankHost{name: "cp9"}})
 			for _, h := range on {
-				h.Facts = hosts(env)[0].Facts
+				h.Facts = blankHosts(env)[0].Facts
 				onEth0(h)
 			}
 			want := op.List{op.PutBack{Step: "endpoint.keepalived"}, op.Wait{Ended: "/etc/kubernetes/slipway/keepalived.conf", TimeoutSeconds: 60}}
 			if !tc.want {
 				want = nil
 			}
-			if d := cmp.Diff(want, lists(t, applied(t, env), on)["endpoint.release on cp9"]); d != "" {
+			if d := cmp.Diff(want, operationLists(t, applyPipeline(t, env), on)["endpoint.release on cp9"]); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})
 	}
 }
 
-// TestSizes runs every pipeline over few and many hosts. The work on one host must not
-// grow with the number of hosts.
-func TestSizes(t *testing.T) {
+// TestPipelines_WorkPerHostIsConstant runs every pipeline over few and many hosts. The
+// work on one host must not grow with the number of hosts.
+func TestPipelines_WorkPerHostIsConstant(t *testing.T) {
 	var perHost int
 	for _, n := range []int{1, 3, 300} {
-		c := base()
+		c := plainCluster()
 		c.Spec.Hosts = c.Spec.Hosts[:1]
 		c.Spec.Network.PodCIDR = []string{"10.240.0.0/12"}
 		for i := 1; i < n; i++ {
 			c.Spec.Hosts = append(c.Spec.Hosts, host(fmt.Sprintf("w%03d", i), fmt.Sprintf("10.1.%d.%d", i/200, i%200+1), v1alpha1.RoleWorker))
 		}
-		hooked(c)
-		env := environment(t, c)
-		for _, p := range all(env) {
-			on := hosts(env)
-			steps := check(t, p, on)
+		withHooks(c)
+		env := newEnv(t, c)
+		for _, p := range allPipelines(env) {
+			on := blankHosts(env)
+			steps := planSteps(t, p, on)
 			if p.Kind != "create" {
 				continue
 			}
-			last := on[n-1].Conn.(*blank).asks
+			last := on[n-1].Conn.(*blankHost).checked
 			if n == 3 {
 				perHost = last
 			}
@@ -634,8 +634,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestPlanHoldsNoSecret puts secrets into every file that can have one.
-func TestPlanHoldsNoSecret(t *testing.T) {
+// TestPipelines_PlanContainsNoSecret puts secrets into every file that can have one.
+func TestPipelines_PlanContainsNoSecret(t *testing.T) {
 	dir := t.TempDir()
 	const canary = "canary-5f1c9a"
 	file := func(name string) string {
@@ -645,17 +645,17 @@ func TestPlanHoldsNoSecret(t *testing.T) {
 		}
 		return path
 	}
-	c := base()
+	c := plainCluster()
 	c.Spec.SSH = v1alpha1.SSH{Password: canary}
 	c.Spec.Hosts[1].SSH = v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: file("password")}}
-	hooked(c)
+	withHooks(c)
 	for i := range c.Spec.Hooks {
 		c.Spec.Hooks[i].Script = file("script")
 		c.Spec.Hooks[i].Materials = []string{file("material")}
 	}
-	env := environment(t, c)
-	for _, p := range all(env) {
-		pl := &plan.Plan{Cluster: "prod", Operation: p.Kind, Steps: check(t, p, hosts(env))}
+	env := newEnv(t, c)
+	for _, p := range allPipelines(env) {
+		pl := &plan.Plan{Cluster: "prod", Operation: p.Kind, Steps: planSteps(t, p, blankHosts(env))}
 		if err := pl.Seal(); err != nil {
 			t.Fatal(err)
 		}
@@ -673,7 +673,7 @@ func TestPlanHoldsNoSecret(t *testing.T) {
 
 // kubeadm makes an etcd member in a pod listen at the loopback address of the IP version
 // that its host has in the cluster, and at no other.
-func TestMembersAreAskedWhereTheyListen(t *testing.T) {
+func TestPipelines_ReachMembersAtTheirAddress(t *testing.T) {
 	at := []string{":2379", ":2381"}
 	for name, tc := range map[string]struct {
 		change      func(*v1alpha1.Cluster)
@@ -688,13 +688,13 @@ func TestMembersAreAskedWhereTheyListen(t *testing.T) {
 		}, "[::1]", "127.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := base()
+			c := plainCluster()
 			tc.change(c)
-			env := environment(t, c)
+			env := newEnv(t, c)
 			asked := 0
-			for _, p := range []engine.Pipeline{upgraded(t, env), Defrag(env, nil),
-				RestoreEtcd(env, etcdbackup.Source{}), Renew(env, parts(), wish), RotateCA(env, parts(), rotations(env))} {
-				text := spell(t, p, hosts(env))
+			for _, p := range []engine.Pipeline{upgradePipeline(t, env), Defrag(env, nil),
+				RestoreEtcd(env, etcdbackup.Source{}), Renew(env, testParts(), renewalRequest), RotateCA(env, testParts(), rotations(env))} {
+				text := printPipeline(t, p, blankHosts(env))
 				for _, port := range at {
 					asked += strings.Count(text, tc.asked+port)
 					if strings.Contains(text, tc.deaf+port) {

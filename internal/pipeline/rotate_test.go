@@ -18,23 +18,23 @@ func rotations(env module.Env) certs.Rotations {
 	}
 }
 
-// TestRotate compares the operations of rotations.
-func TestRotate(t *testing.T) {
+// TestRotateCA_MatchesGoldens compares the operations of rotations.
+func TestRotateCA_MatchesGoldens(t *testing.T) {
 	spelled := func(t *testing.T, change func(*v1alpha1.Cluster)) string {
 		t.Helper()
-		c := base()
+		c := plainCluster()
 		change(c)
-		env := environment(t, c)
-		return spell(t, RotateCA(env, parts(), rotations(env)), hosts(env))
+		env := newEnv(t, c)
+		return printPipeline(t, RotateCA(env, testParts(), rotations(env)), blankHosts(env))
 	}
 	stacked := spelled(t, threeControlPlanes)
 	golden.Check(t, "testdata/rotate.golden", stacked)
 	managed := spelled(t, func(c *v1alpha1.Cluster) { threeControlPlanes(c); managedEtcd(c) })
 	checkAgainst(t, "testdata/rotate-managed.golden", "rotate", stacked, managed)
 	t.Run("the cluster's", func(t *testing.T) {
-		c := base()
+		c := plainCluster()
 		threeControlPlanes(c)
-		env := environment(t, c)
-		golden.Check(t, "testdata/rotate-cluster.golden", spell(t, RotateCA(env, parts(), clusterRotation(env)), hosts(env)))
+		env := newEnv(t, c)
+		golden.Check(t, "testdata/rotate-cluster.golden", printPipeline(t, RotateCA(env, testParts(), clusterRotation(env)), blankHosts(env)))
 	})
 }

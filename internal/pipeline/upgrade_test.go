@@ -17,29 +17,29 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func upgraded(t *testing.T, env module.Env) engine.Pipeline {
+func upgradePipeline(t *testing.T, env module.Env) engine.Pipeline {
 	t.Helper()
-	p, err := Upgrade(env, parts())
+	p, err := Upgrade(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func TestUpgradeOperations(t *testing.T) {
-	c := base()
+func TestUpgrade_MatchesGolden(t *testing.T) {
+	c := plainCluster()
 	threeControlPlanes(c)
-	env := environment(t, c)
+	env := newEnv(t, c)
 	env.Leader = "cp1"
-	on := hosts(env)
+	on := blankHosts(env)
 	for _, h := range on {
 		h.Facts.Present = []string{module.ClientCert}
 	}
-	all := lists(t, upgraded(t, env), on)
+	all := operationLists(t, upgradePipeline(t, env), on)
 	var b strings.Builder
 	for _, at := range slices.Sorted(maps.Keys(all)) {
 		if _, host, _ := strings.Cut(at, " on "); strings.HasPrefix(at, "upgrade.") && (host == "cp1" || host == "w1") {
-			fmt.Fprintf(&b, "%s\n%s\n", at, operations(t, all[at]))
+			fmt.Fprintf(&b, "%s\n%s\n", at, printOperations(t, all[at]))
 		}
 	}
 	golden.Check(t, "testdata/upgrade.golden", b.String())
@@ -47,8 +47,8 @@ func TestUpgradeOperations(t *testing.T) {
 
 // Nodes are upgraded alone or a few at a time: first the leader control plane. A host that
 // is not a node is not drained.
-func TestUpgradeWaves(t *testing.T) {
-	c := base()
+func TestUpgrade_OrdersNodesInWaves(t *testing.T) {
+	c := plainCluster()
 	threeControlPlanes(c)
 	c.Spec.Hosts = append(c.Spec.Hosts, host("w8", "192.0.2.98", v1alpha1.RoleWorker), host("w9", "192.0.2.99", v1alpha1.RoleWorker))
 	for _, tc := range []struct {
@@ -68,12 +68,12 @@ func TestUpgradeWaves(t *testing.T) {
 			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, []int{0, 1, 2, 3, 4, 5, 6}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			env := environment(t, c)
+			env := newEnv(t, c)
 			env.Leader, env.Upgrade = tc.leader, tc.how
-			p := upgraded(t, env)
+			p := upgradePipeline(t, env)
 			m := p.Modules[slices.IndexFunc(p.Modules, func(m engine.Module) bool { return m.Waves != nil })]
 			got := map[string]int{}
-			for _, h := range hosts(env) {
+			for _, h := range blankHosts(env) {
 				got[h.Name] = m.Waves(h)
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {
@@ -90,15 +90,15 @@ func TestUpgradeWaves(t *testing.T) {
 			}
 		})
 	}
-	env := environment(t, c)
+	env := newEnv(t, c)
 	env.Upgrade.MaxUnavailable = "all"
-	if _, err := Upgrade(env, parts()); err == nil {
+	if _, err := Upgrade(env, testParts()); err == nil {
 		t.Error("a number that is none: want an error")
 	}
 }
 
 // Everything that a host unpacks in its wave was transferred to it earlier.
-func TestUpgradeFetchesAhead(t *testing.T) {
+func TestUpgrade_PrefetchesUnpackedContent(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.Cluster){
 		"stacked": func(*v1alpha1.Cluster) {},
 		"Docker":  func(c *v1alpha1.Cluster) { c.Spec.ContainerRuntime.Type = "docker" },
@@ -108,12 +108,12 @@ func TestUpgradeFetchesAhead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := base()
+			c := plainCluster()
 			change(c)
-			env := environment(t, c)
+			env := newEnv(t, c)
 			env.Leader = "cp1"
 			ahead, later := map[string][]string{}, map[string][]string{}
-			for at, list := range lists(t, upgraded(t, env), hosts(env)) {
+			for at, list := range operationLists(t, upgradePipeline(t, env), blankHosts(env)) {
 				step, host, _ := strings.Cut(at, " on ")
 				for _, o := range list {
 					switch {
@@ -139,13 +139,13 @@ func TestUpgradeFetchesAhead(t *testing.T) {
 }
 
 // A component with another port is checked at that port.
-func TestUpgradeAsksComponents(t *testing.T) {
-	c := base()
+func TestUpgrade_ChecksComponentsAtTheirPorts(t *testing.T) {
+	c := plainCluster()
 	c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "192.0.2.11", "secure-port": "20259"}
 	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"bind-address": "0.0.0.0"}
-	env := environment(t, c)
+	env := newEnv(t, c)
 	var got []string
-	for _, o := range lists(t, upgraded(t, env), hosts(env))["upgrade.control-plane on cp1"] {
+	for _, o := range operationLists(t, upgradePipeline(t, env), blankHosts(env))["upgrade.control-plane on cp1"] {
 		if w, ok := o.(op.Wait); ok && w.HTTP != "" {
 			got = append(got, w.HTTP)
 		}
@@ -159,23 +159,23 @@ func TestUpgradeAsksComponents(t *testing.T) {
 // A member is replaced only when all members serve; otherwise etcd could lose quorum. If
 // the member itself does not serve, nothing waits for it; in a rollback such a member goes
 // first.
-func TestUpgradeOfEtcdWaitsForEveryMember(t *testing.T) {
-	c := base()
+func TestUpgrade_ReplacesMemberOnlyIfAllServe(t *testing.T) {
+	c := plainCluster()
 	threeControlPlanes(c)
 	for _, back := range []bool{false, true} {
-		env := environment(t, c)
+		env := newEnv(t, c)
 		env.Leader = "cp1"
-		p := upgraded(t, env)
+		p := upgradePipeline(t, env)
 		if back {
 			env.Upgrade = module.Upgrade{Back: true,
 				Begun: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true}}
 			var err error
-			if p, err = Revert(env, parts()); err != nil {
+			if p, err = Revert(env, testParts()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		seen := 0
-		for at, list := range lists(t, p, hosts(env)) {
+		for at, list := range operationLists(t, p, blankHosts(env)) {
 			if !strings.HasPrefix(at, "upgrade.etcd ") {
 				continue
 			}
@@ -196,18 +196,18 @@ func TestUpgradeOfEtcdWaitsForEveryMember(t *testing.T) {
 }
 
 // In a rollback no host has more steps than in the upgrade.
-func TestRevertTouchesWhatWasTouched(t *testing.T) {
-	c := base()
+func TestRevert_RunsOnlyBegunSteps(t *testing.T) {
+	c := plainCluster()
 	threeControlPlanes(c)
-	env := environment(t, c)
+	env := newEnv(t, c)
 	env.Leader = "cp1"
 	env.Upgrade = module.Upgrade{Back: true, Begun: map[string]bool{"upgrade.kubelet-config@cp2": true, "upgrade.etcd@cp1": true}}
-	p, err := Revert(env, parts())
+	p, err := Revert(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for at := range lists(t, p, hosts(env)) {
+	for at := range operationLists(t, p, blankHosts(env)) {
 		if strings.HasPrefix(at, "upgrade.kubelet-config ") || strings.HasPrefix(at, "upgrade.etcd ") {
 			got = append(got, at)
 		}
@@ -220,10 +220,10 @@ func TestRevertTouchesWhatWasTouched(t *testing.T) {
 
 // In a rollback no node is changed before kube-proxy: it must not be newer than an API
 // server that it uses.
-func TestRevertProxyFirst(t *testing.T) {
-	env := environment(t, base())
+func TestRevert_RollsBackProxyFirst(t *testing.T) {
+	env := newEnv(t, plainCluster())
 	env.Upgrade.Back = true
-	p, err := Revert(env, parts())
+	p, err := Revert(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,29 +246,29 @@ func TestRevertProxyFirst(t *testing.T) {
 // Files of earlier bundles are removed when everything else is done on all hosts, and
 // imported images remain. A host that does not take part may still have the previous
 // version.
-func TestRetireComesLast(t *testing.T) {
-	c := base()
+func TestPruneBundles_RunsLast(t *testing.T) {
+	c := plainCluster()
 	c.Spec.Etcd.Type = spec.EtcdManaged
 	c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.31", v1alpha1.RoleEtcd))
-	env := environment(t, c)
+	env := newEnv(t, c)
 	env.Leader = "cp1"
 	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){"apply": Apply,
 		"upgrade": Upgrade, "revert": Revert} {
 		t.Run(name, func(t *testing.T) {
-			p, err := build(env, parts())
+			p, err := build(env, testParts())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var all []string
 			var last *engine.Task
-			each(p, func(task *engine.Task) {
+			eachTask(p, func(task *engine.Task) {
 				all, last = append(all, task.ID), task
 			})
 			if all = all[:len(all)-1]; last.ID != "runtime.retire" || !last.NeedsAll || !slices.Equal(last.Needs, all) {
 				t.Errorf("the last is %s, and needs %v", last.ID, last.Needs)
 			}
-			ops := lists(t, p, hosts(env))
-			for _, h := range hosts(env) {
+			ops := operationLists(t, p, blankHosts(env))
+			for _, h := range blankHosts(env) {
 				var imports, stay []string
 				for _, o := range ops["runtime.images on "+h.Name] {
 					for _, img := range o.(op.ImportImages).Images {
@@ -288,10 +288,10 @@ func TestRetireComesLast(t *testing.T) {
 			}
 			env := env
 			env.Absent = []v1alpha1.Host{host("w9", "192.0.2.39", v1alpha1.RoleWorker)}
-			if p, err = build(env, parts()); err != nil {
+			if p, err = build(env, testParts()); err != nil {
 				t.Fatal(err)
 			}
-			each(p, func(task *engine.Task) {
+			eachTask(p, func(task *engine.Task) {
 				if task.ID == "runtime.retire" {
 					t.Error("without w9 nothing is to be let go")
 				}

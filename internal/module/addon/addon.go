@@ -32,8 +32,9 @@ const Removed = "addon.removed"
 // settle is the time for the work before and after a wait.
 const settle = 3 * time.Minute
 
-// InstallAddons returns the module: after CoreDNS is ready, one task for each add-on,
-// one after the other, and one task for add-ons that are no longer described.
+// InstallAddons is the module that installs and removes add-ons: after CoreDNS is
+// ready, one task for each add-on, one after the other, and one task for add-ons that
+// are no longer described.
 func InstallAddons(list []addonsource.Addon) engine.Module {
 	m := engine.Module{Name: "add-ons"}
 	needs := []string{"nodes.dns"}

@@ -79,10 +79,10 @@ func deleteObject(ctx context.Context, c *kube.Client, o *unstructured.Unstructu
 
 // hookFailed returns the error that stops a removal. Its hint has the commands
 // that continue and that skip the hooks.
-func hookFailed(name, message, mend string) error {
+func hookFailed(name, message, remedy string) error {
 	return diag.List{{
 		ID: addonsource.IDHookFailed, Severity: diag.Error, Message: message,
-		Hint: mend + ", then run slipway resume; or skip the hooks: " +
+		Hint: remedy + ", then run slipway resume; or skip the hooks: " +
 			"run kubectl delete secret -n " + namespace + " " + prefix + name + ", then slipway resume",
 	}}
 }

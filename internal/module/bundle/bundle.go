@@ -23,7 +23,7 @@ type Source interface {
 	Describe() string
 }
 
-// PrepareBundle returns the module.
+// PrepareBundle is the module that opens the bundle, and builds it first if necessary.
 func PrepareBundle(src Source) engine.Module {
 	return engine.Module{Name: "bundle", Tasks: []engine.Task{{
 		ID: "bundle.ready", Title: "prepare bundle", Manager: true, Timeout: 3 * time.Hour,

@@ -30,8 +30,8 @@ func (s *shelf) Make(_ context.Context, tell func(event.Event)) (module.Content,
 
 type bundle struct{ module.Content }
 
-// TestReady passes the bundle to another task.
-func TestReady(t *testing.T) {
+// TestPrepareBundle_PassesContentToOtherTasks passes the bundle to another task.
+func TestPrepareBundle_PassesContentToOtherTasks(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		shelf        shelf

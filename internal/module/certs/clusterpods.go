@@ -201,8 +201,8 @@ func (c clusterRotator) checkOldCAUnused(ctx context.Context, s *engine.Scope) e
 	return oldCANeededError(trust, show)
 }
 
-// oldCANeededError returns an error if something trusts only the old CA, or holds what
-// it has signed.
+// oldCANeededError returns an error if something trusts only the old CA, or holds a
+// certificate that it has signed.
 func oldCANeededError(trust, show []string) error {
 	var why []string
 	if len(trust) > 0 {

@@ -10,9 +10,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// TestKubeVIP: its certificate is renewed like others, only on control planes and in its
-// mode. kube-vip is restarted for a new certificate and for a new CA.
-func TestKubeVIP(t *testing.T) {
+// TestRenewCerts_RenewsKubeVIPOnlyInItsMode: its certificate is renewed like others,
+// only on control planes and in its mode. kube-vip is restarted for a new certificate
+// and for a new CA.
+func TestRenewCerts_RenewsKubeVIPOnlyInItsMode(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		mode         v1alpha1.EndpointMode

@@ -38,11 +38,12 @@ type StateStore interface {
 	TakeOff(cluster, host string) ([]string, error)
 }
 
-// SaveState returns the module. admin is the key of the kubeconfig of the administrator
+// SaveState is the module that saves the kubeconfig and the description of the
+// cluster. admin is the key of the kubeconfig of the administrator
 // from the control plane. owner identifies the manager of the cluster.
-func SaveState(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore, owner string) engine.Module {
+func SaveState(env module.Env, admin engine.Key[kubeconfig.Untrusted], store StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
-		kubeconfigTask(env, admin, keep),
+		kubeconfigTask(env, admin, store),
 		{
 			ID: "record.cluster", Title: "save cluster description in cluster", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
@@ -52,11 +53,11 @@ func SaveState(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Stat
 }
 
 // SaveKubeconfig is the module that saves only the kubeconfig of the administrator.
-func SaveKubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore) engine.Module {
-	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, keep)}}
+func SaveKubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], store StateStore) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, store)}}
 }
 
-func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep StateStore) engine.Task {
+func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], store StateStore) engine.Task {
 	return engine.Task{
 		ID: "record.kubeconfig", Title: "save admin kubeconfig", Manager: true,
 		Consumes: []engine.KeyRef{admin.Ref()},
@@ -67,7 +68,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 				if conf.Text == nil {
 					return change, nil
 				}
-				have, err := keep.Kubeconfig(env.Cluster.Name)
+				have, err := store.Kubeconfig(env.Cluster.Name)
 				if err != nil {
 					return nil, err
 				}
@@ -78,7 +79,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 				return change, nil
 			},
 			Apply: func(_ context.Context, s *engine.Scope) error {
-				have, err := keep.Kubeconfig(env.Cluster.Name)
+				have, err := store.Kubeconfig(env.Cluster.Name)
 				if err != nil {
 					return err
 				}
@@ -86,7 +87,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 				if err != nil {
 					return err
 				}
-				return keep.SaveKubeconfig(env.Cluster.Name, want)
+				return store.SaveKubeconfig(env.Cluster.Name, want)
 			},
 		},
 	}
@@ -95,7 +96,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep
 // RemoveHosts is the module that removes each host from the state when it has left,
 // independently of the others. Until then another manager must know the host;
 // afterwards it must not be joined again.
-func RemoveHosts(env module.Env, keep StateStore, owner string) engine.Module {
+func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
 		// Each host writes the state that the previous one has left. An etcd member that
@@ -111,7 +112,7 @@ func RemoveHosts(env module.Env, keep StateStore, owner string) engine.Module {
 					Summary: "update: remove host " + s.Host().Name}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				left, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
+				left, err := store.TakeOff(env.Cluster.Name, s.Host().Name)
 				if err != nil {
 					return err
 				}
@@ -130,7 +131,7 @@ func RemoveHosts(env module.Env, keep StateStore, owner string) engine.Module {
 // RemoveHostsFromState is the module that removes hosts only from the state on the
 // manager, without any request to the cluster, while etcd has no data or receives other
 // data.
-func RemoveHostsFromState(env module.Env, keep StateStore) engine.Module {
+func RemoveHostsFromState(env module.Env, store StateStore) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.off", Title: "remove host from local state", On: env.Leaves,
 		Rollout: engine.Rollout{MaxParallel: "1"}, // each host writes the state that the previous one has left
@@ -139,7 +140,7 @@ func RemoveHostsFromState(env module.Env, keep StateStore) engine.Module {
 				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "update: remove host " + s.Host().Name}}, nil
 			},
 			Apply: func(_ context.Context, s *engine.Scope) error {
-				_, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
+				_, err := store.TakeOff(env.Cluster.Name, s.Host().Name)
 				return err
 			},
 		},

@@ -9,10 +9,10 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestStatusIsNotRecorded: a description from the state of the manager has a status, one
-// from a file has none. Both must give the same ConfigMap; otherwise an unchanged cluster
-// would have changes.
-func TestStatusIsNotRecorded(t *testing.T) {
+// TestConfigMap_LeavesOutStatus: a description from the state of the manager has a
+// status, one from a file has none. Both must give the same ConfigMap; otherwise an
+// unchanged cluster would have changes.
+func TestConfigMap_LeavesOutStatus(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Name = "prod"
 	want, err := configMap(module.Env{Cluster: c}, "slipway")

@@ -27,7 +27,7 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 	return module.Env{Cluster: c}
 }
 
-func TestOutside(t *testing.T) {
+func TestMakeExternalKubeconfig_PrefersEndpointThenControlPlanes(t *testing.T) {
 	text, ca, cert, key := adminOf(t)
 	for _, tc := range []struct {
 		name, reason string
@@ -73,8 +73,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestOutsideOfAnotherCA: only the saved CA counts.
-func TestOutsideOfAnotherCA(t *testing.T) {
+// TestMakeExternalKubeconfig_TrustsOnlySavedCA: only the saved CA counts.
+func TestMakeExternalKubeconfig_TrustsOnlySavedCA(t *testing.T) {
 	text, _, _, _ := adminOf(t)
 	other, _, _, _ := adminOf(t)
 	env := environment(func(*v1alpha1.Cluster) {})
@@ -108,7 +108,7 @@ func adminOf(t *testing.T) (text string, ca *pkitest.Authority, cert, key string
 	return pkitest.Kubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key), ca, cert, key
 }
 
-func TestRecordHoldsNoSecret(t *testing.T) {
+func TestConfigMap_ContainsNoSecret(t *testing.T) {
 	env := environment(func(c *v1alpha1.Cluster) {
 		c.Spec.SSH.Password, c.Spec.Hosts[0].SSH.Password = "canary-1", "canary-2"
 	})

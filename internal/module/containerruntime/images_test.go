@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestNames checks the names of images in a manifest, each for one image, and for Docker
-// only the names that it supports.
-func TestNames(t *testing.T) {
+// TestImageNames_AreUniqueAndSupported checks the names of images in a manifest, each
+// for one image, and for Docker only the names that it supports.
+func TestImageNames_AreUniqueAndSupported(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason       string
 		refs               []string

@@ -15,9 +15,9 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// TestOwnRegistry: nodes log in to the private registry and trust it, and try it first for
-// images of other registries, each in its own folder.
-func TestOwnRegistry(t *testing.T) {
+// TestRegistryFiles_TryPrivateRegistryFirst: nodes log in to the private registry and
+// trust it, and try it first for images of other registries, each in its own folder.
+func TestRegistryFiles_TryPrivateRegistryFirst(t *testing.T) {
 	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{
 		Hosts: []v1alpha1.Host{{Name: "reg", Address: "192.0.2.9", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}},
 		Registry: v1alpha1.Registry{
@@ -62,7 +62,7 @@ func TestOwnRegistry(t *testing.T) {
 	}
 }
 
-func TestRegistries(t *testing.T) {
+func TestRegistryFiles_MatchGoldens(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(ca, []byte("the authority"), 0o600); err != nil {
 		t.Fatal(err)

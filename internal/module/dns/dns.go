@@ -16,7 +16,7 @@ import (
 //go:embed templates
 var files embed.FS
 
-// ConfigureCoreDNS returns the module.
+// ConfigureCoreDNS is the module that keeps the configuration of CoreDNS.
 func ConfigureCoreDNS(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{{
 		ID: "dns.coredns", Title: "configure CoreDNS", Manager: true,

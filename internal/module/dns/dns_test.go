@@ -10,10 +10,10 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestCorefile compares the file with the one that kubeadm 1.35 to 1.37 create
-// (cmd/kubeadm/app/phases/addons/dns/manifests.go): the first apply after the phase of
-// kubeadm changes nothing.
-func TestCorefile(t *testing.T) {
+// TestRenderCorefile_EqualsFileOfKubeadm compares the file with the one that kubeadm
+// 1.35 to 1.37 create (cmd/kubeadm/app/phases/addons/dns/manifests.go): the first apply
+// after the phase of kubeadm changes nothing.
+func TestRenderCorefile_EqualsFileOfKubeadm(t *testing.T) {
 	kubeadm, err := os.ReadFile("testdata/kubeadm.Corefile")
 	if err != nil {
 		t.Fatal(err)

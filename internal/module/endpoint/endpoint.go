@@ -36,9 +36,10 @@ const (
 // collected for them.
 func MarkPaths() []string { return []string{module.KeepalivedManifest, module.KubeVIPManifest} }
 
-// SetUpEndpoint returns the module. It runs before nodes join, because their kubelets
-// need it to reach the API. On running nodes, the endpoint of the mode works before the
-// API name leads to it; PruneEndpoints removes the endpoint of another mode.
+// SetUpEndpoint is the module that sets up the API endpoint of nodes. It runs before
+// nodes join, because their kubelets need it to reach the API. On running nodes, the
+// endpoint of the mode works before the API name leads to it; PruneEndpoints removes
+// the endpoint of another mode.
 func SetUpEndpoint(env module.Env) engine.Module {
 	tasks := append(keepalivedTasks(env), kubeVIPTasks(env)...)
 	tasks = append(tasks, haproxyTask(env), relayTask(env), updaterTask(env))

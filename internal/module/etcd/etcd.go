@@ -30,9 +30,10 @@ const (
 // for them.
 func MarkPaths() []string { return []string{facts.EtcdData, facts.EtcdJoined, caKey} }
 
-// SetUpMembers returns the module. The first members begin together, because etcd does
-// not serve before more than half of them run. Afterwards others join one after the
-// other. A member is restarted only when all members are healthy, one after the other.
+// SetUpMembers is the module that sets up etcd as a service. The first members begin
+// together, because etcd does not serve before more than half of them run. Afterwards
+// others join one after the other. A member is restarted only when all members are
+// healthy, one after the other.
 func SetUpMembers(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env, clientPair(env)), []engine.Task{
 		{

@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestUnprivileged: a member can write only to its data directory and to paths in its
-// settings.
-func TestUnprivileged(t *testing.T) {
+// TestUnitFile_RestrictsMember: a member can write only to its data directory and to
+// paths in its settings.
+func TestUnitFile_RestrictsMember(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		args         map[string]string

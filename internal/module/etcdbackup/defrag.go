@@ -21,7 +21,7 @@ type ReclaimedFunc func(host string, before, after int64)
 
 // DefragMembers is the module that defragments etcd members: one at a time, the leader
 // last, and only while all members are healthy.
-func DefragMembers(env module.Env, won ReclaimedFunc) engine.Module {
+func DefragMembers(env module.Env, reclaimed ReclaimedFunc) engine.Module {
 	one := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		{
@@ -32,7 +32,7 @@ func DefragMembers(env module.Env, won ReclaimedFunc) engine.Module {
 			ID: "defrag.follower", Title: "defragment etcd followers", On: isMember(env),
 			Needs: []string{"defrag.compact"}, Rollout: one, Timeout: 15 * time.Minute,
 			Ops:   func(*engine.Scope) (op.List, error) { return defragOps(env, op.DefragFollower), nil },
-			After: reportDefrag(won),
+			After: reportDefrag(reclaimed),
 		},
 		{
 			ID: "defrag.leader", Title: "defragment etcd leader", On: isMember(env), Needs: []string{"defrag.follower"},
@@ -41,7 +41,7 @@ func DefragMembers(env module.Env, won ReclaimedFunc) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return defragOps(env, op.DefragAny), nil
 			},
-			After: reportDefrag(won),
+			After: reportDefrag(reclaimed),
 		},
 		{
 			ID: "defrag.disarm", Title: "clear etcd alarms", On: isFirstMember(env), Needs: []string{"defrag.leader"},
@@ -71,7 +71,7 @@ func defragOps(env module.Env, step op.DefragStep) op.List {
 }
 
 // reportDefrag reports the result of a defragmentation.
-func reportDefrag(won ReclaimedFunc) func(context.Context, *engine.Scope, []op.Result) error {
+func reportDefrag(reclaimed ReclaimedFunc) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
 			return nil
@@ -81,8 +81,8 @@ func reportDefrag(won ReclaimedFunc) func(context.Context, *engine.Scope, []op.R
 			return fmt.Errorf("reading the result of the defragmentation: %w", err)
 		}
 		s.Note("etcd database: %s, was %s", bytesize.Bytes(d.After), bytesize.Bytes(d.Before))
-		if won != nil {
-			won(s.Host().Name, d.Before, d.After)
+		if reclaimed != nil {
+			reclaimed(s.Host().Name, d.Before, d.After)
 		}
 		return nil
 	}

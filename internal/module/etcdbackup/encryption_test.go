@@ -10,7 +10,7 @@ import (
 
 // Restored data is read with the keys of the set and written with the present ones: the
 // author of a set cannot choose the key that encrypts Secrets.
-func TestWithKeysOf(t *testing.T) {
+func TestWithKeysOf_WritesWithPresentKeys(t *testing.T) {
 	file := func(resource string, keys ...string) string {
 		out := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resource +
 			"]\n  providers:\n"

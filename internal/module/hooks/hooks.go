@@ -18,7 +18,7 @@ import (
 
 const dir = "/var/lib/slipway/hooks"
 
-// RunHooks returns the module with the hooks of one phase, in the order of the file. A hook
+// RunHooks is the module that runs the hooks of one phase, in the order of the file. A hook
 // that has succeeded does not run again when its operation is resumed. A hook around
 // upgrades runs in each upgrade that has something to do.
 func RunHooks(env module.Env, phase v1alpha1.HookPhase) engine.Module {

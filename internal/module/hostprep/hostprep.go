@@ -16,8 +16,8 @@ import (
 
 const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
 
-// PrepareHosts returns the module. Its changes on hosts of a cluster restart nothing,
-// and must not interrupt anything that they serve.
+// PrepareHosts is the module that prepares the operating system. Its changes on hosts
+// of a cluster restart nothing, and must not interrupt anything that they serve.
 func PrepareHosts(env module.Env) engine.Module {
 	serving := func(h *engine.Host, step string, list ...op.Op) op.List {
 		return append(list, env.VerifyServing(h, step, step == stepKernel)...)

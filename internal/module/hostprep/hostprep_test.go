@@ -11,9 +11,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestKernelParameters: a parameter is written once, for every spelling of its name,
-// because only one of two values can be in effect.
-func TestKernelParameters(t *testing.T) {
+// TestKernelOps_WriteEachParameterOnce: a parameter is written once, for every spelling
+// of its name, because only one of two values can be in effect.
+func TestKernelOps_WriteEachParameterOnce(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.System.Sysctls = map[string]string{"fs/inotify/max_user_watches": "1", "net/ipv4/conf/eth0.1/rp_filter": "0"}
 	var got map[string]string
@@ -27,8 +27,9 @@ func TestKernelParameters(t *testing.T) {
 	}
 }
 
-// TestClock: a host that is a time server follows the other servers, and not itself.
-func TestClock(t *testing.T) {
+// TestClockOps_TimeServerIgnoresItself: a host that is a time server follows the other
+// servers, and not itself.
+func TestClockOps_TimeServerIgnoresItself(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.Hosts = []v1alpha1.Host{{Name: "w1", Address: "192.0.2.1"}, {Name: "w2", Address: "192.0.2.2"}}
 	c.Spec.System.NTPServers = []string{"192.0.2.1", "ntp.example.com"}
@@ -47,8 +48,9 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestSwap: swap remains on if the kubelets start with it.
-func TestSwap(t *testing.T) {
+// TestPrepareHosts_KeepsSwapThatKubeletsAllow: swap remains on if the kubelets start
+// with it.
+func TestPrepareHosts_KeepsSwapThatKubeletsAllow(t *testing.T) {
 	for name, config := range map[string]map[string]any{"off": nil, "on": {"failSwapOn": false}} {
 		c := &v1alpha1.Cluster{}
 		c.Spec.Kubernetes.Kubelet.Config = config

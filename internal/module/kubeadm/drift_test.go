@@ -46,7 +46,7 @@ metadata:
 status: {}
 `
 
-func TestNotOurs(t *testing.T) {
+func TestDropForeignFields_KeepsFieldsOfKubeadm(t *testing.T) {
 	objs, err := kube.Objects([]byte(printed))
 	if err != nil {
 		t.Fatal(err)
@@ -66,9 +66,9 @@ func TestNotOurs(t *testing.T) {
 	}
 }
 
-// TestSetUp: the kubelet is started first on control planes that have joined, and nowhere
-// else.
-func TestSetUp(t *testing.T) {
+// TestKubeletSetUp_StartsOnlyOnJoinedControlPlanes: the kubelet is started first on
+// control planes that have joined, and nowhere else.
+func TestKubeletSetUp_StartsOnlyOnJoinedControlPlanes(t *testing.T) {
 	env := environment()
 	for _, tc := range []struct {
 		name, host string
@@ -86,9 +86,9 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
-// TestLacksShared: control planes receive the shared files again when some of them are
-// missing.
-func TestLacksShared(t *testing.T) {
+// TestLacksSharedFiles_IfAnyIsMissing: control planes receive the shared files again
+// when some of them are missing.
+func TestLacksSharedFiles_IfAnyIsMissing(t *testing.T) {
 	env := environment()
 	all := append([]string{module.ClientCert}, sharedFiles(env)...)
 	for _, tc := range []struct {
@@ -115,8 +115,9 @@ func TestLacksShared(t *testing.T) {
 	}
 }
 
-// TestKeeps: kept files are the files that are restored, and contain no secrets.
-func TestKeeps(t *testing.T) {
+// TestInitPhases_KeepFilesThatAreRestored: kept files are the files that are restored,
+// and contain no secrets.
+func TestInitPhases_KeepFilesThatAreRestored(t *testing.T) {
 	env := environment()
 	var kept, back []string
 	for _, p := range initPhases(env) {

@@ -34,8 +34,9 @@ func hostOf(env module.Env, name string, present ...string) *engine.Host {
 	return &engine.Host{Host: env.Cluster.Spec.Hosts[i], Facts: &op.HostFacts{Ledger: true, Present: present}}
 }
 
-// TestWaiting: a token is created only if the join phase of some node may run.
-func TestWaiting(t *testing.T) {
+// TestHasWaitingNode_IfJoinPhaseMayRun: a token is created only if the join phase of
+// some node may run.
+func TestHasWaitingNode_IfJoinPhaseMayRun(t *testing.T) {
 	env := environment()
 	for name, tt := range map[string]struct {
 		why     string
@@ -64,9 +65,9 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// TestBegun: the preflight checks of kubeadm need a host that has not begun to join, and
-// on a control plane the shared files.
-func TestBegun(t *testing.T) {
+// TestHasBegunJoining_PerKindOfNode: the preflight checks of kubeadm need a host that
+// has not begun to join, and on a control plane the shared files.
+func TestHasBegunJoining_PerKindOfNode(t *testing.T) {
 	env := environment()
 	for host, marks := range map[string]map[string]bool{
 		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifestPath("*"): false},
@@ -86,9 +87,9 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestDiscoveryKubeconfig: kubeadm takes no credentials from the file, and trusts the CA
-// in it.
-func TestDiscoveryKubeconfig(t *testing.T) {
+// TestDiscoveryKubeconfig_HasCAAndNoCredentials: kubeadm takes no credentials from the
+// file, and trusts the CA in it.
+func TestDiscoveryKubeconfig_HasCAAndNoCredentials(t *testing.T) {
 	text, err := discoveryKubeconfig(environment(), []byte("certificate of the CA"))
 	if err != nil {
 		t.Fatal(err)
@@ -116,9 +117,9 @@ func TestDiscoveryKubeconfig(t *testing.T) {
 	}
 }
 
-// TestDiscoveryFileOnlyWhileJoining: a node that has joined does not receive the file
-// again.
-func TestDiscoveryFileOnlyWhileJoining(t *testing.T) {
+// TestJoinPhase_WritesDiscoveryFileOnlyWhileJoining: a node that has joined does not
+// receive the file again.
+func TestJoinPhase_WritesDiscoveryFileOnlyWhileJoining(t *testing.T) {
 	env := environment()
 	for name, tt := range map[string]struct {
 		present []string
@@ -136,9 +137,9 @@ func TestDiscoveryFileOnlyWhileJoining(t *testing.T) {
 	}
 }
 
-// TestJoinThrough: kubeadm reaches the API on the leader while the target of the API name
-// is not ready.
-func TestJoinThrough(t *testing.T) {
+// TestJoinHostsEntry_LeadsToLeaderUntilAPIIsReady: kubeadm reaches the API on the
+// leader while the target of the API name is not ready.
+func TestJoinHostsEntry_LeadsToLeaderUntilAPIIsReady(t *testing.T) {
 	first := map[string]string{"api.example.com": "192.0.2.1"}
 	for name, tt := range map[string]struct {
 		why  string
@@ -167,8 +168,9 @@ func TestJoinThrough(t *testing.T) {
 	}
 }
 
-// TestAskedFor: the files that these functions use are among the facts of every host.
-func TestAskedFor(t *testing.T) {
+// TestMarkPaths_IncludeFilesThatTasksUse: the files that these functions use are among
+// the facts of every host.
+func TestMarkPaths_IncludeFilesThatTasksUse(t *testing.T) {
 	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
 	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifestPath("*"), "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {

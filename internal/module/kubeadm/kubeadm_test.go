@@ -9,7 +9,7 @@ import (
 
 // Words of a unit file: systemd.syntax(7) removes quotes and backslashes,
 // systemd.service(5) replaces $ and %.
-func TestFlags(t *testing.T) {
+func TestQuoteFlags_FollowsSystemdRules(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		args         map[string]string
@@ -29,7 +29,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestArgs(t *testing.T) {
+func TestMergeArgs_LaterMapsOverride(t *testing.T) {
 	got := mergeArgs(map[string]string{"feature-gates": "A=true", "b": "1"}, map[string]string{"feature-gates": "A=false", "a": "2"})
 	want := []any{object{"name": "a", "value": "2"}, object{"name": "b", "value": "1"}, object{"name": "feature-gates", "value": "A=false"}}
 	if d := cmp.Diff(want, got); d != "" {
@@ -38,7 +38,7 @@ func TestArgs(t *testing.T) {
 }
 
 // A bootstrap token is [a-z0-9]{6}.[a-z0-9]{16}.
-func TestRandomText(t *testing.T) {
+func TestRandomText_IsValidInToken(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
 		got, err := randomText(16)

@@ -105,7 +105,7 @@ func hasMember(env module.Env, h *engine.Host) bool {
 }
 
 // kubeletDropIn returns the KubeletConfiguration of the user; the kubelet merges it over
-// that of kubeadm.
+// the configuration of kubeadm.
 func kubeletDropIn(env module.Env) ([]byte, error) {
 	// This overrides the value from the join: the runtime may have changed since.
 	conf, gates := object{"containerRuntimeEndpoint": env.RuntimeSocket()}, object{}

@@ -12,9 +12,10 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-// TestKubeletUnit compares the unit of each kind of node: it waits for the disks with its
-// data and, on a control plane, with etcd data, and is retried until kubeadm has run.
-func TestKubeletUnit(t *testing.T) {
+// TestKubeletFiles_MatchGoldens compares the unit of each kind of node: it waits for
+// the disks with its data and, on a control plane, with etcd data, and is retried until
+// kubeadm has run.
+func TestKubeletFiles_MatchGoldens(t *testing.T) {
 	for _, host := range []string{"first", "worker"} {
 		t.Run(host, func(t *testing.T) {
 			env := environment()
@@ -31,9 +32,9 @@ func TestKubeletUnit(t *testing.T) {
 	}
 }
 
-// TestPreflight: kubeadm does not require an empty etcd directory if only lost+found was
-// found in it, and requires it everywhere else.
-func TestPreflight(t *testing.T) {
+// TestPreflightExec_AllowsOnlyLostAndFound: kubeadm does not require an empty etcd
+// directory if only lost+found was found in it, and requires it everywhere else.
+func TestPreflightExec_AllowsOnlyLostAndFound(t *testing.T) {
 	const ignores = "--ignore-preflight-errors=DirAvailable--var-lib-etcd"
 	env := environment()
 	p := initPhase(env, phasePreflight)
@@ -56,9 +57,9 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestNewComponents: with new settings a component must run longer than the lease of the
-// previous one, at its own port or without one.
-func TestNewComponents(t *testing.T) {
+// TestWaitReconfiguredComponents_OutlastsLease: with new settings a component must run
+// longer than the lease of the previous one, at its own port or without one.
+func TestWaitReconfiguredComponents_OutlastsLease(t *testing.T) {
 	wait := func(port, component string, steady int) op.Wait {
 		return op.Wait{
 			HTTP: "https://127.0.0.1:" + port + "/healthz", Manifest: "/etc/kubernetes/manifests/" + component + ".yaml",

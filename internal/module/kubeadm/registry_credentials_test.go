@@ -11,9 +11,10 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// TestLogins: with Docker the kubelet has the credentials of the cluster file and of the
-// private registry. With containerd, which has them itself, the kubelet has none.
-func TestLogins(t *testing.T) {
+// TestEncodeLogins_OnlyWithDocker: with Docker the kubelet has the credentials of the
+// cluster file and of the private registry. With containerd, which has them itself, the
+// kubelet has none.
+func TestEncodeLogins_OnlyWithDocker(t *testing.T) {
 	putBack := op.PutBack{Step: "kubernetes.kubelet.logins"}
 	env := module.Env{
 		Cluster: &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{

@@ -20,7 +20,7 @@ import (
 //go:embed templates
 var files embed.FS
 
-// InstallNetwork returns the module of the network plugin. With plugin none it is
+// InstallNetwork is the module that installs the network plugin. With plugin none it is
 // empty: the user installs a network.
 func InstallNetwork(env module.Env) engine.Module {
 	m := engine.Module{Name: "network"}

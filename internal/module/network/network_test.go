@@ -31,7 +31,7 @@ func environment(t *testing.T, n v1alpha1.Network) module.Env {
 	return module.Env{Cluster: c, Release: r}
 }
 
-func TestFlannel(t *testing.T) {
+func TestFlannelObjects_MatchGoldens(t *testing.T) {
 	objs, err := flannelObjects(environment(t,
 		v1alpha1.Network{Plugin: "flannel", PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}}))
 	if err != nil {
@@ -48,9 +48,10 @@ func TestFlannel(t *testing.T) {
 	golden.Check(t, "testdata/flannel.golden", got)
 }
 
-// TestInterfaceArgs evaluates the patterns like pkg/ipmatch of flannel: an interface is
-// used if it has an address of each IP version that the pattern matches.
-func TestInterfaceArgs(t *testing.T) {
+// TestInterfaceArgs_SelectInterfaceOfNode evaluates the patterns like pkg/ipmatch of
+// flannel: an interface is used if it has an address of each IP version that the
+// pattern matches.
+func TestInterfaceArgs_SelectInterfaceOfNode(t *testing.T) {
 	type link struct {
 		name   string
 		v4, v6 string
@@ -96,7 +97,7 @@ func TestInterfaceArgs(t *testing.T) {
 	}
 }
 
-func TestNetConf(t *testing.T) {
+func TestNetConf_HasFieldsOfEachIPVersion(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		network      v1alpha1.Network
@@ -131,7 +132,7 @@ func TestNetConf(t *testing.T) {
 	}
 }
 
-func TestNoPlugin(t *testing.T) {
+func TestInstallNetwork_EmptyWithoutPlugin(t *testing.T) {
 	if m := InstallNetwork(environment(t, v1alpha1.Network{Plugin: "none"})); len(m.Tasks) != 0 {
 		t.Errorf("%d tasks for a network that the user brings", len(m.Tasks))
 	}

@@ -27,14 +27,14 @@ const (
 // dns is the Deployment of CoreDNS.
 var dns = kube.Spreading{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
 
-// SetUpNodes returns the module.
+// SetUpNodes is the module that waits for nodes and configures them.
 func SetUpNodes(env module.Env) engine.Module {
 	m := ConfigureNodes(env)
 	m.Tasks = slices.Insert(m.Tasks, 1, WaitReady(env).Tasks...)
 	return m
 }
 
-// WaitReady returns the part of the module that waits for nodes.
+// WaitReady is the module that waits until nodes are ready.
 func WaitReady(env module.Env) engine.Module {
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
 		{
@@ -54,7 +54,7 @@ func WaitReady(env module.Env) engine.Module {
 	}}
 }
 
-// ConfigureNodes returns the rest of the module, for nodes that are ready.
+// ConfigureNodes is the module that configures nodes that are ready.
 func ConfigureNodes(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
 	settled := []string{stepReady, stepSpread}

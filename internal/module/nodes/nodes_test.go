@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-func TestWant(t *testing.T) {
+func TestWantedNode_PerRole(t *testing.T) {
 	const cp, w = v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
 	ours := v1alpha1.Taint{Key: kube.ControlPlaneTaint, Effect: "NoSchedule"}
 	theirs := v1alpha1.Taint{Key: "gpu", Value: "yes", Effect: "NoSchedule"}

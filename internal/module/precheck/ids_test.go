@@ -11,15 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestIDsAreComplete: each constant is either in IDs or in never.
-func TestIDsAreComplete(t *testing.T) {
+// TestIDs_AreComplete: each constant is either in IDs or in fatalIDs.
+func TestIDs_AreComplete(t *testing.T) {
 	if d := cmp.Diff(sorted(declared(t)), sorted(append(IDs(), fatalIDs()...))); d != "" {
 		t.Errorf("ids differ (-declared +listed):\n%s", d)
 	}
 }
 
-// TestReasonsAreComplete: each reason of package remote is in reasons.
-func TestReasonsAreComplete(t *testing.T) {
+// TestUnreachableIDs_AreComplete: each reason of package remote is in unreachableIDs.
+func TestUnreachableIDs_AreComplete(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../remote/remote.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -566,7 +566,7 @@ func allRows() []row {
 	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, etcdRows, endpointRows, optionRows)
 }
 
-func TestFindings(t *testing.T) {
+func TestFindings_PerRow(t *testing.T) {
 	for _, tt := range allRows() {
 		t.Run(tt.name, func(t *testing.T) {
 			c, hosts := sound()
@@ -590,8 +590,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestEveryFindingIsTried: each id occurs in a row above, as an error or a warning.
-func TestEveryFindingIsTried(t *testing.T) {
+// TestFindings_EveryIDHasRow: each id occurs in a row above, as an error or a warning.
+func TestFindings_EveryIDHasRow(t *testing.T) {
 	tried := map[string]bool{}
 	for _, tt := range allRows() {
 		for _, w := range tt.want {
@@ -610,8 +610,8 @@ func TestEveryFindingIsTried(t *testing.T) {
 	}
 }
 
-// TestReport compares a whole report as a user reads it.
-func TestReport(t *testing.T) {
+// TestFindings_MatchGoldenReport compares a whole report as a user reads it.
+func TestFindings_MatchGoldenReport(t *testing.T) {
 	c, hosts := sound()
 	hosts[0].Facts.CPUs = 1
 	hosts[0].Facts.MemoryBytes = 1024 * mib

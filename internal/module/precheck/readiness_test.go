@@ -19,8 +19,8 @@ type readyRow struct {
 }
 
 func readyRows() []readyRow {
-	ill := []Trouble{{Host: "cp1", Message: "it is ill", Hint: "mend it", Blocks: true}}
-	told := []Trouble{{Host: "cp1", Message: "it will be ill", Hint: "mend it"}}
+	ill := []Trouble{{Host: "cp1", Message: "it is ill", Hint: "repair it", Blocks: true}}
+	told := []Trouble{{Host: "cp1", Message: "it will be ill", Hint: "repair it"}}
 	return []readyRow{
 		{"well", "nothing speaks against it", Readiness{}, nil, nil, ""},
 		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: []release.Release{{Kubernetes: "v1.37.9"}}},
@@ -52,7 +52,7 @@ func readyRows() []readyRow {
 	}
 }
 
-func TestReady(t *testing.T) {
+func TestReady_PerRow(t *testing.T) {
 	for _, tt := range readyRows() {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.seen.To = "v1.37.1"

@@ -33,7 +33,8 @@ const (
 	stepService     = "registry.service"
 )
 
-// SetUpRegistry returns the module; it is empty for a cluster without a private registry.
+// SetUpRegistry is the module that sets up the private registry; it is empty for a
+// cluster without a private registry.
 func SetUpRegistry(env module.Env) engine.Module {
 	m := engine.Module{Name: "registry"}
 	if env.Registry == nil {

@@ -33,8 +33,8 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 		Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
 }
 
-// TestFiles compares the unit and the settings on the host.
-func TestFiles(t *testing.T) {
+// TestSetUpRegistry_FilesMatchGoldens compares the unit and the settings on the host.
+func TestSetUpRegistry_FilesMatchGoldens(t *testing.T) {
 	list, err := serviceOps(environment(func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Port: 8443, Directory: "/srv/images"}
 	}), nil)
@@ -48,8 +48,9 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestUnprivileged: the registry runs as a user that can write only its directory.
-func TestUnprivileged(t *testing.T) {
+// TestServiceOps_RestrictRegistry: the registry runs as a user that can write only its
+// directory.
+func TestServiceOps_RestrictRegistry(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, dir string
 		port              int
@@ -110,8 +111,9 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestCertificate: the certificate is valid for all names, and no private key is revealed.
-func TestCertificate(t *testing.T) {
+// TestCertificateOps_CoverAllNames: the certificate is valid for all names, and no
+// private key is revealed.
+func TestCertificateOps_CoverAllNames(t *testing.T) {
 	env := environment(func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
 	})
@@ -137,8 +139,8 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestPassword: the registry code accepts the password.
-func TestPassword(t *testing.T) {
+// TestHash_IsAcceptedByRegistry: the registry code accepts the password.
+func TestHash_IsAcceptedByRegistry(t *testing.T) {
 	for _, tc := range []struct {
 		name, password string
 		made           bool
@@ -173,9 +175,9 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestHashOnHost: a file with the same user and password remains, and any other file is
-// replaced.
-func TestHashOnHost(t *testing.T) {
+// TestRenderUserFile_KeepsMatchingHash: a file with the same user and password remains,
+// and any other file is replaced.
+func TestRenderUserFile_KeepsMatchingHash(t *testing.T) {
 	env := environment(nil)
 	hash := func(password string, cost int) string {
 		text, err := bcrypt.GenerateFromPassword([]byte(password), cost)
@@ -214,9 +216,9 @@ func TestHashOnHost(t *testing.T) {
 	}
 }
 
-// TestPushed: each image is pushed once, for all architectures, below the name of its
-// registry.
-func TestPushed(t *testing.T) {
+// TestImagesToPush_PushEachImageOnce: each image is pushed once, for all architectures,
+// below the name of its registry.
+func TestImagesToPush_PushEachImageOnce(t *testing.T) {
 	image := func(name, ref, arch string) bundle.Image {
 		return bundle.Image{Name: name, Arch: arch, Image: op.Image{
 			Ref: ref, MediaType: "application/vnd.oci.image.manifest.v1+json", Manifest: op.Blob{Digest: "sha256:" + name + arch, Size: 7},

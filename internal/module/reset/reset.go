@@ -15,8 +15,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// ResetHosts returns the module. It changes only what the ledger of a host lists as
-// created by Slipway. It waits for the given tasks.
+// ResetHosts is the module that removes Kubernetes and restores hosts. It changes only
+// what the ledger of a host lists as created by Slipway. It waits for the given tasks.
 func ResetHosts(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{

@@ -12,8 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestLeft: only what remains on a host is reported to the user.
-func TestLeft(t *testing.T) {
+// TestLeftLines_ReportOnlyRemainingObjects: only what remains on a host is reported to
+// the user.
+func TestLeftLines_ReportOnlyRemainingObjects(t *testing.T) {
 	got := leftLines([]op.Result{
 		{Output: []byte("/opt/cni: left: not empty\n")},
 		{Output: []byte("/etc/fstab: restored\n/etc/x.conf: left: changed by other software since then; the original " +
@@ -29,10 +30,10 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestDockerGoesBeforeContainerd: the service that starts containers is stopped before the
-// service that stores them. Its data is removed only if it belongs to the cluster: from
-// nodes that have it, whatever runtime the cluster changes to.
-func TestDockerGoesBeforeContainerd(t *testing.T) {
+// TestRemoveRuntime_StopsDockerBeforeContainerd: the service that starts containers is
+// stopped before the service that stores them. Its data is removed only if it belongs
+// to the cluster: from nodes that have it, whatever runtime the cluster changes to.
+func TestRemoveRuntime_StopsDockerBeforeContainerd(t *testing.T) {
 	env := module.Env{Cluster: &v1alpha1.Cluster{}}
 	host := &engine.Host{Facts: &op.HostFacts{}}
 	at := func() op.Reset { return runtimeState(env, host).(op.Reset) }

@@ -72,9 +72,10 @@ func (l *loneServer) Check(_ context.Context, ops op.List) ([]op.Result, error) 
 	return []op.Result{r}, nil
 }
 
-// TestAsideWithoutAPI: a control plane that is down with the API is not drained before its
-// kubelet starts, and is waited for afterwards; a worker without the API is an error.
-func TestAsideWithoutAPI(t *testing.T) {
+// TestDrainAroundChange_WithoutAPI: a control plane that is down with the API is not
+// drained before its kubelet starts, and is waited for afterwards; a worker without the
+// API is an error.
+func TestDrainAroundChange_WithoutAPI(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		role         v1alpha1.Role

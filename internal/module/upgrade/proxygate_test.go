@@ -90,7 +90,7 @@ users: [{name: u, user: {token: t}}]
 	return c
 }
 
-func TestProxyGate(t *testing.T) {
+func TestProxyGate_WaitsUntilProxyApplies(t *testing.T) {
 	w1 := gateSlice(v1alpha1.Host{Name: "w1", Address: "192.0.2.12"})
 	atOnce := func(a *proxiedAPI) { a.received = len(a.changes); a.applied = a.received }
 	slow := func(a *proxiedAPI) { // receives at one read, applies at the next
@@ -168,7 +168,7 @@ func TestProxyGate(t *testing.T) {
 	}
 }
 
-func TestGateSliceFamily(t *testing.T) {
+func TestGateSlice_HasIPVersionOfCluster(t *testing.T) {
 	for address, want := range map[string]string{"192.0.2.12": "IPv4", "2001:db8::12": "IPv6"} {
 		if got := gateSlice(v1alpha1.Host{Name: "w1", Address: address}).Object["addressType"]; got != want {
 			t.Errorf("address type of %s is %v, want %s", address, got, want)
