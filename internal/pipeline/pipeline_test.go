@@ -388,35 +388,31 @@ func applyPipeline(t *testing.T, env module.Env) engine.Pipeline {
 
 // allPipelines returns the pipelines of a cluster.
 func allPipelines(env module.Env) []engine.Pipeline {
-	back, err := Revert(env, testParts())
-	if err != nil {
-		panic(err)
+	must := func(p engine.Pipeline, err error) engine.Pipeline {
+		if err != nil {
+			panic(err) // tests use valid numbers
+		}
+		return p
 	}
-	up, err := Upgrade(env, testParts())
-	if err != nil {
-		panic(err) // tests use valid numbers
-	}
-	change, err := Apply(env, testParts())
-	if err != nil {
-		panic(err)
-	}
-	fewer, err := Apply(withLeaving(env, "w9"), testParts())
-	if err != nil {
-		panic(err)
-	}
-	over, err := Migrate(env, testParts())
-	if err != nil {
-		panic(err)
-	}
+	p, leaving := testParts(), withLeaving(env, "w9")
 	return []engine.Pipeline{
-		of(operation.Create, Create(env, testParts())), of(operation.Apply, change), of(operation.Apply, over),
-		of(operation.InitOS, InitOS(env)), of(operation.Delete, Delete(env)), EndJoin(env), of(operation.Apply, fewer),
-		of(operation.RenewCerts, Renew(env, testParts(), renewalRequest)), of(operation.Upgrade, up), of(operation.DefragEtcd, Defrag(env, nil)),
+		of(operation.Create, Create(env, p)),
+		of(operation.Apply, must(Apply(env, p))),
+		of(operation.Apply, must(Migrate(env, p))),
+		of(operation.InitOS, InitOS(env)),
+		of(operation.Delete, Delete(env)),
+		EndJoin(env),
+		of(operation.Apply, must(Apply(leaving, p))),
+		of(operation.RenewCerts, Renew(env, p, renewalRequest)),
+		of(operation.Upgrade, must(Upgrade(env, p))),
+		of(operation.DefragEtcd, Defrag(env, nil)),
 		of(operation.RestoreEtcd, RestoreEtcd(env, etcdbackup.Source{})),
 		of(operation.RescueEtcd, RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}})),
-		of(operation.RollbackUpgrade, back), of(operation.ForgetNodes, Lose(withLeaving(env, "w9"), testParts())),
-		of(operation.ForgetNodes, Strike(withLeaving(env, "w9"), testParts())), of(operation.RotateCA, RotateCA(env, testParts(), rotations(env))),
-		of(operation.RotateCA, RotateCA(env, testParts(), clusterRotation(env))),
+		of(operation.RollbackUpgrade, must(Revert(env, p))),
+		of(operation.ForgetNodes, Lose(leaving, p)),
+		of(operation.ForgetNodes, Strike(leaving, p)),
+		of(operation.RotateCA, RotateCA(env, p, rotations(env))),
+		of(operation.RotateCA, RotateCA(env, p, clusterRotation(env))),
 	}
 }
 

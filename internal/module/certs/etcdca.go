@@ -51,7 +51,8 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 		},
 		r.requestTask(env),
 		{
-			ID: "rotate.etcd.sign", Title: "reissue etcd certificates", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime,
+			ID: "rotate.etcd.sign", Title: "reissue etcd certificates", On: r.On, When: r.Everywhere, Rollout: rolling,
+			Timeout:  rereadTime,
 			Consumes: append(next, keyEtcdSigned.Ref()),
 			Needs:    []string{"rotate.etcd.trust"},
 			Ops: func(s *engine.Scope) (op.List, error) {

@@ -55,20 +55,23 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		r.createCATask(env, keyNextFrontProxy, r.IsOldTrusted),
 		{
-			ID: "rotate.front-proxy.trust", Title: "trust both front proxy CAs", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
+			ID: "rotate.front-proxy.trust", Title: "trust both front proxy CAs", On: r.On, When: r.Everywhere, Rollout: rolling,
+			Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.bothCAs(s.Host().Name, get(s).cert)
 				return trustBundle(env, r.Trust, text), err
 			},
 		},
 		{
-			ID: "rotate.front-proxy.publish", Title: "wait until both CAs are published", Manager: true, When: r.Everywhere, Timeout: publishTime,
-			Needs: []string{"rotate.front-proxy.trust"}, Consumes: asks,
+			ID: "rotate.front-proxy.publish", Title: "wait until both CAs are published", Manager: true, When: r.Everywhere,
+			Timeout: publishTime,
+			Needs:   []string{"rotate.front-proxy.trust"}, Consumes: asks,
 			Run: &engine.Action{Check: f.planPublish, Apply: f.awaitPublished},
 		},
 		{
-			ID: "rotate.front-proxy.sign", Title: "reissue front proxy certificates", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
-			Needs: []string{"rotate.front-proxy.publish"},
+			ID: "rotate.front-proxy.sign", Title: "reissue front proxy certificates", On: r.On, When: r.Everywhere, Rollout: rolling,
+			Consumes: next,
+			Needs:    []string{"rotate.front-proxy.publish"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.newCAFirst(get(s).cert)
 				list := op.List{op.File{Path: r.Key, Content: get(s).key, Mode: 0o600, Secret: true}}
@@ -77,8 +80,9 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.front-proxy.answer", Title: "check aggregated APIs", Manager: true, When: r.Everywhere, Timeout: publishTime,
-			Needs: []string{"rotate.front-proxy.sign"}, Consumes: asks, Retry: engine.Retry{Attempts: 6, Delay: 2 * time.Second, Backoff: 1.5},
+			ID: "rotate.front-proxy.answer", Title: "check aggregated APIs", Manager: true, When: r.Everywhere,
+			Timeout: publishTime,
+			Needs:   []string{"rotate.front-proxy.sign"}, Consumes: asks, Retry: engine.Retry{Attempts: 6, Delay: 2 * time.Second, Backoff: 1.5},
 			Run: &engine.Action{Check: planAPICheck, Apply: checkAggregatedAPIs},
 		},
 		{

@@ -82,7 +82,8 @@ func TestMakeExternalKubeconfig_TrustsOnlySavedCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, recorded); err != nil || string(again) != string(recorded) {
+	again, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, recorded)
+	if err != nil || string(again) != string(recorded) {
 		t.Errorf("the same again: %s, %v", again, err)
 	}
 	for _, tc := range []struct{ name, text, hint string }{

@@ -152,7 +152,8 @@ func RemoveMembers(env module.Env) engine.Module {
 // removal is not complete.
 func DeleteNodes(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"},
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDelete(ctx, env, s) },
 			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteNode(ctx, env, s) },
