@@ -96,7 +96,7 @@ func (b *blankHost) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 func checkBlob(b op.Blob) error {
 	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
 	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size {
-		return fmt.Errorf("%q is no digest of a blob", b.Digest)
+		return fmt.Errorf("%q is not a digest of a blob", b.Digest)
 	}
 	return nil
 }
@@ -106,14 +106,14 @@ type emptyState struct{}
 
 func (emptyState) Have(context.Context) (module.Content, error) { return nil, nil }
 func (emptyState) Make(context.Context, func(event.Event)) (module.Content, error) {
-	return nil, errors.New("planning makes no bundle")
+	return nil, errors.New("planning builds no bundle")
 }
 func (emptyState) Describe() string                    { return "build" }
 func (emptyState) Kubeconfig(string) ([]byte, error)   { return nil, nil }
-func (emptyState) SaveKubeconfig(string, []byte) error { return errors.New("planning records nothing") }
+func (emptyState) SaveKubeconfig(string, []byte) error { return errors.New("planning saves nothing") }
 
 func (emptyState) TakeOff(string, string) ([]string, error) {
-	return nil, errors.New("planning records nothing")
+	return nil, errors.New("planning saves nothing")
 }
 
 func testParts() Parts {
@@ -238,7 +238,7 @@ func printPipeline(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
 	var b strings.Builder
 	eachTask(p, func(task *engine.Task) {
 		if task.Run != nil {
-			fmt.Fprintf(&b, "== %s: %s (by the manager's own hand)\n", task.ID, task.Title)
+			fmt.Fprintf(&b, "== %s: %s (on the manager)\n", task.ID, task.Title)
 			return
 		}
 		groups, first := said[task.ID], ""
@@ -305,7 +305,7 @@ func printOperations(t *testing.T, list op.List) string {
 			indent(&b, "    ", text)
 		}
 		if !utf8.Valid(content) {
-			t.Fatalf("%s %s: the content is no text", o.Kind(), o.Target())
+			t.Fatalf("%s %s: the content is not UTF-8 text", o.Kind(), o.Target())
 		}
 		indent(&b, "    | ", content)
 	}

@@ -38,29 +38,29 @@ type variant struct {
 }
 
 var variants = []variant{
-	{name: "all-in-one", reason: "one host is everything, and has no taint", change: func(c *v1alpha1.Cluster) {
+	{name: "all-in-one", reason: "one host has all roles and no taint", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts = []v1alpha1.Host{host("cp1", "192.0.2.11", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 	}},
 	{name: "no-worker", base: "all-in-one", reason: "the control plane alone must still run pods",
 		change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] }},
-	{name: "dual-stack", reason: "two families everywhere", change: func(c *v1alpha1.Cluster) {
+	{name: "dual-stack", reason: "all settings have addresses of both IP versions", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"10.244.0.0/16", "fd00:244::/56"}
 		c.Spec.Network.ServiceCIDR = []string{"10.96.0.0/16", "fd00:96::/112"}
 	}, facts: func(h *engine.Host) {
 		h.Facts.Addresses = []op.Address{{Link: "eth0", Prefix: h.Address + "/24"},
 			{Link: "eth0", Prefix: "2001:db8::" + h.Address[len("192.0.2."):] + "/64"}}
 	}},
-	{name: "ipv6", reason: "addresses with colons stand in brackets where there is a port", change: func(c *v1alpha1.Cluster) {
+	{name: "ipv6", reason: "an IPv6 address before a port is in brackets", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"fd00:244::/56"}
 		c.Spec.Network.ServiceCIDR = []string{"fd00:96::/112"}
 		for i := range c.Spec.Hosts {
 			c.Spec.Hosts[i].Address = fmt.Sprintf("2001:db8::%d", 11+i)
 		}
 	}},
-	{name: "no-proxy", reason: "another program balances services",
+	{name: "no-proxy", reason: "another program than kube-proxy implements Services",
 		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "none" }},
-	{name: "no-network", reason: "the user brings one", change: func(c *v1alpha1.Cluster) { c.Spec.Network.Plugin = "none" }},
-	{name: "components", reason: "the user's arguments win, sorted, each in its place", change: func(c *v1alpha1.Cluster) {
+	{name: "no-network", reason: "the user installs the network", change: func(c *v1alpha1.Cluster) { c.Spec.Network.Plugin = "none" }},
+	{name: "components", reason: "arguments of the user override ours, and are sorted", change: func(c *v1alpha1.Cluster) {
 		k := &c.Spec.Kubernetes
 		k.APIServer.ExtraArgs = map[string]string{"max-requests-inflight": "800", "audit-log-path": "-"}
 		k.APIServer.CertSANs = []string{"api.example.com", "203.0.113.1", "localhost"}
@@ -73,32 +73,33 @@ var variants = []variant{
 		k.Certificates.CAValidity = &metav1.Duration{Duration: 20 * 365 * 24 * time.Hour}
 		c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "8589934592"}
 	}},
-	{name: "encryption", reason: "API servers have their keys before they start, by which nothing is left to be done in the end",
+	{name: "encryption", reason: "API servers have the keys before they start, so nothing is rewritten at the end",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
 		}},
-	{name: "hardening", reason: "all components go by stricter settings, but for what is set otherwise", change: func(c *v1alpha1.Cluster) {
+	{name: "hardening", reason: "all components have stricter settings, except settings of the user", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Hardening = true
 		c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"profiling": "true"}
 	}},
-	{name: "audit", reason: "API servers record requests, by a policy that is there before them", change: func(c *v1alpha1.Cluster) {
+	{name: "audit", reason: "the audit policy is written before API servers start", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 7}
 	}},
 	{name: "endpoint", reason: "another address and port of the API", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal,
 			Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
 	}},
-	{name: "endpoint-by-name", base: "endpoint", reason: "a name that the user has every host resolve is in no hosts file",
+	{name: "endpoint-by-name", base: "endpoint", reason: "a name that the DNS of the user resolves is in no hosts file",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
 		}},
-	{name: "highly-available", reason: "control planes join beside the workers, which find all of them", change: threeControlPlanes},
-	{name: "highly-available-external", base: "highly-available", reason: "workers go by the load balancer, control planes by themselves",
+	{name: "highly-available", reason: "control planes join while workers join, and workers reach all of them", change: threeControlPlanes},
+	{name: "highly-available-external", base: "highly-available",
+		reason: "workers use the load balancer, control planes use their own API server",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "203.0.113.9"}
 		}},
-	{name: "docker", reason: "the kubelet asks what asks Docker, and containerd answers Docker alone", change: func(c *v1alpha1.Cluster) {
+	{name: "docker", reason: "the kubelet uses Docker through an adapter, and only Docker uses containerd", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ContainerRuntime.Type = "docker"
 		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}},
 			Insecure: []string{"r.example.com:5000", "a.example.com"}}
@@ -106,39 +107,40 @@ var variants = []variant{
 	}, facts: func(h *engine.Host) { // workers cannot lower the score of a process
 		h.Facts.ResourceCapability = h.HasRole(v1alpha1.RoleControlPlane)
 	}},
-	{name: "registry", reason: "a host is a registry, and nodes know it", change: func(c *v1alpha1.Cluster) {
+	{name: "registry", reason: "one host is a registry, and nodes pull from it", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
 	}},
-	{name: "docker-registry", base: "docker", reason: "Docker trusts it, and kubelets log in to it", change: func(c *v1alpha1.Cluster) {
-		c.Spec.ContainerRuntime.Type = "docker"
-		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
-		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
-	}},
-	{name: "haproxy", reason: "one control plane that may become three", change: func(c *v1alpha1.Cluster) {
+	{name: "docker-registry", base: "docker", reason: "Docker trusts the registry, and kubelets log in to it",
+		change: func(c *v1alpha1.Cluster) {
+			c.Spec.ContainerRuntime.Type = "docker"
+			c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
+			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
+		}},
+	{name: "haproxy", reason: "one control plane may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},
-	{name: "keepalived", base: "highly-available", reason: "control planes hold an address; workers go by it",
+	{name: "keepalived", base: "highly-available", reason: "control planes hold an address that workers use",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
 		}, facts: onEth0},
 	{name: "keepalived-settings",
-		reason: "another interface, router id and IP version, which knows no password, and one control plane alone",
+		reason: "another interface and router id, IPv6 (without a password), and a single control plane",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived,
 				Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
 		}},
-	{name: "updater", base: "highly-available", reason: "a Service of the API's own, and a relay until there are Services",
+	{name: "updater", base: "highly-available", reason: "the API has a separate Service, and a relay until Services work",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
 		}},
-	{name: "kube-vip", base: "highly-available", reason: "by ARP", change: func(c *v1alpha1.Cluster) {
+	{name: "kube-vip", base: "highly-available", reason: "kube-vip announces the address by ARP", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"}
 	}, facts: onEth0},
-	{name: "kube-vip-bgp", base: "kube-vip", reason: "by BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
+	{name: "kube-vip-bgp", base: "kube-vip", reason: "with BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP,
 			Address: "203.0.113.100", KubeVIP: &v1alpha1.KubeVIP{
@@ -147,14 +149,14 @@ var variants = []variant{
 					Peers: []v1alpha1.BGPPeer{{Address: "192.0.2.1", AS: 64513}, {Address: "198.51.100.1", AS: 64514, MultiHop: true}}},
 			}}
 	}, facts: onEth0},
-	{name: "registries", reason: "mirrors in their order, and registries without certificates", change: func(c *v1alpha1.Cluster) {
+	{name: "registries", reason: "mirrors keep their order, and some registries have no certificate", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Mirrors = map[string][]string{
 			"docker.io":         {"https://mirror.example.com", "http://10.0.0.5:5000"},
 			"reg.example.com:5": {"https://10.0.0.6"},
 		}
 		c.Spec.Registry.Insecure = []string{"reg.example.com:5", "10.0.0.5:5000", "10.0.0.6"}
 	}},
-	{name: "registries-private", reason: "credentials are in no plan, and go to one host; authorities are files",
+	{name: "registries-private", reason: "credentials are in no plan and go to one host; CAs are files",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.Registry = v1alpha1.Registry{
 				Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com/hub"}},
@@ -164,21 +166,22 @@ var variants = []variant{
 				},
 			}
 		}},
-	{name: "hooks", reason: "scripts and what they need, where their roles are", change: withHooks},
-	{name: "settings", reason: "labels and taints are the API's, but for those a node registers with", change: func(c *v1alpha1.Cluster) {
-		c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}
-		c.Spec.Hosts[1].Taints = []v1alpha1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
-		c.Spec.Hosts[2].InternalAddress = "10.0.0.13"
-		c.Spec.DNS = v1alpha1.DNS{Hosts: map[string][]string{"192.0.2.99": {"git.example.com", "git"}}}
-		c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"},
-			Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
-		c.Spec.ContainerRuntime.Config = "[debug]\nlevel = \"warn\"\n"
-	}},
-	{name: "not-configured", reason: "the user's own hands prepare the hosts",
+	{name: "hooks", reason: "hosts with the role of a hook receive its script and files", change: withHooks},
+	{name: "settings", reason: "labels and taints are set through the API, except the ones that a node registers with",
+		change: func(c *v1alpha1.Cluster) {
+			c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}
+			c.Spec.Hosts[1].Taints = []v1alpha1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
+			c.Spec.Hosts[2].InternalAddress = "10.0.0.13"
+			c.Spec.DNS = v1alpha1.DNS{Hosts: map[string][]string{"192.0.2.99": {"git.example.com", "git"}}}
+			c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"},
+				Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
+			c.Spec.ContainerRuntime.Config = "[debug]\nlevel = \"warn\"\n"
+		}},
+	{name: "not-configured", reason: "the user prepares the hosts",
 		change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
-	{name: "iptables", reason: "what kube-proxy sets in this mode alone is set, and so put back",
+	{name: "iptables", reason: "a kernel setting of this mode only is set, and so reverted",
 		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
-	{name: "etcd-managed", reason: "members on a host of their own, on a control plane and on a worker", change: func(c *v1alpha1.Cluster) {
+	{name: "etcd-managed", reason: "members run on a separate host, on a control plane and on a worker", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdManaged,
 			ExtraArgs: map[string]string{"quota-backend-bytes": "8589934592", "heartbeat-interval": "200"}}
 		c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleEtcd)
@@ -186,7 +189,7 @@ var variants = []variant{
 		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd))
 	}},
 	{name: "etcd-managed-running", base: "etcd-managed",
-		reason: "a member with data is not told how to begin; the authority is that of a host with data", change: func(c *v1alpha1.Cluster) {
+		reason: "a member with data gets no initial configuration; the CA is the one of a host with data", change: func(c *v1alpha1.Cluster) {
 			c.Spec.Etcd.Type = spec.EtcdManaged
 			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd),
 				host("e2", "192.0.2.15", v1alpha1.RoleEtcd), host("e3", "192.0.2.16", v1alpha1.RoleEtcd))
@@ -195,7 +198,7 @@ var variants = []variant{
 				h.Facts.Present = []string{"/etc/kubernetes/pki/etcd/ca.key", "/var/lib/etcd/member"}
 			}
 		}},
-	{name: "etcd-external", reason: "the user's endpoints and files", change: func(c *v1alpha1.Cluster) {
+	{name: "etcd-external", reason: "API servers use endpoints and files of the user", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
 			Endpoints: []string{"https://192.0.2.21:2379", "https://etcd.example.com:2379"},
 			CAFile:    "testdata/etcd/ca.crt", CertFile: "testdata/etcd/client.crt", KeyFile: "testdata/etcd/client.key",
@@ -357,7 +360,7 @@ func TestApply_RevertsRemovedSettings(t *testing.T) {
 					recorded := strings.HasPrefix(at, "kubeadm.audit-log ")     // audit logs are not deleted
 					recorded = recorded || strings.HasPrefix(at, "encryption.") // removed by encryption.gone
 					if !still && !isReverted(plain, at) && o.Kind() != op.KindReadFile && !recorded {
-						t.Errorf("%s: %s %s stays on the host when it is taken out of the file", at, o.Kind(), o.Target())
+						t.Errorf("%s: %s %s remains on the host when it is removed from the file", at, o.Kind(), o.Target())
 					}
 				}
 			}
@@ -490,7 +493,7 @@ func TestTaskIDs_AreFrozen(t *testing.T) {
 					b.WriteString(line)
 				}
 				if task.Title == "" || m.Name == "" {
-					t.Errorf("task %s of module %q has no title: it is shown to people", task.ID, m.Name)
+					t.Errorf("task %s of module %q has no title", task.ID, m.Name)
 				}
 			}
 		}
@@ -516,13 +519,13 @@ func TestApply_OnlyRemovesLeavingHosts(t *testing.T) {
 		if !ok {
 			more = append(more, at)
 		} else if printOperations(t, was) != printOperations(t, list) {
-			t.Errorf("%s is another when hosts leave", at)
+			t.Errorf("the operations of %s differ when hosts leave", at)
 		}
 	}
 	slices.Sort(more)
 	for _, at := range more[:3] {
 		if n := len(got[at]); n > 0 {
-			t.Errorf("for workers there are %d operations of %s", n, at)
+			t.Errorf("got %d operations of %s for workers, want none", n, at)
 		}
 	}
 	if want := []string{"leave.begin on w10", "leave.begin on w9", "leave.member on cp1", "reset.kubernetes on w9",
@@ -536,7 +539,7 @@ func TestApply_OnlyRemovesLeavingHosts(t *testing.T) {
 		}
 	}
 	if want := []string{"leave.drain w9", "leave.node w9", "leave.node w10", "record.left w9", "record.left w10"}; !slices.Equal(steps, want) {
-		t.Errorf("besides: %v, want %v", steps, want)
+		t.Errorf("other steps: %v, want %v", steps, want)
 	}
 }
 
@@ -556,7 +559,7 @@ func TestApply_WaitsUntilAddressIsServed(t *testing.T) {
 	for name, waits := range map[string]bool{"cp1": false, "cp2": true, "cp3": false} {
 		list := got["endpoint.keepalived on "+name]
 		if last := list[len(list)-1]; cmp.Equal(last, op.Op(want)) != waits {
-			t.Errorf("%s ends with %+v; it is to wait: %t", name, last, waits)
+			t.Errorf("%s ends with %+v; want a wait: %t", name, last, waits)
 		}
 	}
 }
@@ -569,9 +572,9 @@ func TestApply_LeavingControlPlaneReleasesAddress(t *testing.T) {
 		mode         v1alpha1.EndpointMode
 		gone, want   bool
 	}{
-		{"in its mode", "the others are about to forget it", v1alpha1.EndpointKeepalived, false, true},
-		{"given up", "nobody can be asked", v1alpha1.EndpointKeepalived, true, false},
-		{"in another mode", "it holds none", v1alpha1.EndpointHAProxy, false, false},
+		{"in its mode", "the other control planes take the address", v1alpha1.EndpointKeepalived, false, true},
+		{"lost", "the host is not reachable", v1alpha1.EndpointKeepalived, true, false},
+		{"in another mode", "the host holds no address", v1alpha1.EndpointHAProxy, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := plainCluster()
@@ -621,10 +624,10 @@ func TestPipelines_WorkPerHostIsConstant(t *testing.T) {
 				perHost = last
 			}
 			if n == 300 && last != perHost {
-				t.Errorf("among 300 hosts a worker is asked %d operations, among 3 it is %d", last, perHost)
+				t.Errorf("with 300 hosts a worker checks %d operations, with 3 hosts %d", last, perHost)
 			}
 			if limit := 40*n + 40; len(steps) > limit {
-				t.Errorf("creating %d hosts takes %d steps; more than %d is more than a worker's share each", n, len(steps), limit)
+				t.Errorf("a cluster of %d hosts takes %d steps, want at most %d", n, len(steps), limit)
 			}
 		}
 	}
@@ -661,7 +664,7 @@ func TestPipelines_PlanContainsNoSecret(t *testing.T) {
 		}
 		for _, form := range []string{canary, base64.StdEncoding.EncodeToString([]byte(canary))[:16], hex.EncodeToString([]byte(canary))} {
 			if i := bytes.Index(raw, []byte(form)); i >= 0 {
-				t.Errorf("the plan to %s holds a secret: …%s…", p.Kind, raw[max(0, i-200):min(len(raw), i+50)])
+				t.Errorf("the plan of %s contains a secret: …%s…", p.Kind, raw[max(0, i-200):min(len(raw), i+50)])
 			}
 		}
 	}
@@ -672,8 +675,8 @@ func TestPipelines_PlanContainsNoSecret(t *testing.T) {
 func TestPipelines_ReachMembersAtTheirAddress(t *testing.T) {
 	at := []string{":2379", ":2381"}
 	for name, tc := range map[string]struct {
-		change      func(*v1alpha1.Cluster)
-		asked, deaf string
+		change           func(*v1alpha1.Cluster)
+		wanted, unwanted string
 	}{
 		"IPv4": {func(*v1alpha1.Cluster) {}, "127.0.0.1", "[::1]"},
 		"IPv6": {func(c *v1alpha1.Cluster) {
@@ -692,14 +695,14 @@ func TestPipelines_ReachMembersAtTheirAddress(t *testing.T) {
 				RestoreEtcd(env, etcdbackup.Source{}), Renew(env, testParts(), renewalRequest), RotateCA(env, testParts(), rotations(env))} {
 				text := printPipeline(t, p, blankHosts(env))
 				for _, port := range at {
-					asked += strings.Count(text, tc.asked+port)
-					if strings.Contains(text, tc.deaf+port) {
-						t.Errorf("%s asks %s%s", p.Kind, tc.deaf, port)
+					asked += strings.Count(text, tc.wanted+port)
+					if strings.Contains(text, tc.unwanted+port) {
+						t.Errorf("%s requests %s%s", p.Kind, tc.unwanted, port)
 					}
 				}
 			}
 			if asked < 5 {
-				t.Errorf("members are asked %d times", asked)
+				t.Errorf("got %d requests to members, want at least 5", asked)
 			}
 		})
 	}

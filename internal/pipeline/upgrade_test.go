@@ -93,7 +93,7 @@ func TestUpgrade_OrdersNodesInWaves(t *testing.T) {
 	env := newEnv(t, c)
 	env.Upgrade.MaxUnavailable = "all"
 	if _, err := Upgrade(env, testParts()); err == nil {
-		t.Error("a number that is none: want an error")
+		t.Error("an invalid number is accepted")
 	}
 }
 
@@ -118,7 +118,7 @@ func TestUpgrade_PrefetchesUnpackedContent(t *testing.T) {
 				for _, o := range list {
 					switch {
 					case step == "bundle.ahead" && o.Kind() != op.KindFetchBlob:
-						t.Errorf("%s does more than to fetch: %s %s", at, o.Kind(), o.Target())
+						t.Errorf("%s does not only fetch: %s %s", at, o.Kind(), o.Target())
 					case step == "bundle.ahead":
 						ahead[host] = append(ahead[host], o.Target())
 					case o.Kind() == op.KindFetchBlob:
@@ -186,11 +186,11 @@ func TestUpgrade_ReplacesMemberOnlyIfAllServe(t *testing.T) {
 			}
 			gated := e.Gate != nil && slices.Contains(e.Gate.Program, "--cluster") && e.Then != nil && !slices.Contains(e.Then.Program, "--cluster")
 			if !gated {
-				t.Errorf("%s, back %v: gate %+v, then %+v", at, back, e.Gate, e.Then)
+				t.Errorf("%s, rollback %v: gate %+v, then %+v", at, back, e.Gate, e.Then)
 			}
 		}
 		if seen != 3 {
-			t.Errorf("back %v: %d members are exchanged", back, seen)
+			t.Errorf("rollback %v: %d members are replaced, want 3", back, seen)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestRevert_RollsBackProxyFirst(t *testing.T) {
 		}
 	}
 	if n == 0 {
-		t.Error("no node goes back")
+		t.Error("no node is rolled back")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 				all, last = append(all, task.ID), task
 			})
 			if all = all[:len(all)-1]; last.ID != "runtime.retire" || !last.NeedsAll || !slices.Equal(last.Needs, all) {
-				t.Errorf("the last is %s, and needs %v", last.ID, last.Needs)
+				t.Errorf("the last task is %s, and needs %v", last.ID, last.Needs)
 			}
 			ops := operationLists(t, p, blankHosts(env))
 			for _, h := range blankHosts(env) {
@@ -280,7 +280,7 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 					stay = retires[0].(op.Retire).Images
 				}
 				if len(retires) != 1 || !slices.Equal(imports, stay) {
-					t.Errorf("%s imports %v, and keeps %v", h.Name, imports, stay)
+					t.Errorf("%s imports %v, but keeps %v", h.Name, imports, stay)
 				}
 			}
 			if name == "apply" {
@@ -293,7 +293,7 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 			}
 			eachTask(p, func(task *engine.Task) {
 				if task.ID == "runtime.retire" {
-					t.Error("without w9 nothing is to be let go")
+					t.Error("files are removed although w9 does not take part")
 				}
 			})
 		})

@@ -39,7 +39,7 @@ func TestPrepareBundle_PassesContentToOtherTasks(t *testing.T) {
 		fails        bool
 	}{
 		{"there", "nothing to do", shelf{has: bundle{}}, 0, 0, false},
-		{"to be made", "the plan says so, and the taker waits for it", shelf{}, 2, 1, false},
+		{"not built yet", "the plan shows the build, and other tasks wait for it", shelf{}, 2, 1, false},
 		{"damaged", "there is no plan", shelf{err: errors.New("digest differs")}, 0, 0, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestPrepareBundle_PassesContentToOtherTasks(t *testing.T) {
 				t.Errorf("%+v, %v; taken %t, made %d times, want %d", res, err, taken, tc.shelf.made, tc.made)
 			}
 			if len(told) != tc.made || len(told) > 0 && (told[0].Task != "bundle.ready" || told[0].Unit != "packages") {
-				t.Errorf("told %+v, want how far the making is", told)
+				t.Errorf("events %+v, want the progress of the build", told)
 			}
 		})
 	}

@@ -21,8 +21,8 @@ func TestRenewCerts_RenewsKubeVIPOnlyInItsMode(t *testing.T) {
 		want         bool
 	}{
 		{"control plane", "kube-vip runs there", v1alpha1.EndpointKubeVIP, v1alpha1.RoleControlPlane, true},
-		{"worker", "it has no kube-vip", v1alpha1.EndpointKubeVIP, v1alpha1.RoleWorker, false},
-		{"another mode", "there is none", v1alpha1.EndpointKeepalived, v1alpha1.RoleControlPlane, false},
+		{"worker", "a worker has no kube-vip", v1alpha1.EndpointKubeVIP, v1alpha1.RoleWorker, false},
+		{"another mode", "kube-vip does not run", v1alpha1.EndpointKeepalived, v1alpha1.RoleControlPlane, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{}
@@ -35,18 +35,18 @@ func TestRenewCerts_RenewsKubeVIPOnlyInItsMode(t *testing.T) {
 				return ok && r.Path == module.KubeVIPCert && r.Key == module.KubeVIPKey && r.CAKey == "/etc/kubernetes/pki/ca.key"
 			})
 			if renewed != tc.want {
-				t.Errorf("its host renews it by itself: %t: %s", renewed, tc.reason)
+				t.Errorf("renewed automatically: %t: %s", renewed, tc.reason)
 			}
 			restarted := slices.ContainsFunc(restartOps(env), func(o op.Op) bool {
 				r := o.(op.PodRestart)
 				return r.Manifest == module.KubeVIPManifest && slices.Contains(r.Files, module.KubeVIPCert) && slices.Contains(r.Files, AuthorityCert)
 			})
 			if want := tc.mode == v1alpha1.EndpointKubeVIP; restarted != want {
-				t.Errorf("it is restarted for its certificate and its authority: %t", restarted)
+				t.Errorf("restarted for its certificate and its CA: %t", restarted)
 			}
 		})
 	}
 	if !slices.Contains(Names(), nameKubeVIP) {
-		t.Error("it cannot be asked for by name")
+		t.Error("the name is not listed")
 	}
 }

@@ -34,8 +34,8 @@ func TestMakeExternalKubeconfig_PrefersEndpointThenControlPlanes(t *testing.T) {
 		change       func(*v1alpha1.Cluster)
 		want         string
 	}{
-		{"address", "where SSH reaches it, others do", func(*v1alpha1.Cluster) {}, "https://192.0.2.11:6443"},
-		{"name", "as good as an address", func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "cp1.example.com" },
+		{"address", "other machines can reach the SSH address", func(*v1alpha1.Cluster) {}, "https://192.0.2.11:6443"},
+		{"name", "a name is as good as an address", func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "cp1.example.com" },
 			"https://cp1.example.com:6443"},
 		{"IPv6", "in brackets", func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "2001:db8::11" }, "https://[2001:db8::11]:6443"},
 		{"this host", "localhost is another host elsewhere",
@@ -43,13 +43,13 @@ func TestMakeExternalKubeconfig_PrefersEndpointThenControlPlanes(t *testing.T) {
 		{"endpoint", "its address and port", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Address, c.Spec.ControlPlaneEndpoint.Port = "203.0.113.9", 8443
 		}, "https://203.0.113.9:8443"},
-		{"endpoint by its name", "the load balancer has an address that its name leads to", func(c *v1alpha1.Cluster) {
+		{"endpoint by its name", "the name resolves to the load balancer", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
 		}, "https://api.prod.internal:6443"},
-		{"on every worker", "it is there for the nodes alone", func(c *v1alpha1.Cluster) {
+		{"on every worker", "only the nodes can use it", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 		}, "https://192.0.2.11:6443"},
-		{"a Service", "its address is the nodes' alone, and may be anybody's elsewhere", func(c *v1alpha1.Cluster) {
+		{"a Service", "its address is valid only on the nodes", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointUpdater, "10.96.0.2"
 		}, "https://192.0.2.11:6443"},
 	} {
@@ -84,7 +84,7 @@ func TestMakeExternalKubeconfig_TrustsOnlySavedCA(t *testing.T) {
 	}
 	again, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, recorded)
 	if err != nil || string(again) != string(recorded) {
-		t.Errorf("the same again: %s, %v", again, err)
+		t.Errorf("a second call changes the result: %s, %v", again, err)
 	}
 	for _, tc := range []struct{ name, text, hint string }{
 		{"another CA", other, "the CA was rotated"},
@@ -123,16 +123,16 @@ func TestConfigMap_ContainsNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(text), "canary") {
-		t.Errorf("the record holds a password:\n%s", text)
+		t.Errorf("the ConfigMap contains a password:\n%s", text)
 	}
 	if strings.Contains(string(text), SignerKey) {
-		t.Errorf("no host makes backup sets, and the record has a key:\n%s", text)
+		t.Errorf("no host creates backup sets, but the ConfigMap has a key:\n%s", text)
 	}
 	env.BackupSigner = "ed25519:public"
 	if objs, err = configMap(env, "slipway"); err != nil || objs[0].Object["data"].(map[string]any)[SignerKey] != "ed25519:public" {
-		t.Errorf("the record has no public key: %v, %v", objs, err)
+		t.Errorf("the ConfigMap has no public key: %v, %v", objs, err)
 	}
 	if !strings.Contains(string(text), "name: cp1") {
-		t.Errorf("the record does not describe the cluster:\n%s", text)
+		t.Errorf("the ConfigMap does not describe the cluster:\n%s", text)
 	}
 }

@@ -28,7 +28,7 @@ func TestImageNames_AreUniqueAndSupported(t *testing.T) {
 			[]string{"r/app:1"},
 		},
 		{
-			"a tag, and a digest of it", "a pod that names no digest means the tag",
+			"a tag, and a digest of it", "a pod without a digest uses the tag",
 			[]string{"r/app:1@sha256:a", "r/app:1"},
 			[]string{"r/app@sha256:a", "r/app:1"},
 			[]string{"r/app:1"},

@@ -58,7 +58,7 @@ func TestRegistryFiles_TryPrivateRegistryFirst(t *testing.T) {
 	c.Spec.ContainerRuntime.Type = "containerd"
 	env.Registry.CA = nil
 	if got, err = registryFiles(env); err != nil || strings.Contains(string(got[0].(op.File).Content), "ca =") {
-		t.Errorf("with a certificate that nodes trust anyway: %v, %v", err, got[0])
+		t.Errorf("with a certificate that nodes already trust: %v, %v", err, got[0])
 	}
 }
 
@@ -116,6 +116,6 @@ func TestRegistryFiles_MatchGoldens(t *testing.T) {
 	}
 	env.Cluster.Spec.Registry.Auths[0].CAFile = ca + ".gone"
 	if _, err := registryFiles(env); err == nil || !strings.Contains(err.Error(), "mirror.example.com:5") {
-		t.Errorf("an authority that is gone: %v", err)
+		t.Errorf("with a missing CA file: %v", err)
 	}
 }

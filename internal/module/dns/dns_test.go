@@ -24,7 +24,7 @@ func TestRenderCorefile_EqualsFileOfKubeadm(t *testing.T) {
 		golden       string
 	}{
 		{"plain", "kubeadm's", v1alpha1.DNS{}, string(kubeadm)},
-		{"own servers and hosts", "addresses sorted, and other names are still looked up", v1alpha1.DNS{
+		{"own servers and hosts", "addresses are sorted, and other names are still resolved", v1alpha1.DNS{
 			Upstream: []string{"192.0.2.53", "2001:db8::53"},
 			Hosts:    map[string][]string{"192.0.2.9": {"git.example.com", "git"}, "192.0.2.10": {"mail.example.com"}},
 		}, read(t, "testdata/own.Corefile")},

@@ -18,16 +18,16 @@ func TestUnitFile_RestrictsMember(t *testing.T) {
 		args         map[string]string
 		paths, caps  string
 	}{
-		{"plain", "root's capabilities are for none of what it does", nil, "", ""},
+		{"plain", "etcd needs no capability", nil, "", ""},
 		{
-			"logs", "it makes others beside a file that is full",
+			"logs", "etcd rotates log files, so their directories are writable",
 			map[string]string{"log-outputs": "stderr,/var/log/etcd/etcd.log,/var/log/etcd/more.log,/srv/a b.log"},
 			` "-/var/log/etcd" "-/srv"`, "",
 		},
 		{"metrics on port 80", "only root may listen there",
 			map[string]string{"listen-metrics-urls": "http://127.0.0.1:2381,http://10.0.0.1:80"}, "", "CAP_NET_BIND_SERVICE"},
-		{"metrics on port 8080", "everybody may listen there", map[string]string{"listen-metrics-urls": "http://127.0.0.1:8080"}, "", ""},
-		{"no port", "etcd says what is wrong", map[string]string{"listen-metrics-urls": "127.0.0.1:80"}, "", ""},
+		{"metrics on port 8080", "every user may listen there", map[string]string{"listen-metrics-urls": "http://127.0.0.1:8080"}, "", ""},
+		{"no port", "etcd reports the error itself", map[string]string{"listen-metrics-urls": "127.0.0.1:80"}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := module.Env{Cluster: &v1alpha1.Cluster{}}

@@ -44,7 +44,7 @@ func TestClockOps_TimeServerIgnoresItself(t *testing.T) {
 	}
 	c.Spec.System.NTPServers = []string{"w1"}
 	if got := clockOps(module.Env{Cluster: c}, &engine.Host{Host: c.Spec.Hosts[0]}); len(got) != 1 {
-		t.Errorf("the only server follows %v", got)
+		t.Errorf("the only server follows %v, want none", got)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestDropForeignFields_KeepsFieldsOfKubeadm(t *testing.T) {
 		object{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("kube-proxy")},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("the settings of CoreDNS are another module's, and what a server says is nobody's (-want +got):\n%s", d)
+		t.Errorf("settings of CoreDNS and fields of the server must be dropped (-want +got):\n%s", d)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestLacksSharedFiles_IfAnyIsMissing(t *testing.T) {
 	}
 	env.SignsApart = true
 	if !lacksSharedFiles(env, hostOf(env, "second", sharedFiles(env)...)) || lacksSharedFiles(env, hostOf(env, "second", all...)) {
-		t.Error("what the first one signs with goes to those that join, and to no others")
+		t.Error("only control planes that join receive the signing certificate")
 	}
 	for _, p := range sharedFiles(env) {
 		if !slices.Contains(MarkPaths(), p) {
-			t.Errorf("facts are not asked for %s", p)
+			t.Errorf("the facts do not include %s", p)
 		}
 	}
 }

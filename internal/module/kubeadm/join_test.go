@@ -44,18 +44,18 @@ func TestHasWaitingNode_IfJoinPhaseMayRun(t *testing.T) {
 		present []string
 		want    bool
 	}{
-		"fresh": {"nothing of a node is there", "worker", nil, true},
-		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", "worker",
+		"fresh": {"nothing was installed", "worker", nil, true},
+		"interrupted": {"kubeadm may not have ended, so it runs again", "worker",
 			[]string{bootstrapConf, kubeletConf, module.ClientCert}, true},
-		"early": {"cut off before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
-		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", "worker",
+		"early": {"interrupted before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
+		"no cert": {"interrupted while the kubelet waited for its certificate", "worker",
 			[]string{kubeletConf}, true},
-		"joined": {"what it came with is removed last", "worker", []string{kubeletConf, module.ClientCert}, false},
-		"first":  {"the cluster begins there: nothing lets it in", "first", nil, false},
+		"joined": {"the bootstrap credentials are removed last", "worker", []string{kubeletConf, module.ClientCert}, false},
+		"first":  {"the cluster is created there, without a token", "first", nil, false},
 		"second": {"it joins", "second", nil, true},
-		"no etcd": {"its API server waits for etcd, and its kubelet for the API server", "second",
+		"no etcd": {"its API server waits for etcd, and its kubelet waits for the API server", "second",
 			[]string{adminConf, bootstrapConf, kubeletConf}, true},
-		"serving": {"its kubelet was let in by its own API server", "second", []string{adminConf, kubeletConf, module.ClientCert}, false},
+		"serving": {"its own API server admitted the kubelet", "second", []string{adminConf, kubeletConf, module.ClientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := hasWaitingNode(env, []*engine.Host{hostOf(env, tt.host, tt.present...)}); got != tt.want {
@@ -107,7 +107,7 @@ func TestDiscoveryKubeconfig_HasCAAndNoCredentials(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"https://api.example.com:6443", "certificate of the CA"},
 		[]string{cluster.Server, string(cluster.CertificateAuthorityData)}); d != "" {
-		t.Errorf("what the file says of the cluster (-want +got):\n%s", d)
+		t.Errorf("server and CA in the file (-want +got):\n%s", d)
 	}
 	for name, user := range config.AuthInfos {
 		if d := cmp.Diff(clientcmdapi.NewAuthInfo(), user,
@@ -125,9 +125,9 @@ func TestJoinPhase_WritesDiscoveryFileOnlyWhileJoining(t *testing.T) {
 		present []string
 		want    bool
 	}{
-		"new":     {nil, true},
-		"cut off": {[]string{bootstrapConf, module.ClientCert}, true},
-		"joined":  {[]string{kubeletConf, module.ClientCert}, false},
+		"new":         {nil, true},
+		"interrupted": {[]string{bootstrapConf, module.ClientCert}, true},
+		"joined":      {[]string{kubeletConf, module.ClientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := isWaiting(hostOf(env, "worker", tt.present...)); got != tt.want {
@@ -148,12 +148,13 @@ func TestJoinHostsEntry_LeadsToLeaderUntilAPIIsReady(t *testing.T) {
 		host string
 		want map[string]string
 	}{
-		"worker":        {"the balancer is a pod of the kubelet that is to start", v1alpha1.EndpointHAProxy, "", "worker", first},
-		"control plane": {"its own API server is not there yet", v1alpha1.EndpointHAProxy, "", "second", first},
-		"one for all":   {"the name stands for it anyway", v1alpha1.EndpointNone, "", "worker", nil},
-		"external": {"a load balancer may not have noticed that there is a server", v1alpha1.EndpointExternal,
+		"worker":        {"the load balancer is a pod of the kubelet that starts", v1alpha1.EndpointHAProxy, "", "worker", first},
+		"control plane": {"its own API server does not run yet", v1alpha1.EndpointHAProxy, "", "second", first},
+		"one for all":   {"the name already leads to the leader", v1alpha1.EndpointNone, "", "worker", nil},
+		"external": {"a load balancer may not have detected the server yet", v1alpha1.EndpointExternal,
 			"192.0.2.9", "worker", first},
-		"external by name": {"likewise, whatever the name stands for", v1alpha1.EndpointExternal, "", "worker", first},
+		"external by name": {"the load balancer behind the name may not have detected the server yet",
+			v1alpha1.EndpointExternal, "", "worker", first},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := environment()
@@ -162,7 +163,7 @@ func TestJoinHostsEntry_LeadsToLeaderUntilAPIIsReady(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tt.why, d)
 			}
 			if got := joinHostsEntry(env, hostOf(env, tt.host, module.ClientCert)); got != nil {
-				t.Errorf("a node goes by %v, and not by what it knows: the first control plane may be gone", got)
+				t.Errorf("a joined node uses %v, but the first control plane may be lost", got)
 			}
 		})
 	}
@@ -174,7 +175,7 @@ func TestMarkPaths_IncludeFilesThatTasksUse(t *testing.T) {
 	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
 	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifestPath("*"), "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {
-			t.Errorf("no host is asked for %s", path)
+			t.Errorf("the facts do not include %s", path)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestQuoteFlags_FollowsSystemdRules(t *testing.T) {
 		{"sorted", "the same file gives the same unit", map[string]string{"v": "4", "a": "b"}, ` "--a=b" "--v=4"`},
 		{"spaces and quotes", "one word each", map[string]string{"x": `a "b" c`}, ` "--x=a \"b\" c"`},
 		{"dollar and per cent", "neither variable nor specifier", map[string]string{"x": "$HOME 100%h"}, ` "--x=$$HOME 100%%h"`},
-		{"backslash and line", "no escape of systemd's, no second line", map[string]string{"x": "a\\n\nb"}, ` "--x=a\\n\nb"`},
+		{"backslash and line", "systemd reads no escape and no second line", map[string]string{"x": "a\\n\nb"}, ` "--x=a\\n\nb"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := quoteFlags(tc.args); got != tc.want {
@@ -33,7 +33,7 @@ func TestMergeArgs_LaterMapsOverride(t *testing.T) {
 	got := mergeArgs(map[string]string{"feature-gates": "A=true", "b": "1"}, map[string]string{"feature-gates": "A=false", "a": "2"})
 	want := []any{object{"name": "a", "value": "2"}, object{"name": "b", "value": "1"}, object{"name": "feature-gates", "value": "A=false"}}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("the user's win, and all are sorted (-want +got):\n%s", d)
+		t.Errorf("arguments of the user override, and all are sorted (-want +got):\n%s", d)
 	}
 }
 

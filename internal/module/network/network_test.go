@@ -68,9 +68,9 @@ func TestInterfaceArgs_SelectInterfaceOfNode(t *testing.T) {
 	}{
 		{"IPv4", "flannel compares the address", "192.0.2.11", []string{"10.244.0.0/16"}, "192.0.2.11"},
 		{"IPv6", "flannel compares the address", "fd00:18::11", []string{"fd00:244::/56"}, "fd00:18::11"},
-		{"both, IPv4 first", "the first interface is another", "192.0.2.11", []string{"10.244.0.0/16", "fd00:244::/56"}, "eth0"},
-		{"both, IPv6 first", "the second pattern", "fd00:18::11", []string{"10.244.0.0/16", "fd00:244::/56"}, "eth0"},
-		{"both, one is missing", "no interface beside the node's", "192.0.2.1", []string{"10.244.0.0/16", "fd00:244::/56"}, ""},
+		{"both, IPv4 first", "the first interface does not match", "192.0.2.11", []string{"10.244.0.0/16", "fd00:244::/56"}, "eth0"},
+		{"both, IPv6 first", "the second pattern matches", "fd00:18::11", []string{"10.244.0.0/16", "fd00:244::/56"}, "eth0"},
+		{"both, one is missing", "no other interface is used", "192.0.2.1", []string{"10.244.0.0/16", "fd00:244::/56"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
@@ -104,17 +104,17 @@ func TestNetConf_HasFieldsOfEachIPVersion(t *testing.T) {
 		want         string
 	}{
 		{
-			"IPv4", "the plain case",
+			"IPv4", "the default",
 			v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}},
 			`{"Backend":{"Type":"vxlan"},"EnableIPv4":true,"EnableNFTables":true,"Network":"10.244.0.0/16"}`,
 		},
 		{
-			"IPv6", "flannel takes IPv4 for granted unless told",
+			"IPv6", "flannel needs an explicit setting without IPv4",
 			v1alpha1.Network{PodCIDR: []string{"fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "host-gw"}},
 			`{"Backend":{"Type":"host-gw"},"EnableIPv4":false,"EnableIPv6":true,"EnableNFTables":true,"IPv6Network":"fd00:244::/56"}`,
 		},
 		{
-			"both, small packets", "each family has its own field",
+			"both, small packets", "each IP version has a field",
 			v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16", "fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "vxlan", MTU: 1400}},
 			`{"Backend":{"MTU":1400,"Type":"vxlan"},"EnableIPv4":true,"EnableIPv6":true,"EnableNFTables":true,` +
 				`"IPv6Network":"fd00:244::/56","Network":"10.244.0.0/16"}`,

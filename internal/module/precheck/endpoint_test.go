@@ -24,16 +24,16 @@ func balanced(c *v1alpha1.Cluster, h []facts.Host) {
 }
 
 var endpointRows = []row{
-	{"address that nothing uses", "it is to be held", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { holding(c, h) }, nil, ""},
-	{"address of somebody", "two would have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"unused address", "a control plane will hold it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { holding(c, h) }, nil, ""},
+	{"address of another machine", "two machines would have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		holding(c, h)
 		h[0].Facts.Unreached = h[0].Facts.Unreached[:1] // only SSH is reached
 	}, []string{"error address-in-use cp1"}, "the API address 192.0.2.100 is already in use"},
-	{"address on a host", "whichever control plane is well is to have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"address on a host", "any healthy control plane must be able to hold it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		holding(c, h)
 		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "eth0", Prefix: virtual + "/24"})
 	}, []string{"error address-in-use w1"}, "has the address 192.0.2.100 on an interface"},
-	{"address held already", "it is the cluster's own", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+	{"address in use by the cluster", "a control plane of the cluster holds it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		holding(c, h)
 		o.Recorded = true
 		h[0].Facts.Ledger, h[0].Facts.Cluster, h[0].Facts.Unreached = true, "prod", nil
@@ -41,20 +41,20 @@ var endpointRows = []row{
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth0", Prefix: virtual + "/32"})
 	}, nil, ""},
 	{
-		"load balancer out of reach", "a worker would find no API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { balanced(c, h) },
+		"unreachable load balancer", "a worker could not reach the API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { balanced(c, h) },
 		[]string{"error endpoint-unreachable w1"},
 		"cannot reach the load balancer at 192.0.2.100:6443",
 	},
-	{"load balancer out of reach of a node", "it may be about to be helped", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+	{"load balancer unreachable from a node", "the operation may fix it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		balanced(c, h)
 		o.Recorded = true
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 	}, []string{"warning endpoint-unreachable w1"}, ""},
-	{"load balancer that answers", "as it is to", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"reachable load balancer", "workers can reach the API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		balanced(c, h)
 		h[1].Facts.Unreached = nil
 	}, nil, ""},
-	{"a Service's address on a node", "the relay holds it there, also on the way to another mode",
+	{"address of a Service on a node", "the relay has it, also during a change of the mode",
 		func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 			o.Recorded = true
 			h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"

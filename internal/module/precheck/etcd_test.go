@@ -21,7 +21,7 @@ func external(c *v1alpha1.Cluster) {
 }
 
 var etcdRows = []row{
-	{"etcd alone", "it needs nothing of what containers do", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"etcd alone", "a host with only etcd needs nothing for containers", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		f := h[1].Facts
 		f.KernelFeatures, f.CgroupVersion, f.CgroupControllers, f.Kernel, f.MemoryBytes = nil, 1, nil, "4.19.0", 512*mib
@@ -31,32 +31,32 @@ var etcdRows = []row{
 		f.Listeners = []op.Listener{{Port: 10250}}
 		disk(f, "*", func(d *op.Disk) { d.FreeBytes = 2 * gib })
 	}, nil, ""},
-	{"etcd alone, too small", "it shares the host with nobody, and still needs some", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"etcd alone, too small", "a host with only etcd has lower limits", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		h[1].Facts.MemoryBytes = 256 * mib
 		h[1].Facts.Listeners = []op.Listener{{Port: 2379, Process: "etcd (pid 3)"}}
 		disk(h[1].Facts, "*", func(d *op.Disk) { d.FreeBytes = gib })
 	}, []string{"error memory-too-small w1", "error disk-too-small w1", "error port-in-use w1"}, "a host with only etcd needs 400 MiB"},
-	{"data lost", "the others count on what it has acknowledged", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"data lost", "the other members rely on acknowledged writes", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, facts.EtcdJoined)
 	}, []string{"error etcd-data-lost w1"}, "its data is not in /var/lib/etcd"},
-	{"data lost of a member in a pod", "the cluster would come up empty", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"data of a member in a pod lost", "the cluster would start empty", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Ledger, h[0].Facts.Cluster = true, "prod"
 		h[0].Facts.Present = append(h[0].Facts.Present, facts.EtcdJoined)
 	}, []string{"error etcd-data-lost cp1"}, "its data is not in /var/lib/etcd"},
-	{"data there", "it goes on with them", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"data present", "the member continues with its data", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, facts.EtcdJoined, facts.EtcdData)
 	}, nil, ""},
-	{"external etcd out of reach", "nothing would start", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"external etcd unreachable", "no API server would start", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		external(c)
 		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)
 		h[1].Facts.Unreached = slices.Clone(h[0].Facts.Unreached)
 	}, []string{"error etcd-unreachable cp1"}, "cannot reach etcd at 192.0.2.21:2379, 192.0.2.22:2379"},
-	{"external etcd, one member out of reach", "the others answer for it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+	{"one member of an external etcd unreachable", "the other members are enough", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		external(c)
 		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)[:1]
 	}, []string{"warning etcd-unreachable cp1"}, ""},

@@ -19,35 +19,36 @@ type readyRow struct {
 }
 
 func readyRows() []readyRow {
-	ill := []Trouble{{Host: "cp1", Message: "it is ill", Hint: "repair it", Blocks: true}}
-	told := []Trouble{{Host: "cp1", Message: "it will be ill", Hint: "repair it"}}
+	ill := []Trouble{{Host: "cp1", Message: "it is broken", Hint: "repair it", Blocks: true}}
+	told := []Trouble{{Host: "cp1", Message: "it will break", Hint: "repair it"}}
 	return []readyRow{
-		{"well", "nothing speaks against it", Readiness{}, nil, nil, ""},
+		{"well", "nothing prevents the upgrade", Readiness{}, nil, nil, ""},
 		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: []release.Release{{Kubernetes: "v1.37.9"}}},
 			nil, []string{"warning release-unknown "}, "v1.37.9; Slipway treats it like the other patch"},
-		{"unknown minor", "a bundle has it, and nobody has tried it",
+		{"unknown minor", "a bundle has it, but it is untested",
 			Readiness{Unknown: []release.Release{{Kubernetes: "v1.38.0", Beyond: true}}},
 			nil, []string{"warning release-unknown "}, "this version is untested"},
-		{"silent", "nobody knows what it meets", Readiness{Silent: "nobody answers"}, []string{"api-not-asked"},
-			[]string{"error api-not-asked "}, "nobody answers"},
-		{"removed", "who asks for it would stop to work", Readiness{Removed: []string{"a", "b"}}, nil, []string{"error api-removed "}, "a, b"},
-		{"removed, and it does not matter", "nobody asks any more", Readiness{Removed: []string{"a"}},
+		{"silent", "the cluster cannot be checked", Readiness{Silent: "no route to host"}, []string{"api-not-asked"},
+			[]string{"error api-not-asked "}, "no route to host"},
+		{"removed", "clients of the API would stop working", Readiness{Removed: []string{"a", "b"}}, nil, []string{"error api-removed "}, "a, b"},
+		{"removed and ignored", "no client uses it now", Readiness{Removed: []string{"a"}},
 			[]string{"api-removed"}, []string{"warning api-removed "}, "ignored with --ignore-check"},
-		{"deprecated", "there is time", Readiness{Deprecated: []string{"c"}}, nil, []string{"warning api-deprecated "}, "c"},
+		{"deprecated", "a later version removes it", Readiness{Deprecated: []string{"c"}}, nil, []string{"warning api-deprecated "}, "c"},
 		{"budget", "a drain would wait", Readiness{Budgets: []string{"ns/web"}}, nil, []string{"error disruption-budget "}, "ns/web"},
 		{"webhook", "requests fail", Readiness{Webhooks: []string{"guard"}}, nil, []string{"error webhook-unanswered "}, "guard"},
-		{"webhook, now and then", "it answers now", Readiness{Uncalled: []string{"sentinel"}}, nil,
+		{"webhook that failed before", "it works now", Readiness{Uncalled: []string{"sentinel"}}, nil,
 			[]string{"warning webhook-unanswered "}, "sentinel"},
-		{"bundles", "it would stop on the way", Readiness{Missing: []string{"v1.37.1"}},
+		{"bundles", "the upgrade would stop halfway", Readiness{Missing: []string{"v1.37.1"}},
 			nil, []string{"error bundle-missing "}, "slipway bundle build --kubernetes v1.37.1"},
-		{"node", "whether it was harmed could not be told", Readiness{Unready: ill}, []string{"upgrade-node-unready"},
-			[]string{"error upgrade-node-unready cp1"}, "it is ill"},
-		{"crowded", "pods wait, and it goes on", Readiness{Crowded: []string{"w1: much"}}, nil,
+		{"node", "harm from the upgrade could not be detected", Readiness{Unready: ill}, []string{"upgrade-node-unready"},
+			[]string{"error upgrade-node-unready cp1"}, "it is broken"},
+		{"crowded", "some pods wait, but the upgrade continues", Readiness{Crowded: []string{"w1: much"}}, nil,
 			[]string{"warning upgrade-capacity "}, "w1: much"},
-		{"skewed", "its kubelet could not ask API servers", Readiness{Skewed: ill}, nil, []string{"error kubelet-skew cp1"}, "it is ill"},
-		{"etcd", "another member will be away", Readiness{Etcd: ill}, nil, []string{"error etcd-unready cp1"}, ""},
-		{"etcd, nearly full", "it goes on", Readiness{Etcd: told}, nil, []string{"warning etcd-unready cp1"}, ""},
-		{"certificates", "they end in its midst", Readiness{Certificates: ill}, []string{"certificate-expires"},
+		{"skewed", "its kubelet would be too old for API servers", Readiness{Skewed: ill}, nil,
+			[]string{"error kubelet-skew cp1"}, "it is broken"},
+		{"etcd", "the upgrade stops another member", Readiness{Etcd: ill}, nil, []string{"error etcd-unready cp1"}, ""},
+		{"etcd, nearly full", "etcd still works", Readiness{Etcd: told}, nil, []string{"warning etcd-unready cp1"}, ""},
+		{"certificates", "they expire during the upgrade", Readiness{Certificates: ill}, []string{"certificate-expires"},
 			[]string{"warning certificate-expires cp1"}, "ignored with --ignore-check"},
 	}
 }

@@ -57,13 +57,14 @@ func TestServiceOps_RestrictRegistry(t *testing.T) {
 		enters            bool
 		caps              []string
 	}{
-		{"default", "/var/lib is open", "", 0, false, []string{"CapabilityBoundingSet="}},
+		{"default", "every user can enter /var/lib", "", 0, false, []string{"CapabilityBoundingSet="}},
 		{
 			"a port of the first 1024", "an unprivileged user may not listen there", "", 443, false,
 			[]string{"CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "AmbientCapabilities=CAP_NET_BIND_SERVICE"},
 		},
-		{"a directory of the user's", "what is above it may be closed to others", "/srv/images", 5000, true, []string{"CapabilityBoundingSet="}},
-		{"in a home", "the unit provides it, whatever is above", "/home/images/data", 5000, false, []string{"CapabilityBoundingSet="}},
+		{"a directory of the user", "directories above it may be closed to other users", "/srv/images", 5000, true,
+			[]string{"CapabilityBoundingSet="}},
+		{"in a home", "the unit mounts it, whatever its parents allow", "/home/images/data", 5000, false, []string{"CapabilityBoundingSet="}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			list, err := serviceOps(environment(func(c *v1alpha1.Cluster) {
@@ -90,15 +91,15 @@ func TestServiceOps_RestrictRegistry(t *testing.T) {
 					}
 				case op.Unit:
 					if !slices.Contains(o.RestartOn, module.RegistryUsers) {
-						t.Error("a changed password does not restart it, and it has a copy of the one before")
+						t.Error("a changed password does not restart the registry, which has a copy of the previous one")
 					}
 					if len(o.Again) != 1 || o.Again[0].TCP == "" {
-						t.Errorf("who logs in next does not wait for it: %+v", o.Again)
+						t.Errorf("the next login does not wait for the registry: %+v", o.Again)
 					}
 				}
 			}
 			if waits != tc.enters || !owns {
-				t.Errorf("%s: it waits for a way in: %v, its directory is its own: %v", tc.reason, waits, owns)
+				t.Errorf("%s: waits for access: %v, owns its directory: %v", tc.reason, waits, owns)
 			}
 			has := strings.Split(unit, "\n")
 			for _, line := range append(tc.caps, "User="+user, "ReadWritePaths="+dir, "BindPaths="+dir,
@@ -130,12 +131,12 @@ func TestCertificateOps_CoverAllNames(t *testing.T) {
 		if f, ok := o.(op.File); ok {
 			paths = append(paths, f.Path)
 			if f.Path == module.RegistryKey && (!f.Secret || f.Mode != 0o600) {
-				t.Errorf("the key is for all: %+v", f)
+				t.Errorf("the key is readable for all: %+v", f)
 			}
 		}
 	}
 	if d := cmp.Diff([]string{module.RegistryKey, module.RegistryCert}, paths); d != "" {
-		t.Errorf("of the user's own (-want +got):\n%s", d)
+		t.Errorf("with a certificate of the user (-want +got):\n%s", d)
 	}
 }
 
@@ -148,7 +149,7 @@ func TestHash_IsAcceptedByRegistry(t *testing.T) {
 	}{
 		{"made", "kq3vZy6dW1", true, costMade},
 		{"chosen", "correct horse: battery", false, costChosen},
-		{"as long as can be", "012345678901234567890123456789012345678901234567890123456789012345678901", true, costMade},
+		{"longest possible", "012345678901234567890123456789012345678901234567890123456789012345678901", true, costMade},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := environment(nil)
@@ -163,10 +164,10 @@ func TestHash_IsAcceptedByRegistry(t *testing.T) {
 				t.Errorf("%s: %v", file, err)
 			}
 			if bcrypt.CompareHashAndPassword(hashed, []byte(tc.password[1:])) == nil {
-				t.Error("another password is as good")
+				t.Error("another password is accepted")
 			}
 			if cost, err := bcrypt.Cost(hashed); err != nil || cost != tc.cost {
-				t.Errorf("it costs %d, want %d: %v", cost, tc.cost, err)
+				t.Errorf("the cost is %d, want %d: %v", cost, tc.cost, err)
 			}
 			if another, err := Hash(env.Registry); err != nil || another == env.Registry.Hash || !Matches(env.Registry, another) {
 				t.Errorf("the second hash %q after %q: want another salt, %v", another, env.Registry.Hash, err)
@@ -193,14 +194,14 @@ func TestRenderUserFile_KeepsMatchingHash(t *testing.T) {
 		name, reason, is string
 		stays            bool
 	}{
-		{"earlier", "a cluster that runs is not changed", "slipway:" + earlier + "\n", true},
-		{"another manager's", "it is as good", "slipway:" + hash("parrot", costMade) + "\n", true},
+		{"earlier", "a running cluster is not changed", "slipway:" + earlier + "\n", true},
+		{"of another manager", "the hash of another manager is valid", "slipway:" + hash("parrot", costMade) + "\n", true},
 		{"another password", "the password has changed", "slipway:" + hash("crow", costMade) + "\n", false},
 		{"another user", "the user has changed", "admin:" + hash("parrot", costMade) + "\n", false},
 		{"another cost", "a password is chosen now that was made, or the host says what to compute",
 			"slipway:" + hash("parrot", costMade+1) + "\n", false},
-		{"an endless cost", "a host decides nothing here", "slipway:$2a$31$" + strings.Repeat("a", 53) + "\n", false},
-		{"a second user", "nobody else is let in", "slipway:" + hash("parrot", costMade) + "\neve:" + hash("parrot", costMade) + "\n", false},
+		{"an endless cost", "a host must not choose the cost", "slipway:$2a$31$" + strings.Repeat("a", 53) + "\n", false},
+		{"a second user", "no other user may log in", "slipway:" + hash("parrot", costMade) + "\neve:" + hash("parrot", costMade) + "\n", false},
 		{"no hash", "it is damaged", "slipway\n", false},
 		{"no file", "the registry is new", "", false},
 	} {

@@ -38,7 +38,7 @@ func TestRemoveRuntime_StopsDockerBeforeContainerd(t *testing.T) {
 	host := &engine.Host{Facts: &op.HostFacts{}}
 	at := func() op.Reset { return runtimeState(env, host).(op.Reset) }
 	if r := at(); slices.Contains(r.Paths, "/var/lib/docker") || slices.Contains(r.Units, "docker.service") {
-		t.Errorf("another's Docker is touched: %v %v", r.Units, r.Paths)
+		t.Errorf("Docker of another owner is changed: %v %v", r.Units, r.Paths)
 	}
 	host.Facts.Present = []string{module.DockerUnit}
 	r := at()
@@ -47,7 +47,7 @@ func TestRemoveRuntime_StopsDockerBeforeContainerd(t *testing.T) {
 	}
 	for _, path := range []string{"/var/lib/docker", "/var/lib/cri-dockerd", "/run/docker", "/run/cri-dockerd.sock"} {
 		if !slices.Contains(r.Paths, path) {
-			t.Errorf("%s stays", path)
+			t.Errorf("%s remains", path)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestDrainAroundChange_WithoutAPI(t *testing.T) {
 	}{
 		{"control plane", "only its kubelet can start the API server", v1alpha1.RoleControlPlane,
 			[]string{"kubelet.settings", "kubelet.ready"}, ""},
-		{"worker", "its pods run, and nobody can move them", v1alpha1.RoleWorker, nil, "settings.drain"},
+		{"worker", "its pods run, and cannot be moved", v1alpha1.RoleWorker, nil, "settings.drain"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := &loneServer{t: t}
