@@ -60,9 +60,12 @@ type Env struct {
 	// SigningCert instead of the trusted CA. New control planes then do the same.
 	SignsApart bool
 	// Reconfigures reports whether the control plane receives other settings, with which
-	// it may not start. OtherEtcd reports the same for etcd members, OtherProxy for
-	// kube-proxy.
-	Reconfigures, OtherEtcd, OtherProxy bool
+	// it may not start.
+	Reconfigures bool
+	// OtherEtcd reports whether etcd members receive such settings.
+	OtherEtcd bool
+	// OtherProxy reports whether kube-proxy receives other settings.
+	OtherProxy bool
 	// KubeletStates lists the state files with which a kubelet does not start under its
 	// new settings. They are removed when the kubelet is restarted, on a drained node.
 	KubeletStates []string

@@ -25,7 +25,7 @@ const (
 	kubectl   = "/usr/local/bin/kubectl"
 )
 
-// A Wish selects the certificates to renew, with what is known about their hosts.
+// A Wish selects the certificates to renew, with the facts about their hosts.
 type Wish struct {
 	module.Renewal
 	// Concerned lists hosts with a certificate to renew. The renewal waits until such a

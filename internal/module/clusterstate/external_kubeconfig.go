@@ -16,15 +16,15 @@ import (
 // Doors returns the API addresses from outside of the cluster, as host and port: the
 // endpoint, if it is reachable for others than the nodes, and each control plane, in the
 // order of the file. It returns none before the description is complete.
-func Doors(c *v1alpha1.Cluster) (doors []string) {
+func Doors(c *v1alpha1.Cluster) (addresses []string) {
 	ep := c.Spec.ControlPlaneEndpoint
 	if ep.Port == 0 {
 		return nil
 	}
-	add := func(address string) {
-		door := net.JoinHostPort(address, strconv.Itoa(ep.Port))
-		if address != "" && !slices.Contains(doors, door) {
-			doors = append(doors, door)
+	add := func(host string) {
+		address := net.JoinHostPort(host, strconv.Itoa(ep.Port))
+		if host != "" && !slices.Contains(addresses, address) {
+			addresses = append(addresses, address)
 		}
 	}
 	switch {
@@ -40,7 +40,7 @@ func Doors(c *v1alpha1.Cluster) (doors []string) {
 		}
 		add(h.Address)
 	}
-	return doors
+	return addresses
 }
 
 // IDUntrusted identifies the rejection of a kubeconfig from a host; see
@@ -48,7 +48,7 @@ func Doors(c *v1alpha1.Cluster) (doors []string) {
 const IDUntrusted = "kubeconfig-untrusted"
 
 // Outside returns a kubeconfig for use outside of the nodes, made from the kubeconfig of a
-// control plane, with the first of the doors as its server. recorded is the saved
+// control plane, with the first API address as its server. recorded is the saved
 // kubeconfig; nil if there is none. A diag.List contains the reason why the kubeconfig of
 // the control plane is rejected.
 func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte, error) {
@@ -68,10 +68,10 @@ func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte
 	return Through(env, admin, Doors(env.Cluster)[0])
 }
 
-// Through returns a kubeconfig that has one of the doors as its server. Nodes
-// know the API by a name that other machines may not resolve, so the address is
-// used, and the certificate is verified for the name.
-func Through(env module.Env, admin kubeconfig.Admin, door string) ([]byte, error) {
-	admin.Cluster, admin.Server, admin.TLSServerName = env.Cluster.Name, "https://"+door, env.Cluster.Spec.ControlPlaneEndpoint.Domain
+// Through returns a kubeconfig that has an API address as its server. Nodes reach the
+// API by a name that other machines may not resolve, so the address is used, and the
+// certificate is verified for the name.
+func Through(env module.Env, admin kubeconfig.Admin, address string) ([]byte, error) {
+	admin.Cluster, admin.Server, admin.TLSServerName = env.Cluster.Name, "https://"+address, env.Cluster.Spec.ControlPlaneEndpoint.Domain
 	return admin.Bytes()
 }

@@ -43,8 +43,8 @@ type Trouble struct {
 	Blocks bool
 }
 
-// Ready evaluates it: what would stop an upgrade, or be harmed by it, is an error; the
-// rest is a warning.
+// Ready evaluates the facts: a problem that would stop an upgrade, or become worse by it,
+// is an error; the rest is a warning.
 func Ready(s Readiness, o Options) diag.List {
 	r := &report{options: o}
 	for _, is := range s.Unknown {

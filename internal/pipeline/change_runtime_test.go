@@ -36,5 +36,5 @@ func TestMigrate_MatchesGolden(t *testing.T) {
 			fmt.Fprintf(&b, "to %s: %s\n%s\n", to, at, printOperations(t, all[at]))
 		}
 	}
-	golden.Check(t, "testdata/migrate.golden", b.String())
+	golden.Check(t, "testdata/change-runtime.golden", b.String())
 }
