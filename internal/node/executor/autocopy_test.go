@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,12 +19,13 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/node/executor/autobackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
 // copying is a host that copies to a directory and to a machine.
-func copying(t *testing.T) (h *host, m *copiestest.Machine, nas string, id age.Identity, job op.AutoSnapshot) {
+func copying(t *testing.T) (h *testHost, m *copiestest.Machine, nas string, id age.Identity, job op.AutoSnapshot) {
 	t.Helper()
 	h, m, nas = newHost(t), copiestest.Listen(t), t.TempDir()
 	key, err := age.GenerateX25519Identity()
@@ -95,7 +95,7 @@ func TestAutoCopy(t *testing.T) {
 		if len(small) != 2 || small[1].Name != "files/etc/kubernetes/pki/ca.key" || string(small[1].Data) != "canary-key" {
 			t.Errorf("the set has %v", small)
 		}
-		if want := "prod_" + set.Authority[:12] + "_cp1_" + out.At.Format(takenFormat) + "_4711.tar.age"; filepath.Base(file) != want {
+		if want := "prod_" + set.Authority[:12] + "_cp1_" + out.At.Format(autobackup.TakenFormat) + "_4711.tar.age"; filepath.Base(file) != want {
 			t.Errorf("it is called %s, want %s", filepath.Base(file), want)
 		}
 	}
@@ -144,22 +144,22 @@ func TestAutoCopySigned(t *testing.T) {
 func TestAutoCopyFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, target string
-		do                   func(*host, *op.AutoSnapshot)
+		do                   func(*testHost, *op.AutoSnapshot)
 		want                 string
 	}{
 		{"not there", "nothing is mounted there", "nas",
-			func(h *host, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
-		{"not mounted", "it would fill the host's own disk", "nas", func(h *host, o *op.AutoSnapshot) {
+			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
+		{"not mounted", "it would fill the host's own disk", "nas", func(h *testHost, o *op.AutoSnapshot) {
 			h.write("mnt/empty/x", "")
 			o.Copies.To[0].Directory = "/mnt/empty"
 		}, "on the same disk as the snapshots"},
-		{"down", "it is tried again", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
+		{"down", "it is tried again", "vault", func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
 		{"no login", "somebody has taken it away", "vault",
-			func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
-		{"no recipient", "it would be for all to read", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
-		{"no authority", "whose would it be", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
+			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
+		{"no recipient", "it would be for all to read", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
+		{"no authority", "whose would it be", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
 			"CA of the cluster"},
-		{"no version", "who could restore it", "both", func(h *host, o *op.AutoSnapshot) {
+		{"no version", "who could restore it", "both", func(h *testHost, o *op.AutoSnapshot) {
 			h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "kind: Pod")
 		}, "version"},
 	} {
@@ -249,14 +249,15 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	}
 	// The host went down in the middle of it, twice.
 	was := op.CopyOutcome{Target: "vault", Begun: out.At.Add(-time.Hour)}
-	if got := begun(was); !got.Begun.Equal(was.Begun) {
+	if got := autobackup.StartedCopies(was); !got.Begun.Equal(was.Begun) {
 		t.Errorf("it has not ended since %s, and not %s", was.Begun, got.Begun)
 	}
 	stalled, over := make(chan struct{}), t.Context()
 	defer close(stalled)
 	over, cancelled := context.WithCancel(over)
 	cancelled()
-	if sent, err := within(over, func() (copies.Sent, error) { <-stalled; return copies.Sent{Left: 1}, nil }); err == nil || sent.Left != 0 {
+	if sent, err := autobackup.FitsWithin(over, func() (copies.Sent, error) { <-stalled; return copies.Sent{Left: 1}, nil }); err == nil ||
+		sent.Left != 0 {
 		t.Errorf("%+v, %v", sent, err)
 	}
 }
@@ -273,72 +274,6 @@ func TestAutoCopyBounded(t *testing.T) {
 	job.Copies.WithinSeconds = 1
 	if out := h.takes(job); out.Failed != "" || out.Copies[1].Failed == "" || !out.Copies[1].Begun.IsZero() {
 		t.Errorf("%+v", out)
-	}
-}
-
-// A copy that is there is told of, also where the oldest cannot go.
-func TestJudged(t *testing.T) {
-	taken := time.Now().UTC().Truncate(time.Second)
-	was := op.CopyOutcome{Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route",
-		Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked"}
-	failed := was
-	failed.Begun, failed.Failed = time.Time{}, "full"
-	for _, tc := range []struct {
-		name    string
-		sent    copies.Sent
-		problem error
-		want    op.CopyOutcome
-	}{
-		{"there", copies.Sent{Left: 3}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 3}},
-		{"there, with one too many", copies.Sent{Left: 4, Unremoved: errors.New("locked")}, nil,
-			op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"}},
-		{"not there", copies.Sent{}, errors.New("full"), failed},
-	} {
-		if got := judged(was, tc.sent, tc.problem, taken); got != tc.want {
-			t.Errorf("%s: %+v", tc.name, got)
-		}
-	}
-}
-
-// Nothing is written to what is not another disk, for good.
-func TestUnfit(t *testing.T) {
-	const there, snapshots, root = 1, 2, 3
-	for _, tc := range []struct {
-		name                   string
-		there, snapshots, root uint64
-		system, want           string
-	}{
-		{"another disk", there, snapshots, root, "ext4", ""},
-		{"another disk, and one for all of the host", there, root, root, "nfs", ""},
-		{"nothing mounted", root, root, root, "ext4", "on the same disk as the snapshots"},
-		{"nothing mounted, and /var is", root, snapshots, root, "ext4", "the root directory"},
-		{"memory", there, root, root, "tmpfs", "in memory"},
-		{"memory without bounds", there, root, root, "ramfs", "in memory"},
-	} {
-		if got := unfit(tc.there, tc.snapshots, tc.root, tc.system); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
-		}
-	}
-}
-
-// There is room for all of a set before anything is written.
-func TestAutoCopyRoom(t *testing.T) {
-	dir := t.TempDir()
-	d, err := copies.Directory(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = roomy{d, dir, 1 << 60}.Put(t.Context(), "x", func(io.Writer) error { t.Error("it was written"); return nil })
-	if err == nil || !strings.Contains(err.Error(), "is full") {
-		t.Error(err)
-	}
-	if err := (roomy{d, dir, 1}).Put(t.Context(), "x", func(io.Writer) error { return nil }); err != nil {
-		t.Error(err)
-	}
-	s := &copySet{small: []backup.Content{{Data: []byte("1234")}}}
-	s.set.Snapshot.Bytes = 38
-	if s.bytes() != 42 {
-		t.Errorf("a set has %d bytes", s.bytes())
 	}
 }
 

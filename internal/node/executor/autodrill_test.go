@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/internal/node/executor/autobackup"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -19,7 +21,7 @@ import (
 const aSecret = " k8s:v1:Secret"
 
 // drilling is a host that takes snapshots, and tries one an hour.
-func drilling(t *testing.T, snapshot string) (*host, op.AutoSnapshot) {
+func drilling(t *testing.T, snapshot string) (*testHost, op.AutoSnapshot) {
 	t.Helper()
 	h, job := newHost(t), autoJob()
 	h.withState(func(w *world) { w.OnSnapshot = "sealed " + snapshot + aSecret })
@@ -28,7 +30,7 @@ func drilling(t *testing.T, snapshot string) (*host, op.AutoSnapshot) {
 }
 
 // tells has the host have written down what came of trying a snapshot before.
-func (h *host) tells(d op.DrillOutcome) {
+func (h *testHost) tells(d op.DrillOutcome) {
 	h.t.Helper()
 	raw, err := json.Marshal(op.AutoSnapshotOutcome{Drill: &d})
 	if err != nil {
@@ -38,9 +40,9 @@ func (h *host) tells(d op.DrillOutcome) {
 }
 
 // noAutoDrill wants nothing left of trying a snapshot.
-func (h *host) noAutoDrill() {
+func (h *testHost) noAutoDrill() {
 	h.t.Helper()
-	if exists(h.path(backups + ".drill")) {
+	if host.Exists(h.path(backups + ".drill")) {
 		h.t.Error("the data of the drill are left")
 	}
 	h.noScope()
@@ -164,11 +166,11 @@ func TestAutoDrillJudges(t *testing.T) {
 			h, job := drilling(t, "whole 4711")
 			k := h.takes(job).Kept[0]
 			tc.do(&k)
-			s, err := h.r.session(Batch{}, nil)
+			s, err := h.r.session(host.Batch{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = (autoSnapshot{session: s, job: job}).try(t.Context(), k); (err == nil) != (tc.want == "") ||
+			if _, err = (autobackup.AutoBackup{Host: s.Host, Job: job}).Try(t.Context(), k); (err == nil) != (tc.want == "") ||
 				err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
 			}
@@ -200,7 +202,7 @@ func TestAutoDrillRestored(t *testing.T) {
 		{"one more, and restored", op.FirstBump + 1, 5, false},
 	} {
 		k := op.KeptSnapshot{EtcdSnapshotInfo: op.EtcdSnapshotInfo{Revision: tc.revision, Keys: 4}}
-		if got := serves(tc.serves, k); got != tc.want {
+		if got := autobackup.ServesVersion(tc.serves, k); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
@@ -210,7 +212,7 @@ func TestAutoDrillRestored(t *testing.T) {
 func TestAutoDrillCutOff(t *testing.T) {
 	h, job := drilling(t, "whole 4711")
 	k := h.takes(job).Kept[0]
-	s, err := h.r.session(Batch{}, nil)
+	s, err := h.r.session(host.Batch{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +220,7 @@ func TestAutoDrillCutOff(t *testing.T) {
 	defer cancel()
 	var heard []op.DrillOutcome
 	was := op.DrillOutcome{Good: k.Taken.Add(-2 * time.Hour)}
-	if err := (autoSnapshot{session: s, job: job}).drillDue(ctx, k, &was, func(d op.DrillOutcome) error {
+	if err := (autobackup.AutoBackup{Host: s.Host, Job: job}).DrillDue(ctx, k, &was, func(d op.DrillOutcome) error {
 		heard = append(heard, d)
 		cancel()
 		return nil
@@ -275,11 +277,11 @@ func TestAutoDrillSecret(t *testing.T) {
 			if !tc.member {
 				job.Drill.Encryption = []string{"/etc/none.yaml", "/" + file}
 			}
-			s, err := h.r.session(Batch{}, nil)
+			s, err := h.r.session(host.Batch{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := autoSnapshot{session: s, job: job}.readSecret(tc.key, []byte(tc.value))
+			got, err := autobackup.AutoBackup{Host: s.Host, Job: job}.ReadSecret(tc.key, []byte(tc.value))
 			if got != tc.want || (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
 				t.Errorf("%s: %q, %v", tc.reason, got, err)
 			}

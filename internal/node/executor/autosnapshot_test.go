@@ -14,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/executor/autobackup"
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -21,7 +24,7 @@ const backups = "var/lib/slipway/backups/"
 
 // sealed is what etcd sends: a database, and its checksum.
 func sealed(text string) string {
-	db := text + strings.Repeat(" ", walSector-len(text))
+	db := text + strings.Repeat(" ", etcd.WALSector-len(text))
 	sum := sha256.Sum256([]byte(db))
 	return db + string(sum[:])
 }
@@ -30,7 +33,7 @@ func autoJob() op.AutoSnapshot {
 	return op.AutoSnapshot{Cluster: "prod", EtcdClient: client(own), Utility: "etcdutl", Keep: 2}
 }
 
-func (h *host) takes(job op.AutoSnapshot) op.AutoSnapshotOutcome {
+func (h *testHost) takes(job op.AutoSnapshot) op.AutoSnapshotOutcome {
 	h.t.Helper()
 	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
 		h.t.Fatal(err)
@@ -45,7 +48,7 @@ func (h *host) takes(job op.AutoSnapshot) op.AutoSnapshotOutcome {
 	return out
 }
 
-func (h *host) backups() string {
+func (h *testHost) backups() string {
 	h.t.Helper()
 	all, err := filepath.Glob(h.path(backups) + "/*")
 	if err != nil {
@@ -107,7 +110,7 @@ func TestAutoSnapshotClears(t *testing.T) {
 	}
 	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false,
 		"snapshots/prod-2.db": true, "drills/new/data": true} {
-		if exists(h.path(dir+left)) != want {
+		if host.Exists(h.path(dir+left)) != want {
 			t.Errorf("%s is there: %t, want %t", left, !want, want)
 		}
 	}
@@ -139,7 +142,7 @@ func TestAutoSnapshotClock(t *testing.T) {
 
 // recorded has files be there that were taken one after the other, as the host has it
 // written down.
-func (h *host) recorded(text string, days ...string) (record []op.KeptSnapshot) {
+func (h *testHost) recorded(text string, days ...string) (record []op.KeptSnapshot) {
 	h.t.Helper()
 	for _, day := range days {
 		name := "prod-" + day + "-000000.db"
@@ -238,7 +241,9 @@ func TestAutoSnapshotFails(t *testing.T) {
 		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
 		{"changed", "its checksum is another",
-			func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" + strings.Repeat(" ", walSector+22) }, "checksum"},
+			func(w *world, _ *op.AutoSnapshot) {
+				w.OnSnapshot = "whole 4711" + strings.Repeat(" ", etcd.WALSector+22)
+			}, "checksum"},
 		{"a name that leads elsewhere", "it is one of a cluster",
 			func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name"},
 		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "their number is missing"},
@@ -343,12 +348,12 @@ func TestAutoSnapshotMakesRoom(t *testing.T) {
 			if err := unix.Statfs(dir, &st); err != nil {
 				t.Fatal(err)
 			}
-			s, err := h.r.session(Batch{}, nil)
+			s, err := h.r.session(host.Batch{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			size := int64(st.Bavail)*st.Bsize - snapshotSpare - spare + tc.lacks<<20
-			err = autoSnapshot{session: s, job: autoJob()}.makeRoom(size, record)
+			size := int64(st.Bavail)*st.Bsize - autobackup.SnapshotSpare - host.Spare + tc.lacks<<20
+			err = autobackup.AutoBackup{Host: s.Host, Job: autoJob()}.MakeRoom(size, record)
 			got := strings.NewReplacer("prod-2020010", "", "-20200101", "", "-000000.db", "").Replace(h.backups())
 			if (err != nil) != tc.fails || got != tc.want {
 				t.Errorf("%v; there are %s, want %s: %s", err, got, tc.want, tc.reason)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/certs"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 )
@@ -21,14 +23,14 @@ func authority() op.Certificate {
 		ValiditySeconds: 3600 * 24 * 365}
 }
 
-func (h *host) server() op.Certificate {
+func (h *testHost) server() op.Certificate {
 	return op.Certificate{
 		Cert: "/etc/pki/server.crt", Key: "/etc/pki/server.key", CA: []byte(h.read("etc/pki/ca.crt")), CAKey: "/etc/pki/ca.key",
 		CommonName: "e1", Names: []string{"e1", "192.0.2.1", "localhost", "2001:db8::1"}, Server: true, Client: true, ValiditySeconds: 3600,
 	}
 }
 
-func (h *host) cert(name string) *x509.Certificate {
+func (h *testHost) cert(name string) *x509.Certificate {
 	h.t.Helper()
 	c, err := pki.Certificate([]byte(h.read(name)))
 	if err != nil {
@@ -106,31 +108,32 @@ func TestCertificateByFiles(t *testing.T) {
 func TestCertificateRenewed(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		change       func(*host, *op.Certificate)
+		change       func(*testHost, *op.Certificate)
 		want         string
 		key          bool // it stays
 	}{
-		{"nothing", "one that is as wanted stays", func(*host, *op.Certificate) {}, "", true},
-		{"names", "the host has another address", func(_ *host, o *op.Certificate) { o.Names = []string{"192.0.2.2"} },
+		{"nothing", "one that is as wanted stays", func(*testHost, *op.Certificate) {}, "", true},
+		{"names", "the host has another address", func(_ *testHost, o *op.Certificate) { o.Names = []string{"192.0.2.2"} },
 			"renew: the names or the usage have changed", true},
-		{"purpose", "a server that calls others", func(_ *host, o *op.Certificate) { o.Client = false },
+		{"purpose", "a server that calls others", func(_ *testHost, o *op.Certificate) { o.Client = false },
 			"renew: the names or the usage have changed", true},
-		{"validity", "what is there holds for the time it was given", func(_ *host, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true},
-		{"authority", "others do not know the old one", func(h *host, o *op.Certificate) {
+		{"validity", "what is there holds for the time it was given",
+			func(_ *testHost, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true},
+		{"authority", "others do not know the old one", func(h *testHost, o *op.Certificate) {
 			other := authority()
 			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
 			h.apply(other)
 			o.CA, o.CAKey = []byte(h.read("etc/pki/other.crt")), other.Key
 		}, "renew: the CA has changed", true},
-		{"authority not known yet", "a plan is made before it is read", func(_ *host, o *op.Certificate) { o.CA = nil }, "", true},
+		{"authority not known yet", "a plan is made before it is read", func(_ *testHost, o *op.Certificate) { o.CA = nil }, "", true},
 		{"no certificate", "a crash came between key and certificate",
-			func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
+			func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
 		{"half a certificate", "a crash came in between",
-			func(h *host, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
+			func(h *testHost, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
 		{"no key", "the certificate alone is worth nothing",
-			func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false},
+			func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false},
 		{"another key", "they belong together",
-			func(h *host, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false},
+			func(h *testHost, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -162,14 +165,15 @@ func TestCertificateTime(t *testing.T) {
 	h.apply(authority())
 	o := h.server()
 	h.apply(o)
-	cert, key, err := (&session{Runner: h.r}).pair(o)
+	s := &host.Host{Root: h.r.Root, State: h.r.State}
+	cert, key, err := certs.ReadPair(s, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for after, want := range map[time.Duration]string{
 		40 * time.Minute: "", 50 * time.Minute: "renew: it expires soon or has expired", 2 * time.Hour: "renew: it expires soon or has expired",
 	} {
-		if got, err := pairChange(o, cert, key, time.Now().Add(after)); got != want || err != nil {
+		if got, err := certs.PairChange(o, cert, key, time.Now().Add(after)); got != want || err != nil {
 			t.Errorf("%s after it was made for an hour: %q, %v, want %q", after, got, err, want)
 		}
 	}
@@ -307,14 +311,14 @@ func TestUnitGate(t *testing.T) {
 }
 
 // requested is a certificate that the manager signs.
-func (h *host) requested() op.Certificate {
+func (h *testHost) requested() op.Certificate {
 	o := h.server()
 	o.CAKey, o.Cert, o.Key = "", "/etc/pki/client.crt", "/etc/pki/client.key"
 	return o
 }
 
 // signs plays the manager, which has the CA's key.
-func (h *host) signs(request []byte, o op.Certificate) []byte {
+func (h *testHost) signs(request []byte, o op.Certificate) []byte {
 	h.t.Helper()
 	text, err := pki.SignRequest(request, o, []byte(h.read("etc/pki/ca.key")), time.Now())
 	if err != nil {
@@ -374,16 +378,16 @@ func TestCertificateRequest(t *testing.T) {
 func TestCertificateInstalled(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		change       func(*host, *op.Certificate)
+		change       func(*testHost, *op.Certificate)
 	}{
-		{"nothing", "the manager has not signed", func(_ *host, o *op.Certificate) { o.Signed = nil }},
-		{"another key", "the key was lost in between", func(h *host, o *op.Certificate) {
+		{"nothing", "the manager has not signed", func(_ *testHost, o *op.Certificate) { o.Signed = nil }},
+		{"another key", "the key was lost in between", func(h *testHost, o *op.Certificate) {
 			h.remove("etc/pki/client.key")
 			h.apply(op.CertificateRequest{Certificate: *o})
 		}},
-		{"no key", "the key was lost in between", func(h *host, _ *op.Certificate) { h.remove("etc/pki/client.key") }},
-		{"other names", "it is of another host", func(_ *host, o *op.Certificate) { o.Names = []string{"e2"} }},
-		{"another CA", "nobody trusts it", func(h *host, o *op.Certificate) {
+		{"no key", "the key was lost in between", func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/client.key") }},
+		{"other names", "it is of another host", func(_ *testHost, o *op.Certificate) { o.Names = []string{"e2"} }},
+		{"another CA", "nobody trusts it", func(h *testHost, o *op.Certificate) {
 			other := authority()
 			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
 			h.apply(other)

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/process"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -46,7 +48,7 @@ func crashChild(plan string) int {
 			select {}
 		}
 	}}
-	b := Batch{Operation: "create-1", Step: "step", Cluster: "demo", Fence: 1, Ops: p.Ops}
+	b := host.Batch{Operation: "create-1", Step: "step", Cluster: "demo", Fence: 1, Ops: p.Ops}
 	for _, res := range r.Apply(context.Background(), b, nil) {
 		if res.Status == op.Failed {
 			fmt.Fprintf(os.Stderr, "%s %s: %+v\n", res.Kind, res.Target, *res.Error)
@@ -58,7 +60,7 @@ func crashChild(plan string) int {
 
 // crash applies operations in another process that is killed after a step;
 // false says that it came to its end before.
-func (h *host) crash(at int, ops ...op.Op) bool {
+func (h *testHost) crash(at int, ops ...op.Op) bool {
 	h.t.Helper()
 	plan, err := json.Marshal(crashPlan{Root: h.r.Root, State: h.r.State, Path: h.r.Path, Ops: ops, Blobs: h.blobs, At: at})
 	if err != nil {
@@ -92,7 +94,7 @@ func TestDisplace(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if r := h.r.Apply(context.Background(), Batch{Ops: op.List{op.Wait{Path: "/etc/pid", TimeoutSeconds: 20}}}, nil)[0]; r.Error != nil {
+	if r := h.r.Apply(context.Background(), host.Batch{Ops: op.List{op.Wait{Path: "/etc/pid", TimeoutSeconds: 20}}}, nil)[0]; r.Error != nil {
 		t.Fatal(r.Error)
 	}
 	var child int
@@ -104,14 +106,14 @@ func TestDisplace(t *testing.T) {
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
 		t.Errorf("the helper that held the host ended by itself: %v", err)
 	}
-	if p, ok := readProcess(fmt.Sprintf("/proc/%d", child)); ok {
-		t.Errorf("its program, process %d, has outlived it", p.pid)
+	if p, ok := process.ReadProcess(fmt.Sprintf("/proc/%d", child)); ok {
+		t.Errorf("its program, process %d, has outlived it", p.PID)
 	}
 }
 
 // fileOps are operations that need no program, so that every step of them can
 // be tried.
-func fileOps(h *host) op.List {
+func fileOps(h *testHost) op.List {
 	h.write("etc/gone.d/deep/file", "gone too\n")
 	h.write("etc/app.conf", "old\n")
 	bin := h.tarball(map[string]string{"bin/tool": "program", "bin/link": "-> tool"})

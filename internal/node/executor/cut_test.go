@@ -11,12 +11,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/images"
+	"slipway.dev/slipway/internal/node/executor/program"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // certs makes a key and its certificate, as kubeadm does: it refuses a key
 // without a certificate, and a crash may come between the two.
-func (h *host) certs() op.Exec {
+func (h *testHost) certs() op.Exec {
 	o := h.shell("certs", `echo running; cd $0/etc/pki || exit 8
 		[ -e ca.key ] && [ ! -s ca.crt ] && exit 9
 		[ -e ca.key ] || { echo key > ca.key; [ -e ../cut ] && exit 0; [ -e ../fail ] && exit 7; echo crt > ca.crt; }
@@ -27,14 +30,14 @@ func (h *host) certs() op.Exec {
 
 // interrupt applies an uninterruptible step whose manager goes away, and
 // then the host is booted anew: nobody has seen the end of it.
-func (h *host) interrupt(o op.Exec) {
+func (h *testHost) interrupt(o op.Exec) {
 	h.t.Helper()
 	w := h.see()
 	w.OnRun = "linger"
 	h.world(w)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if r := h.r.Apply(ctx, h.batch(o), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+	if r := h.r.Apply(ctx, h.batch(o), func(int, host.Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
 		h.t.Fatalf("the first manager: %+v", r[0])
 	}
 	w = h.see()
@@ -45,40 +48,40 @@ func (h *host) interrupt(o op.Exec) {
 func TestCutRun(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		before       func(h *host)
+		before       func(h *testHost)
 		key, crt     string // afterwards
 		fails        bool
 	}{
-		{"rebooted between", "the half is taken away, and the next run makes both", func(h *host) {
+		{"rebooted between", "the half is taken away, and the next run makes both", func(h *testHost) {
 			h.write("etc/cut", "")
 			h.interrupt(h.certs())
 			h.remove("etc/cut")
 		}, "key\n", "crt\n", false},
-		{"rebooted after the end", "nothing stands on it yet; it is made again", func(h *host) {
+		{"rebooted after the end", "nothing stands on it yet; it is made again", func(h *testHost) {
 			h.interrupt(h.certs())
 		}, "key\n", "crt\n", false},
-		{"failed by itself", "what a program leaves on purpose stays for people to see", func(h *host) {
+		{"failed by itself", "what a program leaves on purpose stays for people to see", func(h *testHost) {
 			h.write("etc/fail", "")
 			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
 			h.remove("etc/fail")
 		}, "key\n", "", true},
-		{"failed, mended by hand", "and what they put there is theirs", func(h *host) {
+		{"failed, mended by hand", "and what they put there is theirs", func(h *testHost) {
 			h.write("etc/fail", "")
 			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
 			h.remove("etc/fail")
 			h.write("etc/pki/ca.crt", "by hand\n")
 		}, "key\n", "by hand\n", false},
-		{"cut after a success", "what the cut run did not make is not half of its work", func(h *host) {
+		{"cut after a success", "what the cut run did not make is not half of its work", func(h *testHost) {
 			h.apply(h.certs())
 			h.write("etc/pki/ca.key", "in use\n")
 			h.remove("etc/pki/ca.crt")
 			h.interrupt(h.certs())
 		}, "in use\n", "", true},
-		{"the user's own", "it was there before us", func(h *host) {
+		{"the user's own", "it was there before us", func(h *testHost) {
 			h.write("etc/pki/ca.key", "theirs\n")
 			h.interrupt(h.certs())
 		}, "theirs\n", "", true},
-		{"empty after a power cut", "an empty file is none", func(h *host) {
+		{"empty after a power cut", "an empty file is none", func(h *testHost) {
 			h.apply(h.certs())
 			h.write("etc/pki/ca.key", "")
 			h.write("etc/pki/ca.crt", "")
@@ -141,7 +144,7 @@ func TestConclusive(t *testing.T) {
 	}
 }
 
-func (h *host) remove(name string) {
+func (h *testHost) remove(name string) {
 	h.t.Helper()
 	if err := os.Remove(h.path(name)); err != nil {
 		h.t.Fatal(err)
@@ -149,7 +152,7 @@ func (h *host) remove(name string) {
 }
 
 // content is a file's; "" if there is none.
-func (h *host) content(name string) string {
+func (h *testHost) content(name string) string {
 	raw, _ := os.ReadFile(h.path(name))
 	return string(raw)
 }
@@ -182,7 +185,8 @@ func TestResetEndsSteps(t *testing.T) {
 			w := h.see()
 			w.OnRun = "linger"
 			h.world(w)
-			if r := h.r.Apply(ctx, h.batch(h.certs()), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+			if r := h.r.Apply(ctx, h.batch(h.certs()), func(int, host.Progress) { cancel() }); r[0].Error == nil ||
+				r[0].Error.Reason != "Interrupted" {
 				t.Fatalf("the manager: %+v", r[0])
 			}
 			w = h.see()
@@ -213,7 +217,7 @@ func TestUnreadInputGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.write("run/containerd/containerd.sock", "")
-			s, err := h.r.session(Batch{Operation: "earlier", Step: "images"}, nil)
+			s, err := h.r.session(host.Batch{Operation: "earlier", Step: "images"}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +228,7 @@ func TestUnreadInputGoes(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer leave()
-				if err := s.execute(t.Context(), importStep(), write, &op.Result{}); err == nil {
+				if err := program.Execute(t.Context(), s.Host, images.ImportStep(), write, &op.Result{}); err == nil {
 					t.Error("a step was started without what it reads")
 				}
 			}()

@@ -40,7 +40,7 @@ func tarball(files map[string]string) ([]byte, error) {
 }
 
 // tarball is a blob of files.
-func (h *host) tarball(files map[string]string) op.Blob {
+func (h *testHost) tarball(files map[string]string) op.Blob {
 	h.t.Helper()
 	raw, err := tarball(files)
 	if err != nil {
@@ -50,7 +50,7 @@ func (h *host) tarball(files map[string]string) op.Blob {
 }
 
 // cycle is a list of operations of every kind that keeps a state.
-func cycle(h *host) op.List {
+func cycle(h *testHost) op.List {
 	h.t.Helper()
 	h.write("proc/swaps", "Filename Type Size Used Priority\n/dev/vda2 partition 1 0 -2\n")
 	h.write("etc/gone.conf", "gone\n")

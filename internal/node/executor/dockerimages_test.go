@@ -18,6 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/hostfs"
+	"slipway.dev/slipway/internal/node/executor/images"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -112,7 +115,7 @@ func (d *fakeDocker) load(r io.Reader) error {
 
 // docker serves a Docker on a host's socket. The path of a socket is bounded, so
 // it is somewhere else, and the host has a link to it.
-func (h *host) docker(d *fakeDocker) {
+func (h *testHost) docker(d *fakeDocker) {
 	h.t.Helper()
 	dir, err := os.MkdirTemp("", "docker")
 	if err != nil {
@@ -135,7 +138,7 @@ func (h *host) docker(d *fakeDocker) {
 	}
 }
 
-func (h *host) dockerImages(names ...string) op.ImportImages {
+func (h *testHost) dockerImages(names ...string) op.ImportImages {
 	o := op.ImportImages{Docker: true}
 	for _, name := range names {
 		o.Images = append(o.Images, op.Image{
@@ -148,25 +151,26 @@ func (h *host) dockerImages(names ...string) op.ImportImages {
 
 func TestDockerLoadsWhatItLacks(t *testing.T) {
 	h := newHost(t)
-	images := h.dockerImages("registry.example/a:1", "registry.example/b:2")
-	if r := h.check(images)[0]; r.Summary != "import registry.example/a:1, registry.example/b:2, "+blobText(imagesSize(images.Images)) {
+	wanted := h.dockerImages("registry.example/a:1", "registry.example/b:2")
+	if r := h.check(wanted)[0]; r.Summary != "import registry.example/a:1, registry.example/b:2, "+
+		hostfs.BlobText(images.ImagesSize(wanted.Images)) {
 		t.Errorf("before Docker is there, check says %q", r.Summary)
 	}
-	config := func(i int) string { return images.Images[i].Blobs[0].Digest }
+	config := func(i int) string { return wanted.Images[i].Blobs[0].Digest }
 	d := &fakeDocker{t: t, images: map[string]string{"registry.example/a:1": config(0), "registry.example/b:2": "sha256:another"}}
 	h.docker(d)
-	if r := h.check(images)[0]; !strings.HasPrefix(r.Summary, "import registry.example/b:2, ") {
+	if r := h.check(wanted)[0]; !strings.HasPrefix(r.Summary, "import registry.example/b:2, ") {
 		t.Errorf("check says %q", r.Summary)
 	}
-	h.apply(images)
+	h.apply(wanted)
 	want := map[string]string{"registry.example/a:1": config(0), "registry.example/b:2": config(1)}
 	if diff := cmp.Diff(want, d.images); diff != "" {
 		t.Errorf("what it has (-want +got):\n%s", diff)
 	}
-	if r := h.check(images)[0]; r.Status != op.Unchanged {
+	if r := h.check(wanted)[0]; r.Status != op.Unchanged {
 		t.Errorf("after: %s (%s)", r.Status, r.Summary)
 	}
-	h.apply(images)
+	h.apply(wanted)
 	if d.loads != 1 {
 		t.Errorf("loaded %d times", d.loads)
 	}
@@ -177,11 +181,11 @@ func TestDockerLoadsWhatItLacks(t *testing.T) {
 	// As a helper leaves it that is killed when they are loaded.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(config(0), "sha256:"))
 	h.write(passing, "config of registry.example/a:1")
-	if r := h.check(images)[0]; r.Summary != "remove the imported content" {
+	if r := h.check(wanted)[0]; r.Summary != "remove the imported content" {
 		t.Errorf("check says %q", r.Summary)
 	}
-	h.apply(images)
-	if exists(h.path(passing)) {
+	h.apply(wanted)
+	if host.Exists(h.path(passing)) {
 		t.Error("it is still there")
 	}
 }

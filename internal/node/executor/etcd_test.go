@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -38,9 +40,9 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 	verb := strings.Join(args[:min(2, len(args))], " ")
 	switch {
 	case args[0] == "join":
-		i := slices.IndexFunc(w.Etcd, func(m etcdMember) bool { return m.PeerURLs[0] == args[1] })
+		i := slices.IndexFunc(w.Etcd, func(m etcd.Member) bool { return m.PeerURLs[0] == args[1] })
 		if i < 0 {
-			w.Etcd = append(w.Etcd, etcdMember{ID: 1 << 63, PeerURLs: []string{args[1]}})
+			w.Etcd = append(w.Etcd, etcd.Member{ID: 1 << 63, PeerURLs: []string{args[1]}})
 			i = len(w.Etcd) - 1
 		}
 		w.Etcd[i].Name, w.Etcd[i].Learner = args[2], false
@@ -58,13 +60,13 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 		w.Unwell--
 		return "", errors.New("etcdserver: unhealthy cluster")
 	case verb == "member add":
-		w.Etcd = append(w.Etcd, etcdMember{ID: 1 << 63, PeerURLs: []string{peerURL}, Learner: true})
+		w.Etcd = append(w.Etcd, etcd.Member{ID: 1 << 63, PeerURLs: []string{peerURL}, Learner: true})
 		return "", nil
 	case verb == "member promote" && w.Behind > 0:
 		w.Behind--
 		return "", errors.New("can only promote a learner member which is in sync with leader")
 	case verb == "member promote":
-		i := slices.IndexFunc(w.Etcd, func(m etcdMember) bool { return strconv.FormatUint(m.ID, 16) == args[2] })
+		i := slices.IndexFunc(w.Etcd, func(m etcd.Member) bool { return strconv.FormatUint(m.ID, 16) == args[2] })
 		w.Etcd[i].Learner = false
 		return "", nil
 	case verb == "member remove":
@@ -72,7 +74,7 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		w.Etcd = slices.DeleteFunc(w.Etcd, func(m etcdMember) bool { return m.ID == id })
+		w.Etcd = slices.DeleteFunc(w.Etcd, func(m etcd.Member) bool { return m.ID == id })
 		return "", nil
 	}
 	return "", fmt.Errorf("unexpected: etcdctl %q", args)
@@ -84,7 +86,7 @@ const (
 )
 
 // member is host b, which is to vote. Its program notes that it ran.
-func (h *host) member() op.EtcdMember {
+func (h *testHost) member() op.EtcdMember {
 	join := h.shell("join-etcd",
 		"echo x >> $0/runs; mkdir -p $0/var/lib/etcd/member $0/etc/kubernetes/manifests; echo x > $0/etc/kubernetes/manifests/etcd.yaml; "+
 			filepath.Join(h.fakes, "etcdctl")+" join "+peer+" b")
@@ -101,7 +103,7 @@ func (h *host) member() op.EtcdMember {
 	}
 }
 
-func (h *host) runs() int {
+func (h *testHost) runs() int {
 	raw, err := os.ReadFile(h.path("runs"))
 	if err != nil {
 		return 0
@@ -109,36 +111,36 @@ func (h *host) runs() int {
 	return strings.Count(string(raw), "x")
 }
 
-func (h *host) etcd(members ...etcdMember) {
+func (h *testHost) etcd(members ...etcd.Member) {
 	w := h.see()
-	w.Etcd = append([]etcdMember{{ID: 1, Name: "a", PeerURLs: []string{"https://192.0.2.1:2380"}}}, members...)
+	w.Etcd = append([]etcd.Member{{ID: 1, Name: "a", PeerURLs: []string{"https://192.0.2.1:2380"}}}, members...)
 	h.world(w)
 }
 
 func TestEtcdMember(t *testing.T) {
-	self := func(id uint64, name string, learner bool) etcdMember {
-		return etcdMember{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner}
+	self := func(id uint64, name string, learner bool) etcd.Member {
+		return etcd.Member{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner}
 	}
 	for _, tc := range []struct {
 		name, reason string
-		members      []etcdMember
+		members      []etcd.Member
 		data         bool
 		runs         int
 		id           uint64 // of the member in the end; 1<<63 is a new one
 		fails        string
 	}{
 		{"unknown", "it is added", nil, false, 1, 1 << 63, ""},
-		{"never started", "a cut between adding and starting: gone on with", []etcdMember{self(7, "", true)}, false, 1, 7, ""},
-		{"not promoted", "a cut before it voted: gone on with", []etcdMember{self(7, "b", true)}, true, 1, 7, ""},
-		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true)}, false, 1, 1 << 63, ""},
-		{"votes", "there is nothing to do", []etcdMember{self(7, "b", false)}, true, 0, 7, ""},
+		{"never started", "a cut between adding and starting: gone on with", []etcd.Member{self(7, "", true)}, false, 1, 7, ""},
+		{"not promoted", "a cut before it voted: gone on with", []etcd.Member{self(7, "b", true)}, true, 1, 7, ""},
+		{"learner without its data", "etcd would not have it back empty", []etcd.Member{self(7, "b", true)}, false, 1, 1 << 63, ""},
+		{"votes", "there is nothing to do", []etcd.Member{self(7, "b", false)}, true, 0, 7, ""},
 		{"votes without its data", "others count on the vote: nobody removes it on a guess",
-			[]etcdMember{self(7, "b", false)}, false, 0, 7, "EtcdDataLost"},
+			[]etcd.Member{self(7, "b", false)}, false, 0, 7, "EtcdDataLost"},
 		{"data of a member that was removed", "etcd would not start, and the learner keeps others out", nil, true, 0, 0, "EtcdRemoved"},
 		{"another is being added", "etcd takes one at a time",
-			[]etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, "EtcdBusy"},
+			[]etcd.Member{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, "EtcdBusy"},
 		{"both are being added", "it has been let in already",
-			[]etcdMember{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 1, 7, ""},
+			[]etcd.Member{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 1, 7, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -179,7 +181,7 @@ func TestEtcdMember(t *testing.T) {
 // startEtcd starts etcd on host b. It is as strict as etcd about what a member
 // without data is told.
 func (w *world) startEtcd() error {
-	i := slices.IndexFunc(w.Etcd, func(m etcdMember) bool { return m.PeerURLs[0] == peer })
+	i := slices.IndexFunc(w.Etcd, func(m etcd.Member) bool { return m.PeerURLs[0] == peer })
 	if i < 0 {
 		return errors.New("the member has been removed")
 	}
@@ -204,13 +206,13 @@ func (w *world) startEtcd() error {
 
 // TestEtcdService: as TestEtcdMember, but that the helper itself does it.
 func TestEtcdService(t *testing.T) {
-	self := func(id uint64, name string, learner bool, started ...string) etcdMember {
-		return etcdMember{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner, ClientURLs: started}
+	self := func(id uint64, name string, learner bool, started ...string) etcd.Member {
+		return etcd.Member{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner, ClientURLs: started}
 	}
 	const started = "https://192.0.2.2:2379"
 	for _, tc := range []struct {
 		name, reason string
-		members      []etcdMember
+		members      []etcd.Member
 		data         bool
 		behind       int
 		starts       int
@@ -219,20 +221,20 @@ func TestEtcdService(t *testing.T) {
 	}{
 		{"unknown", "it is added", nil, false, 0, 1, 1 << 63, ""},
 		{"too soon", "etcd is asked again until it takes one, and until that has what the others have", nil, false, 3, 1, 1 << 63, ""},
-		{"never started", "a cut between adding and starting: gone on with", []etcdMember{self(7, "", true)}, false, 0, 1, 7, ""},
-		{"not promoted", "a cut before it voted: gone on with", []etcdMember{self(7, "b", true, started)}, true, 0, 1, 7, ""},
-		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
-		{"expected", "the others began with it, and it never did", []etcdMember{self(7, "b", false)}, false, 0, 1, 7, ""},
-		{"votes", "there is nothing to do", []etcdMember{self(7, "b", false, started)}, true, 0, 0, 7, ""},
+		{"never started", "a cut between adding and starting: gone on with", []etcd.Member{self(7, "", true)}, false, 0, 1, 7, ""},
+		{"not promoted", "a cut before it voted: gone on with", []etcd.Member{self(7, "b", true, started)}, true, 0, 1, 7, ""},
+		{"learner without its data", "etcd would not have it back empty", []etcd.Member{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
+		{"expected", "the others began with it, and it never did", []etcd.Member{self(7, "b", false)}, false, 0, 1, 7, ""},
+		{"votes", "there is nothing to do", []etcd.Member{self(7, "b", false, started)}, true, 0, 0, 7, ""},
 		{"votes without its data", "others count on the vote: nobody removes it on a guess",
-			[]etcdMember{self(7, "b", false, started)}, false, 0, 0, 7, "EtcdDataLost"},
+			[]etcd.Member{self(7, "b", false, started)}, false, 0, 0, 7, "EtcdDataLost"},
 		{"data of a member that was removed", "etcd would not start", nil, true, 0, 0, 0, "EtcdRemoved"},
 		{"another is being added", "etcd takes one at a time",
-			[]etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, 0, "EtcdBusy"},
+			[]etcd.Member{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, 0, "EtcdBusy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
-			h.r.etcdTime = 2 * etcdEvery
+			h.r.etcdTime = 2 * health.RetryEvery
 			o := h.member()
 			o.Join = op.Exec{}
 			o.Service = &op.EtcdService{Unit: op.Unit{Name: "etcd.service", Running: op.Bool(true)}, Initial: "/etc/etcd.env", Token: "prod"}

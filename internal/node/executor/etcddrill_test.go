@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -76,7 +78,7 @@ func fakeEtcd(_ *world, args []string) (string, error) {
 // askScratch answers for the etcd in a directory, whose data say what it serves:
 // "whole REVISION" and the value of one Secret.
 func askScratch(dir string, args []string) (string, error) {
-	if !exists(filepath.Join(dir, "up")) {
+	if !host.Exists(filepath.Join(dir, "up")) {
 		return "", errors.New("connection refused")
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, scratchDB))
@@ -138,7 +140,7 @@ func TestEtcdDrill(t *testing.T) {
 			string(is.Value) != secret || (is.Key == "") != (secret == "") {
 			t.Errorf("%+v", is)
 		}
-		if exists(h.path(old)) {
+		if host.Exists(h.path(old)) {
 			t.Error("what a helper left that was killed is still there")
 		}
 		h.noDrill(o)
@@ -146,9 +148,9 @@ func TestEtcdDrill(t *testing.T) {
 }
 
 // noDrill wants nothing left of a drill.
-func (h *host) noDrill(o op.EtcdDrill) {
+func (h *testHost) noDrill(o op.EtcdDrill) {
 	h.t.Helper()
-	if exists(h.path("var/lib/slipway/drills/" + o.Name)) {
+	if host.Exists(h.path("var/lib/slipway/drills/" + o.Name)) {
 		h.t.Error("the drill's data are left")
 	}
 	if left, _ := filepath.Glob(h.path("var/lib/slipway/passing/sha256/*")); len(left) > 0 {
@@ -158,7 +160,7 @@ func (h *host) noDrill(o op.EtcdDrill) {
 }
 
 // noScope wants no etcd of its own to have left the scope that it ran in.
-func (h *host) noScope() {
+func (h *testHost) noScope() {
 	h.t.Helper()
 	if left, _ := filepath.Glob(h.scopes() + "/*"); len(left) > 0 {
 		h.t.Errorf("there is still %v", left)
@@ -204,17 +206,17 @@ func TestScratchScope(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
 			h.withState(func(w *world) { w.OnRun = tc.onRun })
-			s, err := h.r.session(Batch{}, nil)
+			s, err := h.r.session(host.Batch{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := s.scratch(programs(), h.path("var/lib/slipway/drills/prod-1"))
+			c := etcd.NewScratch(s.Host, programs(), h.path("var/lib/slipway/drills/prod-1"))
 			h.write("var/lib/slipway/drills/prod-1/"+scratchDB, "whole 1")
-			h.write("../fakes/scopes/"+filepath.Base(c.unit()), "") // that of one that was killed
+			h.write("../fakes/scopes/"+filepath.Base(c.Unit()), "") // that of one that was killed
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			err = c.serve(ctx, 1, func(ctx context.Context) error {
-				if !exists(filepath.Join(h.scopes(), c.unit())) {
+			err = c.Serve(ctx, 1, func(ctx context.Context) error {
+				if !host.Exists(filepath.Join(h.scopes(), c.Unit())) {
 					t.Error("it runs in no scope of its own")
 				}
 				if tc.cut {
@@ -232,12 +234,12 @@ func TestScratchScope(t *testing.T) {
 
 // The memory that a host has to spare bounds what is begun there.
 func TestScratchMemory(t *testing.T) {
-	var c scratch
-	if need, err := c.memory(1 << 20); err != nil || need != scratchMemory+2<<20 {
+	var c etcd.Scratch
+	if need, err := c.Memory(1 << 20); err != nil || need != etcd.ScratchMemory+2<<20 {
 		t.Errorf("%d, %v", need, err)
 	}
 	var e *op.Error
-	if _, err := c.memory(1 << 60); !errors.As(err, &e) || e.Reason != op.ReasonScratchMemory {
+	if _, err := c.Memory(1 << 60); !errors.As(err, &e) || e.Reason != op.ReasonScratchMemory {
 		t.Errorf("%v", err)
 	}
 }

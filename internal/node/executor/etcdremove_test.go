@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // voter is a member at https://NAME:2380 that is up, or is not.
-func voter(name string, up bool) etcdMember {
+func voter(name string, up bool) etcd.Member {
 	at := map[bool]string{true: "https://up-", false: "https://down-"}[up]
-	return etcdMember{ID: uint64(name[0]), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
+	return etcd.Member{ID: uint64(name[0]), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
 		ClientURLs: []string{at + name + ":2379"}}
 }
 
@@ -23,7 +25,7 @@ func TestEtcdRemove(t *testing.T) {
 	elsewhere.PeerURLs, inItsPlace.PeerURLs, runs.PeerURLs = []string{"https://x:2380"}, []string{"https://c:2380"}, []string{"https://x:2380"}
 	lost := voter("d", false)
 	lost.Learner = true
-	unstarted := etcdMember{ID: 'd', PeerURLs: []string{"https://d:2380"}, Learner: true}
+	unstarted := etcd.Member{ID: 'd', PeerURLs: []string{"https://d:2380"}, Learner: true}
 	peers := func(names string) (out []op.EtcdPeer) {
 		for _, n := range names {
 			out = append(out, op.EtcdPeer{Name: string(n), PeerURL: "https://" + string(n) + ":2380"})
@@ -44,56 +46,56 @@ func TestEtcdRemove(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, reason string
-		members      []etcdMember
+		members      []etcd.Member
 		peers        []op.EtcdPeer
 		left         string // names of members in the end
 		says         string // of the check
 		refused      string // why, in its words
 	}{
-		{"not a member", "there is nothing to do", []etcdMember{voter("a", true), voter("b", true)}, peers("c"), "ab", "", ""},
+		{"not a member", "there is nothing to do", []etcd.Member{voter("a", true), voter("b", true)}, peers("c"), "ab", "", ""},
 		{"one of three", "two are left, and both answer",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", true)}, peers("c"), "ab", "remove c", ""},
-		{"two of three", "one after the other", []etcdMember{voter("a", true), voter("b", true), voter("c", true)},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, peers("c"), "ab", "remove c", ""},
+		{"two of three", "one after the other", []etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
 			peers("bc"), "a", "remove b, then c", ""},
 		{"the dead one of three", "that makes the others safer",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", false)}, peers("c"), "ab", "remove c", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)}, peers("c"), "ab", "remove c", ""},
 		{
 			"a live one beside a dead one", "of two left one would answer",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", false)},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
 			peers("b"), "abc", "",
 			"without b etcd has 2 members, of which 1 respond, but it needs 2; first remove the members that do not respond (c)",
 		},
-		{"both of them", "the dead one goes first", []etcdMember{voter("a", true), voter("b", true), voter("c", false)},
+		{"both of them", "the dead one goes first", []etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
 			peers("bc"), "a", "remove c, then b", ""},
-		{"without a majority", "nothing can be changed", []etcdMember{voter("a", true), voter("b", false), voter("c", false)},
+		{"without a majority", "nothing can be changed", []etcd.Member{voter("a", true), voter("b", false), voter("c", false)},
 			peers("c"), "abc", "", "etcd has 3 members, of which 1 respond"},
 		{"five to three", "each step is safe",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)},
 			peers("ed"), "abc", "remove e, then d", ""},
-		{"one that stays after all", "the other goes", []etcdMember{voter("a", true), voter("b", true), voter("c", true)},
+		{"one that stays after all", "the other goes", []etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
 			stays("bc"), "ab", "remove c", ""},
-		{"all stay", "there is nothing to do", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, stays("b"), "abc", "", ""},
-		{"a learner", "it has no vote to lose", []etcdMember{voter("a", true), voter("b", true), learner}, peers("d"), "ab", "remove d", ""},
+		{"all stay", "there is nothing to do", []etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, stays("b"), "abc", "", ""},
+		{"a learner", "it has no vote to lose", []etcd.Member{voter("a", true), voter("b", true), learner}, peers("d"), "ab", "remove d", ""},
 		{"one that never started", "it is known by its address alone",
-			[]etcdMember{voter("a", true), voter("b", true), unstarted}, peers("d"), "ab", "remove https://d:2380", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), unstarted}, peers("d"), "ab", "remove https://d:2380", ""},
 		{"another at its address", "who has a name is known by it alone",
-			[]etcdMember{voter("a", true), voter("b", true), inItsPlace}, peers("c"), "abd", "", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), inItsPlace}, peers("c"), "abd", "", ""},
 		{"moved, and another at its address", "it is the dead one that goes",
-			[]etcdMember{voter("a", true), voter("b", true), inItsPlace, elsewhere}, peers("c"), "abd", "remove c", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), inItsPlace, elsewhere}, peers("c"), "abd", "remove c", ""},
 		{"only if dead, and it is", "another machine takes its place",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", false)}, dead("c"), "ab", "remove c", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)}, dead("c"), "ab", "remove c", ""},
 		{"only if dead, and it answers", "it is in nobody's place",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", true)}, dead("c"), "abc", "", ""},
-		{"only if dead, and it runs elsewhere", "there would be two of its name", []etcdMember{voter("a", true), voter("b", true), runs},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, dead("c"), "abc", "", ""},
+		{"only if dead, and it runs elsewhere", "there would be two of its name", []etcd.Member{voter("a", true), voter("b", true), runs},
 			dead("c"), "abc", "", "c must be the etcd member at https://c:2380, but a member with this name runs at https://x:2380"},
 		{"only if dead, and it never started", "its machine is lost",
-			[]etcdMember{voter("a", true), voter("b", true), unstarted}, dead("d"), "ab", "remove https://d:2380", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), unstarted}, dead("d"), "ab", "remove https://d:2380", ""},
 		{"only if dead, a learner", "its machine is lost, and it has no vote to lose",
-			[]etcdMember{voter("a", true), voter("b", true), lost}, dead("d"), "ab", "remove d", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), lost}, dead("d"), "ab", "remove d", ""},
 		{"only if dead, a learner that answers", "it is in nobody's place",
-			[]etcdMember{voter("a", true), voter("b", true), learner}, dead("d"), "abd", "", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), learner}, dead("d"), "abd", "", ""},
 		{"a learner beside the one", "it is somebody's, and whoever adds it goes on",
-			[]etcdMember{voter("a", true), voter("b", true), voter("c", false), unstarted}, dead("c"), "abd", "remove c", ""},
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false), unstarted}, dead("c"), "abd", "remove c", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -131,9 +133,9 @@ func TestEtcdRemove(t *testing.T) {
 // Shortly after it has not heard of a member etcd removes none.
 func TestEtcdRemoveLater(t *testing.T) {
 	h := newHost(t)
-	h.r.etcdTime = 2 * etcdEvery
+	h.r.etcdTime = 2 * health.RetryEvery
 	w := h.see()
-	w.Etcd, w.Unwell = []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, 1
+	w.Etcd, w.Unwell = []etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, 1
 	h.world(w)
 	o := op.EtcdRemove{Peers: []op.EtcdPeer{{Name: "c", PeerURL: "https://c:2380"}}, EtcdClient: op.EtcdClient{
 		Endpoints: []string{"https://votes:2379"}, Program: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key",
@@ -146,13 +148,13 @@ func TestEtcdRemoveLater(t *testing.T) {
 // Among those that are known, a learner that is nobody's and does not answer
 // keeps others from joining, and is removed; nothing else is, for that alone.
 func TestEtcdRemoveOrphans(t *testing.T) {
-	as := func(m etcdMember, learner bool, name string) etcdMember {
+	as := func(m etcd.Member, learner bool, name string) etcd.Member {
 		m.Learner, m.Name = learner, name
 		return m
 	}
 	for _, tc := range []struct {
 		name, reason string
-		member       etcdMember
+		member       etcd.Member
 		left         string
 	}{
 		{"lost", "its machine is another now", as(voter("d", false), true, "d"), "ab"},
@@ -166,7 +168,7 @@ func TestEtcdRemoveOrphans(t *testing.T) {
 			h := newHost(t)
 			h.r.etcdTime = 1
 			w := h.see()
-			w.Etcd = []etcdMember{voter("a", true), voter("b", true), tc.member}
+			w.Etcd = []etcd.Member{voter("a", true), voter("b", true), tc.member}
 			h.world(w)
 			o := op.EtcdRemove{EtcdClient: op.EtcdClient{Endpoints: []string{"https://votes:2379"}, Program: "etcdctl",
 				CA: "/ca", Cert: "/cert", Key: "/key"}}

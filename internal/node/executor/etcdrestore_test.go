@@ -51,7 +51,7 @@ const (
 )
 
 // restoreSteps are those on a host with a member in a pod.
-func (h *host) restoreSteps(content string) map[op.RestoreStep]op.EtcdRestore {
+func (h *testHost) restoreSteps(content string) map[op.RestoreStep]op.EtcdRestore {
 	blob := h.blobs.add([]byte(content))
 	both := []string{"kubelet.service"}
 	return map[op.RestoreStep]op.EtcdRestore{
@@ -69,7 +69,7 @@ func (h *host) restoreSteps(content string) map[op.RestoreStep]op.EtcdRestore {
 var restoreOrder = []op.RestoreStep{op.RestorePrepare, op.RestoreStop, op.RestoreSwap, op.RestoreStart, op.RestoreRefresh}
 
 // member is a host whose kubelet runs, and that has data.
-func (h *host) holdsData() {
+func (h *testHost) holdsData() {
 	h.write("lib/systemd/system/kubelet.service", "[Service]\n")
 	w := h.see()
 	w.Units["kubelet.service"] = &fakeUnit{Enabled: true, Active: true}
@@ -120,7 +120,7 @@ func TestEtcdRestore(t *testing.T) {
 }
 
 // holds is a file's content, "" if there is none.
-func (h *host) holds(name string) string {
+func (h *testHost) holds(name string) string {
 	raw, _ := os.ReadFile(h.path(name))
 	return string(raw)
 }
@@ -187,7 +187,7 @@ func TestEtcdRestoreCut(t *testing.T) {
 }
 
 // cutOff applies an operation, and says whether that was cut off.
-func (h *host) cutOff(o op.Op) (cut bool) {
+func (h *testHost) cutOff(o op.Op) (cut bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			cut = true

@@ -16,8 +16,11 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/node/atomicfile"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
+
+const memberLog = "var/lib/etcd/member/wal/0000000000000000-0000000000000000.wal"
 
 const rescueKey = "5e1f"
 
@@ -43,7 +46,7 @@ var (
 
 // leftOver is a host with the data of a real member of three; bytes of its log are
 // changed.
-func (h *host) leftOver(version string, change ...int) {
+func (h *testHost) leftOver(version string, change ...int) {
 	h.t.Helper()
 	log, err := os.ReadFile("testdata/member-" + version + ".wal")
 	if err != nil {
@@ -52,7 +55,7 @@ func (h *host) leftOver(version string, change ...int) {
 	for _, at := range change {
 		log[at] ^= 1
 	}
-	h.write(aWAL, string(log)+string(make([]byte, 8192)))
+	h.write(memberLog, string(log)+string(make([]byte, 8192)))
 	h.write(dbFile, string(realDB(h.t, version)))
 }
 
@@ -161,7 +164,7 @@ func TestEtcdSalvage(t *testing.T) {
 					want {
 					t.Errorf("the data are %q, want %q", got, want)
 				}
-				h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))
+				h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(memberLog))
 				if left, _ := filepath.Glob(h.path("var/lib/etcd/.re*")); len(left) > 0 {
 					t.Errorf("left are %v", left)
 				}
@@ -173,21 +176,21 @@ func TestEtcdSalvage(t *testing.T) {
 func TestEtcdSalvageRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		do           func(*host, *op.EtcdSalvage)
+		do           func(*testHost, *op.EtcdSalvage)
 		want         string
 	}{
-		{"moved on", "another member may be the better one", func(_ *host, o *op.EtcdSalvage) { o.Index-- }, op.IDEtcdMoved},
-		{"another way", "the plan has said another", func(_ *host, o *op.EtcdSalvage) { o.Database = true }, op.IDEtcdMoved},
-		{"no data", "there is nothing to make it from", func(h *host, _ *op.EtcdSalvage) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
-		{"no database", "the log is none without it", func(h *host, _ *op.EtcdSalvage) { h.removeTree(dbFile) }, op.IDEtcdMoved},
-		{"data that etcd does not take", "it is said", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"panics") }, op.ReasonScratchFailed},
-		{"a snapshot that is none", "it is read before anything is made of it", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"whole half") }, op.ReasonEtcdSnapshot},
-		{"a database that is none", "it is read before anything is made of it", func(h *host, o *op.EtcdSalvage) {
+		{"moved on", "another member may be the better one", func(_ *testHost, o *op.EtcdSalvage) { o.Index-- }, op.IDEtcdMoved},
+		{"another way", "the plan has said another", func(_ *testHost, o *op.EtcdSalvage) { o.Database = true }, op.IDEtcdMoved},
+		{"no data", "there is nothing to make it from", func(h *testHost, _ *op.EtcdSalvage) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
+		{"no database", "the log is none without it", func(h *testHost, _ *op.EtcdSalvage) { h.removeTree(dbFile) }, op.IDEtcdMoved},
+		{"data that etcd does not take", "it is said", func(h *testHost, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"panics") }, op.ReasonScratchFailed},
+		{"a snapshot that is none", "it is read before anything is made of it", func(h *testHost, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"whole half") }, op.ReasonEtcdSnapshot},
+		{"a database that is none", "it is read before anything is made of it", func(h *testHost, o *op.EtcdSalvage) {
 			h.leftOver("3.7.0", beginning)
 			h.write(dbFile, h.read(dbFile)+"whole half")
 			o.EtcdReach, o.Database = database, true
 		}, op.ReasonEtcdSnapshot},
-		{"a name that leads elsewhere", "it is one of a directory", func(_ *host, o *op.EtcdSalvage) { o.Key = "../x" }, "Invalid"},
+		{"a name that leads elsewhere", "it is one of a directory", func(_ *testHost, o *op.EtcdSalvage) { o.Key = "../x" }, "Invalid"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -201,7 +204,7 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 			if r.Error == nil || r.Error.Reason != tc.want {
 				t.Errorf("%s: %+v, want %s", tc.reason, r.Error, tc.want)
 			}
-			if exists(h.path("var/lib/slipway/salvage.json")) || exists(h.path(op.SalvageDir("var/lib/etcd", rescueKey))) {
+			if host.Exists(h.path("var/lib/slipway/salvage.json")) || host.Exists(h.path(op.SalvageDir("var/lib/etcd", rescueKey))) {
 				t.Error("it says that something was made, or leaves some of it")
 			}
 		})
@@ -248,12 +251,12 @@ func TestEtcdSalvageCut(t *testing.T) {
 			if got := h.read(dbFile); !strings.HasPrefix(got, "whole 4711 members for cp1") {
 				t.Errorf("cut off at step %d, the data are %q", n, got)
 			}
-			h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))
+			h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(memberLog))
 		}
 	}
 }
 
-func (h *host) removeTree(name string) {
+func (h *testHost) removeTree(name string) {
 	h.t.Helper()
 	if err := os.RemoveAll(h.path(name)); err != nil {
 		h.t.Fatal(err)
@@ -276,7 +279,7 @@ func TestEtcdRestoreAside(t *testing.T) {
 			t.Errorf("again %t: %s", again, r.Status)
 		}
 	}
-	if got := h.read("var/lib/etcd/before-create-1/member/snap/db"); got != "old" || exists(h.path("var/lib/etcd/member")) {
+	if got := h.read("var/lib/etcd/before-create-1/member/snap/db"); got != "old" || host.Exists(h.path("var/lib/etcd/member")) {
 		t.Errorf("aside is %q", got)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -94,9 +96,9 @@ func client(endpoints ...string) op.EtcdClient {
 }
 
 // withState has the host's own member say something of itself.
-func (h *host) withState(change func(*world)) {
+func (h *testHost) withState(change func(*world)) {
 	w := h.see()
-	w.States = map[string]*etcdState{own: {Leader: 1, DBSize: 1 << 20}}
+	w.States = map[string]*etcd.Status{own: {Leader: 1, DBSize: 1 << 20}}
 	w.States[own].Header.MemberID = 2
 	change(&w)
 	h.world(w)
@@ -133,7 +135,7 @@ func TestEtcdSnapshot(t *testing.T) {
 	h.read("var/lib/slipway/snapshots/young.db")
 	o.Gone = true
 	h.apply(o)
-	if r := h.check(o)[0]; r.Status != op.Unchanged || exists(h.path("var/lib/slipway/snapshots/prod-1.db")) {
+	if r := h.check(o)[0]; r.Status != op.Unchanged || host.Exists(h.path("var/lib/slipway/snapshots/prod-1.db")) {
 		t.Errorf("it is there still: %+v", r)
 	}
 }
@@ -177,18 +179,18 @@ func TestEtcdSnapshotFails(t *testing.T) {
 }
 
 // defragging are three members, of which the host's own is b; a leads.
-func (h *host) defragging(change func(*world)) op.EtcdDefrag {
+func (h *testHost) defragging(change func(*world)) op.EtcdDefrag {
 	h.t.Helper()
-	if err := os.MkdirAll(h.path(etcdData), 0o700); err != nil {
+	if err := os.MkdirAll(h.path(etcd.EtcdData), 0o700); err != nil {
 		h.t.Fatal(err)
 	}
 	w := h.see()
-	w.States = map[string]*etcdState{}
+	w.States = map[string]*etcd.Status{}
 	o := op.EtcdDefrag{EtcdClient: client(), Own: own, Do: op.DefragFollower}
 	for i, name := range []string{"a", "b", "c"} {
-		m := etcdMember{ID: uint64(i + 1), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
+		m := etcd.Member{ID: uint64(i + 1), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
 			ClientURLs: []string{"https://" + name + ":2379"}}
-		s := &etcdState{Leader: 1, DBSize: 100 << 20, InUse: 40 << 20, Quota: 2 << 30}
+		s := &etcd.Status{Leader: 1, DBSize: 100 << 20, InUse: 40 << 20, Quota: 2 << 30}
 		s.Header.MemberID, s.Header.Revision = m.ID, 4711
 		w.Etcd, w.States[m.ClientURLs[0]], o.Endpoints = append(w.Etcd, m), s, append(o.Endpoints, m.ClientURLs[0])
 	}

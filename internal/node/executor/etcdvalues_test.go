@@ -12,15 +12,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/etcd"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // getValues plays etcdctl, which answers a page of keys in their order.
 func getValues(w *world, args []string) (string, error) {
-	var page []valued
+	var page []etcd.Valued
 	for _, key := range slices.Sorted(maps.Keys(w.Values)) {
-		if key >= args[1] && key < args[2] && len(page) < valuesAtOnce {
-			page = append(page, valued{[]byte(key), []byte(w.Values[key])})
+		if key >= args[1] && key < args[2] && len(page) < etcd.ValuesAtOnce {
+			page = append(page, etcd.Valued{Key: []byte(key), Value: []byte(w.Values[key])})
 		}
 	}
 	raw, err := json.Marshal(map[string]any{"kvs": page, "count": len(w.Values)})
@@ -30,13 +31,13 @@ func getValues(w *world, args []string) (string, error) {
 func TestEtcdValues(t *testing.T) {
 	const one = "k8s:enc:secretbox:v1:1-ab:"
 	many := map[string]string{"/registry/secretsx/a": "plain", "/registry/secret": "plain"}
-	for i := range 2*valuesAtOnce + 50 {
+	for i := range 2*etcd.ValuesAtOnce + 50 {
 		many[fmt.Sprintf("/registry/secrets/n/%04d", i)] = one + "canary"
 	}
 	odd := maps.Clone(many)
 	odd["/registry/secrets/n/0150"], odd["/registry/secrets/z/b"] = "k8s\x00canary", "k8s:enc:secretbox:v1:2-cd:canary"
 	exact := map[string]string{}
-	for i := range valuesAtOnce {
+	for i := range etcd.ValuesAtOnce {
 		exact[fmt.Sprintf("/registry/secrets/n/%04d", i)] = "k8s\x00canary"
 	}
 	for _, tc := range []struct {

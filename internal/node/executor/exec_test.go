@@ -11,55 +11,56 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // shell is an Exec of a script whose $0 is the host's root.
-func (h *host) shell(name, script string) op.Exec {
+func (h *testHost) shell(name, script string) op.Exec {
 	return op.Exec{Name: name, Argv: []string{"sh", "-c", script, h.r.Root}}
 }
 
 func TestExecGuards(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		before       func(h *host)
-		exec         func(h *host) op.Exec
+		before       func(h *testHost)
+		exec         func(h *testHost) op.Exec
 		want         string
 	}{
-		{"none", "it cannot be checked", nil, func(h *host) op.Exec { return h.shell("x", "true") }, "cannot be checked: always runs"},
-		{"creates missing", "its work is not there", nil, func(h *host) op.Exec {
+		{"none", "it cannot be checked", nil, func(h *testHost) op.Exec { return h.shell("x", "true") }, "cannot be checked: always runs"},
+		{"creates missing", "its work is not there", nil, func(h *testHost) op.Exec {
 			o := h.shell("x", "true")
 			o.Creates = []string{"/etc/hosts", "/etc/new/*"}
 			return o
 		}, "run: /etc/new/* is missing"},
-		{"creates there", "its work is there", nil, func(h *host) op.Exec {
+		{"creates there", "its work is there", nil, func(h *testHost) op.Exec {
 			o := h.shell("x", "true")
 			o.Creates = []string{"/etc/host*"}
 			return o
 		}, ""},
-		{"unless fails", "the program says so", nil, func(h *host) op.Exec {
+		{"unless fails", "the program says so", nil, func(h *testHost) op.Exec {
 			o := h.shell("x", "true")
 			o.Creates, o.Unless = []string{"/etc/hosts"}, []string{"false"}
 			return o
 		}, "run: false requires it"},
-		{"unless is not installed", "what cannot look cannot say that all is well", nil, func(h *host) op.Exec {
+		{"unless is not installed", "what cannot look cannot say that all is well", nil, func(h *testHost) op.Exec {
 			o := h.shell("x", "true")
 			o.Unless = []string{"no-such-program"}
 			return o
 		}, "run: no-such-program requires it"},
-		{"last run failed", "what a failed run left is not its work", func(h *host) {
+		{"last run failed", "what a failed run left is not its work", func(h *testHost) {
 			h.r.Apply(context.Background(), h.batch(h.shell("x", "false")), nil)
-		}, func(h *host) op.Exec {
+		}, func(h *testHost) op.Exec {
 			o := h.shell("x", "true")
 			o.Creates = []string{"/etc/hosts"}
 			return o
 		}, "run: the last run failed"},
-		{"input changed", "the guards do not hold then", func(h *host) {
+		{"input changed", "the guards do not hold then", func(h *testHost) {
 			o := h.shell("x", "true")
 			o.Inputs = []string{"/etc/hosts"}
 			h.apply(o)
 			h.write("etc/hosts", "changed\n")
-		}, func(h *host) op.Exec {
+		}, func(h *testHost) op.Exec {
 			o := h.shell("x", "true")
 			o.Creates, o.Inputs = []string{"/etc/hosts"}, []string{"/etc/hosts"}
 			return o
@@ -128,13 +129,13 @@ func TestExecTellsAndKeepsOutput(t *testing.T) {
 	o := h.shell("x", "cat; echo err >&2; echo $VALUE")
 	o.Stdin, o.Env, o.KeepOutput = []byte("in\n"), []string{"VALUE=out"}, true
 	var told strings.Builder
-	r := h.r.Apply(context.Background(), h.batch(o), func(i int, p Progress) { told.Write(p.Output) })
+	r := h.r.Apply(context.Background(), h.batch(o), func(i int, p host.Progress) { told.Write(p.Output) })
 	if string(r[0].Output) != "in\nout\n" || !strings.Contains(told.String(), "err\n") {
 		t.Errorf("output %q, told %q", r[0].Output, told.String())
 	}
 	o.SecretOutput = true
 	told.Reset()
-	if r = h.r.Apply(context.Background(), h.batch(o), func(i int, p Progress) { told.Write(p.Output) }); told.Len() > 0 || !r[0].Secret {
+	if r = h.r.Apply(context.Background(), h.batch(o), func(i int, p host.Progress) { told.Write(p.Output) }); told.Len() > 0 || !r[0].Secret {
 		t.Errorf("secret output was told: %q", told.String())
 	}
 }
@@ -143,7 +144,7 @@ func TestCancelEndsAProgram(t *testing.T) {
 	h := newHost(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	o := h.shell("x", "echo started; sleep 1000")
-	r := h.r.Apply(ctx, h.batch(o), func(int, Progress) { cancel() })
+	r := h.r.Apply(ctx, h.batch(o), func(int, host.Progress) { cancel() })
 	if r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
 		t.Errorf("result %+v, want Interrupted", r[0])
 	}
@@ -235,7 +236,7 @@ func TestWholeOneAtATime(t *testing.T) {
 	h.world(w)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if r := h.r.Apply(ctx, h.batch(first), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+	if r := h.r.Apply(ctx, h.batch(first), func(int, host.Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
 		t.Fatalf("the first manager: %+v", r[0])
 	}
 	w = h.see()
@@ -243,7 +244,7 @@ func TestWholeOneAtATime(t *testing.T) {
 	h.world(w)
 	waits := 0
 	for _, o := range []op.Exec{third, second} {
-		r := h.r.Apply(t.Context(), h.batch(o), func(_ int, p Progress) {
+		r := h.r.Apply(t.Context(), h.batch(o), func(_ int, p host.Progress) {
 			if !strings.HasPrefix(string(p.Output), "waiting for slipway-create-1-step-first.service") {
 				return
 			}
@@ -297,7 +298,7 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 			w := h.see()
 			w.OnRun = "linger"
 			h.world(w)
-			if r := h.r.Apply(ctx, b, func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+			if r := h.r.Apply(ctx, b, func(int, host.Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
 				t.Fatalf("the first manager: %+v", r[0])
 			}
 			w = h.see()

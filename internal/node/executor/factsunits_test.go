@@ -1,3 +1,5 @@
+//go:build linux
+
 package executor
 
 import (
@@ -53,7 +55,7 @@ func TestUnitFacts(t *testing.T) {
 	}
 }
 
-func askFacts(t *testing.T, h *host, ask op.Facts) (f op.HostFacts) {
+func askFacts(t *testing.T, h *testHost, ask op.Facts) (f op.HostFacts) {
 	t.Helper()
 	r := h.check(ask)[0]
 	if err := json.Unmarshal(r.Output, &f); err != nil {

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -36,18 +38,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// host is a machine made of files.
-type host struct {
+// testHost is a machine made of files.
+type testHost struct {
 	t     *testing.T
 	r     *Runner
 	fakes string
 	blobs blobs
 }
 
-func newHost(t *testing.T) *host {
+func newHost(t *testing.T) *testHost {
 	t.Helper()
 	dir := memory(t)
-	h := &host{t: t, fakes: filepath.Join(dir, "fakes"), blobs: blobs{}}
+	h := &testHost{t: t, fakes: filepath.Join(dir, "fakes"), blobs: blobs{}}
 	root := filepath.Join(dir, "root")
 	h.r = &Runner{Root: root, State: filepath.Join(root, "var/lib/slipway"), Path: h.fakes + ":/usr/sbin:/usr/bin:/sbin:/bin", Blobs: h.blobs}
 	self, err := os.Executable()
@@ -108,9 +110,9 @@ func memory(t *testing.T) string {
 	return dir
 }
 
-func (h *host) path(name string) string { return filepath.Join(h.r.Root, name) }
+func (h *testHost) path(name string) string { return filepath.Join(h.r.Root, name) }
 
-func (h *host) write(name, content string) {
+func (h *testHost) write(name, content string) {
 	h.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(h.path(name)), 0o755); err != nil {
 		h.t.Fatal(err)
@@ -120,7 +122,7 @@ func (h *host) write(name, content string) {
 	}
 }
 
-func (h *host) read(name string) string {
+func (h *testHost) read(name string) string {
 	h.t.Helper()
 	raw, err := os.ReadFile(h.path(name))
 	if err != nil {
@@ -129,12 +131,12 @@ func (h *host) read(name string) string {
 	return string(raw)
 }
 
-func (h *host) batch(ops ...op.Op) Batch {
-	return Batch{Operation: "create-1", Step: "step", Cluster: "demo", Fence: 1, Ops: ops}
+func (h *testHost) batch(ops ...op.Op) host.Batch {
+	return host.Batch{Operation: "create-1", Step: "step", Cluster: "demo", Fence: 1, Ops: ops}
 }
 
 // apply applies and wants success.
-func (h *host) apply(ops ...op.Op) []op.Result {
+func (h *testHost) apply(ops ...op.Op) []op.Result {
 	h.t.Helper()
 	results := h.r.Apply(context.Background(), h.batch(ops...), nil)
 	for _, r := range results {
@@ -145,7 +147,7 @@ func (h *host) apply(ops ...op.Op) []op.Result {
 	return results
 }
 
-func (h *host) check(ops ...op.Op) []op.Result {
+func (h *testHost) check(ops ...op.Op) []op.Result {
 	h.t.Helper()
 	return h.r.Check(context.Background(), ops)
 }
@@ -159,7 +161,7 @@ type entry struct {
 }
 
 // snapshot is all of a host but its state directory.
-func (h *host) snapshot() map[string]entry {
+func (h *testHost) snapshot() map[string]entry {
 	h.t.Helper()
 	return snapshot(h.t, h.r.Root)
 }
@@ -175,7 +177,7 @@ func snapshot(t *testing.T, root string) map[string]entry {
 		if err != nil {
 			return err
 		}
-		e := entry{Mode: info.Mode(), UID: statOf(info).Uid, GID: statOf(info).Gid}
+		e := entry{Mode: info.Mode(), UID: host.StatOf(info).Uid, GID: host.StatOf(info).Gid}
 		switch {
 		case info.Mode().IsRegular():
 			raw, err := os.ReadFile(p)
@@ -208,7 +210,7 @@ func (b blobs) add(content []byte) op.Blob {
 	return op.Blob{Digest: d, Size: int64(len(content))}
 }
 
-func (b blobs) FetchBlob(_ context.Context, blob op.Blob, offset int64, w io.Writer) (Fetched, error) {
+func (b blobs) FetchBlob(_ context.Context, blob op.Blob, offset int64, w io.Writer) (host.Fetched, error) {
 	c, ok := b[blob.Digest]
 	if !ok {
 		return nil, fmt.Errorf("no blob %s", blob.Digest)
@@ -225,9 +227,11 @@ type fetched struct {
 	paths  []string
 }
 
-func (f *fetched) Shared() bool         { return f.shared }
+func (f *fetched) Shared() bool { return f.shared }
+
 func (f *fetched) Verified(path string) { f.paths = append(f.paths, path) }
-func (f *fetched) Close() error         { return nil }
+
+func (f *fetched) Close() error { return nil }
 
 // world is what the fake programs know.
 type world struct {
@@ -244,10 +248,10 @@ type world struct {
 	OnRun     string
 	// Etcd are the members of a cluster whose other endpoints do not answer
 	// but "https://votes:2379".
-	Etcd []etcdMember
+	Etcd []etcd.Member
 	// States are what members say of themselves, by where they are asked, and
 	// OnSnapshot is what one of them sends as a snapshot, or "fail".
-	States     map[string]*etcdState
+	States     map[string]*etcd.Status
 	Cluster    string // which minor etcd's cluster is of
 	Slow       bool   // members do not change how they keep their data
 	OnSnapshot string
@@ -286,14 +290,14 @@ type fakeImage struct {
 	Pinned bool
 }
 
-func (h *host) world(w world) {
+func (h *testHost) world(w world) {
 	h.t.Helper()
 	if err := saveWorld(filepath.Join(h.fakes, "world.json"), w); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func (h *host) see() world {
+func (h *testHost) see() world {
 	h.t.Helper()
 	w, err := loadWorld(filepath.Join(h.fakes, "world.json"))
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/images"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -57,7 +59,7 @@ func takeLayout(w *world, r io.Reader) error {
 	t := tar.NewReader(r)
 	have := map[string]bool{}
 	var index struct {
-		Manifests []imageDescriptor `json:"manifests"`
+		Manifests []images.ImageDescriptor `json:"manifests"`
 	}
 	for {
 		h, err := t.Next()
@@ -99,7 +101,7 @@ func TestImportOutlivesItsManager(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			b := h.batch(images)
 			b.Operation = operation
-			r := h.r.Apply(ctx, b, func(_ int, p Progress) {
+			r := h.r.Apply(ctx, b, func(_ int, p host.Progress) {
 				if len(p.Output) > 0 {
 					cancel()
 				}
@@ -181,7 +183,7 @@ func TestImportedContentGoes(t *testing.T) {
 		t.Errorf("check says %q", r.Summary)
 	}
 	h.apply(images)
-	if exists(h.path(passing)) {
+	if host.Exists(h.path(passing)) {
 		t.Error("it is still there")
 	}
 }

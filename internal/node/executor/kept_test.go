@@ -11,11 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // kubeadm makes a manifest and a key out of its settings, and notes that it ran.
-func (h *host) kubeadm() op.Exec {
+func (h *testHost) kubeadm() op.Exec {
 	o := h.shell("kubeadm",
 		"mkdir -p $0/etc/made; umask 077; cat $0/etc/settings > $0/etc/made/pod.yaml; echo key > $0/etc/made/key; echo ran >> $0/etc/runs")
 	o.Whole, o.Inputs = true, []string{"/etc/settings"}
@@ -30,28 +31,28 @@ const pod = "etc/made/pod.yaml"
 func TestKept(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		change       func(h *host)
+		change       func(h *testHost)
 		want         string // what the check says
 		diff         string
 		runs         int
 	}{
-		{"nothing", "nobody was there", func(*host) {}, "", "", 1},
-		{"content", "an edit by hand", func(h *host) { h.write(pod, "edited\n") }, "restore sh's version: content",
+		{"nothing", "nobody was there", func(*testHost) {}, "", "", 1},
+		{"content", "an edit by hand", func(h *testHost) { h.write(pod, "edited\n") }, "restore sh's version: content",
 			"--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
-		{"mode", "others may read it", func(h *host) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore sh's version: mode 0644 → 0600", "", 1},
-		{"gone", "it was moved away", func(h *host) { h.do(os.Remove(h.path(pod))) }, "restore sh's version: it is missing", "", 1},
-		{"with its directory", "parents are made", func(h *host) {
+		{"mode", "others may read it", func(h *testHost) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore sh's version: mode 0644 → 0600", "", 1},
+		{"gone", "it was moved away", func(h *testHost) { h.do(os.Remove(h.path(pod))) }, "restore sh's version: it is missing", "", 1},
+		{"with its directory", "parents are made", func(h *testHost) {
 			h.do(os.RemoveAll(h.path("etc/made")))
 			h.write("etc/made/key", "key\n")
 		}, "restore sh's version: it is missing", "", 1},
-		{"written by another operation", "what a later operation says is what is wanted", func(h *host) {
+		{"written by another operation", "what a later operation says is what is wanted", func(h *testHost) {
 			h.apply(op.File{Path: "/" + pod, Content: []byte("ours\n"), Mode: 0o600})
 		}, "", "", 1},
-		{"other settings", "the program makes it anew, and that is what is kept", func(h *host) {
+		{"other settings", "the program makes it anew, and that is what is kept", func(h *testHost) {
 			h.write("etc/settings", "others\n")
 			h.apply(h.kubeadm())
 		}, "", "", 2},
-		{"a program of another name", "one that is not told to keep it leaves nothing to compare with", func(h *host) {
+		{"a program of another name", "one that is not told to keep it leaves nothing to compare with", func(h *testHost) {
 			o := h.shell("other", "echo other > $0/etc/made/pod.yaml")
 			o.Declares = []string{"/" + pod}
 			h.apply(o)
@@ -83,7 +84,7 @@ func TestKept(t *testing.T) {
 			if n := strings.Count(h.read("etc/runs"), "ran"); n != c.runs {
 				t.Errorf("the program ran %d times, want %d", n, c.runs)
 			}
-			if strings.Contains(c.name, "gone") && exists(h.path("etc/made/none")) {
+			if strings.Contains(c.name, "gone") && host.Exists(h.path("etc/made/none")) {
 				t.Error("a file was made that never was")
 			}
 		})
@@ -91,7 +92,7 @@ func TestKept(t *testing.T) {
 }
 
 // do wants no error.
-func (h *host) do(err error) {
+func (h *testHost) do(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
@@ -274,7 +275,7 @@ func TestAsk(t *testing.T) {
 func TestUnitStartedByOthers(t *testing.T) {
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	file := op.File{Path: "/etc/app.conf", Content: []byte("ours\n")}
-	restarted := func(h *host) { // by hand, now
+	restarted := func(h *testHost) { // by hand, now
 		w := h.see()
 		w.Units["old.service"].Since = sinceBoot(t)
 		h.world(w)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/facts"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
@@ -131,7 +132,7 @@ func TestDroppingChains(t *testing.T) {
 				"chain inet mine out { type filter hook output priority 0; policy accept; }; add chain inet mine plain")
 		sh(t, "iptables-nft", "-P", "FORWARD", "DROP")
 		want := []string{"nftables (chain FORWARD of table ip filter)", "nftables (chain in of table inet mine)"}
-		if diff := cmp.Diff(want, droppingChains()); diff != "" {
+		if diff := cmp.Diff(want, facts.DroppingChains()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})

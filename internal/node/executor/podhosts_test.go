@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/pods"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -22,10 +23,11 @@ func TestPodHosts(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/hosts", after)
 	files := map[string]struct{ was, want, reason string }{
-		"stale":   {podHostsBegin + before, podHostsBegin + after, "a pod that was there before"},
-		"aliases": {podHostsBegin + before + own, podHostsBegin + after + own, "entries of its own stay"},
-		"longer":  {podHostsBegin + before + "192.0.2.77 gone\n", podHostsBegin + after, "nothing of the old text stays behind a shorter one"},
-		"fresh":   {podHostsBegin + after + "# as it was\n", podHostsBegin + after + "# as it was\n", "it knows the name as it is"},
+		"stale":   {pods.PodHostsBegin + before, pods.PodHostsBegin + after, "a pod that was there before"},
+		"aliases": {pods.PodHostsBegin + before + own, pods.PodHostsBegin + after + own, "entries of its own stay"},
+		"longer": {pods.PodHostsBegin + before + "192.0.2.77 gone\n", pods.PodHostsBegin + after,
+			"nothing of the old text stays behind a shorter one"},
+		"fresh": {pods.PodHostsBegin + after + "# as it was\n", pods.PodHostsBegin + after + "# as it was\n", "it knows the name as it is"},
 		"network": {"# Kubernetes-managed hosts file.\n" + before, "# Kubernetes-managed hosts file.\n" + before,
 			"a pod with a network of its own"},
 	}
@@ -70,7 +72,7 @@ func TestPodHostsOfAContainer(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/hosts", "127.0.0.1 api.demo.internal\n")
 	const file = "var/lib/kubelet/pods/endless/etc-hosts"
-	h.write(file, podHostsBegin+"192.0.2.1 api.demo.internal\n")
+	h.write(file, pods.PodHostsBegin+"192.0.2.1 api.demo.internal\n")
 	if err := os.Truncate(h.path(file), 1<<40); err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/pods"
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func (h *host) link(to, at string) {
+func (h *testHost) link(to, at string) {
 	h.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(h.path(at)), 0o755); err != nil {
 		h.t.Fatal(err)
@@ -108,33 +110,33 @@ func TestPodLogsBounded(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for n := range mostEntriesIn {
+		for n := range pods.MostEntriesIn {
 			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.log", n)), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			logs++
 		}
 	}
-	s, err := h.r.session(Batch{}, nil)
+	s, err := h.r.session(host.Batch{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.podLogNames(t.Context(), op.PodLogs{Most: logs})
+	v, err := pods.PodLogNames(t.Context(), s.Host, op.PodLogs{Most: logs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
-	if err := json.Unmarshal(v.output, &names); err != nil {
+	if err := json.Unmarshal(v.Output, &names); err != nil {
 		t.Fatal(err)
 	}
 	const above = 3 + 3 // the directories of pods and of containers count too
-	if len(names) != mostEntries-above {
-		t.Errorf("%d of %d logs are listed, want %d", len(names), logs, mostEntries-above)
+	if len(names) != pods.MostEntries-above {
+		t.Errorf("%d of %d logs are listed, want %d", len(names), logs, pods.MostEntries-above)
 	}
 	given := errors.New("given up")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(given)
-	if v, err := s.podLogNames(ctx, op.PodLogs{Most: 1}); !errors.Is(err, given) {
-		t.Errorf("%s, %v, want %v", v.output, err, given)
+	if v, err := pods.PodLogNames(ctx, s.Host, op.PodLogs{Most: 1}); !errors.Is(err, given) {
+		t.Errorf("%s, %v, want %v", v.Output, err, given)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -34,7 +35,7 @@ func droppable() (kept, gone op.List) {
 }
 
 // machine is a host with something to drop settings of.
-func machine(t *testing.T) *host {
+func machine(t *testing.T) *testHost {
 	t.Helper()
 	h := newHost(t)
 	h.write("etc/app.conf", "old\n")
@@ -44,7 +45,7 @@ func machine(t *testing.T) *host {
 }
 
 // outside is a snapshot without what Slipway keeps for itself.
-func (h *host) outside() map[string]entry {
+func (h *testHost) outside() map[string]entry {
 	out := h.snapshot()
 	maps.DeleteFunc(out, func(path string, _ entry) bool { return strings.HasPrefix(path, "/var/lib/slipway/") })
 	return out
@@ -144,8 +145,9 @@ func TestPutBackBesideAProgram(t *testing.T) {
 	}
 	h.apply(given(op.File{Path: "/opt/hook/secret", Content: []byte("y"), Secret: true})...)
 	h.apply(given()...)
-	if exists(h.path("/opt/hook/secret")) || !exists(h.path("/opt/hook/run")) {
-		t.Errorf("what it has no more is there: %t; what it has: %t", exists(h.path("/opt/hook/secret")), exists(h.path("/opt/hook/run")))
+	if host.Exists(h.path("/opt/hook/secret")) || !host.Exists(h.path("/opt/hook/run")) {
+		t.Errorf("what it has no more is there: %t; what it has: %t", host.Exists(h.path("/opt/hook/secret")),
+			host.Exists(h.path("/opt/hook/run")))
 	}
 }
 

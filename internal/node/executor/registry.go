@@ -3,377 +3,85 @@
 package executor
 
 import (
-	"bytes"
-	"context"
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"os"
-	"strings"
-	"time"
-
-	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/node/executor/autobackup"
+	"slipway.dev/slipway/internal/node/executor/certs"
+	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/facts"
+	"slipway.dev/slipway/internal/node/executor/health"
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/hostfs"
+	"slipway.dev/slipway/internal/node/executor/images"
+	"slipway.dev/slipway/internal/node/executor/pods"
+	"slipway.dev/slipway/internal/node/executor/program"
+	"slipway.dev/slipway/internal/node/executor/reset"
+	"slipway.dev/slipway/internal/node/executor/system"
+	"slipway.dev/slipway/internal/node/executor/systemd"
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// pushImagesOp executes op.PushImages.
-type pushImagesOp struct{ o op.PushImages }
-
-func (x *pushImagesOp) Paths() []string {
-	return named(x.o.CAFile)
+// operations has the executor of each kind.
+var operations = map[op.Kind]func(op.Op) host.Operation{
+	op.KindFile:               func(o op.Op) host.Operation { return &hostfs.FileOp{Op: o.(op.File)} },
+	op.KindDir:                func(o op.Op) host.Operation { return &hostfs.DirOp{Op: o.(op.Dir)} },
+	op.KindLink:               func(o op.Op) host.Operation { return &hostfs.LinkOp{Op: o.(op.Link)} },
+	op.KindAbsent:             func(o op.Op) host.Operation { return &hostfs.AbsentOp{Op: o.(op.Absent)} },
+	op.KindBlock:              func(o op.Op) host.Operation { return &hostfs.BlockOp{Op: o.(op.Block)} },
+	op.KindSysctl:             func(o op.Op) host.Operation { return &system.SysctlOp{Op: o.(op.Sysctl)} },
+	op.KindKernelModules:      func(o op.Op) host.Operation { return &system.KernelModulesOp{Op: o.(op.KernelModules)} },
+	op.KindSwapOff:            func(o op.Op) host.Operation { return &system.SwapOffOp{Op: o.(op.SwapOff)} },
+	op.KindUnit:               func(o op.Op) host.Operation { return &systemd.UnitOp{Op: o.(op.Unit)} },
+	op.KindUnitStarted:        func(o op.Op) host.Operation { return &systemd.UnitStartedOp{Op: o.(op.UnitStarted)} },
+	op.KindHostname:           func(o op.Op) host.Operation { return &system.HostnameOp{Op: o.(op.Hostname)} },
+	op.KindTimezone:           func(o op.Op) host.Operation { return &system.TimezoneOp{Op: o.(op.Timezone)} },
+	op.KindTimeSync:           func(o op.Op) host.Operation { return &system.TimeSyncOp{Op: o.(op.TimeSync)} },
+	op.KindUser:               func(o op.Op) host.Operation { return &system.UserOp{Op: o.(op.User)} },
+	op.KindFetchBlob:          func(o op.Op) host.Operation { return &hostfs.FetchBlobOp{Op: o.(op.FetchBlob)} },
+	op.KindUnpack:             func(o op.Op) host.Operation { return &hostfs.UnpackOp{Op: o.(op.Unpack)} },
+	op.KindImportImages:       func(o op.Op) host.Operation { return &images.ImportImagesOp{Op: o.(op.ImportImages)} },
+	op.KindRetire:             func(o op.Op) host.Operation { return &images.RetireOp{Op: o.(op.Retire)} },
+	op.KindExec:               func(o op.Op) host.Operation { return &program.ExecOp{Op: o.(op.Exec)} },
+	op.KindWait:               func(o op.Op) host.Operation { return &health.WaitOp{Op: o.(op.Wait)} },
+	op.KindReadFile:           func(o op.Op) host.Operation { return &hostfs.ReadFileOp{Op: o.(op.ReadFile)} },
+	op.KindFacts:              func(o op.Op) host.Operation { return &facts.FactsOp{Op: o.(op.Facts)} },
+	op.KindReset:              func(o op.Op) host.Operation { return &reset.ResetOp{Op: o.(op.Reset)} },
+	op.KindPutBack:            func(o op.Op) host.Operation { return &reset.PutBackOp{Op: o.(op.PutBack)} },
+	op.KindRestore:            func(o op.Op) host.Operation { return &reset.RestoreOp{Op: o.(op.Restore)} },
+	op.KindEtcdMember:         func(o op.Op) host.Operation { return &etcd.EtcdMemberOp{Op: o.(op.EtcdMember)} },
+	op.KindEtcdRemove:         func(o op.Op) host.Operation { return &etcd.EtcdRemoveOp{Op: o.(op.EtcdRemove)} },
+	op.KindEtcdSnapshot:       func(o op.Op) host.Operation { return &etcd.EtcdSnapshotOp{Op: o.(op.EtcdSnapshot)} },
+	op.KindEtcdDefrag:         func(o op.Op) host.Operation { return &etcd.EtcdDefragOp{Op: o.(op.EtcdDefrag)} },
+	op.KindEtcdDowngrade:      func(o op.Op) host.Operation { return &etcd.EtcdDowngradeOp{Op: o.(op.EtcdDowngrade)} },
+	op.KindEtcdRestore:        func(o op.Op) host.Operation { return &etcd.EtcdRestoreOp{Op: o.(op.EtcdRestore)} },
+	op.KindEtcdDrill:          func(o op.Op) host.Operation { return &etcd.EtcdDrillOp{Op: o.(op.EtcdDrill)} },
+	op.KindEtcdSalvage:        func(o op.Op) host.Operation { return &etcd.EtcdSalvageOp{Op: o.(op.EtcdSalvage)} },
+	op.KindEtcdValues:         func(o op.Op) host.Operation { return &etcd.EtcdValuesOp{Op: o.(op.EtcdValues)} },
+	op.KindCertificate:        func(o op.Op) host.Operation { return &certs.CertificateOp{Op: o.(op.Certificate)} },
+	op.KindCertificateRequest: func(o op.Op) host.Operation { return &certs.CertificateRequestOp{Op: o.(op.CertificateRequest)} },
+	op.KindPodLogs:            func(o op.Op) host.Operation { return &pods.PodLogsOp{Op: o.(op.PodLogs)} },
+	op.KindPodLog:             func(o op.Op) host.Operation { return &pods.PodLogOp{Op: o.(op.PodLog)} },
+	op.KindPodHosts:           func(o op.Op) host.Operation { return &pods.PodHostsOp{Op: o.(op.PodHosts)} },
+	op.KindCertificates:       func(o op.Op) host.Operation { return &certs.CertificatesOp{Op: o.(op.Certificates)} },
+	op.KindRenewal:            func(o op.Op) host.Operation { return &certs.RenewalOp{Op: o.(op.Renewal)} },
+	op.KindPodRestart:         func(o op.Op) host.Operation { return &pods.PodRestartOp{Op: o.(op.PodRestart)} },
+	op.KindReload:             func(o op.Op) host.Operation { return &pods.ReloadOp{Op: o.(op.Reload)} },
+	op.KindKept:               func(o op.Op) host.Operation { return &hostfs.KeptOp{Op: o.(op.Kept)} },
+	op.KindPrivate:            func(o op.Op) host.Operation { return &hostfs.PrivateOp{Op: o.(op.Private)} },
+	op.KindAsk:                func(o op.Op) host.Operation { return &program.AskOp{Op: o.(op.Ask)} },
+	op.KindProxyChanges:       func(o op.Op) host.Operation { return &pods.ProxyChangesOp{Op: o.(op.ProxyChanges)} },
+	op.KindSelf:               func(o op.Op) host.Operation { return &hostfs.SelfOp{Op: o.(op.Self)} },
+	op.KindKeyPair:            func(o op.Op) host.Operation { return &certs.KeyPairOp{Op: o.(op.KeyPair)} },
+	op.KindKubeconfigCA:       func(o op.Op) host.Operation { return &certs.KubeconfigCAOp{Op: o.(op.KubeconfigCA)} },
+	op.KindRegistryServes:     func(o op.Op) host.Operation { return &images.RegistryServesOp{Op: o.(op.RegistryServes)} },
+	op.KindPushImages:         func(o op.Op) host.Operation { return &images.PushImagesOp{Op: o.(op.PushImages)} },
+	op.KindServing:            func(o op.Op) host.Operation { return &systemd.ServingOp{Op: o.(op.Serving)} },
+	op.KindCopies:             func(o op.Op) host.Operation { return &autobackup.CopiesOp{Op: o.(op.Copies)} },
 }
 
-// registryServesOp executes op.RegistryServes.
-type registryServesOp struct{ o op.RegistryServes }
-
-func (x *registryServesOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
-	return s.applyRegistryServes(ctx, x.o)
-}
-
-func (x *registryServesOp) Paths() []string {
-	return named(x.o.CAFile)
-}
-
-// mediaIndex is the media type of an image index.
-const mediaIndex = "application/vnd.oci.image.index.v1+json"
-
-// answerTimeout limits how long a registry takes to respond after it has received a whole
-// blob.
-const answerTimeout = 5 * time.Minute
-
-// A registry is a connection to a registry.
-type registry struct {
-	op.RegistryClient
-	client *http.Client
-}
-
-func (s *session) registry(o op.RegistryClient) (*registry, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.Name}
-	if o.CAFile != "" {
-		text, err := bounded.ReadFile(s.path(o.CAFile), bounded.Config)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s has no certificate", o.CAFile)
-		}
+// operationOf returns the executor of an operation.
+func operationOf(o op.Op) (host.Operation, error) {
+	create, ok := operations[o.Kind()]
+	if !ok {
+		return nil, host.Invalid("this helper does not support operations of kind %q", o.Kind())
 	}
-	transport := &http.Transport{TLSClientConfig: config, ResponseHeaderTimeout: answerTimeout}
-	return &registry{o, &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
-}
-
-func (r *registry) close() { r.client.CloseIdleConnections() }
-
-// at returns the URL of a path, with the query of another URL.
-func (r *registry) at(elem ...string) *url.URL {
-	return &url.URL{Scheme: "https", Host: r.Address, Path: "/v2/" + strings.Join(elem, "/")}
-}
-
-// A content is a request body.
-type content struct {
-	media string
-	size  int64
-	from  io.Reader
-}
-
-// ask sends a request with the login; the caller closes the response.
-func (r *registry) ask(ctx context.Context, method string, at *url.URL, c content) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, at.String(), c.from)
-	if err != nil {
-		return nil, err
-	}
-	req.SetBasicAuth(r.Username, string(r.Password))
-	if req.ContentLength = c.size; c.media != "" {
-		req.Header.Set("Content-Type", c.media)
-	}
-	if method == http.MethodHead {
-		req.Header.Set("Accept", mediaIndex)
-	}
-	return r.client.Do(req)
-}
-
-// want sends a request, and requires one of the statuses; others are errors.
-func (r *registry) want(ctx context.Context, method string, at *url.URL, c content, codes ...int) (code int,
-	header http.Header, err error) {
-	res, err := r.ask(ctx, method, at, c)
-	if err != nil {
-		return 0, nil, fmt.Errorf("querying the registry: %w", err)
-	}
-	defer res.Body.Close()
-	text, _ := bounded.ReadAll(res.Body, 300) // only evidence
-	for _, code := range codes {
-		if res.StatusCode == code {
-			return code, res.Header, nil
-		}
-	}
-	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
-		return 0, nil, &op.Error{Reason: op.ReasonRegistryLogin,
-			Message: fmt.Sprintf("the registry at %s rejects the login of %s: %s", r.Address, r.Username, res.Status)}
-	}
-	return 0, nil, &op.Error{Reason: "RegistryRefuses",
-		Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
-}
-
-// serves returns why a registry cannot be used with the login, or nil.
-func (r *registry) serves(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	if _, _, err := r.want(ctx, http.MethodGet, r.at(""), content{}, http.StatusOK); err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.at("").String(), nil)
-	if err != nil {
-		return err
-	}
-	res, err := r.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusUnauthorized {
-		return &op.Error{Reason: op.ReasonRegistryLogin,
-			Message: fmt.Sprintf("the registry at %s returned %s to a request without a login", r.Address, res.Status)}
-	}
-	return nil
-}
-
-func (x *registryServesOp) Check(ctx context.Context, s *session) (verdict, error) {
-	o := x.o
-	r, err := s.registry(o.RegistryClient)
-	if err == nil {
-		defer r.close()
-		err = r.serves(ctx)
-	}
-	if err != nil {
-		return verdict{change: "wait"}, ctx.Err()
-	}
-	return verdict{}, nil
-}
-
-func (s *session) applyRegistryServes(ctx context.Context, o op.RegistryServes) error {
-	r, err := s.registry(o.RegistryClient)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
-	defer cancel()
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	var why error
-	for {
-		err := r.serves(bounded)
-		if err == nil {
-			return nil
-		}
-		if bounded.Err() == nil || why == nil { // else it only reports that time is up
-			why = err
-		}
-		select {
-		case <-tick.C:
-			continue
-		case <-bounded.Done():
-		}
-		var refused *op.Error
-		switch {
-		case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return ctx.Err()
-		case errors.As(why, &refused):
-			return refused
-		}
-		return &op.Error{Reason: "Timeout", Message: fmt.Sprintf("the registry at %s does not serve: %v", o.Address, why)}
-	}
-}
-
-func (x *pushImagesOp) Check(ctx context.Context, s *session) (verdict, error) {
-	o := x.o
-	if len(o.Images) == 0 {
-		return verdict{change: "push the bundle's images"}, nil // which are not known yet
-	}
-	for _, img := range o.Images {
-		if err := checkImageNames(img.Platforms); err != nil {
-			return verdict{}, err
-		}
-	}
-	missing, err := s.unpushed(ctx, o)
-	switch {
-	case ctx.Err() != nil:
-		return verdict{}, ctx.Err()
-	case err != nil: // it does not serve yet: its content is not known
-		return verdict{change: "push " + somePushed(o.Images)}, nil
-	case len(missing) > 0:
-		return verdict{change: "push " + somePushed(missing)}, nil
-	}
-	for _, img := range o.Images {
-		for _, b := range imageBlobs(img.Platforms) {
-			if s.haveBlob(passingBlobs, b) {
-				return verdict{change: "remove the uploaded content"}, nil // a helper was killed before it removed it
-			}
-		}
-	}
-	return verdict{}, nil
-}
-
-// unpushed returns the images that a registry does not have in the wanted form.
-func (s *session) unpushed(ctx context.Context, o op.PushImages) (missing []op.PushedImage, err error) {
-	r, err := s.registry(o.RegistryClient)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	for _, img := range o.Images {
-		code, header, err := r.want(ctx, http.MethodHead, r.at(img.Repository, "manifests", tagOf(img)), content{},
-			http.StatusOK, http.StatusNotFound)
-		if err != nil {
-			return nil, err
-		}
-		if code != http.StatusOK || header.Get("Docker-Content-Digest") != digestOf(img.Index) {
-			missing = append(missing, img)
-		}
-	}
-	return missing, nil
-}
-
-func somePushed(images []op.PushedImage) string {
-	var names []string
-	for _, img := range images {
-		name := img.Repository
-		if img.Tag != "" {
-			name += ":" + img.Tag
-		}
-		names = append(names, name)
-	}
-	return some(names)
-}
-
-func digestOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// tagOf returns the tag or digest of an image.
-func tagOf(img op.PushedImage) string {
-	if img.Tag == "" {
-		return digestOf(img.Index)
-	}
-	return img.Tag
-}
-
-// A push is a running push.
-type push struct {
-	*session
-	*registry
-	in          map[string]string // blob → a repository that has it
-	done, total int64
-}
-
-// Apply sends missing content: blobs before the manifests that name them, so that an
-// interruption leaves no incomplete image.
-func (x *pushImagesOp) Apply(ctx context.Context, s *session, _ *op.Result) error {
-	o := x.o
-	missing, err := s.unpushed(ctx, o)
-	if err != nil {
-		return err
-	}
-	r, err := s.registry(o.RegistryClient)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	p := &push{session: s, registry: r, in: map[string]string{}}
-	for _, img := range missing {
-		p.total += imagesSize(img.Platforms)
-	}
-	for _, img := range missing {
-		if err := p.image(ctx, img); err != nil {
-			return fmt.Errorf("pushing %s: %w", somePushed([]op.PushedImage{img}), err)
-		}
-	}
-	for _, img := range o.Images {
-		if err := s.letImagesGo(img.Platforms); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *push) image(ctx context.Context, img op.PushedImage) error {
-	for _, one := range img.Platforms {
-		for _, b := range one.Blobs {
-			if err := p.blobInto(ctx, img.Repository, b); err != nil {
-				return err
-			}
-			p.done += b.Size
-		}
-		path, err := p.session.blob(ctx, one.Manifest, p.done, p.total)
-		if err != nil {
-			return err
-		}
-		text, err := bounded.ReadFile(path, bounded.Config)
-		if err != nil {
-			return err
-		}
-		p.done += one.Manifest.Size
-		if err := p.manifest(ctx, img.Repository, one.Manifest.Digest, one.MediaType, text); err != nil {
-			return err
-		}
-	}
-	return p.manifest(ctx, img.Repository, tagOf(img), mediaIndex, img.Index)
-}
-
-func (p *push) manifest(ctx context.Context, repository, name, media string, text []byte) error {
-	_, _, err := p.want(ctx, http.MethodPut, p.at(repository, "manifests", name),
-		content{media, int64(len(text)), bytes.NewReader(text)}, http.StatusCreated)
-	return err
-}
-
-// blobInto puts a blob into a repository. A blob that another repository has is not sent.
-func (p *push) blobInto(ctx context.Context, repository string, b op.Blob) error {
-	code, _, err := p.want(ctx, http.MethodHead, p.at(repository, "blobs", b.Digest), content{}, http.StatusOK, http.StatusNotFound)
-	if err != nil {
-		return err
-	}
-	if code == http.StatusOK {
-		p.in[b.Digest] = repository
-		return nil
-	}
-	begin := p.at(repository, "blobs", "uploads", "")
-	if from, ok := p.in[b.Digest]; ok {
-		begin.RawQuery = url.Values{"mount": {b.Digest}, "from": {from}}.Encode()
-	}
-	code, header, err := p.want(ctx, http.MethodPost, begin, content{}, http.StatusCreated, http.StatusAccepted)
-	if err != nil || code == http.StatusCreated {
-		return err
-	}
-	to, err := begin.Parse(header.Get("Location"))
-	if err != nil || to.Host != p.Address || to.Scheme != "https" { // it gets the login
-		return fmt.Errorf("the registry redirects uploads to another host: %q", header.Get("Location"))
-	}
-	query := to.Query()
-	query.Set("digest", b.Digest)
-	to.RawQuery = query.Encode()
-	path, err := p.session.blob(ctx, b, p.done, p.total)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, _, err := p.want(ctx, http.MethodPut, to, content{"application/octet-stream", b.Size, f}, http.StatusCreated); err != nil {
-		return err
-	}
-	p.in[b.Digest] = repository
-	return nil
+	return create(o), nil
 }

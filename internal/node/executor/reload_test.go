@@ -20,7 +20,7 @@ echo 'workqueue_work_duration_seconds_count{name="q"}' "$n"
 if [ "$4" = fails ]; then echo 'workqueue_retries_total{name="q"}' $((n-3)); fi
 `
 
-func (h *host) reload(most, failed string) op.Reload {
+func (h *testHost) reload(most, failed string) op.Reload {
 	h.write("etc/client.crt", "new")
 	h.write("etc/kubernetes/manifests/s.yaml",
 		"spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
@@ -84,19 +84,5 @@ func TestReloadStarted(t *testing.T) {
 	h.pod(77, started(1), "pid:[1]")
 	if r := h.check(o)[0]; r.Summary != "wait until the component has loaded the new certificate" {
 		t.Errorf("started before: %+v", r)
-	}
-}
-
-// TestMetric: what is said of other queues and by other names does not count.
-func TestMetric(t *testing.T) {
-	const text = "a{name=\"q\"} 1\nb{name=\"q\"} 2e+06\nb{name=\"r\"} 3\nc{name=\"q\"} x\n"
-	for _, tc := range []struct {
-		name, queue string
-		want        int
-		told        bool
-	}{{"a", "q", 1, true}, {"b", "q", 2000000, true}, {"b", "r", 3, true}, {"c", "q", 0, false}, {"a", "r", 0, false}} {
-		if n, told := metric(text, tc.name, tc.queue); n != tc.want || told != tc.told {
-			t.Errorf("%s of %s: %d, %t", tc.name, tc.queue, n, told)
-		}
 	}
 }

@@ -16,6 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/process"
+	"slipway.dev/slipway/internal/node/executor/systemctl"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -24,7 +27,7 @@ import (
 const kubeletPEM = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 // withCertificates has a host's certificates end after a time.
-func withCertificates(t *testing.T, left time.Duration) *host {
+func withCertificates(t *testing.T, left time.Duration) *testHost {
 	t.Helper()
 	h := newHost(t)
 	now := time.Now()
@@ -49,7 +52,7 @@ func withCertificates(t *testing.T, left time.Duration) *host {
 }
 
 // running has the kubelet run or not.
-func (h *host) running(active bool) {
+func (h *testHost) running(active bool) {
 	w := h.see()
 	w.Units["kubelet.service"] = &fakeUnit{Active: active}
 	h.world(w)
@@ -102,14 +105,14 @@ func TestRenewalRefused(t *testing.T) {
 	due := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	for _, tc := range []struct {
 		name, want string
-		change     func(*host, *op.Renewal)
+		change     func(*testHost, *op.Renewal)
 	}{
-		{"authority without its key", op.IDAuthorityNoKey, func(h *host, _ *op.Renewal) { h.remove("etc/kubernetes/pki/ca.key") }},
-		{"no authority named", "Invalid", func(_ *host, o *op.Renewal) { o.CA = "" }},
-		{"for no time", "Invalid", func(_ *host, o *op.Renewal) { o.ValiditySeconds = 0 }},
-		{"remade by nobody", "Invalid", func(_ *host, o *op.Renewal) { o.Remade = true }},
-		{"no clean path", "Invalid", func(_ *host, o *op.Renewal) { o.CAKey = "ca.key" }},
-		{"no unit", "Invalid", func(_ *host, o *op.Renewal) { o.Unit = "-kubelet" }},
+		{"authority without its key", op.IDAuthorityNoKey, func(h *testHost, _ *op.Renewal) { h.remove("etc/kubernetes/pki/ca.key") }},
+		{"no authority named", "Invalid", func(_ *testHost, o *op.Renewal) { o.CA = "" }},
+		{"for no time", "Invalid", func(_ *testHost, o *op.Renewal) { o.ValiditySeconds = 0 }},
+		{"remade by nobody", "Invalid", func(_ *testHost, o *op.Renewal) { o.Remade = true }},
+		{"no clean path", "Invalid", func(_ *testHost, o *op.Renewal) { o.CAKey = "ca.key" }},
+		{"no unit", "Invalid", func(_ *testHost, o *op.Renewal) { o.Unit = "-kubelet" }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := withCertificates(t, time.Hour)
@@ -178,20 +181,20 @@ func TestRenewalOfUnit(t *testing.T) {
 	o := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	o.Unit = "old.service"
 	h := withCertificates(t, time.Hour)
-	s, err := h.r.session(Batch{}, nil)
+	s, err := h.r.session(host.Batch{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.keep(s.state("units", o.Unit+".json"),
-		unitRecord{Files: map[string]string{o.Path: "before", "/etc/other": "before"}}); err != nil {
+	if err := s.WriteRecord(s.StatePath("units", o.Unit+".json"),
+		systemctl.UnitRecord{Files: map[string]string{o.Path: "before", "/etc/other": "before"}}); err != nil {
 		t.Fatal(err)
 	}
 	h.apply(o)
-	rec, err := s.unitRecord(o.Unit)
+	rec, err := systemctl.ReadUnitRecord(s.Host, o.Unit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := s.stateOf(o.Path)
+	state, err := s.StateOf(o.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +274,7 @@ const schedulerManifest = "/etc/kubernetes/manifests/kube-scheduler.yaml"
 
 // pod has a process run as the scheduler in a pod of this machine, or of one
 // that lives inside it. stat is its own, from the machine that runs the test.
-func (h *host) pod(pid int, stat, namespace string) {
+func (h *testHost) pod(pid int, stat, namespace string) {
 	h.t.Helper()
 	i := strings.LastIndexByte(stat, ')')
 	f := strings.Fields(stat[i+1:])
@@ -279,7 +282,7 @@ func (h *host) pod(pid int, stat, namespace string) {
 	h.write(fmt.Sprintf("proc/%d/stat", pid), stat[:i+1]+" "+strings.Join(f, " "))
 	h.write(fmt.Sprintf("proc/%d/cmdline", pid), "kube-scheduler\x00--kubeconfig=/etc/kubernetes/scheduler.conf\x00")
 	h.write("proc/50/cmdline",
-		"/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00a\x00-address\x00"+containerdSocket+"\x00")
+		"/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00a\x00-address\x00"+process.ContainerdSocket+"\x00")
 	for link, to := range map[string]string{"proc/self/ns/pid": "pid:[1]", "proc/50/ns/pid": namespace,
 		"proc/50/exe": "/usr/local/bin/containerd-shim-runc-v2"} {
 		if err := os.MkdirAll(h.path(link[:strings.LastIndexByte(link, '/')]), 0o755); err != nil {
@@ -292,15 +295,15 @@ func (h *host) pod(pid int, stat, namespace string) {
 }
 
 // inDocker has Docker run the scheduler's container, in the cgroup of a pod or in none.
-func inDocker(pod string) func(*host) {
-	return func(h *host) {
+func inDocker(pod string) func(*testHost) {
+	return func(h *testHost) {
 		h.write("proc/50/cmdline",
 			"/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00a\x00-address\x00/run/docker/containerd/containerd.sock\x00")
 		h.write("proc/77/cgroup", "4:memory:/kubepods/burstable/"+pod+"a\n")
 	}
 }
 
-func scheduler(h *host) op.PodRestart {
+func scheduler(h *testHost) op.PodRestart {
 	h.write(schedulerManifest,
 		"spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
 	return op.PodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
@@ -316,17 +319,18 @@ func TestPodRestartNeeded(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		stat, ns     string
-		change       func(*host)
+		change       func(*testHost)
 		want         string
 	}{
-		{"started before the file", "it has not read it", started(1), "pid:[1]", func(*host) {},
+		{"started before the file", "it has not read it", started(1), "pid:[1]", func(*testHost) {},
 			"restart: /etc/kubernetes/scheduler.conf changed"},
-		{"started after it", "it has read it", started(long), "pid:[1]", func(*host) {}, ""},
-		{"of a machine inside", "it is not ours to end", started(1), "pid:[2]", func(*host) {}, ""},
-		{"another program", "it may have the same arguments", started(1), "pid:[1]", func(h *host) { h.write("proc/77/cmdline", "cat\x00") }, ""},
-		{"no file", "there is nothing to read", started(1), "pid:[1]", func(h *host) { h.remove("etc/kubernetes/scheduler.conf") }, ""},
-		{"no pod", "there is nothing to restart", started(1), "pid:[1]", func(h *host) { h.remove(schedulerManifest[1:]) }, ""},
-		{"not running", "what starts later reads it then", started(1), "pid:[1]", func(h *host) { h.remove("proc/77/cmdline") }, ""},
+		{"started after it", "it has read it", started(long), "pid:[1]", func(*testHost) {}, ""},
+		{"of a machine inside", "it is not ours to end", started(1), "pid:[2]", func(*testHost) {}, ""},
+		{"another program", "it may have the same arguments", started(1), "pid:[1]",
+			func(h *testHost) { h.write("proc/77/cmdline", "cat\x00") }, ""},
+		{"no file", "there is nothing to read", started(1), "pid:[1]", func(h *testHost) { h.remove("etc/kubernetes/scheduler.conf") }, ""},
+		{"no pod", "there is nothing to restart", started(1), "pid:[1]", func(h *testHost) { h.remove(schedulerManifest[1:]) }, ""},
+		{"not running", "what starts later reads it then", started(1), "pid:[1]", func(h *testHost) { h.remove("proc/77/cmdline") }, ""},
 		{"with Docker", "its shims are of another containerd", started(1), "pid:[1]",
 			inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed"},
 		{"a container of Docker", "it is of no pod", started(1), "pid:[1]", inDocker(""), ""},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/process"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -30,7 +32,7 @@ func cniReset() op.Reset {
 }
 
 // attached is a host on which CNI has given something to all three.
-func attached(t *testing.T) *host {
+func attached(t *testing.T) *testHost {
 	t.Helper()
 	h := newHost(t)
 	note := func(network, id, ns string) {
@@ -69,7 +71,7 @@ func TestResetTakesAttachmentsBack(t *testing.T) {
 		}
 		h.apply(op.Restore{})
 		for _, p := range []string{"run/netns/cni-1", "run/netns/cni-2", "var/lib/cni"} {
-			if exists(h.path(p)) {
+			if host.Exists(h.path(p)) {
 				t.Errorf("killed after step %d: /%s is left", at, p)
 			}
 		}
@@ -126,7 +128,7 @@ func TestOurShim(t *testing.T) {
 		"shim -namespace k8s.io -id x -address /run/k3s/containerd/containerd.sock": false,
 		"shim -namespace": false,
 	} {
-		if got := ourShim(strings.Fields(args)); got != want {
+		if got := process.IsContainerdShim(strings.Fields(args)); got != want {
 			t.Errorf("%s: %v", args, got)
 		}
 	}
@@ -177,7 +179,7 @@ func rules(t *testing.T) string { return sh(t, "nft", "list", "ruleset") }
 // TestResetRulesOfCNI: of the chains and tables that CNI's plugins share, the
 // rules of our containers go, and all if nobody else has any.
 func TestResetRulesOfCNI(t *testing.T) {
-	reset := func(h *host) {
+	reset := func(h *testHost) {
 		t.Helper()
 		h.apply(cniReset())
 		if r := h.check(cniReset())[0]; r.Status != op.Unchanged {

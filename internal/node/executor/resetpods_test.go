@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -39,11 +40,11 @@ func TestResetTellsFirst(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- pod.Wait() }()
 			defer func() { _ = pod.Process.Kill() }()
-			for up := time.Now().Add(10 * time.Second); !exists(filepath.Join(dir, "up")); {
+			for up := time.Now().Add(10 * time.Second); !host.Exists(filepath.Join(dir, "up")); {
 				if time.Now().After(up) {
 					t.Fatal("the pod does not start")
 				}
-				if err := pause(t.Context(), 10*time.Millisecond); err != nil {
+				if err := host.Pause(t.Context(), 10*time.Millisecond); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -54,7 +55,7 @@ func TestResetTellsFirst(t *testing.T) {
 				_ = os.Remove(h.path(group + "/cgroup.procs"))
 			}()
 			h.apply(op.Reset{Units: []string{"containerd.service"}, TellFirst: tc.tell, Cgroups: []string{"kubepods"}})
-			if got := exists(filepath.Join(dir, "given-up")); got != tc.givesUp {
+			if got := host.Exists(filepath.Join(dir, "given-up")); got != tc.givesUp {
 				t.Errorf("it gave up what it held: %t, want %t: %s", got, tc.givesUp, tc.reason)
 			}
 		})
@@ -135,7 +136,7 @@ func TestResetWithin(t *testing.T) {
 		_ = shim.Process.Kill()
 		t.Error("what was in it runs on")
 	}
-	if !exists(h.path(unit)) || exists(h.path(pod)) {
-		t.Errorf("the unit's cgroup is there: %t, the pod's: %t", exists(h.path(unit)), exists(h.path(pod)))
+	if !host.Exists(h.path(unit)) || host.Exists(h.path(pod)) {
+		t.Errorf("the unit's cgroup is there: %t, the pod's: %t", host.Exists(h.path(unit)), host.Exists(h.path(pod)))
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // image is one of a bundle.
-func (h *host) image(ref string) op.Image {
+func (h *testHost) image(ref string) op.Image {
 	return op.Image{
 		Ref: ref, MediaType: "application/x", Manifest: h.blobs.add([]byte("manifest of " + ref)),
 		Blobs: []op.Blob{h.blobs.add([]byte("config of " + ref)), h.blobs.add([]byte("a layer"))},
@@ -23,14 +24,14 @@ func (h *host) image(ref string) op.Image {
 }
 
 // pinned are the images that containerd has pinned.
-func (h *host) pinned() []string {
+func (h *testHost) pinned() []string {
 	images := h.see().Images
 	maps.DeleteFunc(images, func(_ string, img fakeImage) bool { return !img.Pinned })
 	return slices.Sorted(maps.Keys(images))
 }
 
 // changes wants a summary of a check.
-func (h *host) changes(o op.Op, want string) {
+func (h *testHost) changes(o op.Op, want string) {
 	h.t.Helper()
 	if r := h.check(o)[0]; r.Error != nil || r.Summary != want || (r.Status == op.Changed) != (want != "") {
 		h.t.Errorf("%s (%q) %v, want %q", r.Status, r.Summary, r.Error, want)
@@ -135,7 +136,7 @@ func TestRetireKilled(t *testing.T) {
 			t.Errorf("killed after step %d: %v is still pinned", at, p)
 		}
 		if h.r.State = filepath.Join(h.r.Root,
-			"var/lib/slipway"); exists(filepath.Join(h.r.State, "blobs/sha256", strings.TrimPrefix(blob.Digest, "sha256:"))) {
+			"var/lib/slipway"); host.Exists(filepath.Join(h.r.State, "blobs/sha256", strings.TrimPrefix(blob.Digest, "sha256:"))) {
 			t.Errorf("killed after step %d: the blob is still there", at)
 		}
 		if !more {

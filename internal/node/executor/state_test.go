@@ -17,6 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/hostfs"
+	"slipway.dev/slipway/internal/node/executor/systemd"
 	"slipway.dev/slipway/internal/node/lock"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/testutil/requireroot"
@@ -29,7 +32,7 @@ func TestFileKeepsWhatItDoesNotSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("new\n"), Owner: "keeper", Group: "keeper"})
-	st := statOf(must(os.Stat(h.path("etc/app.conf"))))
+	st := host.StatOf(must(os.Stat(h.path("etc/app.conf"))))
 	if st.Uid != 999 || st.Gid != 999 {
 		t.Errorf("owner %d:%d, want keeper's", st.Uid, st.Gid)
 	}
@@ -151,7 +154,7 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
-	if exists(h.path("etc/new.d/ours")) {
+	if host.Exists(h.path("etc/new.d/ours")) {
 		t.Error("our file in a directory that others use now is left")
 	}
 	if !strings.Contains(r.Summary, "2 left") || !strings.Contains(string(r.Output), "/etc/app.conf: left") {
@@ -268,7 +271,7 @@ type lossy struct {
 	offsets []int64
 }
 
-func (l *lossy) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (Fetched, error) {
+func (l *lossy) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (host.Fetched, error) {
 	l.offsets = append(l.offsets, offset)
 	if l.bytes == 0 {
 		return l.blobs.FetchBlob(ctx, b, offset, w)
@@ -330,7 +333,7 @@ type others struct {
 	room  int
 }
 
-func (o *others) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (Fetched, error) {
+func (o *others) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (host.Fetched, error) {
 	o.asked = append(o.asked, offset)
 	f := &fetched{shared: len(o.asked) <= o.lies}
 	o.came = append(o.came, f)
@@ -352,7 +355,7 @@ func TestFetchBlobFromLiars(t *testing.T) {
 	}{
 		{"none", "what is right is had at once", 0, false},
 		{"one", "the next is asked", 1, false},
-		{"as many as there are tries", "the manager has the last word", maxFetches - 1, false},
+		{"as many as there are tries", "the manager has the last word", hostfs.MaxFetches - 1, false},
 		{"all", "it does not go on for ever", 99, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -374,7 +377,7 @@ func TestFetchBlobFromLiars(t *testing.T) {
 					t.Errorf("try %d, from %d: where the content is said to be:\n%s", i+1, from.asked[i], diff)
 				}
 			}
-			if want := min(tc.lies+1, maxFetches); len(from.came) != want {
+			if want := min(tc.lies+1, hostfs.MaxFetches); len(from.came) != want {
 				t.Errorf("asked %d times, want %d: %s", len(from.came), want, tc.reason)
 			}
 		})
@@ -444,7 +447,7 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 	h := newHost(t)
 	u := op.Unpack{Blob: h.tarball(map[string]string{"a": "one", "b": "two"}), Name: "x", Dir: "/opt/x"}
 	h.apply(u)
-	inode := func(name string) uint64 { return statOf(must(os.Stat(h.path(name)))).Ino }
+	inode := func(name string) uint64 { return host.StatOf(must(os.Stat(h.path(name)))).Ino }
 	a, b := inode("opt/x/a"), inode("opt/x/b")
 	h.write("opt/x/b", "changed")
 	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/b is missing or has changed" {
@@ -462,7 +465,7 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 		t.Errorf("a program that is somebody's: %q", r.Summary)
 	}
 	h.apply(u)
-	if statOf(must(os.Stat(h.path("opt/x/a")))).Uid != 0 {
+	if host.StatOf(must(os.Stat(h.path("opt/x/a")))).Uid != 0 {
 		t.Error("a program is still somebody's")
 	}
 	if left := must(os.ReadDir(filepath.Join(h.r.State, "passing", "sha256"))); len(left) > 0 {
@@ -506,13 +509,13 @@ func TestRestoreEndsTheLock(t *testing.T) {
 			t.Fatal(r.Error)
 		}
 	}
-	if exists(h.r.State) {
+	if host.Exists(h.r.State) {
 		t.Errorf("left: %v", must(os.ReadDir(h.r.State)))
 	}
 	if ok, err := h.r.Beat(ctx, l); ok || err != nil {
 		t.Errorf("the holder is told %v, %v", ok, err)
 	}
-	if err := h.r.ReleaseLock(ctx, l); err != nil || exists(h.r.State) {
+	if err := h.r.ReleaseLock(ctx, l); err != nil || host.Exists(h.r.State) {
 		t.Errorf("releasing what has ended: %v", err)
 	}
 	if r := h.check(leave)[0]; r.Status != op.Unchanged {
@@ -553,18 +556,18 @@ func TestOnlineTarget(t *testing.T) {
 		h := newHost(t)
 		set := func(active bool) {
 			w := h.see()
-			w.Units[online] = &fakeUnit{Active: active}
+			w.Units[systemd.OnlineTarget] = &fakeUnit{Active: active}
 			h.world(w)
 		}
 		set(before)
 		h.apply(op.Unit{Name: "old.service", Running: op.Bool(true)})
 		set(true)
 		h.apply(op.PutBack{Step: "step"}, op.Unit{Name: "old.service", Running: op.Bool(true)})
-		if !h.see().Units[online].Active {
+		if !h.see().Units[systemd.OnlineTarget].Active {
 			t.Error("a step that has ended has stopped it")
 		}
 		h.apply(op.Restore{})
-		if got := h.see().Units[online].Active; got != before {
+		if got := h.see().Units[systemd.OnlineTarget].Active; got != before {
 			t.Errorf("active: %v, was %v", got, before)
 		}
 	}
@@ -593,7 +596,7 @@ func TestReleaseEndsARestoredHost(t *testing.T) {
 	if err := h.r.ReleaseLock(ctx, l); err != nil {
 		t.Fatal(err)
 	}
-	if exists(h.r.State) {
+	if host.Exists(h.r.State) {
 		t.Errorf("left: %v", must(os.ReadDir(h.r.State)))
 	}
 }
@@ -610,10 +613,10 @@ func TestResetPathsAndCgroups(t *testing.T) {
 	}
 	reset := op.Reset{Paths: []string{"/var/lib/kubelet", "/opt/theirs"}, Cgroups: []string{"kubepods"}}
 	h.apply(reset)
-	if exists(h.path("var/lib/kubelet")) || exists(h.path("sys/fs/cgroup/cpu/kubepods")) {
+	if host.Exists(h.path("var/lib/kubelet")) || host.Exists(h.path("sys/fs/cgroup/cpu/kubepods")) {
 		t.Error("what was ours is left")
 	}
-	if !exists(h.path("opt/theirs/x")) || !exists(h.path("sys/fs/cgroup/cpu/other")) {
+	if !host.Exists(h.path("opt/theirs/x")) || !host.Exists(h.path("sys/fs/cgroup/cpu/other")) {
 		t.Error("what was others' is gone")
 	}
 	if r := h.check(reset)[0]; r.Status != op.Unchanged {

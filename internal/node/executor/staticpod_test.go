@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -144,7 +145,7 @@ func TestOfOrdinaryPod(t *testing.T) {
 			if tc.cgroup != "" {
 				h.write("proc/77/cgroup", tc.cgroup)
 			}
-			if got := ofOrdinaryPod(h.path("proc/77")); got != tc.ordinary {
+			if got := health.IsOrdinaryPod(h.path("proc/77")); got != tc.ordinary {
 				t.Errorf("got %v", got)
 			}
 			wait := op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 1}

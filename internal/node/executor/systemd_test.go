@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/executor/host"
+	"slipway.dev/slipway/internal/node/executor/systemctl"
 )
 
 func fakeSystemctl(w *world, args []string) (string, error) {
@@ -35,7 +38,7 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 	if strings.HasSuffix(name, ".scope") {
 		return w.scope(args[0], name)
 	}
-	if strings.HasPrefix(name, unitPrefix) {
+	if strings.HasPrefix(name, systemctl.UnitPrefix) {
 		return w.transient(args[0], name)
 	}
 	u := w.unit(name)
@@ -114,13 +117,13 @@ func (w *world) transient(verb, name string) (string, error) {
 }
 
 // scopes is where there is a file for each scope: others write the world meanwhile.
-func (h *host) scopes() string { return filepath.Join(h.fakes, "scopes") }
+func (h *testHost) scopes() string { return filepath.Join(h.fakes, "scopes") }
 
 // scope answers about one that stays when its process has ended, as where systemd does
 // not hear of that.
 func (w *world) scope(verb, name string) (string, error) {
 	file := filepath.Join(filepath.Dir(worldFile()), "scopes", name)
-	switch there := exists(file); {
+	switch there := host.Exists(file); {
 	case verb == "show" && there:
 		return "LoadState=loaded\nActiveState=active\nSubState=running\n", nil
 	case verb == "show":
@@ -135,7 +138,7 @@ func (w *world) scope(verb, name string) (string, error) {
 
 // fakeScope has its process be the program, as the real one does.
 func fakeScope(args, program []string) (string, error) {
-	if !strings.HasPrefix(args[1], "--unit="+unitPrefix+"scratch-") {
+	if !strings.HasPrefix(args[1], "--unit="+systemctl.UnitPrefix+"scratch-") {
 		return "", fmt.Errorf("unexpected: a scope with %s", args[1])
 	}
 	file := filepath.Join(filepath.Dir(worldFile()), "scopes", strings.TrimPrefix(args[1], "--unit="))

@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/internal/node/executor/health"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // healthy is a unit with settings, and what must answer again after a restart.
-func healthy(h *host) op.Unit {
+func healthy(h *testHost) op.Unit {
 	u := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	for _, name := range []string{"one", "two"} {
 		u.Again = append(u.Again, op.Wait{Name: name, Program: []string{"/usr/bin/grep", "-q", name, h.path("etc/answers")}, TimeoutSeconds: 1})
@@ -104,17 +106,17 @@ func TestWaitCrashes(t *testing.T) {
 			for _, l := range tc.logs {
 				h.write(in("after", l), said)
 			}
-			s := &session{Runner: h.r}
-			if got := s.often(wait, crashes{}); got != (len(tc.logs) == 3) {
+			s := &host.Host{Root: h.r.Root, State: h.r.State}
+			if got := health.ExitedOften(s, wait, health.Crashes{}); got != (len(tc.logs) == 3) {
 				t.Errorf("it has ended often: %t; %s", got, tc.reason)
 			}
 			if len(tc.logs) == 3 {
-				if err := s.crashed(wait); !strings.Contains(err.Error(), tc.says) {
+				if err := health.CrashError(s, wait); !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("it says %v, want %q", err, tc.says)
 				}
 			}
 			// What has ended before does not count.
-			if s.often(wait, s.latest(apiManifest)) {
+			if health.ExitedOften(s, wait, health.LatestExits(s, apiManifest)) {
 				t.Error("it counts what was there before it was waited for")
 			}
 			r := h.r.Apply(t.Context(), h.batch(wait), nil)[0]
@@ -126,19 +128,6 @@ func TestWaitCrashes(t *testing.T) {
 	h := newHost(t)
 	if r := h.check(op.Wait{Path: "/x", Crashes: 1})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 		t.Errorf("nothing says whose container: %+v", r)
-	}
-}
-
-func TestLastWords(t *testing.T) {
-	for log, want := range map[string]string{
-		"a\nE1123 \"command failed\" err=\"bad\"\nstopped": `E1123 "command failed" err="bad"`,
-		"a\nb\n":                       "b",
-		"":                             "",
-		strings.Repeat("x", 500) + "y": strings.Repeat("x", 400) + "…",
-	} {
-		if got := lastWords(log); got != want {
-			t.Errorf("of %q: %q, want %q", log, got, want)
-		}
 	}
 }
 
@@ -214,26 +203,26 @@ func TestUnitForgets(t *testing.T) {
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"},
 		Forgets: []string{"/" + state, "/var/lib/app/missing"}}
 	settings := func(text string) op.File { return op.File{Path: "/etc/app.conf", Content: []byte(text)} }
-	running := func(h *host) {
+	running := func(h *testHost) {
 		h.apply(settings("1\n"), unit)
 		h.write(state, "of 1")
 		h.write(other, "of others")
 	}
 	for _, tc := range []struct {
 		name, reason string
-		do           func(*host)
+		do           func(*testHost)
 		kept         bool
 		starts       int // since it ran with the first settings
 	}{
-		{"nothing changes", "the unit is not restarted", func(h *host) { h.apply(settings("1\n"), unit) }, true, 0},
-		{"other settings", "it would not start with the file", func(h *host) { h.apply(settings("2\n"), unit) }, false, 1},
-		{"it has ended", "it may have ended for the file", func(h *host) {
+		{"nothing changes", "the unit is not restarted", func(h *testHost) { h.apply(settings("1\n"), unit) }, true, 0},
+		{"other settings", "it would not start with the file", func(h *testHost) { h.apply(settings("2\n"), unit) }, false, 1},
+		{"it has ended", "it may have ended for the file", func(h *testHost) {
 			w := h.see()
 			w.Units["old.service"].Active = false
 			h.world(w)
 			h.apply(unit)
 		}, false, 1},
-		{"killed before the start", "the next run begins where this one was", func(h *host) {
+		{"killed before the start", "the next run begins where this one was", func(h *testHost) {
 			h.apply(settings("2\n"))
 			w := h.see()
 			w.OnRun = "cut before"
@@ -246,7 +235,7 @@ func TestUnitForgets(t *testing.T) {
 			h.world(w)
 			h.apply(unit)
 		}, false, 1},
-		{"rebooted before the removal", "the unit runs with the new settings and the file", func(h *host) {
+		{"rebooted before the removal", "the unit runs with the new settings and the file", func(h *testHost) {
 			h.apply(settings("2\n"))
 			w := h.see()
 			w.OnRun = "cut before the stop"

@@ -34,7 +34,7 @@ func server(t *testing.T, ready bool) string {
 }
 
 // looks has the host look at its certificates.
-func (h *host) looks(job op.AutoRenewal) op.AutoOutcome {
+func (h *testHost) looks(job op.AutoRenewal) op.AutoOutcome {
 	h.t.Helper()
 	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
 		h.t.Fatal(err)
@@ -68,7 +68,7 @@ func TestAutoRenew(t *testing.T) {
 		left         time.Duration
 		own          bool
 		peers        []bool
-		change       func(*host, *op.AutoRenewal)
+		change       func(*testHost, *op.AutoRenewal)
 		want         op.AutoOutcome
 		message      string
 	}{
@@ -82,20 +82,20 @@ func TestAutoRenew(t *testing.T) {
 		{"another is down for long", "its own must not end for that", lastTenth, true, []bool{true, false}, nil, renewed, ""},
 		{"all are down", "nothing is lost by it", lastFifth, false, []bool{false, false}, nil, renewed, ""},
 		{"expired", "so that it serves again", -time.Hour, false, []bool{true}, nil, renewed, ""},
-		{"a manager is at work", "it may be about the same files", lastTenth, true, []bool{true}, func(h *host, _ *op.AutoRenewal) {
+		{"a manager is at work", "it may be about the same files", lastTenth, true, []bool{true}, func(h *testHost, _ *op.AutoRenewal) {
 			if _, ok, err := h.r.TakeLock(h.t.Context(), lock.Lock{Operation: "upgrade-1", Manager: "m", Fence: 1}, false); err != nil || !ok {
 				h.t.Fatal(ok, err)
 			}
 		}, op.AutoOutcome{Result: op.AutoPostponed}, "operation upgrade-1 is running"},
-		{"one cannot be renewed", "the others are", lastFifth, true, []bool{true}, func(h *host, j *op.AutoRenewal) {
+		{"one cannot be renewed", "the others are", lastFifth, true, []bool{true}, func(h *testHost, j *op.AutoRenewal) {
 			r := j.Ops[0].(op.Renewal)
 			r.CAKey = "/etc/kubernetes/pki/none.key"
 			j.Ops[0] = r
 		}, op.AutoOutcome{Result: op.AutoFailed, Renewed: []string{adminConf}, RenewedAt: time.Unix(1, 0)}, "none.key"},
-		{"afterwards it does not serve", "that is told", lastFifth, true, []bool{true}, func(_ *host, j *op.AutoRenewal) {
+		{"afterwards it does not serve", "that is told", lastFifth, true, []bool{true}, func(_ *testHost, j *op.AutoRenewal) {
 			j.Serves = op.List{op.Wait{Path: "/never", TimeoutSeconds: 1}}
 		}, op.AutoOutcome{Result: op.AutoFailed, Renewed: both, RenewedAt: time.Unix(1, 0)}, "/never did not answer"},
-		{"it did not serve before", "nobody waits for it", -time.Hour, false, []bool{false}, func(_ *host, j *op.AutoRenewal) {
+		{"it did not serve before", "nobody waits for it", -time.Hour, false, []bool{false}, func(_ *testHost, j *op.AutoRenewal) {
 			j.Serves = op.List{op.Wait{Path: "/never", TimeoutSeconds: 1}}
 		}, renewed, ""},
 	} {
@@ -146,7 +146,7 @@ func TestAutoRenewAgain(t *testing.T) {
 func TestAutoRenewCut(t *testing.T) {
 	o := underCA(kubeletPEM, "")
 	o.Due, o.Unit, o.LeaveStopped = op.DueExpired, "kubelet.service", true
-	runs := func(h *host) bool { return h.see().Units["kubelet.service"].Active }
+	runs := func(h *testHost) bool { return h.see().Units["kubelet.service"].Active }
 	for _, tc := range []struct {
 		name, reason string
 		left         time.Duration

@@ -11,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
 // disk mounts a file system of its own at a path of the host.
-func (h *host) disk(path string) {
+func (h *testHost) disk(path string) {
 	h.t.Helper()
 	requireroot.Need(h.t, "mounting a disk")
 	if err := os.MkdirAll(h.path(path), 0o755); err != nil {
@@ -33,7 +34,7 @@ func (h *host) disk(path string) {
 func TestEmptyDataDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		make         func(h *host)
+		make         func(h *testHost)
 		dir          string // where the data is
 		mode         os.FileMode
 		plan, left   string
@@ -49,7 +50,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 		},
 		{
 			name: "a disk", reason: "it stays mounted, and its own directory stays",
-			make: func(h *host) {
+			make: func(h *testHost) {
 				h.disk("var/lib/etcd")
 				if err := os.Mkdir(h.path("var/lib/etcd/lost+found"), 0o700); err != nil {
 					h.t.Fatal(err)
@@ -59,7 +60,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 		},
 		{
 			name: "behind a link", reason: "the link stays",
-			make: func(h *host) {
+			make: func(h *testHost) {
 				h.disk("data")
 				if err := os.Mkdir(h.path("data/etcd"), 0o755); err != nil {
 					h.t.Fatal(err)
@@ -72,12 +73,12 @@ func TestEmptyDataDirectory(t *testing.T) {
 		},
 		{
 			name: "in use", reason: "what is theirs was noted",
-			make: func(h *host) { h.write("var/lib/etcd/theirs", "x") },
+			make: func(h *testHost) { h.write("var/lib/etcd/theirs", "x") },
 			dir:  "/var/lib/etcd", mode: 0o700,
 		},
 		{
 			name: "in use, with a name like ours", reason: "nobody can tell what is whose in it",
-			make: func(h *host) { h.write("var/lib/etcd/member/theirs", "x") },
+			make: func(h *testHost) { h.write("var/lib/etcd/member/theirs", "x") },
 			dir:  "/var/lib/etcd", mode: 0o700, keeps: []string{"/var/lib/etcd/member/wal"},
 		},
 	} {
@@ -123,30 +124,30 @@ func TestEmptyDataDirectory(t *testing.T) {
 func TestAnotherDiskKeepsItsContent(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		before, now  func(h *host)
+		before, now  func(h *testHost)
 	}{
 		{
 			"mounted since", "it may have been full",
-			func(h *host) { _ = os.Mkdir(h.path("var/lib/etcd"), 0o755) },
-			func(h *host) { h.disk("var/lib/etcd") },
+			func(h *testHost) { _ = os.Mkdir(h.path("var/lib/etcd"), 0o755) },
+			func(h *testHost) { h.disk("var/lib/etcd") },
 		},
 		{
 			"not mounted any more", "what is below is another's",
-			func(h *host) { h.disk("var/lib/etcd") },
-			func(h *host) { _ = unix.Unmount(h.path("var/lib/etcd"), 0) },
+			func(h *testHost) { h.disk("var/lib/etcd") },
+			func(h *testHost) { _ = unix.Unmount(h.path("var/lib/etcd"), 0) },
 		},
 		{
 			"another one", "the same place is not the same disk",
-			func(h *host) { h.disk("var/lib/etcd") },
-			func(h *host) {
+			func(h *testHost) { h.disk("var/lib/etcd") },
+			func(h *testHost) {
 				_ = unix.Unmount(h.path("var/lib/etcd"), 0)
 				h.disk("var/lib/etcd")
 			},
 		},
 		{
 			"above it", "the place is another",
-			func(h *host) { _ = os.Mkdir(h.path("var/lib/etcd"), 0o755) },
-			func(h *host) {
+			func(h *testHost) { _ = os.Mkdir(h.path("var/lib/etcd"), 0o755) },
+			func(h *testHost) {
 				state := must(os.ReadFile(h.path("var/lib/slipway/ledger/log")))
 				h.disk("var/lib")
 				h.write("var/lib/slipway/ledger/log", string(state))
@@ -194,7 +195,7 @@ func TestEmptyingSparesMounts(t *testing.T) {
 	if !strings.Contains(string(r.Output), "/var/lib/kubelet: left: still mounted: ") {
 		t.Errorf("the report is %q", r.Output)
 	}
-	if exists(h.path("var/lib/kubelet/pods")) || !exists(h.path("var/lib/kubelet/theirs/x")) {
+	if host.Exists(h.path("var/lib/kubelet/pods")) || !host.Exists(h.path("var/lib/kubelet/theirs/x")) {
 		t.Error("ours is left, or what is mounted is gone")
 	}
 }
@@ -206,8 +207,8 @@ func TestRestoreEmpties(t *testing.T) {
 	h.apply(op.Dir{Path: "/var/lib/etcd", Exclusive: true})
 	h.write("var/lib/etcd/member/wal", "data")
 	r := h.apply(op.Restore{})[0]
-	if exists(h.path("var/lib/etcd/member")) || !strings.Contains(string(r.Output), "/var/lib/etcd: emptied") {
-		t.Errorf("member is there: %v; the report is %q", exists(h.path("var/lib/etcd/member")), r.Output)
+	if host.Exists(h.path("var/lib/etcd/member")) || !strings.Contains(string(r.Output), "/var/lib/etcd: emptied") {
+		t.Errorf("member is there: %v; the report is %q", host.Exists(h.path("var/lib/etcd/member")), r.Output)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 
-	"slipway.dev/slipway/internal/node/executor"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/p2p"
 	"slipway.dev/slipway/internal/node/wire"
@@ -20,9 +20,9 @@ type blobs struct {
 	lend *p2p.Lender
 }
 
-var _ executor.BlobFetcher = blobs{}
+var _ host.BlobFetcher = blobs{}
 
-func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.Writer) (executor.Fetched, error) {
+func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.Writer) (host.Fetched, error) {
 	d, err := b.from.FetchBlob(ctx, blob, offset)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/node/executor"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 	nodep2p "slipway.dev/slipway/internal/node/p2p"
 	"slipway.dev/slipway/internal/node/wire"
@@ -183,7 +184,7 @@ type bent struct {
 
 // Apply behaves like the handler of the helper, but does not save the helper on the host.
 func (b bent) Apply(ctx context.Context, batch remote.Batch, _ func(remote.Progress)) []op.Result {
-	return b.runner.Apply(ctx, executor.Batch{Operation: batch.Operation, Step: batch.Step, Cluster: batch.Cluster, Ops: batch.Ops}, nil)
+	return b.runner.Apply(ctx, host.Batch{Operation: batch.Operation, Step: batch.Step, Cluster: batch.Cluster, Ops: batch.Ops}, nil)
 }
 
 func (b bent) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"slipway.dev/slipway/internal/node/executor"
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/lock"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/p2p"
@@ -40,14 +41,14 @@ func (h handler) Check(ctx context.Context, ops op.List) []op.Result {
 }
 
 func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
-	batch := executor.Batch{Operation: b.Operation, Step: b.Step, Cluster: b.Cluster, Fence: b.Fence, Ops: b.Ops}
-	results := h.runner.Apply(ctx, batch, func(i int, p executor.Progress) {
+	batch := host.Batch{Operation: b.Operation, Step: b.Step, Cluster: b.Cluster, Fence: b.Fence, Ops: b.Ops}
+	results := h.runner.Apply(ctx, batch, func(i int, p host.Progress) {
 		emit(remote.Progress{Op: i, Output: p.Output, Done: p.Done, Total: p.Total})
 	})
 	if staysManaged(results) {
 		// The next session then finds the helper; if it cannot be saved, it is sent
 		// again.
-		_ = saveProgram(filepath.Join(executor.DefaultState, "bin"), h.name)
+		_ = saveProgram(filepath.Join(host.DefaultState, "bin"), h.name)
 	}
 	return results
 }

@@ -1,0 +1,2 @@
+// Package autobackup takes, uploads and tests scheduled backups of etcd. Linux only.
+package autobackup

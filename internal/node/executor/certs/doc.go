@@ -1,0 +1,2 @@
+// Package certs executes operations on certificates and keys. Linux only.
+package certs

@@ -1,0 +1,2 @@
+// Package facts reads the facts of this host. Linux only.
+package facts

@@ -1,0 +1,2 @@
+// Package health checks whether components respond, and waits for them. Linux only.
+package health

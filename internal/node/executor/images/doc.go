@@ -1,0 +1,2 @@
+// Package images executes operations on container images and registries. Linux only.
+package images

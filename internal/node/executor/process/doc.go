@@ -1,0 +1,2 @@
+// Package process finds the processes of pods on this host. Linux only.
+package process

@@ -1,0 +1,2 @@
+// Package systemctl reads the state of systemd units. Linux only.
+package systemctl

@@ -1,0 +1,2 @@
+// Package systemd executes operations on systemd units. Linux only.
+package systemd
