@@ -1,5 +1,23 @@
 package op
 
+// Ask runs a read-only program and returns its output in Result.Output, at most 1 MiB. A
+// program that is missing or fails gives no output (Result.Missing). It never changes
+// anything.
+type Ask struct {
+	Name  string   `json:"name"`
+	Argv  []string `json:"argv"`
+	Stdin []byte   `json:"stdin,omitempty"`
+}
+
+// KindAsk is the kind of Ask.
+const KindAsk Kind = "ask"
+
+// Kind is KindAsk.
+func (Ask) Kind() Kind { return KindAsk }
+
+// Target is the name of the query.
+func (o Ask) Target() string { return o.Name }
+
 // Exec runs a program. Without a guard, it runs whenever its task is applied, and the
 // plan shows that it cannot be checked.
 type Exec struct {
@@ -64,6 +82,13 @@ type Exec struct {
 	// SecretOutput keeps the output out of events and saved state.
 	SecretOutput bool `json:"secretOutput,omitempty"`
 }
+
+// KindExec is the kind of Exec.
+const KindExec Kind = "exec"
+
+func (Exec) Kind() Kind { return KindExec }
+
+func (o Exec) Target() string { return o.Name }
 
 // Whole reports whether a list has a step that must not be interrupted.
 func (l List) Whole() bool {

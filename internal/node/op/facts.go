@@ -1,5 +1,31 @@
 package op
 
+// Facts returns the facts of the host as JSON (type HostFacts) in Result.Output. It never
+// changes anything.
+type Facts struct {
+	// Ports lists ports to check for listeners, TCP and UDP. Paths lists paths whose
+	// presence is reported; a glob is present if it matches anything.
+	Ports []int    `json:"ports,omitempty"`
+	Paths []string `json:"paths,omitempty"`
+	// Dirs lists directories (existing or not) whose free space is reported.
+	Dirs []string `json:"dirs,omitempty"`
+	// Names lists names to find in the hosts file.
+	Names []string `json:"names,omitempty"`
+	// Contents lists directories (existing or not) to check for content.
+	Contents []string `json:"contents,omitempty"`
+	// Units lists units whose state is reported, if they exist.
+	Units []string `json:"units,omitempty"`
+	// Reach lists "host:port" addresses to connect to.
+	Reach []string `json:"reach,omitempty"`
+}
+
+// KindFacts is the kind of Facts.
+const KindFacts Kind = "facts"
+
+func (Facts) Kind() Kind { return KindFacts }
+
+func (Facts) Target() string { return "facts" }
+
 // HostFacts describes a host: the answer to Facts. Plans contain only the results of
 // checks on measured values (free memory, free disk, time).
 type HostFacts struct {

@@ -1,5 +1,29 @@
 package op
 
+// Bool returns a pointer to v, for the optional fields of Unit.
+func Bool(v bool) *bool { return &v }
+
+// Serving checks that a host still serves after the earlier operations of a list:
+// everything that responded before the first change must respond after the last change,
+// each within its timeout. Slipway does not wait for something that did not respond
+// before.
+type Serving struct {
+	// Name is the step with the changes: "os.kernel".
+	Name  string `json:"name"`
+	Waits []Wait `json:"waits"`
+	// SettleSeconds is the time for changes to take effect before the first check.
+	SettleSeconds int `json:"settleSeconds,omitempty"`
+}
+
+// KindServing is the kind of Serving.
+const KindServing Kind = "serving"
+
+// Kind is KindServing.
+func (Serving) Kind() Kind { return KindServing }
+
+// Target is the step.
+func (o Serving) Target() string { return o.Name }
+
 // Unit is a systemd unit and its wanted state.
 type Unit struct {
 	Name string `json:"name"` // with suffix: "kubelet.service"
@@ -33,6 +57,13 @@ type Unit struct {
 	Declares []string `json:"declares,omitempty"`
 }
 
+// KindUnit is the kind of Unit.
+const KindUnit Kind = "unit"
+
+func (Unit) Kind() Kind { return KindUnit }
+
+func (o Unit) Target() string { return o.Name }
+
 // UnitStarted returns the last start time of the unit's main process in Result.Output, as
 // RFC 3339 by the host's clock. A unit that never started gives no output
 // (Result.Missing). It never changes anything.
@@ -40,50 +71,16 @@ type UnitStarted struct {
 	Name string `json:"name"` // with suffix
 }
 
+// KindUnitStarted is the kind of UnitStarted.
+const KindUnitStarted Kind = "unit-started"
+
+func (UnitStarted) Kind() Kind { return KindUnitStarted }
+
+func (o UnitStarted) Target() string { return o.Name }
+
 // ReasonNotServing is the reason if a static pod did not serve in time.
 const ReasonNotServing = "NotServing"
 
 // ReasonUnhealthy is the reason if something that responded before does not respond after
 // the restart of a unit.
 const ReasonUnhealthy = "Unhealthy"
-
-// Wait waits until something responds, or has ended. Its check returns unchanged if this
-// is already true.
-type Wait struct {
-	// One of: TCP "host:port", HTTP (a URL that returns 200; certificates are not
-	// verified, because it is a liveness probe), Path (exists), Ended (an argument with
-	// which no running program was started), Certificate (a file with a certificate that
-	// has not expired), Program (a read-only argv that exits with 0), Container (a
-	// container with this name runs with Image).
-	TCP         string   `json:"tcp,omitempty"`
-	HTTP        string   `json:"http,omitempty"`
-	Path        string   `json:"path,omitempty"`
-	Ended       string   `json:"ended,omitempty"`
-	Certificate string   `json:"certificate,omitempty"`
-	Program     []string `json:"program,omitempty"`
-	Container   string   `json:"container,omitempty"`
-	Image       string   `json:"image,omitempty"`
-	// Says is the exact response of HTTP; empty accepts any response.
-	Says string `json:"says,omitempty"`
-	// Manifest is the manifest of the static pod that must respond to HTTP or Program,
-	// with its current command: a program from before a change does not count.
-	Manifest string `json:"manifest,omitempty"`
-	// Crashes limits how often the container of Manifest can exit before the wait fails;
-	// 0 means no limit.
-	Crashes int `json:"crashes,omitempty"`
-	// SteadySeconds is the minimum run time of the program of Manifest before a response
-	// counts: with unusable settings, a program can respond before it exits.
-	SteadySeconds int `json:"steadySeconds,omitempty"`
-	// Trusts lists files with the CAs that the server at TCP must use for its clients,
-	// exactly these: it has read the current files. The server sends their names in its
-	// handshake, so CAs with the same name can be counted.
-	Trusts []string `json:"trusts,omitempty"`
-	// Since is a unit that must have run for SinceSeconds before a response to HTTP or
-	// Program counts: a kubelet that has just started may restart its pods.
-	Since        string `json:"since,omitempty"`
-	SinceSeconds int    `json:"sinceSeconds,omitempty"`
-	// Name describes for people what Program waits for, and is the target of the
-	// operation.
-	Name           string `json:"name,omitempty"`
-	TimeoutSeconds int    `json:"timeoutSeconds"`
-}

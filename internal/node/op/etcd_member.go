@@ -44,6 +44,13 @@ type EtcdMember struct {
 	Service *EtcdService `json:"service,omitempty"`
 }
 
+// KindEtcdMember is the kind of EtcdMember.
+const KindEtcdMember Kind = "etcd-member"
+
+func (EtcdMember) Kind() Kind { return KindEtcdMember }
+
+func (o EtcdMember) Target() string { return o.Name }
+
 // EtcdService is a member that runs as a systemd unit.
 type EtcdService struct {
 	Unit Unit `json:"unit"`

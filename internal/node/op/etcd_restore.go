@@ -31,6 +31,15 @@ type EtcdRestore struct {
 	Cgroups  []string `json:"cgroups,omitempty"`
 }
 
+// KindEtcdRestore is the kind of EtcdRestore.
+const KindEtcdRestore Kind = "etcd-restore"
+
+// Kind is KindEtcdRestore.
+func (EtcdRestore) Kind() Kind { return KindEtcdRestore }
+
+// Target is the step.
+func (o EtcdRestore) Target() string { return string(o.Do) }
+
 // FirstBump is the minimum of Bump: more revisions than any cluster can have added since.
 // The etcd documentation recommends it.
 const FirstBump = 1_000_000_000
@@ -53,12 +62,3 @@ const (
 	RestoreStart   RestoreStep = "start"
 	RestoreRefresh RestoreStep = "refresh"
 )
-
-// KindEtcdRestore is the kind of EtcdRestore.
-const KindEtcdRestore Kind = "etcd-restore"
-
-// Kind is KindEtcdRestore.
-func (EtcdRestore) Kind() Kind { return KindEtcdRestore }
-
-// Target is the step.
-func (o EtcdRestore) Target() string { return string(o.Do) }

@@ -12,6 +12,15 @@ type EtcdDrill struct {
 	Prefix string `json:"prefix,omitempty"`
 }
 
+// KindEtcdDrill is the kind of EtcdDrill.
+const KindEtcdDrill Kind = "etcd-drill"
+
+// Kind is KindEtcdDrill.
+func (EtcdDrill) Kind() Kind { return KindEtcdDrill }
+
+// Target is the name of the restore test.
+func (o EtcdDrill) Target() string { return o.Name }
+
 // EtcdPrograms has the paths of etcd, etcdctl and etcdutl.
 type EtcdPrograms struct {
 	Server  string `json:"server"`
@@ -40,12 +49,3 @@ const (
 	ReasonScratchMemory = "MemoryShort"
 	ReasonScratchFailed = "EtcdNotServing"
 )
-
-// KindEtcdDrill is the kind of EtcdDrill.
-const KindEtcdDrill Kind = "etcd-drill"
-
-// Kind is KindEtcdDrill.
-func (EtcdDrill) Kind() Kind { return KindEtcdDrill }
-
-// Target is the name of the restore test.
-func (o EtcdDrill) Target() string { return o.Name }

@@ -11,6 +11,15 @@ type EtcdDefrag struct {
 	Do  DefragStep `json:"do"`
 }
 
+// KindEtcdDefrag is the kind of EtcdDefrag.
+const KindEtcdDefrag Kind = "etcd-defrag"
+
+// Kind is KindEtcdDefrag.
+func (EtcdDefrag) Kind() Kind { return KindEtcdDefrag }
+
+// Target is the step.
+func (o EtcdDefrag) Target() string { return string(o.Do) }
+
 // A DefragStep is a part of the defragmentation of all members.
 type DefragStep string
 
@@ -37,12 +46,3 @@ const IDEtcdUnhealthy = "etcd-unhealthy"
 
 // IDEtcdFull is the reason if a database is full and all of it is in use.
 const IDEtcdFull = "etcd-full"
-
-// KindEtcdDefrag is the kind of EtcdDefrag.
-const KindEtcdDefrag Kind = "etcd-defrag"
-
-// Kind is KindEtcdDefrag.
-func (EtcdDefrag) Kind() Kind { return KindEtcdDefrag }
-
-// Target is the step.
-func (o EtcdDefrag) Target() string { return string(o.Do) }

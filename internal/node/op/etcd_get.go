@@ -11,6 +11,15 @@ type EtcdValues struct {
 	Begins string `json:"begins"`
 }
 
+// KindEtcdValues is the kind of EtcdValues.
+const KindEtcdValues Kind = "etcd-values"
+
+// Kind is KindEtcdValues.
+func (EtcdValues) Kind() Kind { return KindEtcdValues }
+
+// Target is the prefix of the keys.
+func (o EtcdValues) Target() string { return o.Prefix }
+
 // EtcdValued is the result.
 type EtcdValued struct {
 	Keys   int `json:"keys"`
@@ -21,12 +30,3 @@ type EtcdValued struct {
 
 // Encrypted is the prefix of a value that an API server has encrypted.
 const Encrypted = "k8s:enc:"
-
-// KindEtcdValues is the kind of EtcdValues.
-const KindEtcdValues Kind = "etcd-values"
-
-// Kind is KindEtcdValues.
-func (EtcdValues) Kind() Kind { return KindEtcdValues }
-
-// Target is the prefix of the keys.
-func (o EtcdValues) Target() string { return o.Prefix }

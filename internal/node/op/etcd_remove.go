@@ -15,6 +15,24 @@ type EtcdRemove struct {
 	EtcdClient
 }
 
+// KindEtcdRemove is the kind of EtcdRemove.
+const KindEtcdRemove Kind = "etcd-remove"
+
+// Kind is KindEtcdRemove.
+func (EtcdRemove) Kind() Kind { return KindEtcdRemove }
+
+// Target is the names of the peers.
+func (o EtcdRemove) Target() string {
+	if len(o.Peers) == 0 {
+		return "lost learners"
+	}
+	names := make([]string, len(o.Peers))
+	for i, p := range o.Peers {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ",")
+}
+
 // An EtcdPeer is a member to remove.
 type EtcdPeer struct {
 	// Name is the name of the member in the cluster. PeerURL identifies a member that has
@@ -35,21 +53,3 @@ const (
 	// IDEtcdNameTaken: a member that another machine must replace is running.
 	IDEtcdNameTaken = "etcd-name-taken"
 )
-
-// KindEtcdRemove is the kind of EtcdRemove.
-const KindEtcdRemove Kind = "etcd-remove"
-
-// Kind is KindEtcdRemove.
-func (EtcdRemove) Kind() Kind { return KindEtcdRemove }
-
-// Target is the names of the peers.
-func (o EtcdRemove) Target() string {
-	if len(o.Peers) == 0 {
-		return "lost learners"
-	}
-	names := make([]string, len(o.Peers))
-	for i, p := range o.Peers {
-		names[i] = p.Name
-	}
-	return strings.Join(names, ",")
-}

@@ -38,6 +38,13 @@ type Reset struct {
 	Gate   *Wait `json:"gate,omitempty"`
 }
 
+// KindReset is the kind of Reset.
+const KindReset Kind = "reset"
+
+func (Reset) Kind() Kind { return KindReset }
+
+func (Reset) Target() string { return "kubernetes" }
+
 // PutBack reverts changes of a step on the host, from this operation or an earlier one,
 // that no operation of this list still needs: a line was removed from the cluster file.
 // Changes by other software since then are kept. It reverts files, blocks, kernel
@@ -47,6 +54,13 @@ type PutBack struct {
 	Step string `json:"step"`
 }
 
+// KindPutBack is the kind of PutBack.
+const KindPutBack Kind = "put-back"
+
+func (PutBack) Kind() Kind { return KindPutBack }
+
+func (o PutBack) Target() string { return o.Step }
+
 // Restore reverts everything in the ledger, newest first, and removes the ledger, the
 // blob store and the helper itself.
 type Restore struct {
@@ -54,3 +68,10 @@ type Restore struct {
 	// the remaining hosts. Otherwise a held lock is left to its holder.
 	EndLock bool `json:"endLock,omitempty"`
 }
+
+// KindRestore is the kind of Restore.
+const KindRestore Kind = "restore"
+
+func (Restore) Kind() Kind { return KindRestore }
+
+func (Restore) Target() string { return "ledger" }

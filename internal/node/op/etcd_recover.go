@@ -20,6 +20,15 @@ type EtcdSalvage struct {
 	Database bool `json:"database,omitempty"`
 }
 
+// KindEtcdSalvage is the kind of EtcdSalvage.
+const KindEtcdSalvage Kind = "etcd-salvage"
+
+// Kind is KindEtcdSalvage.
+func (EtcdSalvage) Kind() Kind { return KindEtcdSalvage }
+
+// Target is the data directory.
+func (o EtcdSalvage) Target() string { return o.Data }
+
 // An EtcdReach identifies the last entry of a log: the term of the leader that created
 // it, and its index. The zero value means no entry.
 type EtcdReach struct {
@@ -83,12 +92,3 @@ func SalvageDir(data, key string) string { return data + "/.rescue-" + key }
 
 // SalvagedSnapshot returns the file of the new snapshot.
 func SalvagedSnapshot(data, key string) string { return SalvageDir(data, key) + "/snapshot.db" }
-
-// KindEtcdSalvage is the kind of EtcdSalvage.
-const KindEtcdSalvage Kind = "etcd-salvage"
-
-// Kind is KindEtcdSalvage.
-func (EtcdSalvage) Kind() Kind { return KindEtcdSalvage }
-
-// Target is the data directory.
-func (o EtcdSalvage) Target() string { return o.Data }

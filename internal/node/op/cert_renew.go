@@ -9,6 +9,15 @@ type Certificates struct {
 	Files []CertificateFile `json:"files"`
 }
 
+// KindCertificates is the kind of Certificates.
+const KindCertificates Kind = "certificates"
+
+// Kind is KindCertificates.
+func (Certificates) Kind() Kind { return KindCertificates }
+
+// Target is the same for all.
+func (Certificates) Target() string { return "certificates" }
+
 // A CertificateFile names a certificate and its key and CA.
 type CertificateFile struct {
 	// Path is a PEM file, or a kubeconfig with the certificate and key of its only user.
@@ -70,6 +79,15 @@ type Renewal struct {
 	Remade bool `json:"remade,omitempty"`
 }
 
+// KindRenewal is the kind of Renewal.
+const KindRenewal Kind = "renewal"
+
+// Kind is KindRenewal.
+func (Renewal) Kind() Kind { return KindRenewal }
+
+// Target is the file of the certificate.
+func (o Renewal) Target() string { return o.Path }
+
 // Due selects the time at which a certificate is renewed.
 type Due string
 
@@ -100,69 +118,3 @@ const (
 // IDAuthorityHeld is the reason why a rotation does not remove the old CA: something may
 // still depend on it alone.
 const IDAuthorityHeld = "authority-held"
-
-// PodRestart makes the program of a static pod read files that it reads only at its
-// start. A program that was started before one of the files was created is stopped, and
-// the kubelet starts it again. PodRestart does not wait for a program that is not
-// running.
-type PodRestart struct {
-	// Manifest is the manifest of the pod.
-	Manifest string `json:"manifest"`
-	// Command is the command of the pod, if its manifest does not contain it in the form
-	// that kubeadm uses.
-	Command []string `json:"command,omitempty"`
-	// AtOnce kills the program: as the first process of its container it may ignore a
-	// signal to stop, and its clients connect again.
-	AtOnce bool     `json:"atOnce,omitempty"`
-	Files  []string `json:"files"`
-	// TimeoutSeconds limits the wait.
-	TimeoutSeconds int `json:"timeoutSeconds"`
-}
-
-// Reload makes the program of a static pod read the current version of a file that it
-// follows automatically, without a restart. The file is touched until the program has
-// read it twice since: the first read may have begun before the change. A program that
-// was started after the file was created has read it.
-type Reload struct {
-	// Manifest is the manifest of the pod.
-	Manifest string `json:"manifest"`
-	File     string `json:"file"`
-	// Metrics is the command that prints the metrics of the program. Queue is the name of
-	// its queue for readings of File.
-	Metrics []string `json:"metrics"`
-	Queue   string   `json:"queue"`
-	// TimeoutSeconds limits the wait.
-	TimeoutSeconds int `json:"timeoutSeconds"`
-}
-
-// The kinds.
-const (
-	KindReload       Kind = "reload"
-	KindCertificates Kind = "certificates"
-	KindRenewal      Kind = "renewal"
-	KindPodRestart   Kind = "pod-restart"
-)
-
-// Kind is KindCertificates.
-func (Certificates) Kind() Kind { return KindCertificates }
-
-// Target is the same for all.
-func (Certificates) Target() string { return "certificates" }
-
-// Kind is KindRenewal.
-func (Renewal) Kind() Kind { return KindRenewal }
-
-// Target is the file of the certificate.
-func (o Renewal) Target() string { return o.Path }
-
-// Kind is KindReload.
-func (Reload) Kind() Kind { return KindReload }
-
-// Target is the file.
-func (r Reload) Target() string { return r.File }
-
-// Kind is KindPodRestart.
-func (PodRestart) Kind() Kind { return KindPodRestart }
-
-// Target is the manifest of the pod.
-func (o PodRestart) Target() string { return o.Manifest }

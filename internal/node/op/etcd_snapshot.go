@@ -14,6 +14,15 @@ type EtcdSnapshot struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
+// KindEtcdSnapshot is the kind of EtcdSnapshot.
+const KindEtcdSnapshot Kind = "etcd-snapshot"
+
+// Kind is KindEtcdSnapshot.
+func (EtcdSnapshot) Kind() Kind { return KindEtcdSnapshot }
+
+// Target is the name of the file.
+func (o EtcdSnapshot) Target() string { return o.Name }
+
 // EtcdSnapshots is the directory in which a host keeps snapshots until a manager fetches
 // them. A file that is older than a day was left by a killed manager. It is removed with
 // the next snapshot, also an automatic one.
@@ -32,14 +41,5 @@ type EtcdSnapshotInfo struct {
 	Version  string `json:"version,omitempty"`
 }
 
-// KindEtcdSnapshot is the kind of EtcdSnapshot.
-const KindEtcdSnapshot Kind = "etcd-snapshot"
-
 // ReasonEtcdSnapshot is the reason if a snapshot is damaged.
 const ReasonEtcdSnapshot = "EtcdSnapshotDamaged"
-
-// Kind is KindEtcdSnapshot.
-func (EtcdSnapshot) Kind() Kind { return KindEtcdSnapshot }
-
-// Target is the name of the file.
-func (o EtcdSnapshot) Target() string { return o.Name }

@@ -34,6 +34,13 @@ type Certificate struct {
 	WithinSeconds int64 `json:"withinSeconds,omitempty"`
 }
 
+// KindCertificate is the kind of Certificate.
+const KindCertificate Kind = "certificate"
+
+func (Certificate) Kind() Kind { return KindCertificate }
+
+func (o Certificate) Target() string { return o.Cert }
+
 // CertificateRequest prepares a certificate that the manager signs, on a host without the
 // CA key. It creates the key if it is missing. While the host needs a certificate, it
 // returns a request in Result.Output, else nothing. The request has only the public key:
@@ -51,3 +58,47 @@ func (o CertificateRequest) Target() string { return o.Key }
 
 // IDCertificateRequest is the reason why the manager does not sign the request of a host.
 const IDCertificateRequest = "certificate-request-refused"
+
+// KeyPair is a private key and its public key, with which API servers sign and verify
+// tokens. It is created on the host once, and not again while it exists.
+type KeyPair struct {
+	// Private and Public are the paths of the PEM files.
+	Private string `json:"private"`
+	Public  string `json:"public"`
+}
+
+// KindKeyPair is the kind of KeyPair.
+const KindKeyPair Kind = "key-pair"
+
+// Kind is KindKeyPair.
+func (KeyPair) Kind() Kind { return KindKeyPair }
+
+// Target is the file of the private key.
+func (o KeyPair) Target() string { return o.Private }
+
+// IDTokensHeld is the reason why a rotation keeps a key that signed tokens: some of the
+// tokens are still in use.
+const IDTokensHeld = "tokens-held"
+
+// IDCAStillNeeded is the reason why a rotation keeps a trusted CA: some clients trust no
+// other CA.
+const IDCAStillNeeded = "ca-still-needed"
+
+// KubeconfigCA makes an existing kubeconfig trust certain CAs, if the kubeconfig contains
+// its CAs itself. All other content is kept. A kubeconfig that is missing, or that names
+// a CA file, is not changed.
+type KubeconfigCA struct {
+	// Path is the kubeconfig.
+	Path string `json:"path"`
+	// CA has the CAs in PEM form; empty if they are not known yet.
+	CA []byte `json:"ca,omitempty"`
+}
+
+// KindKubeconfigCA is the kind of KubeconfigCA.
+const KindKubeconfigCA Kind = "kubeconfig-ca"
+
+// Kind is KindKubeconfigCA.
+func (KubeconfigCA) Kind() Kind { return KindKubeconfigCA }
+
+// Target is the kubeconfig.
+func (o KubeconfigCA) Target() string { return o.Path }
