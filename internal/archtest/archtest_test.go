@@ -31,7 +31,7 @@ type listed struct {
 // rules hold for the files of each.
 var platforms = []string{"linux", "darwin"}
 
-func TestImports(t *testing.T) {
+func TestImports_FollowTheRules(t *testing.T) {
 	for _, goos := range platforms {
 		t.Run(goos, func(t *testing.T) {
 			for _, problem := range checkImports(listPackages(t, goos), rules, fences, goos == "linux") {
@@ -41,7 +41,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-func TestClosures(t *testing.T) {
+func TestClosures_LinkOnlyAllowedPackages(t *testing.T) {
 	pkgs := listPackages(t, "linux")
 	for _, c := range closures {
 		t.Run(c.of, func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestClosures(t *testing.T) {
 	}
 }
 
-// TestNodeHelperSize builds the helper, which is sent to every host.
-func TestNodeHelperSize(t *testing.T) {
+// TestNodeHelper_StaysBelowItsSizeLimit builds the helper, which is sent to every host.
+func TestNodeHelper_StaysBelowItsSizeLimit(t *testing.T) {
 	const limit = 12 * 1000 * 1000
 	for _, arch := range []string{"amd64", "arm64"} {
 		t.Run(arch, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCheck checks that each kind of offence is found, on an invented module.
-func TestCheck(t *testing.T) {
+// TestCheckImports_FindsEachOffence checks that each kind of offence is found, on an invented module.
+func TestCheckImports_FindsEachOffence(t *testing.T) {
 	law := []rule{
 		{layer: 0, pkg: "low", why: "low"},
 		{layer: 1, pkg: "left", why: "left"},
@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckFindsStaleRules(t *testing.T) {
+func TestCheckImports_FindsStaleRules(t *testing.T) {
 	path := module + "/here"
 	got := checkImports(map[string]listed{path: {ImportPath: path}},
 		[]rule{{pkg: "here", may: []string{"gone"}}, {pkg: "away"}}, []fence{{"x", []string{"lost/..."}, ""}}, true)

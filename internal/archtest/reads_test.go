@@ -22,9 +22,9 @@ var unbounded = map[string]string{
 	"internal/sandbox":                  "reads /proc and its own state; its machines run as root of this host anyway",
 }
 
-// TestReadsAreBounded checks that the program reads files and responses of
+// TestReads_AreBounded checks that the program reads files and responses of
 // others with a limit of package bounded.
-func TestReadsAreBounded(t *testing.T) {
+func TestReads_AreBounded(t *testing.T) {
 	for _, f := range theTree(t).files {
 		program := strings.HasPrefix(f.name, "cmd/") || strings.HasPrefix(f.name, "internal/")
 		if !program || strings.HasSuffix(f.name, "_test.go") || unbounded[f.dir] != "" {
@@ -77,7 +77,7 @@ func unboundedReads(file *ast.File) (calls []string) {
 	return calls
 }
 
-func TestUnboundedReads(t *testing.T) {
+func TestUnboundedReads_FindsEachCall(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
 		want       []string

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestUnitsWaitForTheirDisks: a service that starts at boot waits for the file systems
+// TestUnits_WaitForTheirDisks: a service that starts at boot waits for the file systems
 // with its data. On a disk that is mounted late, it would otherwise not start, or
 // begin without its data in the directory below the mount.
-func TestUnitsWaitForTheirDisks(t *testing.T) {
+func TestUnits_WaitForTheirDisks(t *testing.T) {
 	files, err := filepath.Glob("../module/*/templates/*.service")
 	if err != nil {
 		t.Fatal(err)

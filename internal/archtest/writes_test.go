@@ -12,9 +12,9 @@ var byPath = []string{
 	"os.Remove", "os.RemoveAll", "os.Rename", "os.Symlink", "os.Truncate", "os.WriteFile", "fsync.Commit", "fsync.Rename",
 }
 
-// TestCacheIsWrittenSafely checks that packages that write in directories of
+// TestCacheWrites_AreSafe checks that packages that write in directories of
 // the caller use package safefile, or an open directory.
-func TestCacheIsWrittenSafely(t *testing.T) {
+func TestCacheWrites_AreSafe(t *testing.T) {
 	trees := []string{"internal/addonsource/...", "internal/bundle/...", "internal/kubeconfig/...", "internal/fileowner/..."}
 	for _, f := range theTree(t).files {
 		if f.test || !slices.ContainsFunc(trees, func(tree string) bool { return coversPath(tree, f.dir) }) {

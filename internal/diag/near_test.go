@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-func TestNear(t *testing.T) {
+func TestNearestWords_FindsMisspellings(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, word string
 		known, want        []string
@@ -28,7 +28,7 @@ func TestNear(t *testing.T) {
 	}
 }
 
-func TestListSort(t *testing.T) {
+func TestListSort_OrdersByPosition(t *testing.T) {
 	l := diag.List{{ID: "c", Line: 3, Column: 1}, {ID: "none"}, {ID: "b", Line: 2, Column: 9}, {ID: "a", Line: 2, Column: 1}}
 	l.Sort()
 	var got []string

@@ -18,7 +18,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-func TestPlanThenNothing(t *testing.T) {
+func TestApply_SecondPlanIsEmpty(t *testing.T) {
 	w := newWorld("a", "b")
 	p := pipelineOf(Task{ID: "t.one", Title: "one", Ops: fileOps("/one", "1")},
 		Task{ID: "t.two", Title: "two", On: onlyHost("b"), Ops: fileOps("/two", "2")})
@@ -40,7 +40,7 @@ func TestPlanThenNothing(t *testing.T) {
 	}
 }
 
-func TestKnobs(t *testing.T) {
+func TestTaskOptions_AreHonoured(t *testing.T) {
 	boom := errors.New("boom")
 	for name, tc := range map[string]struct {
 		reason string
@@ -229,7 +229,7 @@ func TestKnobs(t *testing.T) {
 	}
 }
 
-func TestDelayAndBackoff(t *testing.T) {
+func TestRetry_WaitsWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		w.fakes["a"].exec = func(context.Context, string) error { return errors.New("no") }
@@ -242,7 +242,7 @@ func TestDelayAndBackoff(t *testing.T) {
 	})
 }
 
-func TestTimeoutEndsTheCommand(t *testing.T) {
+func TestTimeout_EndsTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		ended := false
@@ -258,7 +258,7 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 	})
 }
 
-func TestUntil(t *testing.T) {
+func TestUntil_RepeatsUntilTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		looks := 0
@@ -280,7 +280,7 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-func TestMaxParallel(t *testing.T) {
+func TestMaxParallel_LimitsHosts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bound string
 		want  int32
@@ -313,7 +313,7 @@ func TestMaxParallel(t *testing.T) {
 
 // A host that waits for its next attempt releases its slot to hosts that have not run yet:
 // it may depend on one of them.
-func TestRetryHoldsNoTurn(t *testing.T) {
+func TestRetry_ReleasesItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a", "b")
 		var mu sync.Mutex
@@ -336,7 +336,7 @@ func TestRetryHoldsNoTurn(t *testing.T) {
 	})
 }
 
-func TestLanesNotLockstep(t *testing.T) {
+func TestLanes_AdvanceIndependently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("slow", "fast")
 		var fastDone, slowDone time.Time
@@ -363,7 +363,7 @@ func TestLanesNotLockstep(t *testing.T) {
 	})
 }
 
-func TestNote(t *testing.T) {
+func TestNote_ReachesTheEvents(t *testing.T) {
 	w := newWorld("a")
 	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", ""), After: func(_ context.Context, s *Scope, _ []op.Result) error {
 		s.Note("%s stays", "/y")
@@ -387,7 +387,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
+func TestValues_PassBetweenTasks(t *testing.T) {
 	token := NewKey("token", "(token)")
 	provider := Task{
 		ID: "t.make", On: onlyHost("a"), Provides: []KeyRef{token.Ref()}, Ops: execOps("make"),
@@ -422,7 +422,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatThePlanSays(t *testing.T) {
+func TestApply_RefusesUnplannedChanges(t *testing.T) {
 	w := newWorld("a")
 	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", "1")})
 	w.fakes["a"].setFile("/x", "1")
@@ -439,7 +439,7 @@ func TestOnlyWhatThePlanSays(t *testing.T) {
 
 // An object that a reset removes is created again by a later step, although it was as
 // wanted.
-func TestAgainAfterAReset(t *testing.T) {
+func TestPlan_RecreatesRemovedObjects(t *testing.T) {
 	w := newWorld("a")
 	yes := true
 	p := pipelineOf(
@@ -462,7 +462,7 @@ func TestAgainAfterAReset(t *testing.T) {
 
 // A component that an earlier step restarts may be down for a while, although it answered
 // when the plan was made.
-func TestWaitsNeedNotBeInThePlan(t *testing.T) {
+func TestApply_AllowsUnplannedWaits(t *testing.T) {
 	w := newWorld("a")
 	p := pipelineOf(
 		Task{ID: "t.restart", Ops: func(*Scope) (op.List, error) { return op.List{op.Absent{Path: "/ready"}}, nil }},
@@ -478,7 +478,7 @@ func TestWaitsNeedNotBeInThePlan(t *testing.T) {
 	}
 }
 
-func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
+func TestPlan_RestartsDependentsOfAFile(t *testing.T) {
 	w := newWorld("a")
 	p := pipelineOf(
 		Task{ID: "t.conf", Ops: fileOps("/conf", "2")},
@@ -491,7 +491,7 @@ func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
 	}
 }
 
-func TestUndo(t *testing.T) {
+func TestUndo_RevertsChangedSteps(t *testing.T) {
 	w := newWorld("a", "b")
 	away := func(path string) func(*Scope) (op.List, error) {
 		return func(*Scope) (op.List, error) { return op.List{op.Absent{Path: path}}, nil }
@@ -514,7 +514,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-func TestCancelStopsCleanly(t *testing.T) {
+func TestCancel_StopsCleanly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -539,7 +539,7 @@ func TestCancelStopsCleanly(t *testing.T) {
 	})
 }
 
-func TestJournalFailureStops(t *testing.T) {
+func TestApply_StopsWhenTheJournalFails(t *testing.T) {
 	w := newWorld("a")
 	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", "")}, Task{ID: "t.y", Ops: fileOps("/y", "")})
 	steps := w.planSteps(t, p)
@@ -553,7 +553,7 @@ func TestJournalFailureStops(t *testing.T) {
 	}
 }
 
-func TestRemedies(t *testing.T) {
+func TestFailures_HaveRemedies(t *testing.T) {
 	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,
 		op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
 		f := explainFailure(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
@@ -563,9 +563,9 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestAfter: each step names the step whose end let it begin, also across a barrier and a
+// TestAfter_NamesThePredecessor: each step names the step whose end let it begin, also across a barrier and a
 // step that had nothing to do.
-func TestAfter(t *testing.T) {
+func TestAfter_NamesThePredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("slow", "fast")
 		w.fakes["slow"].exec = func(context.Context, string) error { time.Sleep(time.Hour); return nil }

@@ -26,7 +26,7 @@ func pipelineInWaves(pause func(int) bool) Pipeline {
 	}}
 }
 
-func TestWaves(t *testing.T) {
+func TestWaves_RunInOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		fails  string // host, task
@@ -104,7 +104,7 @@ func TestWaves(t *testing.T) {
 }
 
 // A resumed run does not stop again after waves that were completed earlier.
-func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
+func TestWaves_SkipPauseWithoutChanges(t *testing.T) {
 	w := newWorld("a1", "b1")
 	p := pipelineInWaves(func(wave int) bool { return wave == 'a' })
 	p.Modules[0].Tasks = []Task{{ID: "t.x", Ops: fileOps("/x", "")}}
@@ -123,7 +123,7 @@ func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
 	}
 }
 
-func TestNoManagerInWaves(t *testing.T) {
+func TestWaves_RejectManagerTasks(t *testing.T) {
 	p := pipelineInWaves(nil)
 	p.Modules[0].Tasks = append(p.Modules[0].Tasks, Task{ID: "t.m", Manager: true, Run: &Action{}})
 	if _, err := compileProgram(p, nil, applying, nil); err == nil {
@@ -133,7 +133,7 @@ func TestNoManagerInWaves(t *testing.T) {
 
 // Hosts outside of the waves, or without planned steps, do not block others and are not
 // blocked.
-func TestOutOfWaves(t *testing.T) {
+func TestWaves_IgnoreOtherHosts(t *testing.T) {
 	p := pipelineInWaves(nil)
 	waves := p.Modules[0].Waves
 	p.Modules[0].Waves = func(h *Host) int {

@@ -29,7 +29,7 @@ func (f *fakeHost) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	return f.results, f.err
 }
 
-func TestAsk(t *testing.T) {
+func TestAsk_KeepsFactsAndErrors(t *testing.T) {
 	lost := &remote.Error{Host: "a", Reason: remote.ConnectionLost, Cause: "gone"}
 	answer := func(f op.HostFacts) []op.Result {
 		raw, err := json.Marshal(f)
@@ -67,7 +67,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-func TestSkew(t *testing.T) {
+func TestSkew_CoversTheRoundTrip(t *testing.T) {
 	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
 		raw, err := json.Marshal(op.HostFacts{TimeUnix: time.Now().Add(off).Unix()})
 		if err != nil {
@@ -82,7 +82,7 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-func TestDigest(t *testing.T) {
+func TestDigest_IgnoresOrder(t *testing.T) {
 	base := func() []Host {
 		return []Host{
 			{Spec: v1alpha1.Host{Name: "a"}, Facts: &op.HostFacts{MachineID: "1", Arch: "amd64", KernelFeatures: []string{"x", "y"}}},
@@ -130,7 +130,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestAddresses_PrefersIPv4(t *testing.T) {
 	tests := map[string]struct {
 		reason    string
 		addresses []op.Address
@@ -158,7 +158,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestOtherAddress(t *testing.T) {
+func TestOtherAddress_FindsTheSameNetwork(t *testing.T) {
 	at := func(list ...string) (out []op.Address) {
 		for i := 0; i < len(list); i += 2 {
 			out = append(out, op.Address{Link: list[i], Prefix: list[i+1]})
@@ -191,7 +191,7 @@ func TestOtherAddress(t *testing.T) {
 	}
 }
 
-func TestWanted(t *testing.T) {
+func TestWanted_IsDeterministic(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.ControlPlaneEndpoint.Port = 8443
 	got := Wanted(c)
@@ -217,7 +217,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-func TestPorts(t *testing.T) {
+func TestPorts_FollowRolesAndEtcdType(t *testing.T) {
 	worker, control := []v1alpha1.Role{v1alpha1.RoleWorker}, []v1alpha1.Role{v1alpha1.RoleControlPlane}
 	tests := map[string]struct {
 		reason string

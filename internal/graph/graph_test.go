@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOrder(t *testing.T) {
+func TestSortNodes_ReturnsEdgeOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		nodes  int
@@ -48,7 +48,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestWalkKeepsOrder(t *testing.T) {
+func TestWalk_KeepsOrder(t *testing.T) {
 	var g Graph
 	const lanes, steps = 20, 10
 	for l := range lanes {

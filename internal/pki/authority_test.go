@@ -26,9 +26,9 @@ func parseBundle(t *testing.T, text string) []pki.Authority {
 	return list
 }
 
-// TestAuthorities: a bundle has each CA once, in order, and distinguishes CAs with
+// TestAuthorities_ParseInOrder: a bundle has each CA once, in order, and distinguishes CAs with
 // the same name.
-func TestAuthorities(t *testing.T) {
+func TestAuthorities_ParseInOrder(t *testing.T) {
 	one, two := authority(t), authority(t)
 	both := parseBundle(t, "what it is for\n"+one.Cert+one.Key+two.Cert+one.Cert)
 	if len(both) != 3 || both[0].ID != both[2].ID || both[0].ID == both[1].ID {
@@ -50,9 +50,9 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// TestHasSigned: valid certificates that a CA has signed for others are found in a text.
+// TestHasSigned_FindsValidCertificates: valid certificates that a CA has signed for others are found in a text.
 // The CA's own certificate, and certificates of another CA with the same name, are not.
-func TestHasSigned(t *testing.T) {
+func TestHasSigned_FindsValidCertificates(t *testing.T) {
 	old, other := authority(t), authority(t)
 	cert, key := old.Issue(t, "somebody", now.Add(day))
 	ended, _ := old.Issue(t, "somebody", now.Add(-day))
@@ -88,9 +88,9 @@ func TestHasSigned(t *testing.T) {
 	}
 }
 
-// TestRenewForeign: a certificate of another CA is signed once by the present CA,
+// TestRenew_SignsForeignCertificateOnce: a certificate of another CA is signed once by the present CA,
 // with the same names and the same key.
-func TestRenewForeign(t *testing.T) {
+func TestRenew_SignsForeignCertificateOnce(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t)

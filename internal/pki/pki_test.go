@@ -79,7 +79,7 @@ var forms = map[string]op.Renewal{
 
 // Renewed, a certificate is the same but for its time, in one file, with the
 // same key.
-func TestRenew(t *testing.T) {
+func TestRenew_KeepsKeyAndNames(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t)
@@ -135,7 +135,7 @@ func certificateIn(t *testing.T, text string) *x509.Certificate {
 }
 
 // A lost or damaged key is created again, in each form.
-func TestRenewLostKey(t *testing.T) {
+func TestRenew_ReplacesLostKey(t *testing.T) {
 	for name, change := range map[string]func(disk){
 		"missing": func(d disk) { delete(d, "pair.key") }, "half": func(d disk) { d["pair.key"] = "-----BEGIN PRIV" },
 		"another": func(d disk) { d["pair.key"] = d["ca.key"] },
@@ -155,7 +155,7 @@ func TestRenewLostKey(t *testing.T) {
 	}
 }
 
-func TestDue(t *testing.T) {
+func TestDue_ReturnsTheReason(t *testing.T) {
 	const expired, nearly = 11 * day, "renew: it expires soon or has expired"
 	for _, tc := range []struct {
 		name, reason string
@@ -220,7 +220,7 @@ func TestDue(t *testing.T) {
 }
 
 // A certificate is never valid for longer than its CA.
-func TestRenewUnderShortAuthority(t *testing.T) {
+func TestRenew_EndsWithItsCA(t *testing.T) {
 	d := newDisk(t)
 	o := forms["a pair"]
 	o.ValiditySeconds = int64(100 * year / time.Second)
@@ -232,7 +232,7 @@ func TestRenewUnderShortAuthority(t *testing.T) {
 	}
 }
 
-func TestState(t *testing.T) {
+func TestState_DescribesCertificates(t *testing.T) {
 	d := newDisk(t)
 	other := pkitest.NewAuthority(t, "other", now, now.Add(year))
 	ca := certificateIn(t, d["ca.crt"])
@@ -300,7 +300,7 @@ func decodeBase64(t *testing.T, value string) string {
 
 // Keys are read in every format that Kubernetes programs write, and a CA with any of these
 // keys can sign.
-func TestKeyForms(t *testing.T) {
+func TestKey_ReadsEveryFormat(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// TestPublicKeys: keys are read in their order, each with the id that tokens name
+// TestPublicKeys_HaveTheirIDs: keys are read in their order, each with the id that tokens name
 // it by.
-func TestPublicKeys(t *testing.T) {
+func TestPublicKeys_HaveTheirIDs(t *testing.T) {
 	var text []byte
 	var want []string
 	for range 2 {
@@ -51,8 +51,8 @@ func TestPublicKeys(t *testing.T) {
 	}
 }
 
-// TestSignedBy: a token names the key that has signed it. Other text names no key.
-func TestSignedBy(t *testing.T) {
+// TestSignedBy_NamesTheKey: a token names the key that has signed it. Other text names no key.
+func TestSignedBy_NamesTheKey(t *testing.T) {
 	head := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	for token, want := range map[string]string{
 		head(`{"alg":"RS256","kid":"abc"}`) + ".e30.sig": "abc",

@@ -64,7 +64,7 @@ func sealPlan(t *testing.T, p *Plan) *Plan {
 	return p
 }
 
-func TestText(t *testing.T) {
+func TestText_MatchesGolden(t *testing.T) {
 	var full, brief bytes.Buffer
 	p := sealPlan(t, samplePlan())
 	if err := errors.Join(p.Text(&full), p.Brief(&brief)); err != nil {
@@ -75,7 +75,7 @@ func TestText(t *testing.T) {
 }
 
 // A plan of an upgrade says until when it can be rolled back.
-func TestTextOfAnUpgrade(t *testing.T) {
+func TestText_NamesTheEndOfRollback(t *testing.T) {
 	for operation, want := range map[string]bool{"upgrade": true, "apply": false} {
 		p := &Plan{Operation: operation, Cluster: "prod", Steps: []Step{{Module: "os", Task: "os.hosts", Title: "write hosts file", Host: "cp1"}}}
 		var b strings.Builder
@@ -89,7 +89,7 @@ func TestTextOfAnUpgrade(t *testing.T) {
 	}
 }
 
-func TestTextFoldsManyHosts(t *testing.T) {
+func TestText_FoldsManyHosts(t *testing.T) {
 	p := &Plan{Cluster: "prod", Operation: "apply"}
 	for i := range 300 {
 		p.Steps = append(p.Steps,
@@ -113,7 +113,7 @@ os
 	}
 }
 
-func TestTextOfNothing(t *testing.T) {
+func TestText_OfAnEmptyPlan(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, want string
 		plan               Plan
@@ -136,7 +136,7 @@ func TestTextOfNothing(t *testing.T) {
 	}
 }
 
-func TestMark(t *testing.T) {
+func TestMark_ReturnsTheEffect(t *testing.T) {
 	for _, tc := range []struct {
 		change OpChange
 		want   Mark
@@ -155,7 +155,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-func TestSealIsDeterministic(t *testing.T) {
+func TestSeal_IsDeterministic(t *testing.T) {
 	a, b := sealPlan(t, samplePlan()), sealPlan(t, samplePlan())
 	first, err1 := a.Encode()
 	second, err2 := b.Encode()
@@ -175,7 +175,7 @@ func TestSealIsDeterministic(t *testing.T) {
 	golden.Check(t, "testdata/plan.json", first)
 }
 
-func TestDecode(t *testing.T) {
+func TestDecode_RejectsChangedPlans(t *testing.T) {
 	good, err := sealPlan(t, samplePlan()).Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestDiff(t *testing.T) {
+func TestDiff_ShowsChangedInputs(t *testing.T) {
 	a, b := sealPlan(t, samplePlan()), samplePlan()
 	if d := Diff(a, a); d != "" {
 		t.Errorf("a plan and itself: %s", d)

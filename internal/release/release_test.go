@@ -34,7 +34,7 @@ func idOf(err error) string {
 	return l[0].ID
 }
 
-func TestResolve(t *testing.T) {
+func TestResolve_FindsReleases(t *testing.T) {
 	tests := map[string]struct {
 		reason, override, version   string
 		kubernetes, etcd, pause, id string
@@ -79,7 +79,7 @@ func TestResolve(t *testing.T) {
 
 // A bundle's version of a later minor takes what the bundle names, and the rest of
 // the newest minor. Listed versions are unchanged.
-func TestWith(t *testing.T) {
+func TestWith_AddsABundleVersion(t *testing.T) {
 	known, err := loadCatalogue(t, "")
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoad_RefusesInvalidCatalogues(t *testing.T) {
 	for name, text := range map[string]string{
 		"misspelt field":  "minor: {}",
 		"wrong type":      "minors: [a]",
@@ -149,7 +149,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-func TestSupportedAndRefs(t *testing.T) {
+func TestSupported_ListsVersionsAndRefs(t *testing.T) {
 	c, err := loadCatalogue(t, "")
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestSupportedAndRefs(t *testing.T) {
 	}
 }
 
-func TestModules(t *testing.T) {
+func TestModules_ExistForEveryVersion(t *testing.T) {
 	c, err := loadCatalogue(t, `minors: {"1.35": {versions: [v1.35.9], modules: {v1.35.9: {k8s.io/api: v0.35.8}}}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-func TestBehind(t *testing.T) {
+func TestBehind_CountsMinors(t *testing.T) {
 	for _, tt := range []struct {
 		version, of string
 		want        int
@@ -218,7 +218,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-func TestUpgradePath(t *testing.T) {
+func TestUpgradePath_PassesEveryMinor(t *testing.T) {
 	tests := map[string]struct {
 		reason, from, to string
 		want             []string
@@ -249,7 +249,7 @@ func TestUpgradePath(t *testing.T) {
 	}
 }
 
-func TestMinors(t *testing.T) {
+func TestMinors_CompareVersions(t *testing.T) {
 	for _, tc := range []struct {
 		minor, version string
 		reached, same  bool

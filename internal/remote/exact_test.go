@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestExact: what is run and copied is named to a host byte for byte.
-func TestExact(t *testing.T) {
+// TestExact_KeepsEveryByte: what is run and copied is named to a host byte for byte.
+func TestExact_KeepsEveryByte(t *testing.T) {
 	for _, c := range []Command{{}, {Argv: []string{"cat", "/tmp/\xff"}, User: "u"}} {
 		raw, err := json.Marshal(c)
 		var back Command

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFreeRange(t *testing.T) {
+func TestFreeRange_FillsGaps(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		pool   string
@@ -44,7 +44,7 @@ func TestFreeRange(t *testing.T) {
 	}
 }
 
-func TestRangeNames(t *testing.T) {
+func TestRangeNames_AreReversible(t *testing.T) {
 	p := netip.MustParsePrefix("255.255.255.0/24")
 	if got := rangeOf(rangeID(p)); got != p {
 		t.Errorf("rangeOf(rangeID(%s)) = %s", p, got)
@@ -64,7 +64,7 @@ func TestRangeNames(t *testing.T) {
 	}
 }
 
-func TestParseHierarchies(t *testing.T) {
+func TestParseHierarchies_ReadsAllTrees(t *testing.T) {
 	const line = "30 23 0:26 / "
 	tests := map[string]struct {
 		reason, mountinfo string

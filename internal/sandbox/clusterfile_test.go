@@ -23,7 +23,7 @@ func demoFile() clusterFile {
 	}
 }
 
-func TestClusterFile(t *testing.T) {
+func TestClusterFile_MatchesGolden(t *testing.T) {
 	full := demoFile()
 	full.Kubernetes, full.CgroupV1 = "v1.37.1", true
 	v1 := demoFile()
@@ -63,7 +63,7 @@ func TestClusterFile(t *testing.T) {
 	}
 }
 
-func TestWantedRange(t *testing.T) {
+func TestWantedRange_KeepsPossibleAddresses(t *testing.T) {
 	pool := netip.MustParsePrefix("198.18.0.0/16")
 	tests := map[string]struct {
 		reason    string
@@ -92,7 +92,7 @@ func TestWantedRange(t *testing.T) {
 	}
 }
 
-func TestReadHosts(t *testing.T) {
+func TestReadHosts_RejectsInvalidFiles(t *testing.T) {
 	tests := map[string]struct{ reason, text string }{
 		"no hosts":  {"there is nothing to make", "spec: {}"},
 		"no name":   {"machines go by name", "spec: {hosts: [{address: 10.0.0.1}]}"},

@@ -53,9 +53,9 @@ func listFiles(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestOpenForeign creates directories and state files that are not a sandbox: root
+// TestOpen_RefusesForeignDirectories creates directories and state files that are not a sandbox: root
 // refuses to open them, and so deletes nothing there.
-func TestOpenForeign(t *testing.T) {
+func TestOpen_RefusesForeignDirectories(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	for _, tt := range []struct {
 		name  string
@@ -123,7 +123,7 @@ func TestOpenForeign(t *testing.T) {
 	}
 }
 
-func TestRemoveFiles(t *testing.T) {
+func TestRemoveFiles_StaysInTheDirectory(t *testing.T) {
 	requireroot.Need(t, "directories that are root's")
 	top := t.TempDir()
 	home, disk := filepath.Join(top, "home"), filepath.Join(top, "disk")
@@ -150,7 +150,7 @@ func TestRemoveFiles(t *testing.T) {
 	}
 }
 
-func TestMakeDir(t *testing.T) {
+func TestMakeDir_SetsOwners(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home, etc := filepath.Join(top, "home"), filepath.Join(top, "etc")
@@ -166,7 +166,7 @@ func TestMakeDir(t *testing.T) {
 	}
 }
 
-func TestBaseDir(t *testing.T) {
+func TestBaseDir_BelongsToRoot(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	cache, etc := filepath.Join(top, "cache"), filepath.Join(top, "etc")
@@ -189,7 +189,7 @@ func TestBaseDir(t *testing.T) {
 	}
 }
 
-func TestSpecCheck(t *testing.T) {
+func TestCheckSpec_RejectsForeignState(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*spec)

@@ -26,8 +26,8 @@ func syncDisk(dir string) error {
 	return unix.Syncfs(int(f.Fd()))
 }
 
-// TestDiskShrinks: deleted files of a machine no longer use space on the host.
-func TestDiskShrinks(t *testing.T) {
+// TestDisk_FreesDeletedSpace: deleted files of a machine no longer use space on the host.
+func TestDisk_FreesDeletedSpace(t *testing.T) {
 	requireroot.Need(t, "mounting a disk")
 	dir := t.TempDir()
 	image, root := filepath.Join(dir, "disk"), filepath.Join(dir, "root")

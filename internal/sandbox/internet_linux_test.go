@@ -21,7 +21,7 @@ import (
 
 var internetLAN = lan{pool: netip.MustParsePrefix("198.18.0.0/16"), prefix: netip.MustParsePrefix("198.18.7.0/24"), internet: true}
 
-func TestInternetRules(t *testing.T) {
+func TestInternetRules_MatchGolden(t *testing.T) {
 	for file, guard := range map[string]bool{"internet": true, "internet-router": false} {
 		rules, err := internetLAN.internetRules("eth0",
 			guard, parseResolvers([]byte("nameserver ::1\nnameserver 127.0.0.53\n# nameserver 8.8.8.8\nnameserver 192.168.1.1 # router\n")))
@@ -32,10 +32,10 @@ func TestInternetRules(t *testing.T) {
 	}
 }
 
-// TestInternet: the machines of a sandbox with --internet reach the networks of the
+// TestInternet_ReachesOutOnly: the machines of a sandbox with --internet reach the networks of the
 // host, under its address, but cannot be reached from there. After the sandbox is deleted,
 // the host is unchanged, whether it forwards packets or not.
-func TestInternet(t *testing.T) {
+func TestInternet_ReachesOutOnly(t *testing.T) {
 	requireroot.Need(t, "a network of its own")
 	for name, router := range map[string]string{"a host": "0", "a router": "1"} {
 		t.Run(name, func(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestRoutes: a machine is reached through its bridge, also when its sandbox
+// TestRoutes_KeepPacketsOnTheHost: a machine is reached through its bridge, also when its sandbox
 // has all of the pool and when the pool's route is made again; without the
 // bridge, nothing for the pool leaves the host.
-func TestRoutes(t *testing.T) {
+func TestRoutes_KeepPacketsOnTheHost(t *testing.T) {
 	requireroot.Need(t, "a network of its own")
 	for _, pool := range []string{"198.18.0.0/16", "198.18.7.0/24"} {
 		done := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-func TestOptions(t *testing.T) {
+func TestOptions_HaveDefaultsAndLimits(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		o      Options
@@ -59,7 +59,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestRecipeDigest(t *testing.T) {
+func TestRecipeDigest_DistinguishesTrees(t *testing.T) {
 	a, errA := newRecipe("bookworm", "amd64").treeDigest()
 	b, errB := newRecipe("trixie", "amd64").treeDigest()
 	if errA != nil || errB != nil || a == b {
@@ -67,7 +67,7 @@ func TestRecipeDigest(t *testing.T) {
 	}
 }
 
-func TestBuiltIn(t *testing.T) {
+func TestBuiltIn_ListsKernelModules(t *testing.T) {
 	got := builtIn("#\nCONFIG_OVERLAY_FS=y\nCONFIG_IP_VS=m\n# CONFIG_VXLAN is not set\n")
 	if d := cmp.Diff([]string{"kernel/fs/overlayfs/overlay.ko"}, got); d != "" {
 		t.Errorf("only what is built in (-want +got):\n%s", d)

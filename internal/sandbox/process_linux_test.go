@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-func TestKeyPair(t *testing.T) {
+func TestKeyPair_HalvesMatch(t *testing.T) {
 	k, err := newKeyPair("dev")
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestKeyPair(t *testing.T) {
 	}
 }
 
-func TestCopySparse(t *testing.T) {
+func TestCopySparse_KeepsHoles(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	f, err := os.Create(from)

@@ -20,7 +20,7 @@ import (
 )
 
 // Supervise keeps one machine: it boots it, boots it again when it reboots,
-// and removes what is left when it powers off or is killed. When the context
+// and removes its remains when it powers off or is killed. When the context
 // ends it powers the machine off. It writes "ok" to ready when the machine has an init,
 // or the reason for a failure, and closes ready.
 //

@@ -21,7 +21,7 @@ import (
 
 const canary = "canary-7f3a"
 
-func TestStringNeverPrints(t *testing.T) {
+func TestString_NeverPrints(t *testing.T) {
 	s := secret.New(canary)
 	type exported struct{ Password secret.String }
 	type unexported struct{ password secret.String }
@@ -67,7 +67,7 @@ func TestStringNeverPrints(t *testing.T) {
 	}
 }
 
-func TestString(t *testing.T) {
+func TestString_ComparesText(t *testing.T) {
 	var none secret.String
 	if !none.IsZero() || none.Reveal() != "" || none.String() != "" || !secret.New("").IsZero() {
 		t.Error("the zero value is not empty")
@@ -81,7 +81,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+func TestResolve_ReadsEverySource(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-func TestAddHosts(t *testing.T) {
+func TestAddHosts_NamesNewHosts(t *testing.T) {
 	worker := []v1alpha1.Role{v1alpha1.RoleWorker}
 	for _, tc := range []struct {
 		name, reason string
@@ -93,8 +93,8 @@ func TestAddHosts(t *testing.T) {
 	}
 }
 
-// TestAddHostsKeepsSettings: a record from before a default is no less a record.
-func TestAddHostsKeepsSettings(t *testing.T) {
+// TestAddHosts_KeepsSettings: a record from before a default is no less a record.
+func TestAddHosts_KeepsSettings(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.Hosts = []v1alpha1.Host{{Name: "cp-1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
 	Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
@@ -112,8 +112,8 @@ func TestAddHostsKeepsSettings(t *testing.T) {
 	}
 }
 
-// TestHostKnown says what of a flag is taken: its name, or its address.
-func TestHostKnown(t *testing.T) {
+// TestAddHosts_RefusesKnownHosts names the part of the flag that is in use: the name, or the address.
+func TestAddHosts_RefusesKnownHosts(t *testing.T) {
 	for _, tc := range []struct{ flag, reason, want string }{
 		{
 			"10.0.0.50=worker,name=cp-1", "the address is new",
@@ -146,7 +146,7 @@ func TestHostKnown(t *testing.T) {
 	}
 }
 
-func TestAddHostsInPlace(t *testing.T) {
+func TestAddHosts_ReplacesMachines(t *testing.T) {
 	was := v1alpha1.Host{
 		Name: "w3", Address: "10.0.0.13", InternalAddress: "10.1.0.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}, Arch: "arm64",
 		Labels: map[string]string{"disk": "ssd"},

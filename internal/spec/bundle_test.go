@@ -8,9 +8,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestBundle tells paths and references from what is neither: a path without "./" at its
+// TestBundle_AcceptsPathsAndReferences tells paths and references from what is neither: a path without "./" at its
 // beginning is taken for a reference.
-func TestBundle(t *testing.T) {
+func TestBundle_AcceptsPathsAndReferences(t *testing.T) {
 	const neither = " is neither a path nor a reference to a registry"
 	for bundle, want := range map[string]string{
 		"":                                     "",
@@ -25,8 +25,10 @@ func TestBundle(t *testing.T) {
 		"b.tar.zst":                            `"b.tar.zst"` + neither + "; write ./b.tar.zst",
 		"oci://b":                              `"oci://b"` + neither + "; write ./b",
 		"me:secret@registry.example.com":       `"…@registry.example.com"` + neither + "; write ./FILE",
-		"bundles.d/b.tar":                      `"bundles.d/b.tar" is a reference to a registry, without a tag or a digest; write ./bundles.d/b.tar`,
-		"registry.example.com:5000/slipway":    `"registry.example.com:5000/slipway" is a reference to a registry, without a tag or a digest; write ./registry.example.com:5000/slipway`,
+		"bundles.d/b.tar": `"bundles.d/b.tar" is a reference to a registry, without a tag or a digest; write ` +
+			`./bundles.d/b.tar`,
+		"registry.example.com:5000/slipway": `"registry.example.com:5000/slipway" is a reference to a registry, without a tag or a ` +
+			`digest; write ./registry.example.com:5000/slipway`,
 	} {
 		c := &v1alpha1.Cluster{}
 		c.Spec.Bundle = bundle

@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestCanonical(t *testing.T) {
+func TestCanonical_WritesAddressesOneWay(t *testing.T) {
 	for _, tc := range []struct{ is, reason, want string }{
 		{"192.0.2.1", "IPv4 has one spelling", "192.0.2.1"},
 		{"::ffff:192.0.2.1", "but for IPv4 in IPv6", "192.0.2.1"},
@@ -41,7 +41,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-func TestCanonicalEtcdEndpoints(t *testing.T) {
+func TestCanonical_WritesEtcdEndpointsOneWay(t *testing.T) {
 	for _, tc := range []struct{ is, reason, want string }{
 		{"https://[FD00:0::21]:2379", "one member, one URL", "https://[fd00::21]:2379"},
 		{"https://[::ffff:10.0.0.21]:2379", "IPv4 in IPv6", "https://10.0.0.21:2379"},

@@ -23,7 +23,7 @@ func loadTestdata(t *testing.T, name string) *v1alpha1.Cluster {
 	return loaded.Cluster
 }
 
-func TestDefaultIsIdempotent(t *testing.T) {
+func TestDefault_IsIdempotent(t *testing.T) {
 	for _, name := range []string{"minimal", "aliases", "everything"} {
 		c := loadTestdata(t, name)
 		Default(c, DefaultOptions{}) // the endpoint's mode is left to it
@@ -35,7 +35,7 @@ func TestDefaultIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestCopySharesNothing(t *testing.T) {
+func TestCopy_SharesNothing(t *testing.T) {
 	c := loadTestdata(t, "everything")
 	before, err := json.Marshal(c)
 	if err != nil {
@@ -60,7 +60,7 @@ func TestCopySharesNothing(t *testing.T) {
 	}
 }
 
-func TestDigest(t *testing.T) {
+func TestDigest_IgnoresInlineSecrets(t *testing.T) {
 	c := loadTestdata(t, "everything")
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestRedacted(t *testing.T) {
+func TestRedacted_HasNoSecrets(t *testing.T) {
 	c := loadTestdata(t, "everything")
 	c.Spec.Hosts[1].SSH.Password = "hunter2"
 	c.Annotations = map[string]string{lastApplied: `{"password":"hunter2"}`, "kept": "yes"}
@@ -101,7 +101,7 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-func TestMergeSSH(t *testing.T) {
+func TestMergeSSH_PrefersHostSettings(t *testing.T) {
 	yes, no := true, false
 	env := func(name string) *v1alpha1.SecretSource { return &v1alpha1.SecretSource{Env: name} }
 	for _, tc := range []struct {
@@ -148,7 +148,7 @@ func TestMergeSSH(t *testing.T) {
 	}
 }
 
-func TestTaintsControlPlane(t *testing.T) {
+func TestTaintsControlPlane_OnlyWithWorkers(t *testing.T) {
 	cp, worker := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
 	for _, tc := range []struct {
 		name, reason string
@@ -171,7 +171,7 @@ func TestTaintsControlPlane(t *testing.T) {
 	}
 }
 
-func TestSelect(t *testing.T) {
+func TestSelect_ReturnsHosts(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	for _, h := range []struct {
 		name, address string
@@ -236,9 +236,9 @@ func checkSelector(t *testing.T, c *v1alpha1.Cluster, selector, reason, want, re
 	}
 }
 
-// TestSelectAmbiguous has addresses that are of several hosts, in the networks
+// TestSelect_RefusesAmbiguousAddresses has addresses that are of several hosts, in the networks
 // of SSH and of the nodes.
-func TestSelectAmbiguous(t *testing.T) {
+func TestSelect_RefusesAmbiguousAddresses(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.Hosts = []v1alpha1.Host{
 		{Name: "a", Address: "203.0.113.1", InternalAddress: "10.0.0.12"},
@@ -261,7 +261,7 @@ func TestSelectAmbiguous(t *testing.T) {
 	}
 }
 
-func TestImmutable(t *testing.T) {
+func TestImmutable_RefusesFixedFields(t *testing.T) {
 	old := loadTestdata(t, "everything")
 	new := Copy(old)
 	if found := Immutable(old, new); len(found) > 0 {
@@ -288,8 +288,9 @@ func TestImmutable(t *testing.T) {
 	golden.Check(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
 }
 
-// TestProxyChange: what kube-proxy takes away of the mode before when it starts may change.
-func TestProxyChange(t *testing.T) {
+// TestProxyChange_NeedsCleanRules: a mode may change if kube-proxy removes the rules of the previous mode at its
+// start.
+func TestProxyChange_NeedsCleanRules(t *testing.T) {
 	for _, tc := range []struct{ from, to, refused string }{
 		{"nftables", "iptables", ""},
 		{"nftables", "ipvs", ""},
@@ -314,9 +315,9 @@ func TestProxyChange(t *testing.T) {
 	}
 }
 
-// TestProxyChangeHalfway: nodes that are in the mode before yet do not go by a way that
-// would leave its rules.
-func TestProxyChangeHalfway(t *testing.T) {
+// TestProxyChange_CoversHalfwayNodes: nodes that still have the previous mode do not change to a mode
+// that would leave their rules behind.
+func TestProxyChange_CoversHalfwayNodes(t *testing.T) {
 	mode := func(m string) *v1alpha1.Cluster {
 		c := &v1alpha1.Cluster{}
 		c.Spec.Kubernetes.ProxyMode = m
@@ -334,9 +335,9 @@ func TestProxyChangeHalfway(t *testing.T) {
 	}
 }
 
-// TestDiagnosticsAreFinished wants an id and a message of all that Validate
+// TestValidate_GivesIDAndMessage wants an id and a message of all that Validate
 // finds in an empty cluster.
-func TestDiagnosticsAreFinished(t *testing.T) {
+func TestValidate_GivesIDAndMessage(t *testing.T) {
 	found := Validate(&v1alpha1.Cluster{}, ValidateOptions{})
 	for _, d := range found {
 		if d.ID == "" || d.Message == "" || d.Severity != diag.Error || d.Path == "" {
@@ -348,7 +349,7 @@ func TestDiagnosticsAreFinished(t *testing.T) {
 	}
 }
 
-func TestChoices(t *testing.T) {
+func TestChoices_SplitByCluster(t *testing.T) {
 	for selector, want := range map[string][]Choice{
 		"w1":                          {{"", "w1"}},
 		"w1, w2":                      {{"", "w1,w2"}},
@@ -363,9 +364,9 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// TestDocker refuses what Docker would pass over in silence, and what it would give to
+// TestDocker_RefusesIgnoredSettings refuses what Docker would pass over in silence, and what it would give to
 // others.
-func TestDocker(t *testing.T) {
+func TestDocker_RefusesIgnoredSettings(t *testing.T) {
 	from := &v1alpha1.SecretSource{Env: "P"}
 	hub := v1alpha1.RegistryAuth{Registry: "docker.io", Username: "u", PasswordFrom: from}
 	mirror := map[string][]string{"docker.io": {"https://m.example.com", "https://n.example.com/"}}
@@ -408,15 +409,16 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// TestHostNames: a name that means something else is refused with its own
+// TestHostNames_RefusedWithReason: a name that means something else is refused with its own
 // reason, and so is one that has the right letters in the wrong places.
-func TestHostNames(t *testing.T) {
+func TestHostNames_RefusedWithReason(t *testing.T) {
 	for name, want := range map[string]string{
 		"w1": "", "node-1.example.com": "", "1": "", "allies": "",
 		"all":       "a node cannot be named all: commands such as 'slipway exec all' use this word for every host",
 		"127.0.0.1": "a node cannot be named 127.0.0.1: it is an IP address",
 		"a..b":      `"a..b" is not a valid node name: nothing is between two of its dots`,
-		"a.-b":      `"a.-b" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit`,
+		"a.-b": `"a.-b" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends ` +
+			`with a letter or digit`,
 	} {
 		v := &validator{c: &v1alpha1.Cluster{}}
 		v.checkHostName(v1alpha1.Host{Name: name}, "spec.hosts[0]")
@@ -430,8 +432,8 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-// TestSecretVariable: the variable is named, not expanded.
-func TestSecretVariable(t *testing.T) {
+// TestSecretVariable_IsANameOnly: the variable is named, not expanded.
+func TestSecretVariable_IsANameOnly(t *testing.T) {
 	for env, hint := range map[string]string{"PASS": "", "$PASS": "write only the name: env: PASS",
 		"${PASS}": "write only the name: env: PASS"} {
 		v := &validator{c: &v1alpha1.Cluster{}}

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestKeepServing: the default is left out where neither the file nor the record has it.
-func TestKeepServing(t *testing.T) {
+// TestKeepServing_KeepsRecordedDefault: the default is left out where neither the file nor the record has it.
+func TestKeepServing_KeepsRecordedDefault(t *testing.T) {
 	type object = map[string]any
 	for _, tc := range []struct {
 		name, reason, file string
@@ -44,9 +44,9 @@ func TestKeepServing(t *testing.T) {
 	}
 }
 
-// TestKubeletDefaults: kubelets ask the cluster for their serving certificates where they
+// TestKubeletDefaults_RequestServingCertificates: kubelets ask the cluster for their serving certificates where they
 // can, and where the user has not decided otherwise.
-func TestKubeletDefaults(t *testing.T) {
+func TestKubeletDefaults_RequestServingCertificates(t *testing.T) {
 	type object = map[string]any
 	for _, tc := range []struct {
 		name, reason string

@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// TestClusterPage wants every field of a Cluster in docs/spec/cluster.md, as
+// TestClusterPage_HasEveryField wants every field of a Cluster in docs/spec/cluster.md, as
 // the first cell of a table's row, and no other.
-func TestClusterPage(t *testing.T) {
+func TestClusterPage_HasEveryField(t *testing.T) {
 	var documented []string
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 	for _, m := range row.FindAllStringSubmatch(readPage(t, "../../docs/spec/cluster.md"), -1) {
@@ -30,9 +30,9 @@ func TestClusterPage(t *testing.T) {
 	}
 }
 
-// TestClusterPageColumns requires that each row of a table in docs/spec/cluster.md has as
+// TestClusterPage_RowsMatchHeader requires that each row of a table in docs/spec/cluster.md has as
 // many cells as the header of the table: otherwise a description is in a wrong column.
-func TestClusterPageColumns(t *testing.T) {
+func TestClusterPage_RowsMatchHeader(t *testing.T) {
 	want := 0
 	for i, line := range strings.Split(readPage(t, "../../docs/spec/cluster.md"), "\n") {
 		cells := strings.Count(line, "|")
@@ -46,8 +46,8 @@ func TestClusterPageColumns(t *testing.T) {
 	}
 }
 
-// fieldPaths are the paths below t. The fields of a bastion or a host's SSH
-// are those of the defaults; the page says so instead of repeating them.
+// fieldPaths returns the paths below t. The page does not repeat the fields of a bastion
+// or of a host's SSH settings: it refers to the defaults, which have the same fields.
 func fieldPaths(t reflect.Type, path string) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		if t.Kind() == reflect.Slice {

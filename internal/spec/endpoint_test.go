@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-func TestEndpointAddress(t *testing.T) {
+func TestEndpointAddress_DependsOnMode(t *testing.T) {
 	cp, both, worker := []v1alpha1.Role{v1alpha1.RoleControlPlane}, []v1alpha1.Role{v1alpha1.RoleWorker,
 		v1alpha1.RoleControlPlane}, []v1alpha1.Role{v1alpha1.RoleWorker}
 	c := &v1alpha1.Cluster{}
@@ -48,7 +48,7 @@ func TestEndpointAddress(t *testing.T) {
 	}
 }
 
-func TestEndpointDefaults(t *testing.T) {
+func TestEndpointDefaults_UseTheSameIPVersion(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string
 		is      v1alpha1.ControlPlaneEndpoint
@@ -81,9 +81,9 @@ func TestEndpointDefaults(t *testing.T) {
 	}
 }
 
-// TestEndpointRefused wants what cannot work to be refused, each with the
-// field that is wrong.
-func TestEndpointRefused(t *testing.T) {
+// TestEndpoint_RefusesUnusableSettings requires that endpoints which cannot work are rejected,
+// each with the wrong field.
+func TestEndpoint_RefusesUnusableSettings(t *testing.T) {
 	bgp := func(as int, peers ...v1alpha1.BGPPeer) *v1alpha1.KubeVIP {
 		return &v1alpha1.KubeVIP{Announce: AnnounceBGP, BGP: &v1alpha1.BGP{AS: as, Peers: peers}}
 	}
@@ -156,7 +156,7 @@ func TestEndpointRefused(t *testing.T) {
 	}
 }
 
-func TestEndpointChange(t *testing.T) {
+func TestEndpointChange_KeepsOldAddress(t *testing.T) {
 	ep := func(mode v1alpha1.EndpointMode, address string, routerID int) v1alpha1.ControlPlaneEndpoint {
 		return v1alpha1.ControlPlaneEndpoint{Mode: mode, Address: address, RouterID: routerID}
 	}
@@ -201,9 +201,9 @@ func TestEndpointChange(t *testing.T) {
 	}
 }
 
-// TestEndpointChangeHalfway: what was begun is told by what differs, and is
-// finished by a file, whatever the latest operation is.
-func TestEndpointChangeHalfway(t *testing.T) {
+// TestEndpointChange_CompletesHalfwayChange: the difference between two states shows which change is
+// incomplete. A file can complete it, independent of the latest operation.
+func TestEndpointChange_CompletesHalfwayChange(t *testing.T) {
 	ep := func(mode v1alpha1.EndpointMode, address string) v1alpha1.ControlPlaneEndpoint {
 		return v1alpha1.ControlPlaneEndpoint{Mode: mode, Address: address}
 	}
@@ -237,9 +237,9 @@ func TestEndpointChangeHalfway(t *testing.T) {
 	}
 }
 
-// TestBalancerLeaves: a control plane does not leave with the workers' way to
-// the API.
-func TestBalancerLeaves(t *testing.T) {
+// TestBalancer_CannotLeaveWhileInUse: a control plane cannot leave while workers reach the API through
+// it.
+func TestBalancer_CannotLeaveWhileInUse(t *testing.T) {
 	host := func(name, address, internal string, role v1alpha1.Role) v1alpha1.Host {
 		return v1alpha1.Host{Name: name, Address: address, InternalAddress: internal, Roles: []v1alpha1.Role{role}}
 	}
@@ -279,9 +279,9 @@ func TestBalancerLeaves(t *testing.T) {
 	}
 }
 
-// TestAddressAsDomain: an address is no name for a new cluster; one that exists with it
-// goes on, and is warned.
-func TestAddressAsDomain(t *testing.T) {
+// TestDomain_RefusesAddressForNewCluster: an address is not a valid domain for a new cluster. An existing cluster
+// with such a domain is accepted, with a warning.
+func TestDomain_RefusesAddressForNewCluster(t *testing.T) {
 	cluster := func(domain string) *v1alpha1.Cluster {
 		c := &v1alpha1.Cluster{}
 		c.Name = "prod"

@@ -14,8 +14,8 @@ const AuthenticationFile = "/etc/kubernetes/slipway/authentication.yaml"
 
 const authenticationFlag = "authentication-config"
 
-// A Hardened has the settings of the hardening profile, without those that the user has
-// set.
+// A Hardened holds the settings of the hardening profile, except settings that the user
+// has set.
 type Hardened struct {
 	APIServer, ControllerManager, Scheduler map[string]string
 	Kubelet                                 map[string]any

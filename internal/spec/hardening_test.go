@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestHardening(t *testing.T) {
+func TestHardening_KeepsUserSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*v1alpha1.Kubernetes)

@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestOutdatedKubeletStates(t *testing.T) {
+func TestOutdatedKubeletStates_FollowSettings(t *testing.T) {
 	const cpu, memory = "/var/lib/kubelet/cpu_manager_state", "/var/lib/kubelet/memory_manager_state"
 	type object = map[string]any
 	type kubelet = v1alpha1.KubeletSettings

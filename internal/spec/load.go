@@ -131,8 +131,8 @@ func decodeCluster(d *yamlfile.Decoder, root *yaml.Node, c *v1alpha1.Cluster) {
 	d.Decode(root, c)
 }
 
-// checkKind reports whether apiVersion and kind are those of a Cluster. If they are missing,
-// Validate reports it.
+// checkKind reports whether the document is a Cluster, and adds an error if it is not. If
+// apiVersion or kind is missing, Validate reports it.
 func checkKind(d *yamlfile.Decoder, root *yaml.Node) bool {
 	ok := true
 	for i := 0; i+1 < len(root.Content); i += 2 {

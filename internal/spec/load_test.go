@@ -26,9 +26,9 @@ func fakeSupported(version string) error {
 
 var loader = Loader{KubernetesVersion: "v1.37.1", Supported: fakeSupported}
 
-// TestLoad compares what is said about files in testdata/refused, and what
-// comes of those in testdata/accepted, with golden files.
-func TestLoad(t *testing.T) {
+// TestLoad_MatchesGolden compares the problems of files in testdata/refused, and the loaded files of
+// testdata/accepted, with golden files.
+func TestLoad_MatchesGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files", err)
@@ -66,7 +66,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestPosition(t *testing.T) {
+func TestPosition_FindsFieldOrParent(t *testing.T) {
 	loaded, err := Load("a.yaml", []byte("apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts:\n"+
 		"    - name: a\n      address: 192.0.2.1\n      roles: [control-plane]\n      labels: {a.b/c: d}\n"))
 	if err != nil {

@@ -19,7 +19,7 @@ func registryCluster() *v1alpha1.Cluster {
 	return c
 }
 
-func TestPrivateRegistry(t *testing.T) {
+func TestPrivateRegistry_HasDefaults(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, want string
 		change             func(*v1alpha1.Cluster, *v1alpha1.PrivateRegistry)
@@ -77,8 +77,8 @@ func TestPrivateRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryName is what images are called by, and what the certificate has.
-func TestRegistryName(t *testing.T) {
+// TestRegistryName_MatchesImages checks the name that image names and the certificate use.
+func TestRegistryName_MatchesImages(t *testing.T) {
 	c := registryCluster()
 	if got := RegistryName(c); got != "" {
 		t.Errorf("without defaults it is %q", got)

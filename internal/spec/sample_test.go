@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-func TestSample(t *testing.T) {
+func TestSample_IsValid(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		opts         SampleOptions
@@ -59,7 +59,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-func TestSampleRefuses(t *testing.T) {
+func TestSample_RefusesInvalidHosts(t *testing.T) {
 	host := HostFlag{Address: "10.0.0.1", Roles: []v1alpha1.Role{"control-plane"}}
 	for name, opts := range map[string]SampleOptions{
 		"name":              {Name: "A_b"},
@@ -76,7 +76,7 @@ func TestSampleRefuses(t *testing.T) {
 	}
 }
 
-func TestParseHostFlag(t *testing.T) {
+func TestParseHostFlag_ReadsEveryPart(t *testing.T) {
 	cp, worker, etcd := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd
 	for _, tc := range []struct {
 		flag, reason string
@@ -137,9 +137,9 @@ func FuzzParseHostFlag(f *testing.F) {
 	})
 }
 
-// TestDocumentedExamples loads what the documentation shows of cluster files:
+// TestDocumentedExamples_AreValid loads what the documentation shows of cluster files:
 // whole ones, a spec, or some fields of one.
-func TestDocumentedExamples(t *testing.T) {
+func TestDocumentedExamples_AreValid(t *testing.T) {
 	pages := []string{"../../README.md", "../../CONTRIBUTING.md"}
 	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
 		if filepath.Ext(path) == ".md" {

@@ -18,7 +18,8 @@ import (
 // changeable are the sections of a description whose settings may change.
 var changeable = []string{"kubernetes", "etcd", "containerRuntime", "registry", "system"}
 
-// documentedClasses are what docs/guide/settings.md says of each field that it restarts.
+// documentedClasses returns the effect of a change of each field, according to
+// docs/guide/settings.md.
 func documentedClasses(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -32,7 +33,7 @@ func documentedClasses(t *testing.T) map[string]string {
 	return out
 }
 
-// leafSections are the fields of those sections that have no fields of their own.
+// leafSections returns the fields that have no subfields.
 func leafSections() (out []string) {
 	all := fieldPaths(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec")
 	for _, path := range all {
@@ -45,9 +46,9 @@ func leafSections() (out []string) {
 	return out
 }
 
-// TestSettingsPage wants every field of these sections in one of the classes: who
-// adds one says what a change of it does to a cluster that runs.
-func TestSettingsPage(t *testing.T) {
+// TestSettingsPage_HasEveryField requires a class for every field of these sections: the author of a
+// new field documents the effect of a change on a running cluster.
+func TestSettingsPage_HasEveryField(t *testing.T) {
 	is := documentedClasses(t)
 	var documented []string
 	known := []string{"kubelet", "containerd", "etcd", "API server", "control plane", "node", "kube-proxy", "nothing", "fixed", "not yet"}
@@ -64,9 +65,9 @@ func TestSettingsPage(t *testing.T) {
 	}
 }
 
-// TestSettingsChange changes each field: what is refused is what the page says
-// cannot be changed.
-func TestSettingsChange(t *testing.T) {
+// TestSettingsChange_MatchesThePage changes each field: exactly the fields that cannot be changed
+// according to the page are rejected.
+func TestSettingsChange_MatchesThePage(t *testing.T) {
 	for path, class := range documentedClasses(t) {
 		old := &v1alpha1.Cluster{}
 		old.Name = "prod"

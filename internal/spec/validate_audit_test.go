@@ -10,7 +10,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestAuditPolicy(t *testing.T) {
+func TestAuditPolicy_RefusesInvalidPolicies(t *testing.T) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	ours := readPage(t, "../module/kubeadm/templates/audit-policy.yaml")
 	for _, tc := range []struct{ name, policy, want string }{

@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestSameCgroups(t *testing.T) {
+func TestCgroups_RefusesDriverChange(t *testing.T) {
 	config := func(value string) string {
 		return "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = " + value
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Immutable finds the differences between an existing cluster and its new file that
-// cannot be applied: those that would need a new cluster, and those that no operation
-// supports yet. Both have their defaults; paths are paths of the new one. halfway lists
+// cannot be applied: some would need a new cluster, and others are not supported by any
+// operation yet. Both have their defaults; paths are paths of the new one. halfway lists
 // the wanted states of incomplete changes, which some hosts may have, after the state
 // before these changes. Without any, only old counts.
 func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {

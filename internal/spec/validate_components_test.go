@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestComponents has flags and feature gates of versions that have them, and of others.
-func TestComponents(t *testing.T) {
+// TestComponents_FollowTheVersion has flags and feature gates of versions that have them, and of others.
+func TestComponents_FollowTheVersion(t *testing.T) {
 	type args = map[string]string
 	for name, tc := range map[string]struct {
 		version string
@@ -57,13 +57,15 @@ func TestComponents(t *testing.T) {
 			k.APIServer.ExtraArgs = args{"profiling": "", "event-ttl": "2", "audit-log-maxage": "many"}
 		}, []string{
 			`error spec.kubernetes.apiServer.extraArgs[audit-log-maxage] "many" is not a value of --audit-log-maxage, which is of type int; `,
-			`error spec.kubernetes.apiServer.extraArgs[event-ttl] "2" is not a value of --event-ttl, which is of type duration; write a number and a unit (h, m or s): 90s, 10m`,
+			`error spec.kubernetes.apiServer.extraArgs[event-ttl] "2" is not a value of --event-ttl, which is of type duration; write a ` +
+				`number and a unit (h, m or s): 90s, 10m`,
 			`error spec.kubernetes.apiServer.extraArgs[profiling] "" is not a value of --profiling, which is of type bool; write "true" or "false"`,
 		}},
 		"gates that have gone": {"v1.37.1", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.FeatureGates = map[string]bool{"TTLAfterFinished": true, "SidecarContainers": true}
 		}, []string{
-			`error spec.kubernetes.featureGates[SidecarContainers] Kubernetes v1.37.1 has no feature gate "SidecarContainers"; leave it out: only v1.35 and v1.36 have it`,
+			`error spec.kubernetes.featureGates[SidecarContainers] Kubernetes v1.37.1 has no feature gate "SidecarContainers"; leave it out: ` +
+				`only v1.35 and v1.36 have it`,
 			`error spec.kubernetes.featureGates[TTLAfterFinished] Kubernetes v1.37.1 has no feature gate "TTLAfterFinished"; leave it out`,
 		}},
 		"a locked gate": {"v1.36.4", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
@@ -78,7 +80,9 @@ func TestComponents(t *testing.T) {
 		"a gate that one component lacks": {"v1.36.4", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.FeatureGates = map[string]bool{"ControllerManagerReleaseLeaderElectionLockOnExit": true}
 		}, []string{
-			`error spec.kubernetes.featureGates[ControllerManagerReleaseLeaderElectionLockOnExit] kube-scheduler v1.36.4 has no feature gate "ControllerManagerReleaseLeaderElectionLockOnExit", and would not start; set the gate only for the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs`,
+			`error spec.kubernetes.featureGates[ControllerManagerReleaseLeaderElectionLockOnExit] kube-scheduler v1.36.4 has no feature gate ` +
+				`"ControllerManagerReleaseLeaderElectionLockOnExit", and would not start; set the gate only for the components that have it: ` +
+				`kubelet.config.featureGates, or feature-gates in extraArgs`,
 		}},
 		"and those that have it": {"v1.36.4", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.ControllerManager.ExtraArgs = args{"feature-gates": "ControllerManagerReleaseLeaderElectionLockOnExit=true"}
@@ -90,14 +94,17 @@ func TestComponents(t *testing.T) {
 		}, []string{
 			"error spec.kubernetes.scheduler.extraArgs[feature-gates] kube-scheduler would use these feature gates, " +
 				"and none from spec.kubernetes.featureGates; write all feature gates at spec.kubernetes.featureGates, or all of them here",
-			`error spec.kubernetes.scheduler.extraArgs[feature-gates] "AllBeta=yes" is not a feature gate setting; write NAME=true or NAME=false, separated by commas`,
+			`error spec.kubernetes.scheduler.extraArgs[feature-gates] "AllBeta=yes" is not a feature gate setting; write NAME=true or ` +
+				`NAME=false, separated by commas`,
 			`error spec.kubernetes.scheduler.extraArgs[feature-gates] Kubernetes v1.37.1 has no feature gate "TTLAfterFinished"; leave it out`,
 		}},
 		"a newer patch": {"v1.37.99", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.FeatureGates = map[string]bool{"SidecarContainers": true, "Newest": true}
 		}, []string{
-			`warning spec.kubernetes.featureGates[Newest] Kubernetes v1.37.99 has no feature gate "Newest" in the versions known to this Slipway; the newest one is v1.37.1; leave it out`,
-			`error spec.kubernetes.featureGates[SidecarContainers] Kubernetes v1.37.99 has no feature gate "SidecarContainers"; leave it out: only v1.35 and v1.36 have it`,
+			`warning spec.kubernetes.featureGates[Newest] Kubernetes v1.37.99 has no feature gate "Newest" in the versions known to this ` +
+				`Slipway; the newest one is v1.37.1; leave it out`,
+			`error spec.kubernetes.featureGates[SidecarContainers] Kubernetes v1.37.99 has no feature gate "SidecarContainers"; leave it out: ` +
+				`only v1.35 and v1.36 have it`,
 		}},
 		"a newer minor": {"v1.99.0", func(k *v1alpha1.Kubernetes, _ *v1alpha1.Etcd) {
 			k.APIServer.ExtraArgs = args{"newest": "1"}

@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestContainerdConfig has settings as people find them: with the names of containerd 1,
+// TestContainerdConfig_RefusesOldNames has settings as people find them: with the names of containerd 1,
 // which containerd 2 ignores in a file of version 3.
-func TestContainerdConfig(t *testing.T) {
+func TestContainerdConfig_RefusesOldNames(t *testing.T) {
 	const (
 		moved   = " in version 3 of containerd's settings, and would ignore it"
 		unknown = " in version 3 of its settings, and would ignore the section"

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestDataDirs: data that is moved elsewhere would stay on the host.
-func TestDataDirs(t *testing.T) {
+// TestDataDirs_RefuseMoves: data that is moved elsewhere would stay on the host.
+func TestDataDirs_RefuseMoves(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.ClusterSpec)
 		want   []string

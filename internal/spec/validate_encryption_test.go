@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-func TestEncryption(t *testing.T) {
+func TestEncryption_RefusesUnsafeSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		encryption   v1alpha1.Encryption

@@ -41,7 +41,7 @@ func selfSignedPair(t *testing.T, begin time.Time) (cert, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-func TestExternalFiles(t *testing.T) {
+func TestExternalEtcd_RefusesUnusableFiles(t *testing.T) {
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 	cert, key := selfSignedPair(t, now.Add(-time.Hour))
 	old, oldKey := selfSignedPair(t, now.Add(-25*time.Hour))
@@ -92,9 +92,9 @@ func TestExternalFiles(t *testing.T) {
 	}
 }
 
-// TestSameEtcd: members of an external etcd may move, the cluster's data may
+// TestExternalEtcd_KeepsItsData: members of an external etcd may move, the cluster's data may
 // not.
-func TestSameEtcd(t *testing.T) {
+func TestExternalEtcd_KeepsItsData(t *testing.T) {
 	for _, tc := range []struct {
 		name, old, new, want string
 	}{
@@ -119,8 +119,8 @@ func TestSameEtcd(t *testing.T) {
 	}
 }
 
-// What hosts log in with where copies are kept is a private key that they can use.
-func TestCopyFiles(t *testing.T) {
+// Hosts log in to copy targets with a private key, which they must be able to use.
+func TestCopyTargets_NeedUsableKeys(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"open":   "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n",
@@ -130,7 +130,7 @@ func TestCopyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Validate says that nothing is named
+	// Validate reports the missing name
 	for file, want := range map[string]string{"open": "", "locked": idKeyUnreadable, "public": idKeyUnreadable,
 		"none": idSecretUnreadable, "": ""} {
 		c := &v1alpha1.Cluster{}

@@ -40,7 +40,7 @@ func (p Paths) now() time.Time {
 }
 
 // Resolve returns name as a path that can be opened: "~/" is the home directory of the
-// user, and a relative name begins in Dir. "" stays "".
+// user, and a relative name begins in Dir. "" is returned unchanged.
 func (p Paths) Resolve(name string) string {
 	if rest, ok := strings.CutPrefix(name, "~"); ok && (rest == "" || rest[0] == '/') {
 		home := p.Home

@@ -46,7 +46,7 @@ spec:
       - {registry: b.example.com, username: me, passwordFrom: {file: word}, caFile: none}
 `
 
-func TestCheckFiles(t *testing.T) {
+func TestCheckFiles_FindsUnusableFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
@@ -79,9 +79,9 @@ func TestCheckFiles(t *testing.T) {
 	golden.Check(t, "testdata/files.golden", strings.ReplaceAll(err.Error(), dir, "DIR")+"\n")
 }
 
-// TestLoadWithFiles has the problems of the text and of the files it names in
-// one report: who mends one must not be told of the next only then.
-func TestLoadWithFiles(t *testing.T) {
+// TestLoad_ReportsFilesToo expects the problems of the text and of its files in one report: a
+// user who fixes one problem must not find the next one only afterwards.
+func TestLoad_ReportsFilesToo(t *testing.T) {
 	const text = `apiVersion: slipway.dev/v1alpha1
 kind: Cluster
 metadata: {name: prod}
@@ -113,7 +113,7 @@ spec:
 	}
 }
 
-func TestPaths(t *testing.T) {
+func TestPaths_ResolveNames(t *testing.T) {
 	p := Paths{Dir: "/clusters", Home: "/home/me"}
 	for name, want := range map[string]string{
 		"a": "/clusters/a", "./a": "/clusters/a", "../a": "/a", "/a": "/a", "~": "/home/me",
@@ -125,7 +125,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-func TestAbsolute(t *testing.T) {
+func TestAbsolute_ChangesEveryPath(t *testing.T) {
 	loaded, err := Load("/clusters/prod.yaml", []byte(filesCluster))
 	if err != nil {
 		t.Fatal(err)

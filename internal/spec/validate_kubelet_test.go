@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestKubeletFields reads the data that validation stands on.
-func TestKubeletFields(t *testing.T) {
+// TestKubeletFields_AreReadable reads the data that validation stands on.
+func TestKubeletFields_AreReadable(t *testing.T) {
 	known := readKubeletFields()
 	if known.newest < 37 {
 		t.Errorf("the newest kubelet is of v1.%d", known.newest)

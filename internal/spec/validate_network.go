@@ -152,9 +152,9 @@ func (v *validator) checkNodeMask(p cidr, dual bool) int {
 	return bits
 }
 
-// checkNodeMasks rejects arguments with which the controller manager does not start: the one
-// without an IP version together with others or for two ranges, and those of an IP
-// version without a pod range.
+// checkNodeMasks rejects arguments with which the controller manager does not start. The
+// argument without an IP version cannot be used with others, or for two ranges. An argument
+// for an IP version needs a pod range of that version.
 func (v *validator) checkNodeMasks(pods []cidr) {
 	args := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs
 	_, plain := args[nodeMaskArgument]

@@ -44,7 +44,7 @@ func settingTexts(s Settings) map[string]string {
 	return out
 }
 
-func TestLookup(t *testing.T) {
+func TestLookup_ReturnsFirstValues(t *testing.T) {
 	files := func(config string, more ...string) fstest.MapFS {
 		m := fstest.MapFS{"home/.ssh/config": {Data: []byte(config)}}
 		for i := 0; i+1 < len(more); i += 2 {
@@ -151,9 +151,9 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestUndecided: what only a program or the network could tell is named where it
+// TestUndecided_NamesUnknownMatches: what only a program or the network could tell is named where it
 // matters, and nowhere else.
-func TestUndecided(t *testing.T) {
+func TestUndecided_NamesUnknownMatches(t *testing.T) {
 	const config = "Match host web1\n Port 1\n" +
 		"Match host web1 exec \"touch /nowhere\"\n User a\n Port 2\n" +
 		"Match user root localnetwork 10.0.0.0/8\n HostName x\n" +
@@ -174,7 +174,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-func TestExpand(t *testing.T) {
+func TestExpand_ReplacesTokens(t *testing.T) {
 	tokens := map[byte]string{'h': "host", 'd': "/home"}
 	env := func(name string) (string, bool) { return "value", name == "SET" }
 	for text, want := range map[string]string{
@@ -192,8 +192,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// TestAsSSH compares with ssh itself, over configurations made at random.
-func TestAsSSH(t *testing.T) {
+// TestLookup_AgreesWithSSH compares with ssh itself, over configurations made at random.
+func TestLookup_AgreesWithSSH(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)

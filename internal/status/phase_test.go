@@ -17,7 +17,7 @@ var phases = []v1alpha1.Phase{
 }
 
 // The whole table, as a person reads it: a row is from, a column is to.
-func TestMoves(t *testing.T) {
+func TestMove_AllowsLegalTransitions(t *testing.T) {
 	want := map[v1alpha1.Phase]string{
 		//                          . Pe Ch Cr Ru Sc Up Re Pa Fa De
 		Gone:                        "x  x  x  x  .  .  .  .  .  .  . ",
@@ -53,7 +53,7 @@ func TestMoves(t *testing.T) {
 
 // For every operation that may begin and every outcome, the transitions are legal; and a
 // cluster whose process was killed can be used again.
-func TestOperationsMoveLegally(t *testing.T) {
+func TestOperations_MoveLegally(t *testing.T) {
 	begins := map[operation.Kind][]v1alpha1.Phase{
 		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"apply":         {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
@@ -89,7 +89,7 @@ func TestOperationsMoveLegally(t *testing.T) {
 	}
 }
 
-func TestAfter(t *testing.T) {
+func TestAfter_ReturnsThePhase(t *testing.T) {
 	for _, tc := range []struct {
 		kind    operation.Kind
 		reason  string

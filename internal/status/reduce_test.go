@@ -41,7 +41,7 @@ func endEvent(s int, task, host string, o event.Outcome) event.Event {
 	return e
 }
 
-func TestReduce(t *testing.T) {
+func TestReduce_BuildsTheStatus(t *testing.T) {
 	failure := []v1alpha1.StepFailure{{Host: "w2", Reason: "DiskFull", Message: "no space left"}}
 	for _, tc := range []struct {
 		name, reason string
@@ -145,7 +145,7 @@ func TestReduce(t *testing.T) {
 	}
 }
 
-func TestReduceIsBounded(t *testing.T) {
+func TestReduce_IsBounded(t *testing.T) {
 	var r Reducer
 	r.Emit(startedEvent(0))
 	for i := range 1000 {

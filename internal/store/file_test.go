@@ -34,8 +34,8 @@ func adminKubeconfig(t *testing.T) []byte {
 	return text
 }
 
-// TestKubeconfigOfOthers: settings that can run programs or send files are not saved.
-func TestKubeconfigOfOthers(t *testing.T) {
+// TestKubeconfig_DropsUnsafeSettings: settings that can run programs or send files are not saved.
+func TestKubeconfig_DropsUnsafeSettings(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
 	bad := append(adminKubeconfig(t), "extensions: []\n"...)
@@ -73,7 +73,7 @@ func fillStore(t *testing.T, s *Store) {
 	requireNoError(t, l.Release())
 }
 
-func TestModesAndOwner(t *testing.T) {
+func TestFiles_HaveModesAndOwner(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home := filepath.Join(top, "made", "on", "the", "way")
@@ -104,7 +104,7 @@ func TestModesAndOwner(t *testing.T) {
 	}
 }
 
-func TestRootKeepsTheHomesOwner(t *testing.T) {
+func TestRoot_KeepsTheHomesOwner(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	home := t.TempDir()
 	requireNoError(t, os.Chown(home, 1000, 1001))
@@ -118,9 +118,9 @@ func TestRootKeepsTheHomesOwner(t *testing.T) {
 	}
 }
 
-// TestRecordsOfOtherSpellings reads one of a time when records kept addresses
+// TestCluster_ReadsOldSpellings reads one of a time when records kept addresses
 // as the file spelt them.
-func TestRecordsOfOtherSpellings(t *testing.T) {
+func TestCluster_ReadsOldSpellings(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
@@ -134,7 +134,7 @@ func TestRecordsOfOtherSpellings(t *testing.T) {
 	}
 }
 
-func TestCrashBetweenWriteAndRename(t *testing.T) {
+func TestWrite_SurvivesACrash(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
@@ -169,7 +169,7 @@ func TestCrashBetweenWriteAndRename(t *testing.T) {
 	requireNoError(t, l.Release())
 }
 
-func TestCrashBeforeTheOperationIsRecorded(t *testing.T) {
+func TestNewOperation_SurvivesACrash(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
 	crash := errors.New("crash")
@@ -191,7 +191,7 @@ func TestCrashBeforeTheOperationIsRecorded(t *testing.T) {
 	}
 }
 
-func TestJournalFailureIsFinal(t *testing.T) {
+func TestJournal_FailureIsFinal(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
@@ -219,7 +219,7 @@ func requireNoError(t *testing.T, err error) {
 
 // Hosts allow a manager to take over from itself. A manager with a copy of the state is
 // another manager.
-func TestManagerIDOfACopy(t *testing.T) {
+func TestManagerID_ChangesInACopy(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
 	id, err := s.ManagerID()

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHolds: processes that have not released a cluster are known to the next one, and to
+// TestListUnreleased_ReturnsHolders: processes that have not released a cluster are known to the next one, and to
 // no copy of the store that was made before.
-func TestHolds(t *testing.T) {
+func TestListUnreleased_ReturnsHolders(t *testing.T) {
 	s, err := Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

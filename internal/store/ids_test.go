@@ -28,9 +28,9 @@ func checkExplained(t *testing.T, what string, err error, id, file string) {
 	}
 }
 
-// TestDamaged damages every kind of file in turn. The error names the file;
+// TestDamagedFiles_AreNamed damages every kind of file in turn. The error names the file;
 // after it is moved away, all other files can be used.
-func TestDamaged(t *testing.T) {
+func TestDamagedFiles_AreNamed(t *testing.T) {
 	const (
 		garbage    = "\x00\x00{\"seq\":\n"
 		unreadable = "as a bad disk has it" // also for root: it is a directory
@@ -121,7 +121,7 @@ func TestDamaged(t *testing.T) {
 func errorOf[T any](_ T, err error) error { return err }
 
 // Remains of a crash, and other files next to a record, are not records.
-func TestHalfARecord(t *testing.T) {
+func TestRecords_IgnoreRemains(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
@@ -153,9 +153,9 @@ func TestHalfARecord(t *testing.T) {
 	requireNoError(t, errorOf(s.Cluster("half")))
 }
 
-// TestUnwritable uses the errors of system calls for full disks and for
+// TestUnwritable_ExplainsTheError uses the errors of system calls for full disks and for
 // directories of other users.
-func TestUnwritable(t *testing.T) {
+func TestUnwritable_ExplainsTheError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // not Linux
@@ -193,9 +193,9 @@ func TestUnwritable(t *testing.T) {
 	requireNoError(t, full.Close())
 }
 
-// TestReadable: one damaged operation does not hide the others, and has no effect
+// TestReadable_SkipsDamagedOperations: one damaged operation does not hide the others, and has no effect
 // on other clusters.
-func TestReadable(t *testing.T) {
+func TestReadable_SkipsDamagedOperations(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
@@ -221,8 +221,8 @@ func TestReadable(t *testing.T) {
 	requireNoError(t, errorOf(s.Operations("other")))
 }
 
-// TestNoDirectory: a home that cannot be a directory is rejected with a remedy.
-func TestNoDirectory(t *testing.T) {
+// TestOpen_RefusesAFileAsHome: a home that cannot be a directory is rejected with a remedy.
+func TestOpen_RefusesAFileAsHome(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	requireNoError(t, os.WriteFile(file, nil, 0o600))

@@ -18,9 +18,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestLinks creates links in the state of a user and works on them as root, as
+// TestRoot_DoesNotFollowLinks creates links in the state of a user and works on them as root, as
 // under sudo: no file elsewhere is read or changed, removed, or given to the user.
-func TestLinks(t *testing.T) {
+func TestRoot_DoesNotFollowLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	const uid, gid = 1000, 1001
 	for _, tc := range []struct {
@@ -85,8 +85,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestRecordsOnAnotherDisk: links to directories of the user's are followed.
-func TestRecordsOnAnotherDisk(t *testing.T) {
+// TestLinks_ToOwnDirectoriesAreFollowed: links to directories of the user's are followed.
+func TestLinks_ToOwnDirectoriesAreFollowed(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home, disk := filepath.Join(top, "home"), filepath.Join(top, "disk")
@@ -107,8 +107,8 @@ func TestRecordsOnAnotherDisk(t *testing.T) {
 	}
 }
 
-// TestNothingToRead: commands that only read make no directory.
-func TestNothingToRead(t *testing.T) {
+// TestReads_CreateNoDirectory: commands that only read make no directory.
+func TestReads_CreateNoDirectory(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "none")
 	s, err := Open(home)
 	requireNoError(t, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMerged(t *testing.T) {
+func TestMerged_ListsKubeconfigs(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
 	if err := s.AddMerged("prod", "/a"); err == nil {

@@ -14,15 +14,15 @@ import (
 	"slipway.dev/slipway/internal/store/conformance"
 )
 
-func TestConformance(t *testing.T) {
+func TestStore_Conforms(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
 		return newSubject(t, filepath.Join(t.TempDir(), "home"))
 	})
 }
 
-// TestKilledHolder kills a process that holds the lock: the kernel releases the
+// TestLock_ReleasedWhenHolderIsKilled kills a process that holds the lock: the kernel releases the
 // lock.
-func TestKilledHolder(t *testing.T) {
+func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
 		l, err := openStore(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
@@ -34,7 +34,7 @@ func TestKilledHolder(t *testing.T) {
 		return
 	}
 	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledHolder$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLock_ReleasedWhenHolderIsKilled$")
 	cmd.Env = append(os.Environ(), "STORE_TEST_HOLD="+home)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)

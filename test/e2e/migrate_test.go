@@ -31,7 +31,8 @@ func TestLongMigrate(t *testing.T) {
 		b.appliesNothing(t, b.name, b.file, b.nodesOf())
 	}
 	for _, m := range b.nodesOf() {
-		const look = `find /etc /usr/local /var/lib /run -xdev -iname '*docker*' ! -path '/var/lib/slipway/*' ! -path '/var/lib/containerd/*'; systemctl list-unit-files --no-legend '*docker*'; true`
+		const look = `find /etc /usr/local /var/lib /run -xdev -iname '*docker*' ! -path '/var/lib/slipway/*' ! -path ` +
+			`'/var/lib/containerd/*'; systemctl list-unit-files --no-legend '*docker*'; true`
 		if left := strings.TrimSpace(b.mustExec(t, m, "sh", "-c", look)); left != "" {
 			t.Errorf("on %s there is left of Docker:\n%s", m, left)
 		}

@@ -186,7 +186,8 @@ func (u *user) drillsByItself(t *testing.T, name, m string) {
 func (u *user) noScratch(t *testing.T, m string) {
 	t.Helper()
 	if left := u.mustExec(t, m, "sh", "-c",
-		"systemctl list-units --all --plain --no-legend 'slipway-scratch*' 'run-r*.scope'; find /sys/fs/cgroup -name 'slipway-scratch*'; ls -d /var/lib/slipway/backups/.drill 2>/dev/null; true"); left !=
+		"systemctl list-units --all --plain --no-legend 'slipway-scratch*' 'run-r*.scope'; find /sys/fs/cgroup -name 'slipway-scratch*'; "+
+			"ls -d /var/lib/slipway/backups/.drill 2>/dev/null; true"); left !=
 
 		"" {
 		t.Errorf("there is still %s", left)

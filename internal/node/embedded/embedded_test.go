@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/embedded"
 )
 
-func TestPack(t *testing.T) {
+func TestPack_IsReproducible(t *testing.T) {
 	program := bytes.Repeat([]byte("slipway"), 10_000)
 	packed, err := embedded.Pack(program)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParse_RefusesOtherContent(t *testing.T) {
 	var plain bytes.Buffer
 	zw := gzip.NewWriter(&plain)
 	if err := zw.Close(); err != nil {
@@ -51,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestFind_ReturnsTheEmbeddedHelper(t *testing.T) {
 	if _, err := embedded.FindHelper("riscv64"); err == nil || errors.Is(err, embedded.ErrMissing) {
 		t.Errorf("an architecture without a helper: %v", err)
 	}
@@ -65,7 +65,7 @@ func newSection(raw []byte) *io.SectionReader {
 }
 
 // A thousand connections ask for it.
-func TestFindCopiesNothing(t *testing.T) {
+func TestFind_CopiesNothing(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	const times = 20

@@ -47,9 +47,9 @@ type pipes struct {
 func (p pipes) Write(b []byte) (int, error) { return p.in.Write(b) }
 func (p pipes) Close() error                { return errors.Join(p.in.Close(), p.ReadCloser.Close()) }
 
-// TestManagerDies runs a helper as a separate process. The helper loses its manager while
+// TestServe_ExitsWhenTheManagerDies runs a helper as a separate process. The helper loses its manager while
 // it sends content to another host: it exits and leaves no files on the host.
-func TestManagerDies(t *testing.T) {
+func TestServe_ExitsWhenTheManagerDies(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), helperEnv+"="+memoryDir(t))
 	in, ierr := cmd.StdinPipe()

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func TestStaysManaged(t *testing.T) {
+func TestHost_IsManagedAfterOneChange(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		in     []op.Result
@@ -34,7 +34,7 @@ func TestStaysManaged(t *testing.T) {
 	}
 }
 
-func TestKeep(t *testing.T) {
+func TestSaveProgram_RemovesOldHelpers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bin")
 	old, other := "slipway-node-aaaaaaaaaaaa", "slipway-node-bbbbbbbbbbbb"
 	for _, name := range []string{old, old, other} {
@@ -62,7 +62,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-func TestMainRefuses(t *testing.T) {
+func TestMain_RefusesInvalidArguments(t *testing.T) {
 	for _, args := range [][]string{nil, {"serve", "a", "b"}, {"digest", "a"}, {"help"}} {
 		if err := Main(t.Context(), args, os.Stdin, os.Stdout); err == nil {
 			t.Errorf("%v: no error", args)

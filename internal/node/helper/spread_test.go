@@ -21,7 +21,7 @@ import (
 // are most of the bytes. Tests of package p2p cover more and larger blobs.
 var usual = []int{500_000, 200_000, 4_000, 500}
 
-func TestSecondFromFirst(t *testing.T) {
+func TestFetch_SecondHostReadsFromFirst(t *testing.T) {
 	f := newField(t, 2, false, nil)
 	ops, total := f.shelf.fillWith(5<<20, 2_000)
 	f.fetchBlobs(f.hosts[0], ops)
@@ -32,8 +32,8 @@ func TestSecondFromFirst(t *testing.T) {
 	f.wantSent(total+2_000, total+2_000) // all have all
 }
 
-// TestAtOnce lets all hosts request the same blobs at the same moment.
-func TestAtOnce(t *testing.T) {
+// TestFetch_ManyHostsAtOnce lets all hosts request the same blobs at the same moment.
+func TestFetch_ManyHostsAtOnce(t *testing.T) {
 	for _, n := range []int{1, 2, 10, 50} {
 		t.Run(fmt.Sprintf("%d hosts", n), func(t *testing.T) {
 			f := newField(t, n, false, nil)
@@ -44,9 +44,9 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneHostHoldsNothing: a single host serves no other host, and keeps no
+// TestFetch_SingleHostKeepsNothing: a single host serves no other host, and keeps no
 // content for others.
-func TestOneHostHoldsNothing(t *testing.T) {
+func TestFetch_SingleHostKeepsNothing(t *testing.T) {
 	f := newField(t, 1, false, nil)
 	ops, _ := f.shelf.fillWith(100_000)
 	f.fetchBlobs(f.hosts[0], ops)
@@ -110,9 +110,9 @@ func passBytes(t *testing.T, taker net.Conn, giver string, n int64, then func())
 	wg.Wait()
 }
 
-// TestBadGivers has a second host get everything although the first is of no
+// TestFetch_WorksAroundBadGivers has a second host get everything although the first is of no
 // use, without waiting long.
-func TestBadGivers(t *testing.T) {
+func TestFetch_WorksAroundBadGivers(t *testing.T) {
 	big := []int{3 << 20}
 	tests := map[string]struct {
 		reason      string
@@ -170,9 +170,9 @@ func TestBadGivers(t *testing.T) {
 	}
 }
 
-// TestLiar: content that is not what it should be is thrown away, and had from
+// TestFetch_DiscardsWrongContent: content that is not what it should be is thrown away, and had from
 // elsewhere.
-func TestLiar(t *testing.T) {
+func TestFetch_DiscardsWrongContent(t *testing.T) {
 	f := newField(t, 3, false, nil)
 	ops, total := f.shelf.fillWith(1 << 20)
 	f.fetchBlobs(f.hosts[0], ops)
@@ -191,9 +191,9 @@ func TestLiar(t *testing.T) {
 	f.wantSent(2*total, 2*total)
 }
 
-// TestCutOff: a host that loses the manager closes its transfer from the other
+// TestFetch_StopsWithoutManager: a host that loses the manager closes its transfer from the other
 // host.
-func TestCutOff(t *testing.T) {
+func TestFetch_StopsWithoutManager(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	f := newField(t, 2, false, lendThroughProxy(t, func(taker net.Conn, giver string) {
 		passBytes(t, taker, giver, 1<<20, func() { close(begun) })
@@ -215,8 +215,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestResumed: a transfer that was interrupted is resumed, from any source.
-func TestResumed(t *testing.T) {
+// TestFetch_ResumesPartialContent: a transfer that was interrupted is resumed, from any source.
+func TestFetch_ResumesPartialContent(t *testing.T) {
 	f := newField(t, 2, false, nil)
 	ops, total := f.shelf.fillWith(2 << 20)
 	f.fetchBlobs(f.hosts[0], ops)

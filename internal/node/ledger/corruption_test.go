@@ -35,7 +35,7 @@ func isLost(t *testing.T, err error, words string) {
 	}
 }
 
-func TestLost(t *testing.T) {
+func TestOpen_RefusesDamagedLedgers(t *testing.T) {
 	line := func(n int, to string) func(string) string {
 		return func(log string) string {
 			lines := strings.SplitAfter(log, "\n")
@@ -82,9 +82,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestMarker: the marker exists as long as there is something to restore. A
+// TestMarker_ExistsWhileEntriesRemain: the marker exists as long as there is something to restore. A
 // ledger of a version without markers gets a marker with its next line.
-func TestMarker(t *testing.T) {
+func TestMarker_ExistsWhileEntriesRemain(t *testing.T) {
 	dir := t.TempDir()
 	marker := filepath.Join(dir, "state", Marker)
 	l := openLedger(t, dir)
@@ -114,8 +114,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestDamagedOriginal: a saved file whose content has changed is never restored.
-func TestDamagedOriginal(t *testing.T) {
+// TestRestore_RefusesDamagedOriginals: a saved file whose content has changed is never restored.
+func TestRestore_RefusesDamagedOriginals(t *testing.T) {
 	for name, damage := range map[string]func(string) error{
 		"is missing": os.Remove,
 		"is damaged": func(p string) error { return os.Truncate(p, 2) },

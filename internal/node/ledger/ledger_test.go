@@ -39,7 +39,7 @@ func putFile(t *testing.T, path, content string) {
 	}
 }
 
-func TestFirstStateIsKept(t *testing.T) {
+func TestSave_KeepsTheFirstState(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "root/etc/x")
 	putFile(t, file, "first")
@@ -72,7 +72,7 @@ func TestFirstStateIsKept(t *testing.T) {
 	}
 }
 
-func TestTornLineIsNoLine(t *testing.T) {
+func TestOpen_IgnoresATornLine(t *testing.T) {
 	dir := t.TempDir()
 	l := openLedger(t, dir)
 	if err := l.SavePath("/etc/one"); err != nil {
@@ -102,7 +102,7 @@ func TestTornLineIsNoLine(t *testing.T) {
 	}
 }
 
-func TestGlobs(t *testing.T) {
+func TestGlobs_RemoveOnlyNewFiles(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	putFile(t, filepath.Join(root, "etc/d/there"), "1")
@@ -138,9 +138,9 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestNames: the ledger recognizes names and links that are not UTF-8 after it was read
+// TestNames_SurviveWithoutUTF8: the ledger recognizes names and links that are not UTF-8 after it was read
 // from disk: earlier files are kept, and links are restored with their targets.
-func TestNames(t *testing.T) {
+func TestNames_SurviveWithoutUTF8(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	file, link, other := "/etc/d/\xff.conflist", "/etc/d/l\xfe", "/etc/o\xfd"
@@ -191,9 +191,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNamesOfBefore: in a ledger of an earlier program, U+FFFD stands for bytes that are
+// TestGlob_KeepsFilesOfOldLedgers: in a ledger of an earlier program, U+FFFD stands for bytes that are
 // not UTF-8. Files that may have existed then are not removed.
-func TestNamesOfBefore(t *testing.T) {
+func TestGlob_KeepsFilesOfOldLedgers(t *testing.T) {
 	for path, want := range map[string]bool{"/d/\xff\xfe": true, "/d/\uFFFD\uFFFD": true, "/d/\xff": false, "/d/x": false, "/d/ü": true} {
 		g := glob{Existing: []exact.Text{"/d/\uFFFD\uFFFD", "/d/ü"}}
 		if got := g.hadMatch(path); got != want {
@@ -228,7 +228,7 @@ func FuzzMountPoints(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) { MountPoints(raw) })
 }
 
-func TestMountPoints(t *testing.T) {
+func TestMountPoints_AreDecoded(t *testing.T) {
 	got := MountPoints([]byte("36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/root rw\n37 36 0:1 / / rw - tmpfs tmpfs rw\n"))
 	if diff := cmp.Diff([]string{"/mnt/a b", "/"}, got); diff != "" {
 		t.Error(diff)

@@ -38,7 +38,7 @@ var (
 	second = Lock{Operation: "create-2", Manager: "b", Fence: 4}
 )
 
-func TestTake(t *testing.T) {
+func TestTake_FollowsFenceAndHeartbeat(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		meanwhile    func(h *host)
@@ -82,7 +82,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-func TestLifeOfALock(t *testing.T) {
+func TestLock_TakeBeatRelease(t *testing.T) {
 	h, ctx := newHost(t), context.Background()
 	if st, err := h.Read(ctx); err != nil || st.Held {
 		t.Fatalf("a fresh host: %+v %v", st, err)
@@ -128,7 +128,7 @@ func TestLifeOfALock(t *testing.T) {
 
 // With an unreadable fence, only a caller that breaks the lock gets it. The error names
 // the file.
-func TestUnreadableFence(t *testing.T) {
+func TestTake_NeedsBreakWithUnreadableFence(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "no number": "seven\n"} {
 		t.Run(name, func(t *testing.T) {
 			h, ctx := newHost(t), context.Background()

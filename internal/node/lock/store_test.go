@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFenceOutlivesTheState: a manager that was displaced is refused after the host was
+// TestFence_OutlivesTheState: a manager that was displaced is refused after the host was
 // restored, too.
-func TestFenceOutlivesTheState(t *testing.T) {
+func TestFence_OutlivesTheState(t *testing.T) {
 	h, ctx := newHost(t), t.Context()
 	h.Past = filepath.Join(t.TempDir(), "run", "slipway")
 	if _, ok, err := h.Take(ctx, second, false); !ok || err != nil {
@@ -52,9 +52,9 @@ func TestFenceOutlivesTheState(t *testing.T) {
 	}
 }
 
-// TestForeignFilesStay: a state directory with other files is kept, without the
+// TestRelease_KeepsForeignFiles: a state directory with other files is kept, without the
 // lock files.
-func TestForeignFilesStay(t *testing.T) {
+func TestRelease_KeepsForeignFiles(t *testing.T) {
 	h, ctx := newHost(t), t.Context()
 	h.Past = filepath.Join(t.TempDir(), "past")
 	h.Foreign = func(name string) bool { return name == "theirs" }
@@ -77,9 +77,9 @@ func TestForeignFilesStay(t *testing.T) {
 	}
 }
 
-// TestSameManager: of two with one manager id, as copies of its records have, one waits
+// TestTake_WaitsForACopyOfTheManager: of two with one manager id, as copies of its records have, one waits
 // for the other unless it knows that it has ended.
-func TestSameManager(t *testing.T) {
+func TestTake_WaitsForACopyOfTheManager(t *testing.T) {
 	for _, tt := range []struct {
 		name, over string
 		want       bool
@@ -102,9 +102,9 @@ func TestSameManager(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: a caller that waits for the lock directory while it is removed and
+// TestTake_OneHolderAtATime: a caller that waits for the lock directory while it is removed and
 // created again does not get the lock together with the caller that created it.
-func TestOneAtATime(t *testing.T) {
+func TestTake_OneHolderAtATime(t *testing.T) {
 	h := newHost(t)
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -73,7 +73,7 @@ func (d *delivery) Next(_ context.Context, offset int64) error {
 
 var content = bytes.Repeat([]byte("slipway "), 100_000)
 
-func TestReceive(t *testing.T) {
+func TestReceive_UsesHostsThenManager(t *testing.T) {
 	g := newGiver(t, content)
 	lost := errors.New("the manager is gone")
 	const size = 800_000
@@ -119,7 +119,7 @@ var errFull = errors.New("full")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-func TestReceiveEndsAtItsOwnErrors(t *testing.T) {
+func TestReceive_EndsAtItsOwnErrors(t *testing.T) {
 	d := &delivery{offers: []*remote.Offer{new(lendContent(t, newGiver(t, content)))}}
 	if _, err := ReceiveContent(t.Context(), d, int64(len(content)), 0, full{}); !errors.Is(err, errFull) {
 		t.Errorf("%v, want what the disk says", err)
@@ -137,8 +137,8 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// TestTokens: a token is good once, for a while, and no other is.
-func TestTokens(t *testing.T) {
+// TestTokens_AreValidOnce: a token is good once, for a while, and no other is.
+func TestTokens_AreValidOnce(t *testing.T) {
 	g := newGiver(t, content)
 	take := func(o remote.Offer) error {
 		return useOffer(t.Context(), o, &sink{w: io.Discard}, int64(len(content)))
@@ -213,8 +213,8 @@ func beginTransfer(t *testing.T, o remote.Offer) byte {
 	return answer[0]
 }
 
-// TestServedAtOnce has one more come than are served at once, none of whom reads.
-func TestServedAtOnce(t *testing.T) {
+// TestLender_LimitsTransfers has one more come than are served at once, none of whom reads.
+func TestLender_LimitsTransfers(t *testing.T) {
 	g := newGiver(t, make([]byte, 64<<20)) // more than sockets hold
 	var offers []remote.Offer
 	for range remote.LoansAtOnce + 1 {
@@ -230,9 +230,9 @@ func TestServedAtOnce(t *testing.T) {
 	}
 }
 
-// TestStrangers: connections without a token do not keep others out for long, and
+// TestLender_LimitsStrangers: connections without a token do not keep others out for long, and
 // their number is limited.
-func TestStrangers(t *testing.T) {
+func TestLender_LimitsStrangers(t *testing.T) {
 	g := newGiver(t, content)
 	o := lendContent(t, g)
 	for range 2 * maxConns {
@@ -260,8 +260,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestClose ends everything at once.
-func TestClose(t *testing.T) {
+// TestClose_EndsAllTransfers ends everything at once.
+func TestClose_EndsAllTransfers(t *testing.T) {
 	g := newGiver(t, make([]byte, 64<<20))
 	o := lendContent(t, g)
 	broke := make(chan error, 1)
@@ -292,8 +292,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestHeld: content is held as long as a host reads it, however slowly.
-func TestHeld(t *testing.T) {
+// TestHold_LastsWhileContentIsRead: content is held as long as a host reads it, however slowly.
+func TestHold_LastsWhileContentIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGiver(t, content)
 		holds := func() bool {
@@ -330,7 +330,7 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-func TestTokenPrintsNothing(t *testing.T) {
+func TestToken_PrintsNothing(t *testing.T) {
 	o := remote.Offer{Token: remote.Token("secret")}
 	l := remote.Loan{Token: remote.Token("secret")}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q"} {

@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestHostileSender: nothing that a sender says leads out of the destination,
+// TestReceive_KeepsHostileSenderInside: nothing that a sender says leads out of the destination,
 // whether it is there before or not.
-func TestHostileSender(t *testing.T) {
+func TestReceive_KeepsHostileSenderInside(t *testing.T) {
 	root, up := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindLink, Path: "l", Link: ".."}
 	for _, tc := range []struct {
 		name, refused string
@@ -92,8 +92,8 @@ func hostileSender(t *testing.T, name string, frames []frame) io.ReadWriter {
 	}{&b, io.Discard}
 }
 
-// TestFetch: of a host, the name and the rights are not taken.
-func TestFetch(t *testing.T) {
+// TestFetch_IgnoresNameAndRights: of a host, the name and the rights are not taken.
+func TestFetch_IgnoresNameAndRights(t *testing.T) {
 	digest := hex.EncodeToString(sha256.New().Sum(nil))
 	end := frame{Kind: kindEnd}
 	for _, tc := range []struct {
@@ -134,8 +134,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestLinkOfEarlier: a link that an earlier copy has left is not gone through.
-func TestLinkOfEarlier(t *testing.T) {
+// TestReceive_DoesNotFollowOldLinks: a link that an earlier copy has left is not gone through.
+func TestReceive_DoesNotFollowOldLinks(t *testing.T) {
 	dir := t.TempDir()
 	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
 	if _, err := Fetch(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}),
@@ -148,8 +148,8 @@ func TestLinkOfEarlier(t *testing.T) {
 	}
 }
 
-// TestMost: of what is more than is wanted nothing is taken.
-func TestMost(t *testing.T) {
+// TestFetch_RefusesMoreThanWanted: of what is more than is wanted nothing is taken.
+func TestFetch_RefusesMoreThanWanted(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Fetch(t.Context(), hostileSender(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}),
 		Place{Path: dir, Most: 1 << 20}, "x", nil)
@@ -158,8 +158,8 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// TestEntries: directories, links and empty files are as many as was said at first.
-func TestEntries(t *testing.T) {
+// TestReceive_CountsEntries: directories, links and empty files are as many as was said at first.
+func TestReceive_CountsEntries(t *testing.T) {
 	digest := hex.EncodeToString(sha256.New().Sum(nil))
 	for _, more := range []frame{
 		{Kind: kindDir, Path: "d", Mode: 0o755},

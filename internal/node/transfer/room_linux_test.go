@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestRoom copies to a disk of 1 MiB, in a separate mount namespace.
-func TestRoom(t *testing.T) {
+// TestReceive_RefusesWithoutSpace copies to a disk of 1 MiB, in a separate mount namespace.
+func TestReceive_RefusesWithoutSpace(t *testing.T) {
 	if dir := os.Getenv("TRANSFER_TEST_DISK"); dir != "" {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 			t.Fatal(err)
@@ -32,7 +32,7 @@ func TestRoom(t *testing.T) {
 		return
 	}
 	requireroot.Need(t, "mounting a disk")
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRoom$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestReceive_RefusesWithoutSpace$", "-test.v")
 	cmd.Env = append(os.Environ(), "TRANSFER_TEST_DISK="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFreeInodes(t *testing.T) {
+func TestFreeInodes_KnowsUnlimitedFileSystems(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason      string
 		all, unused uint64

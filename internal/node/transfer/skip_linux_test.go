@@ -28,9 +28,9 @@ func asUser(uid int, f func()) {
 	<-done
 }
 
-// TestSkipped: entries that cannot be read are skipped and named; all
+// TestSend_SkipsUnreadableEntries: entries that cannot be read are skipped and named; all
 // other entries are copied.
-func TestSkipped(t *testing.T) {
+func TestSend_SkipsUnreadableEntries(t *testing.T) {
 	requireroot.Need(t, "having the rights of others")
 	big := strings.Repeat("x", 2*asked)
 	dir := t.TempDir()
@@ -112,9 +112,9 @@ func sendInto(t *testing.T, tr *Tree, to string) (sum Summary, last Progress) {
 	return sum, last
 }
 
-// TestManySkipped: however many there are and whatever they are called, the
+// TestSend_SummarizesManySkippedEntries: however many there are and whatever they are called, the
 // summary arrives.
-func TestManySkipped(t *testing.T) {
+func TestSend_SummarizesManySkippedEntries(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "from")
 	deep := from
 	for range 8 {

@@ -105,7 +105,7 @@ func listTree(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func TestTree(t *testing.T) {
+func TestTree_ArrivesUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "conf")
 	writeFile(t, filepath.Join(from, "a"), "one", 0o640)
@@ -148,7 +148,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-func TestDestination(t *testing.T) {
+func TestReceive_ChoosesTheDestination(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "file")
 	writeFile(t, from, "new", 0o600)
@@ -184,8 +184,8 @@ func TestDestination(t *testing.T) {
 	}
 }
 
-// TestPartIsRemoved: a part that no other copy can continue is not left behind.
-func TestPartIsRemoved(t *testing.T) {
+// TestReceive_RemovesUnusableParts: a part that no other copy can continue is not left behind.
+func TestReceive_RemovesUnusableParts(t *testing.T) {
 	var b bytes.Buffer
 	file := frame{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: strings.Repeat("0", 64)}
 	for _, f := range []frame{{Kind: kindBegin, Size: 1 << 20, Entries: 1}, file} {
@@ -210,9 +210,9 @@ func TestPartIsRemoved(t *testing.T) {
 	}
 }
 
-// TestPartOfAnother: a file of another user at the path of a part is not continued:
+// TestReceive_IgnoresPartsOfOtherUsers: a file of another user at the path of a part is not continued:
 // the copied file would belong to that user.
-func TestPartOfAnother(t *testing.T) {
+func TestReceive_IgnoresPartsOfOtherUsers(t *testing.T) {
 	requireroot.Need(t, "giving files away")
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x")
@@ -236,9 +236,9 @@ func TestPartOfAnother(t *testing.T) {
 	}
 }
 
-// TestPartOfTwoNames: a link to another file, put where a part is to be, is not written
+// TestReceive_DoesNotWriteThroughHardLinks: a link to another file, put where a part is to be, is not written
 // through.
-func TestPartOfTwoNames(t *testing.T) {
+func TestReceive_DoesNotWriteThroughHardLinks(t *testing.T) {
 	dir := t.TempDir()
 	from, to, other := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x"), filepath.Join(dir, "other")
 	content := strings.Repeat("x", asked)
@@ -260,8 +260,8 @@ func TestPartOfTwoNames(t *testing.T) {
 	}
 }
 
-// TestNames: names and links with bytes that are not UTF-8 come as they are, both ways.
-func TestNames(t *testing.T) {
+// TestNames_ArriveWithoutUTF8: names and links with bytes that are not UTF-8 come as they are, both ways.
+func TestNames_ArriveWithoutUTF8(t *testing.T) {
 	const latin1 = "gr\xfc\xdfe"
 	for _, fetch := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fetch=%v", fetch), func(t *testing.T) {
@@ -292,8 +292,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReplaced: a file that is there keeps its owner, its group and its mode.
-func TestReplaced(t *testing.T) {
+// TestReceive_KeepsOwnerOfReplacedFile: a file that is there keeps its owner, its group and its mode.
+func TestReceive_KeepsOwnerOfReplacedFile(t *testing.T) {
 	requireroot.Need(t, "giving files away")
 	for _, tc := range []struct {
 		name          string
@@ -368,9 +368,9 @@ func transferTree(t *testing.T, from, dest string, fetch bool) error {
 	return errors.Join(err, <-sent)
 }
 
-// TestBroken: an interrupted copy leaves no file under the final name, and the
+// TestReceive_ResumesAfterBreak: an interrupted copy leaves no file under the final name, and the
 // next copy continues where it stopped.
-func TestBroken(t *testing.T) {
+func TestReceive_ResumesAfterBreak(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "big"), filepath.Join(dir, "to")
 	content := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
@@ -403,8 +403,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestChanged: a file that has changed since the tree was read is not copied.
-func TestChanged(t *testing.T) {
+// TestSend_SkipsChangedFiles: a file that has changed since the tree was read is not copied.
+func TestSend_SkipsChangedFiles(t *testing.T) {
 	for name, content := range map[string]string{"other": strings.Repeat("y", 1<<20), "shorter": "y"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -434,9 +434,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestLookEnds: a large file is not read to its end after the caller has
+// TestReadTree_StopsWithItsContext: a large file is not read to its end after the caller has
 // stopped.
-func TestLookEnds(t *testing.T) {
+func TestReadTree_StopsWithItsContext(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "big")
 	writeFile(t, from, strings.Repeat("x", 1<<20), 0o600)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -451,7 +451,7 @@ func TestLookEnds(t *testing.T) {
 	}
 }
 
-func TestLookRefuses(t *testing.T) {
+func TestReadTree_RefusesDevices(t *testing.T) {
 	for path, reason := range map[string]string{"/dev/null": "a device has no content",
 		filepath.Join(t.TempDir(), "gone"): "it is not there"} {
 		if _, err := Look(t.Context(), path, nil); err == nil {
@@ -460,10 +460,10 @@ func TestLookRefuses(t *testing.T) {
 	}
 }
 
-// TestManySmallFiles: small files are renamed in groups: all of them arrive complete, and
+// TestReceive_RenamesSmallFilesTogether: small files are renamed in groups: all of them arrive complete, and
 // no other file is left. The same holds after a broken connection, and in read-only
 // directories.
-func TestManySmallFiles(t *testing.T) {
+func TestReceive_RenamesSmallFilesTogether(t *testing.T) {
 	const count = 3*mostWhole + 7
 	from := filepath.Join(t.TempDir(), "many")
 	for i := range count {

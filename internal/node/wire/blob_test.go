@@ -65,8 +65,8 @@ func newPair(t *testing.T, blobs remote.Blobs, h handler) (c *wire.Client, f wir
 	return c, <-got, func() { finishSession(t, c, served) }
 }
 
-// TestOffers sends a helper the offers of hosts, and finally the manager.
-func TestOffers(t *testing.T) {
+// TestBlob_OffersHostsThenManager sends a helper the offers of hosts, and finally the manager.
+func TestBlob_OffersHostsThenManager(t *testing.T) {
 	first := &remote.Offer{Address: "192.0.2.1:1", Certificate: []byte("c1"), Token: remote.Token("t1")}
 	second := &remote.Offer{Address: "192.0.2.2:1", Certificate: []byte("c2"), Token: remote.Token("t2")}
 	blob := op.Blob{Digest: "sha256:x", Size: 8}
@@ -132,8 +132,8 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// TestWishEnds with the helper's context, and with the connection.
-func TestWishEnds(t *testing.T) {
+// TestWish_EndsWithContextOrConnection with the helper's context, and with the connection.
+func TestWish_EndsWithContextOrConnection(t *testing.T) {
 	s := &spreader{ended: make(chan remote.Outcome, 1)}
 	c, f, _ := newPair(t, s, handler{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -152,8 +152,8 @@ func TestWishEnds(t *testing.T) {
 	<-s.ended
 }
 
-// TestLend asks a helper to lend.
-func TestLend(t *testing.T) {
+// TestLend_ReturnsTheOffer asks a helper to lend.
+func TestLend_ReturnsTheOffer(t *testing.T) {
 	loan := remote.Loan{Digest: "sha256:x", Address: "192.0.2.1", Token: remote.Token("a token")}
 	var got remote.Loan
 	answer := remote.Offer{Address: "203.0.113.9:7", Certificate: []byte("c")} // it may not send others elsewhere
@@ -190,8 +190,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestLendByAHostThatHangs ends with its context, although the host does not.
-func TestLendByAHostThatHangs(t *testing.T) {
+// TestLend_EndsWithItsContext ends with its context, although the host does not.
+func TestLend_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := handler{lend: func(ctx context.Context, _ remote.Loan) (remote.Offer, error) {
 			<-ctx.Done()

@@ -21,9 +21,9 @@ func (n never) OpenBlob(string, int64) (io.ReadCloser, error) {
 	return nil, errors.New("over")
 }
 
-// TestUnreadIsBounded: the session ends long before a host has filled a thousand
+// TestUnreadStreams_AreBounded: the session ends long before a host has filled a thousand
 // unread streams.
-func TestUnreadIsBounded(t *testing.T) {
+func TestUnreadStreams_AreBounded(t *testing.T) {
 	ours, theirs := net.Pipe()
 	blobs := never{make(chan struct{})}
 	go func() { // the host: all that the manager says is read, and not listened to
@@ -63,9 +63,9 @@ func TestUnreadIsBounded(t *testing.T) {
 	}
 }
 
-// TestSmallFrames: what a stream holds takes about as much memory as it has bytes, also
+// TestSmallFrames_UseLittleMemory: what a stream holds takes about as much memory as it has bytes, also
 // if each came alone.
-func TestSmallFrames(t *testing.T) {
+func TestSmallFrames_UseLittleMemory(t *testing.T) {
 	s := newStream(&mux{}, 1)
 	for range window {
 		if err := s.addReceived([]byte{1}); err != nil {
@@ -84,8 +84,8 @@ func TestSmallFrames(t *testing.T) {
 	}
 }
 
-// TestMessagesCount: messages that are not whole yet count like unread streams.
-func TestMessagesCount(t *testing.T) {
+// TestPartialMessages_CountAsUnread: messages that are not whole yet count like unread streams.
+func TestPartialMessages_CountAsUnread(t *testing.T) {
 	g := growing{m: &mux{}}
 	g.m.unread.Store(maxUnread - 10)
 	if n, err := g.Write(make([]byte, 10)); n != 10 || err != nil {
@@ -101,7 +101,7 @@ func TestMessagesCount(t *testing.T) {
 	}
 }
 
-func TestMessageLimits(t *testing.T) {
+func TestMessages_HaveLimits(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		kind messageType
@@ -129,7 +129,7 @@ func TestMessageLimits(t *testing.T) {
 	}
 }
 
-func TestResultsAreBounded(t *testing.T) {
+func TestResults_AreBounded(t *testing.T) {
 	many := message{kind: msgResult, body: []byte(`{"results":[` + strings.Repeat("{},", mostResults) + `{}]}`)}
 	var res response
 	if err := many.decodeInto(&res); err == nil || !strings.Contains(err.Error(), "more than 65536 results") {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestReadFrame(t *testing.T) {
+func TestReadFrame_ReadsWrittenFrames(t *testing.T) {
 	oversize := binary.BigEndian.AppendUint32(nil, maxPayload+1)
 	tests := map[string]struct {
 		reason string

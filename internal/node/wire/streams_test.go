@@ -45,7 +45,7 @@ func applyBlobs(ctx context.Context, f wire.Fetcher, b remote.Batch, emit func(r
 	return out
 }
 
-func TestBlobs(t *testing.T) {
+func TestBlobs_ArriveComplete(t *testing.T) {
 	big := bytes.Repeat([]byte("slipway!"), 1<<20)
 	h := handler{}
 	c, _, served := connectPipe(t, h, content{"sha256:big": big})
@@ -70,7 +70,7 @@ func TestBlobs(t *testing.T) {
 	}
 }
 
-func TestSlowReaderHoldsNothingUp(t *testing.T) {
+func TestSlowReader_DelaysNothing(t *testing.T) {
 	// An unread blob fills only its window: other calls continue, and the manager does
 	// not read ahead without limit.
 	source := &counting{}
@@ -147,7 +147,7 @@ func (c *counting) bytesRead() int64 {
 	return c.n
 }
 
-func TestDial(t *testing.T) {
+func TestDial_ReturnsAConnection(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func finishSession(t *testing.T, c *wire.Client, served chan error) {
 	}
 }
 
-func TestCheckAndApply(t *testing.T) {
+func TestCheckAndApply_ReturnResults(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 100_000) // 1.6 MB: more than any window
 	batch := remote.Batch{Operation: "o1", Step: "s1", Cluster: "c", Fence: 3, Ops: op.List{op.File{Path: "/f", Content: big}, op.SwapOff{}}}
 	h := handler{
@@ -154,7 +154,7 @@ func TestCheckAndApply(t *testing.T) {
 	}
 }
 
-func TestChecksBesideBatches(t *testing.T) {
+func TestCheck_RunsDuringABatch(t *testing.T) {
 	// Batches run one after another, also of two clients of one helper's
 	// session; checks do not wait for them.
 	var mu sync.Mutex
@@ -197,7 +197,7 @@ func TestChecksBesideBatches(t *testing.T) {
 	wg.Wait()
 }
 
-func TestCancel(t *testing.T) {
+func TestCancel_WaitsForTheBatch(t *testing.T) {
 	// The client cancels a batch on the host and waits for its answer: a step must not
 	// stop halfway.
 	started := make(chan struct{})
@@ -224,7 +224,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestDeadlineTravels(t *testing.T) {
+func TestDeadline_ReachesTheHelper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := handler{check: func(ctx context.Context, ops op.List) []op.Result {
 			if _, ok := ctx.Deadline(); !ok {
@@ -243,7 +243,7 @@ func TestDeadlineTravels(t *testing.T) {
 	})
 }
 
-func TestStuckCheckIsLeft(t *testing.T) {
+func TestCheck_ReturnsWhenTheHelperHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := handler{check: func(_ context.Context, ops op.List) []op.Result {
@@ -261,7 +261,7 @@ func TestStuckCheckIsLeft(t *testing.T) {
 	})
 }
 
-func TestLostConnection(t *testing.T) {
+func TestCall_ReportsLostConnection(t *testing.T) {
 	started := make(chan struct{})
 	ended := make(chan error, 1)
 	h := handler{apply: func(ctx context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
@@ -303,7 +303,7 @@ func (d *deaf) Write(p []byte) (int, error) {
 	return d.Conn.Write(p)
 }
 
-func TestLostForTheWriter(t *testing.T) {
+func TestWrite_ReportsLostConnection(t *testing.T) {
 	a, b := net.Pipe()
 	served := make(chan error, 1)
 	go func() {
@@ -323,7 +323,7 @@ func TestLostForTheWriter(t *testing.T) {
 	_ = c.Close()
 }
 
-func TestHalfOpen(t *testing.T) {
+func TestHalfOpen_IsDetectedByBothSides(t *testing.T) {
 	// The network fails without an error: both sides detect it.
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
@@ -388,7 +388,7 @@ func pumpUntil(hole chan struct{}, to io.Writer, from io.Reader) {
 	}()
 }
 
-func TestHandshake(t *testing.T) {
+func TestHandshake_RejectsOtherPrograms(t *testing.T) {
 	tests := map[string]struct{ reason, says, want string }{
 		"garbage":       {"a shell's error is not a helper", "sh: 1: slipway-node: not found\n", "protocol error"},
 		"nothing":       {"a helper that ends at once", "", "EOF"},
@@ -422,7 +422,7 @@ func TestHandshake(t *testing.T) {
 	})
 }
 
-func TestLocks(t *testing.T) {
+func TestLocks_PassThrough(t *testing.T) {
 	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4, By: "b", Process: "p"}
 	fake := &locks{state: remote.LockState{Held: true, Holder: want, Highest: 4, Units: []string{"u"}}}
 	c, _, served := connectPipe(t, handler{lock: fake}, nil)

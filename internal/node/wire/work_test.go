@@ -20,9 +20,9 @@ func (brief) Run(context.Context, remote.Command, io.Reader, io.Writer, io.Write
 
 func (brief) Copy(context.Context, remote.Copy, io.ReadWriter) error { return nil }
 
-// TestNothingOfWorkGoesOn: when a run or a copy has been served, what was begun
+// TestWork_EndsWithItsCall: when a run or a copy has been served, what was begun
 // for it has ended, even if there is more input to come.
-func TestNothingOfWorkGoesOn(t *testing.T) {
+func TestWork_EndsWithItsCall(t *testing.T) {
 	for _, call := range []string{callRun, callCopy} {
 		left := make(chan string, 1)
 		a, b := net.Pipe()

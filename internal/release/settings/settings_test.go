@@ -11,9 +11,9 @@ import (
 	"slipway.dev/slipway/internal/release/settings"
 )
 
-// TestTables wants a table for every minor of the release catalogue, of its newest
+// TestTables_CoverEveryMinor wants a table for every minor of the release catalogue, of its newest
 // patch, and in each table what every minor has.
-func TestTables(t *testing.T) {
+func TestTables_CoverEveryMinor(t *testing.T) {
 	catalogue, err := release.Load("")
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestGates has gates of the minors as their sources have them.
-func TestGates(t *testing.T) {
+// TestGates_MatchTheSources has gates of the minors as their sources have them.
+func TestGates_MatchTheSources(t *testing.T) {
 	tables, err := settings.ReadTables()
 	if err != nil {
 		t.Fatal(err)

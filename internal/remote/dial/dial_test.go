@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/internal/remote/dial"
 )
 
-func TestIsLocal(t *testing.T) {
+func TestIsLocal_RecognizesThisMachine(t *testing.T) {
 	yes := true
 	tests := map[string]struct {
 		reason string

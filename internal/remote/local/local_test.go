@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-func TestConnect(t *testing.T) {
+func TestConnect_LeavesNothing(t *testing.T) {
 	requireroot.Need(t, "the helper")
 	dir := t.TempDir()
 	d := &local.Dialer{Helper: remotetest.Build(t), Dirs: []string{filepath.Join(dir, "missing"), dir}}
@@ -40,7 +40,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestConnect_ExplainsRefusals(t *testing.T) {
 	requireroot.Need(t, "the helper")
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	tests := map[string]struct {

@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestWithoutRoot: without root, the error names the reason and the remedy.
-func TestWithoutRoot(t *testing.T) {
+// TestConnect_NeedsRoot: without root, the error names the reason and the remedy.
+func TestConnect_NeedsRoot(t *testing.T) {
 	requireroot.Need(t, "being another user for a moment")
 	done := make(chan error)
 	go func() { // its thread ends with it, which is another user's by then

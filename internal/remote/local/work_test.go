@@ -33,7 +33,7 @@ func localWorker(t *testing.T) remote.Worker {
 	return h.(remote.Worker)
 }
 
-func TestWork(t *testing.T) {
+func TestWork_RunsAndCopies(t *testing.T) {
 	w := localWorker(t)
 	t.Run("run", func(t *testing.T) { runProgram(t, w) })
 	t.Run("stop", func(t *testing.T) { checkStop(t, w) })

@@ -256,8 +256,8 @@ func (w *world) checkIdle() {
 	}
 }
 
-// TestSpread fetches the same on many hosts at once.
-func TestSpread(t *testing.T) {
+// TestSpread_ReachesManyHosts fetches the same on many hosts at once.
+func TestSpread_ReachesManyHosts(t *testing.T) {
 	bundle := []int{40 * mega, 30 * mega, 10 * mega, 3 * mega, mega}
 	tests := []struct {
 		name, reason string
@@ -353,8 +353,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestStalled: a host that reads nothing from the manager does not delay others.
-func TestStalled(t *testing.T) {
+// TestSpread_IgnoresAStalledHost: a host that reads nothing from the manager does not delay others.
+func TestSpread_IgnoresAStalledHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, func(i int, p *player) { p.stalls = i == 0 })
 		all := w.listPlayers()
@@ -371,8 +371,8 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-// TestGivenUp: hosts that gave up their requests do not delay others.
-func TestGivenUp(t *testing.T) {
+// TestSpread_DropsCancelledRequests: hosts that gave up their requests do not delay others.
+func TestSpread_DropsCancelledRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 10, nil)
 		all := w.listPlayers()
@@ -395,9 +395,9 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// TestTakerGivesUp: a receiver that ends during its request has no effect on the
+// TestSpread_SurvivesATakerThatEnds: a receiver that ends during its request has no effect on the
 // lending host.
-func TestTakerGivesUp(t *testing.T) {
+func TestSpread_SurvivesATakerThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, func(_ int, p *player) { p.late = time.Second })
 		all := w.listPlayers()
@@ -415,9 +415,9 @@ func TestTakerGivesUp(t *testing.T) {
 	})
 }
 
-// TestGone: a host whose session is over lends nothing; in its next session it
+// TestSpread_DropsHostsWithoutSession: a host whose session is over lends nothing; in its next session it
 // lends again.
-func TestGone(t *testing.T) {
+func TestSpread_DropsHostsWithoutSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, nil)
 		all := w.listPlayers()
@@ -444,8 +444,8 @@ func (k known) OpenBlob(digest string, _ int64) (io.ReadCloser, error) {
 	return io.NopCloser(endless{}), nil
 }
 
-// TestWantOfNothing: what a host asks for that the manager has not is not remembered.
-func TestWantOfNothing(t *testing.T) {
+// TestWant_ForgetsUnknownBlobs: what a host asks for that the manager has not is not remembered.
+func TestWant_ForgetsUnknownBlobs(t *testing.T) {
 	w := newWorld(t, 3, nil)
 	w.content.of = known("real")
 	p := w.listPlayers()[0]
@@ -458,9 +458,9 @@ func TestWantOfNothing(t *testing.T) {
 	}
 }
 
-// TestSlander: a host that reports failures of others does not make other hosts
+// TestSpread_ResistsFalseReports: a host that reports failures of others does not make other hosts
 // avoid them.
-func TestSlander(t *testing.T) {
+func TestSpread_ResistsFalseReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4, nil)
 		giver, liar := w.content.hosts["h001"], w.content.hosts["h002"]

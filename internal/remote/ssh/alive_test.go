@@ -127,9 +127,9 @@ func serveConnection(c net.Conn, config *ssh.ServerConfig) {
 	}
 }
 
-// TestShellAlive: a dead connection ends automatically, or when the user leaves;
+// TestShell_EndsWithADeadConnection: a dead connection ends automatically, or when the user leaves;
 // a quiet connection is kept.
-func TestShellAlive(t *testing.T) {
+func TestShell_EndsWithADeadConnection(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		terminal     bool
@@ -185,7 +185,7 @@ func TestShellAlive(t *testing.T) {
 }
 
 // The caller can end the shell, also when the host does not respond.
-func TestShellStopped(t *testing.T) {
+func TestShell_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, cut := connectInMemory(t)
 		cut.Store(true)
@@ -198,7 +198,7 @@ func TestShellStopped(t *testing.T) {
 	})
 }
 
-func TestEscapes(t *testing.T) {
+func TestEscapes_LeaveTheShell(t *testing.T) {
 	for _, tc := range []struct {
 		name, typed, out string
 		left             bool

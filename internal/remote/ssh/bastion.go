@@ -58,7 +58,7 @@ func (d *Dialer) dialThrough(ctx context.Context, hops []endpoint, opts remote.O
 		}
 		release()
 		if !first && ctx.Err() == nil && (errors.Is(b.err, context.Canceled) || errors.Is(b.err, context.DeadlineExceeded)) {
-			continue // another caller cancelled the dial, but this one has not
+			continue // the dial of another caller was cancelled
 		}
 		return nil, nil, bastionError(b.err, to.host)
 	}

@@ -24,7 +24,7 @@ const sudo = `case $1 in
 -S) printf "lecture: %s" "$3" >&2; read -r given; [ "$given" = hunter2 ] || { echo "Sorry, try again." >&2; printf "%s" "$3" >&2; read -r given; exit 1; }; shift 3; exec "$@";;
 esac`
 
-func TestBootstrap(t *testing.T) {
+func TestBootstrap_WorksInEveryShell(t *testing.T) {
 	// The real command, script and helper, through real shells.
 	find := remotetest.Build(t)
 	path, pub := keyFile(t, t.TempDir(), "")
@@ -109,7 +109,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-func TestNothingSecretInArguments(t *testing.T) {
+func TestBootstrap_KeepsSecretsOutOfArguments(t *testing.T) {
 	// A sudo that takes the password and notes all that others could see.
 	path, pub := keyFile(t, t.TempDir(), "")
 	notes := filepath.Join(t.TempDir(), "notes")

@@ -73,7 +73,7 @@ func serveAgent(t *testing.T, keyring agent.Agent) string {
 	return socket
 }
 
-func TestHostCertificates(t *testing.T) {
+func TestHostCertificates_AreVerified(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	ca, other, host := remotetest.NewKey(t), remotetest.NewKey(t), remotetest.NewKey(t)
 	hour := uint64(time.Now().Add(-time.Hour).Unix())
@@ -162,7 +162,7 @@ func TestHostCertificates(t *testing.T) {
 	}
 }
 
-func TestUserCertificates(t *testing.T) {
+func TestUserCertificates_AreOffered(t *testing.T) {
 	ca, other := remotetest.NewKey(t), remotetest.NewKey(t)
 	s := remotetest.Start(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler}, Users: []remotetest.User{{Name: "root", CA: ca.PublicKey()}},

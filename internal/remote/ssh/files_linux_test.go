@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestBelongs: root reads for another person only what they could read; a person
+// TestCheckOwner_ProtectsOtherUsersFiles: root reads for another person only what they could read; a person
 // is kept from what they cannot read by the system.
-func TestBelongs(t *testing.T) {
+func TestCheckOwner_ProtectsOtherUsersFiles(t *testing.T) {
 	const person = 1000
 	for name, tc := range map[string]struct {
 		owner  uint32

@@ -74,9 +74,9 @@ func unpackHelper(t testing.TB, h embedded.Helper) []byte {
 	return b
 }
 
-// TestFoundHelper: a helper on the host is used if it is complete and only root
+// TestHelper_IsReusedIfUnchanged: a helper on the host is used if it is complete and only root
 // can have written it. Otherwise it is sent again, without an error.
-func TestFoundHelper(t *testing.T) {
+func TestHelper_IsReusedIfUnchanged(t *testing.T) {
 	m := newManaged(t)
 	flipped := func(at int) []byte {
 		b := bytes.Clone(m.program)

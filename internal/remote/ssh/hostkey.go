@@ -134,8 +134,8 @@ func (k *hostKeys) keyAlgorithms() []string {
 
 func (k *hostKeys) beginLogin() { k.accepted, k.refusal = nil, nil }
 
-// checkKey is the ssh.HostKeyCallback. It is called again for every key exchange of
-// SSH; an accepted key is accepted until the connection ends.
+// checkKey is the ssh.HostKeyCallback. SSH calls it again when it
+// renews the session keys; an accepted key is accepted until the connection ends.
 func (k *hostKeys) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if k.accepted != nil && isSameKey(k.accepted, key) {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/remote/ssh"
 )
 
-func TestHostKeys(t *testing.T) {
+func TestHostKeys_AreVerified(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	start := func(t *testing.T) *remotetest.Server {
 		return remotetest.Start(t, remotetest.Config{

@@ -56,7 +56,7 @@ func (d *Dialer) loginTo(ctx context.Context, to endpoint, dial dialFunc, opts r
 	}
 }
 
-// errHungUp reports a server that closed the connection before the key exchange.
+// errHungUp reports a server that closed the connection before it sent its key.
 var errHungUp = errors.New("the server closed the connection")
 
 func (d *Dialer) attemptLogin(ctx context.Context, to endpoint, dial dialFunc, keys *hostKeys, who *identity,

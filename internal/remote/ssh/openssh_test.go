@@ -27,12 +27,12 @@ import (
 	"slipway.dev/slipway/internal/remote/ssh"
 )
 
-// TestOpenSSH logs in to the real server, which checks certificates with its
+// TestOpenSSH_AcceptsOurLogin logs in to the real server, which checks certificates with its
 // own code. It needs openssh-server, which 'make setup' does not install: its
 // package starts a server on this machine. Run it with
 //
 //	go test -tags long -run TestOpenSSH ./internal/remote/ssh
-func TestOpenSSH(t *testing.T) {
+func TestOpenSSH_AcceptsOurLogin(t *testing.T) {
 	sshd := "/usr/sbin/sshd"
 	if _, err := os.Stat(sshd); err != nil {
 		t.Fatalf("%v: install openssh-server", err)

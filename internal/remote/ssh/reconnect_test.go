@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/remote/ssh"
 )
 
-func TestReconnect(t *testing.T) {
+func TestReconnect_ContinuesTheWork(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}
 	var mu sync.Mutex
@@ -72,7 +72,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-func TestReconnectGivesUp(t *testing.T) {
+func TestReconnect_GivesUp(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.Start(t,
 		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
@@ -102,7 +102,7 @@ func TestReconnectGivesUp(t *testing.T) {
 	}
 }
 
-func TestCutWhileConnecting(t *testing.T) {
+func TestConnect_NeverHangsWhenCut(t *testing.T) {
 	// A connection that breaks at any point causes an error or a new connection,
 	// and never a hang.
 	path, pub := keyFile(t, t.TempDir(), "")
@@ -127,7 +127,7 @@ func TestCutWhileConnecting(t *testing.T) {
 	}
 }
 
-func TestSlowLink(t *testing.T) {
+func TestConnect_WorksOnASlowLink(t *testing.T) {
 	// Sending the helper takes longer than any one step may: what moves is
 	// not stuck.
 	path, pub := keyFile(t, t.TempDir(), "")

@@ -19,9 +19,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestResolve: the cluster file decides, then ~/.ssh/config, then the defaults;
+// TestResolve_PrefersTheClusterFile: the cluster file decides, then ~/.ssh/config, then the defaults;
 // and what decided is said.
-func TestResolve(t *testing.T) {
+func TestResolve_PrefersTheClusterFile(t *testing.T) {
 	yes := true
 	tests := map[string]struct {
 		reason, config string
@@ -111,9 +111,9 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestConfigMode: as in Debian's ssh, the file may be writable by the private group
+// TestConfig_AllowsThePrivateGroup: as in Debian's ssh, the file may be writable by the private group
 // of its owner, and by no other user.
-func TestConfigMode(t *testing.T) {
+func TestConfig_AllowsThePrivateGroup(t *testing.T) {
 	for mode, says := range map[os.FileMode]string{0o600: "", 0o664: "", 0o606: "other users can write to it",
 		0o666: "other users can write to it"} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -136,9 +136,9 @@ func TestConfigMode(t *testing.T) {
 	}
 }
 
-// TestNotUsed: an error of a failed login names the unused parts of the
+// TestLogin_NamesUnusedConfiguration: an error of a failed login names the unused parts of the
 // configuration that may be the cause.
-func TestNotUsed(t *testing.T) {
+func TestLogin_NamesUnusedConfiguration(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	s := remotetest.Start(t, remotetest.Config{})
 	key, _ := keyFile(t, t.TempDir(), "")
@@ -166,9 +166,9 @@ func TestNotUsed(t *testing.T) {
 	}
 }
 
-// TestJumpUser: a jump host is logged in to as the local user, as by ssh; a
+// TestJump_UsesTheLocalUser: a jump host is logged in to as the local user, as by ssh; a
 // bastion of the cluster file as root.
-func TestJumpUser(t *testing.T) {
+func TestJump_UsesTheLocalUser(t *testing.T) {
 	requireroot.Need(t, "the home is another user's")
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
@@ -204,9 +204,9 @@ func TestJumpUser(t *testing.T) {
 	}
 }
 
-// TestConnectByConfig: an alias leads through a jump host to the host, with the
+// TestConnect_FollowsTheConfig: an alias leads through a jump host to the host, with the
 // keys and the lists of host keys that the configuration names.
-func TestConnectByConfig(t *testing.T) {
+func TestConnect_FollowsTheConfig(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	opts := testOptions(t)
 	path, pub := keyFile(t, filepath.Join(opts.Home, "keys"), "")
@@ -245,9 +245,9 @@ func TestConnectByConfig(t *testing.T) {
 	checkRefusal(t, err, remote.KeyUnreadable, "no login method is available")
 }
 
-// TestConfigOfAnother: under sudo, root reads no file for the caller that the
+// TestConfig_RefusesUnreadableFilesUnderSudo: under sudo, root reads no file for the caller that the
 // caller could not read.
-func TestConfigOfAnother(t *testing.T) {
+func TestConfig_RefusesUnreadableFilesUnderSudo(t *testing.T) {
 	requireroot.Need(t, "files of other users are made")
 	t.Setenv("SSH_AUTH_SOCK", "")
 	opts := testOptions(t)

@@ -13,9 +13,9 @@ import (
 	"slipway.dev/slipway/internal/remote/ssh"
 )
 
-// TestShell: each argument reaches the program as it is, through the login
+// TestShell_PassesArgumentsAndStreams: each argument reaches the program as it is, through the login
 // shell that stands in the way, and streams and exit code come back.
-func TestShell(t *testing.T) {
+func TestShell_PassesArgumentsAndStreams(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.Start(t, remotetest.Config{
 		Shell: &remotetest.Shell{Path: "/bin/sh"}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},

@@ -105,7 +105,7 @@ func checkRefusal(t *testing.T, err error, reason remote.Reason, says string) {
 	}
 }
 
-func TestLogin(t *testing.T) {
+func TestLogin_ExplainsFailures(t *testing.T) {
 	dir := t.TempDir()
 	plain, plainPub := keyFile(t, filepath.Join(dir, "plain"), "")
 	locked, lockedPub := keyFile(t, filepath.Join(dir, "locked"), "sesame")
@@ -197,7 +197,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-func TestInteractive(t *testing.T) {
+func TestLogin_AnswersPrompts(t *testing.T) {
 	s := remotetest.Start(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler}, Interactive: true,
 		Users: []remotetest.User{{Name: "root", Password: "hunter2"}},
@@ -215,7 +215,7 @@ func TestInteractive(t *testing.T) {
 	checkRefusal(t, err, remote.AuthFailed, "rejects the key")
 }
 
-func TestAgent(t *testing.T) {
+func TestLogin_UsesTheAgent(t *testing.T) {
 	_, pub := keyFile(t, t.TempDir(), "")
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -269,7 +269,7 @@ func TestAgent(t *testing.T) {
 	checkRefusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "SSH_AUTH_SOCK is not set")
 }
 
-func TestUsualKeys(t *testing.T) {
+func TestLogin_TriesDefaultKeys(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	opts := testOptions(t)
 	_, pub := keyFile(t, filepath.Join(opts.Home, ".ssh"), "")
@@ -287,7 +287,7 @@ func TestUsualKeys(t *testing.T) {
 	}
 }
 
-func TestUnreachable(t *testing.T) {
+func TestConnect_ExplainsUnreachableHosts(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	login := v1alpha1.SSH{PrivateKeyFile: path}
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}
@@ -337,7 +337,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-func TestMachines(t *testing.T) {
+func TestConnect_WorksOnUnusualHosts(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	tests := map[string]struct {
 		reason  string
@@ -379,7 +379,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-func TestBastion(t *testing.T) {
+func TestConnect_GoesThroughABastion(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}, {Name: "jump", Password: "hunter2"}}
 	inner := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
@@ -423,7 +423,7 @@ func TestBastion(t *testing.T) {
 	checkRefusal(t, err, remote.Unreachable, "the bastion cannot reach 127.0.0.1:1")
 }
 
-func TestDialFromHost(t *testing.T) {
+func TestDialFromHost_ReachesTheTarget(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.Start(t,
 		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},

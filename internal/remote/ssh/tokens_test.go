@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/sshconfig"
 )
 
-// TestTokens: the names of files have the tokens of ssh_config(5).
-func TestTokens(t *testing.T) {
+// TestTokens_AreExpandedInFileNames: the names of files have the tokens of ssh_config(5).
+func TestTokens_AreExpandedInFileNames(t *testing.T) {
 	here, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

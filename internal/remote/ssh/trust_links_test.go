@@ -15,9 +15,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestRememberThroughALink: root adds no line to a file that a link in the
+// TestRemember_RefusesForeignLinks: root adds no line to a file that a link in the
 // directory of another user leads to.
-func TestRememberThroughALink(t *testing.T) {
+func TestRemember_RefusesForeignLinks(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()

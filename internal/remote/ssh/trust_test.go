@@ -27,7 +27,7 @@ func newKey(t testing.TB) ssh.PublicKey {
 	return key
 }
 
-func TestReadTrust(t *testing.T) {
+func TestReadTrust_PrefersTheUsersFile(t *testing.T) {
 	a, b, c := newKey(t), newKey(t), newKey(t)
 	line := func(word, hosts string, key ssh.PublicKey) string {
 		return word + hosts + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + "\n"
@@ -86,9 +86,9 @@ func TestReadTrust(t *testing.T) {
 	}
 }
 
-// TestRemember: if many managers see a host for the first time, one saves its key;
+// TestRemember_KeepsOneKey: if many managers see a host for the first time, one saves its key;
 // an incomplete line is not joined with another one.
-func TestRemember(t *testing.T) {
+func TestRemember_KeepsOneKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "known_hosts")
 	key := newKey(t)
 	first := func() (bool, error) {

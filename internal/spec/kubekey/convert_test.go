@@ -29,8 +29,7 @@ func testOptions(file string) Options {
 	return Options{File: file, Default: "v1.37.1", Supported: fakeSupported, Scripts: "hooks"}
 }
 
-// loadConverted is what happens to a converted file next: it is loaded, filled and
-// validated.
+// loadConverted loads a converted file, which sets its defaults and validates it.
 func loadConverted(t *testing.T, text []byte) *spec.Loaded {
 	t.Helper()
 	loaded, err := spec.Loader{KubernetesVersion: "v1.37.1", Supported: fakeSupported}.Load("converted", text)
@@ -40,9 +39,9 @@ func loadConverted(t *testing.T, text []byte) *spec.Loaded {
 	return loaded
 }
 
-// Whole files, with and without leave to lose something. What comes of them
-// depends on what our validation takes at the moment.
-func TestFiles(t *testing.T) {
+// TestConvert_MatchesGolden converts complete files, with and without permission to lose settings. The
+// results depend on the rules of the validation.
+func TestConvert_MatchesGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files", err)
@@ -124,7 +123,8 @@ func mergeMaps(under, over map[string]any) {
 	}
 }
 
-// describeMissing says where got has not what want has; more is allowed in mappings.
+// describeMissing returns the place where got lacks a value of want; additional keys in
+// mappings are allowed.
 func describeMissing(want, got any, path string) string {
 	w, isMap := want.(map[string]any)
 	g, _ := got.(map[string]any)
@@ -143,7 +143,7 @@ func describeMissing(want, got any, path string) string {
 }
 
 // Each field that is mapped: what it becomes, or how it is refused.
-func TestMapped(t *testing.T) {
+func TestConvert_MapsEachField(t *testing.T) {
 	var covered []string
 	for _, tc := range mappedCases {
 		covered = append(covered, strings.Fields(tc.field)...)
@@ -202,7 +202,7 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-func TestRefusedFiles(t *testing.T) {
+func TestConvert_RefusesOtherFiles(t *testing.T) {
 	for _, tc := range []struct{ reason, file, want string }{
 		{"nothing", "", "kk.yaml: the file is empty [empty-file]"},
 		{"no YAML", "a: [", "kk.yaml:1:1: the file is not valid YAML"},
@@ -244,7 +244,7 @@ func TestRefusedFiles(t *testing.T) {
 }
 
 // Two passwords are in two variables, whatever is in the names of their hosts.
-func TestVariables(t *testing.T) {
+func TestConvert_NamesPasswordsApart(t *testing.T) {
 	r, err := Convert(mergeIntoBase(t, `
 hosts:
 - {name: db-1, address: 10.0.0.1, password: one}
@@ -265,7 +265,7 @@ registry: {auths: {r-1.example.com: {username: a, password: three}, r.1.example.
 }
 
 // A version that is asked for takes the place of the file's.
-func TestVersion(t *testing.T) {
+func TestConvert_PrefersRequestedVersion(t *testing.T) {
 	o := testOptions("kk.yaml")
 	o.Kubernetes = "v1.37.1"
 	r, err := Convert(mergeIntoBase(t, "kubernetes: {version: v1.23.17}"), o)

@@ -40,7 +40,7 @@ func listLeaves(t reflect.Type, path string) []string {
 }
 
 // Every field of KubeKey's has its line in the table, and the table no other.
-func TestFields(t *testing.T) {
+func TestFields_ListEveryKubeKeyField(t *testing.T) {
 	want := listLeaves(reflect.TypeFor[cluster](), "")
 	slices.Sort(want)
 	if d := cmp.Diff(want, sortedKeys(fields)); d != "" {
@@ -106,7 +106,7 @@ func fieldAt(t reflect.Type, path string) (reflect.Type, func(any) any) {
 
 // Each field that is not mapped is named with its id and its place; written
 // without a meaning it is passed over.
-func TestNotMapped(t *testing.T) {
+func TestConvert_NamesUnmappedFields(t *testing.T) {
 	ids := map[fate]string{dropped: idNotConverted, lost: idLost, later: idNotSupportedYet}
 	for name, f := range fields {
 		if f.fate == mapped || name == "status" || name == "metadata.namespace" {
@@ -153,7 +153,7 @@ func TestNotMapped(t *testing.T) {
 var fateWords = map[fate]string{mapped: "is", dropped: "not needed", lost: "no", later: "not yet"}
 
 // docs/from-kubekey.md has the table of fields, line by line.
-func TestPage(t *testing.T) {
+func TestPage_HasTheFieldTable(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/from-kubekey.md")
 	if err != nil {
 		t.Fatal(err)

@@ -183,8 +183,8 @@ var kubeletUsual = map[string]string{
 // its configuration.
 var kubeletHosts = []string{"clusterDNS", "clusterDomain", "resolvConf", "containerRuntimeEndpoint", "imageServiceEndpoint"}
 
-// describeKubelet converts the common settings of all nodes, without those that kubeadm always
-// writes.
+// describeKubelet converts the common settings of all nodes, except settings that kubeadm
+// always writes.
 func (d *describer) describeKubelet() {
 	var conf map[string]any
 	if err := yaml.Unmarshal(d.s.Kubelet, &conf); err != nil {

@@ -50,8 +50,9 @@ func readState(t *testing.T, name string) State {
 	}
 }
 
-// Whole clusters. Those of testdata/slipway are as a real one answered.
-func TestClusters(t *testing.T) {
+// TestDescribe_MatchesGolden describes complete clusters. testdata/slipway has the responses of a real
+// cluster.
+func TestDescribe_MatchesGolden(t *testing.T) {
 	names, err := filepath.Glob("testdata/*/nodes.yaml")
 	if err != nil || len(names) == 0 {
 		t.Fatal("no clusters", err)
@@ -68,10 +69,10 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// What a cluster of Slipway's says of itself means the file that it was made
-// of, but for how to log in; without the record that it keeps, but for what
-// its API does not know besides.
-func TestBackToTheFile(t *testing.T) {
+// The state of a cluster that Slipway created is described by its original file, except the
+// logins. Without the saved record, the settings that its API does not have are missing,
+// too.
+func TestDescribe_ReturnsTheOriginalFile(t *testing.T) {
 	made, err := os.ReadFile("testdata/slipway/made.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -143,8 +144,8 @@ func plainState() State {
 	}
 }
 
-// Each part of the state, changed by itself: what the file says then.
-func TestParts(t *testing.T) {
+// TestDescribe_CoversEachPart changes each part of the state separately, and checks the resulting file.
+func TestDescribe_CoversEachPart(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		change func(*State)
@@ -375,8 +376,8 @@ func endpointOf(c *v1alpha1.Cluster) any { return c.Spec.ControlPlaneEndpoint }
 func proxyOf(c *v1alpha1.Cluster) any    { return c.Spec.Kubernetes.ProxyMode }
 func networkOf(c *v1alpha1.Cluster) any  { return []any{c.Spec.Network.Plugin, c.Spec.Network.Flannel} }
 
-// What no cluster of kubeadm's says.
-func TestUnreadable(t *testing.T) {
+// TestDescribe_RejectsUnreadableState uses states that a kubeadm cluster never has.
+func TestDescribe_RejectsUnreadableState(t *testing.T) {
 	for reason, change := range map[string]func(*State){
 		"kubeadm's configuration is no YAML": func(s *State) { s.Cluster = []byte("a: [") },
 		"the record is no YAML":              func(s *State) { s.Record = []byte("a: [") },

