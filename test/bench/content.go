@@ -39,7 +39,7 @@ type manifest struct {
 // wanted are the components without which kubeadm makes no cluster.
 var wanted = []string{"containerd", "cni-plugins", "kubernetes"}
 
-// images are those that hosts need, by the name of the script's archive.
+// images lists the images that hosts need, by the name of the script's archive.
 var images = map[string][]string{
 	"control-plane": {"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel"},
 	"worker":        {"kube-proxy", "coredns", "pause", "flannel"},

@@ -27,7 +27,7 @@ type shape struct{ controlPlanes, workers int }
 
 func (s shape) String() string { return fmt.Sprintf("%d+%d", s.controlPlanes, s.workers) }
 
-// targetRatio is what the ratio of Slipway's time to the script's is to be at most.
+// targetRatio returns the highest allowed ratio of Slipway's time to the script's time.
 func (s shape) targetRatio() float64 {
 	if s.controlPlanes > 1 {
 		return 1.0
@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// figures are what was measured, one value a round.
+// figures holds the measured values, one for each round.
 type figures struct {
 	slipway, kubeadm, again []time.Duration
 	peak                    []int64 // bytes
@@ -118,7 +118,7 @@ func (f figures) printFigures(version string, s shape) {
 	fmt.Printf("  %-34s %6d MiB  (target: at most 200 MB)\n\n", "peak memory of slipway", medianOf(f.peak)>>20)
 }
 
-// A bench runs programs with a Slipway state of its own.
+// A bench runs programs with a separate Slipway state.
 type bench struct {
 	home  string
 	shape shape
@@ -208,7 +208,7 @@ func (b bench) runSlipway(ctx context.Context, args ...string) (time.Duration, i
 	return b.runTimed(exec.CommandContext(ctx, "bin/slipway", args...))
 }
 
-// runTimed answers how long a program took and the most memory it had.
+// runTimed returns the running time of a program and its highest memory use.
 func (b bench) runTimed(cmd *exec.Cmd) (time.Duration, int64, error) {
 	cmd.Env = append(os.Environ(), "HOME="+b.home, "SLIPWAY_HOME="+filepath.Join(b.home, "slipway"))
 	var out strings.Builder

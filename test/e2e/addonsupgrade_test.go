@@ -19,10 +19,10 @@ func chartEditions(version, minor string) map[string]string {
 	}
 }
 
-// TestLongAddonsUpgrade takes a cluster with add-ons to another minor: one that
-// does not work there speaks against it before anything is touched; with another
-// chart in the file, the old one stays until all nodes are through; a way back
-// has it be what it was.
+// TestLongAddonsUpgrade upgrades a cluster with add-ons to another minor version. An
+// add-on that does not support it stops the upgrade before any change. With another chart
+// in the file, the old chart is kept until all nodes are upgraded. A rollback restores the
+// previous state.
 func TestLongAddonsUpgrade(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.36.4")
 	u := newUser(t)

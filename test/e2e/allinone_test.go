@@ -55,9 +55,9 @@ func TestAllInOne(t *testing.T) {
 	requireSame(t, machine+" before and after", "touched", before, u.takeSnapshot(t, machine))
 }
 
-// preparesOnly has the machine prepare itself: its kernel and names are set
-// up, and nothing of Kubernetes is there. The create that follows counts on
-// it, and its delete takes that back, too.
+// preparesOnly lets the machine prepare itself: its kernel and names are configured, and
+// no part of Kubernetes is installed. The next create relies on it, and its delete also
+// reverts it.
 func (u *user) preparesOnly(t *testing.T, machine string) {
 	t.Helper()
 	u.mustExec(t, machine, "/root/slipway", "init", "os", "--yes")

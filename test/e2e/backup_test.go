@@ -15,10 +15,9 @@ import (
 	"filippo.io/age"
 )
 
-// TestLongBackup takes backups of a cluster of three control planes and two
-// workers, loses what is in it, and then the data of all members, and has every
-// object back each time; the manager is killed at the end of every step of the
-// one restore.
+// TestLongBackup backs up a cluster of three control planes and two workers. The cluster
+// loses its objects, and then the data of all members. Each restore brings every object
+// back. The manager is killed at the end of every step of one restore.
 func TestLongBackup(t *testing.T) {
 	b := newBalanced(t, "e2e-backup", 3, 2)
 	b.setEndpoint(t, "haproxy")
@@ -74,8 +73,8 @@ func TestLongBackup(t *testing.T) {
 	}
 }
 
-// looksAtEtcd has health and members say what is so: with all of them, without
-// one, and without the API.
+// looksAtEtcd checks the output of health and members: with all members, without one of
+// them, and without the API.
 func (b *balanced) looksAtEtcd(t *testing.T) {
 	t.Helper()
 	type report struct {
@@ -179,7 +178,7 @@ func (b *balanced) refusesSets(t *testing.T, plain, sealed string) {
 	}
 }
 
-// listObjects are those that stay as they are, by kind and name, with their ids.
+// listObjects returns the ids of the objects that do not change, by kind and name.
 func (b *balanced) listObjects(t *testing.T) map[string]string {
 	t.Helper()
 	type list struct {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestLongBundle carries a bundle to a site that has nothing: exported, signed,
-// imported into an empty cache, and the only thing that a cluster there may be
-// made of. What the site's key has not signed is refused, and touches nothing.
+// TestLongBundle carries a bundle to a site without any files. The bundle is exported,
+// signed, and imported into an empty cache. Clusters of the site may use no other bundle.
+// A bundle without a signature by the site's key is rejected and changes nothing.
 func TestLongBundle(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-bundle"

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// secrets are texts by what they are.
+// secrets maps descriptions to secret texts.
 type secrets map[string]string
 
-// canaries are what is looked for: for each secret, its forms.
+// canaries holds the searched texts: all forms of each secret.
 type canaries map[string][][]byte
 
 func (s secrets) makeCanaries() canaries {
@@ -25,7 +25,7 @@ func (s secrets) makeCanaries() canaries {
 	return c
 }
 
-// findIn answers the names of the secrets that are in data: raw, as base64 at any
+// findIn returns the names of the secrets that data contains: raw, as base64 at any
 // alignment, or as hex.
 func (c canaries) findIn(data []byte) []string {
 	var names []string

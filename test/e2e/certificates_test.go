@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// setValidity writes into the file for how long certificates are made: those of the
-// nodes' kubelets as well, which the cluster signs; and whether hosts renew them.
+// setValidity sets the validity of certificates in the file, also for serving certificates
+// of kubelets, which the cluster signs. It also sets whether hosts renew certificates.
 func (b *balanced) setValidity(t *testing.T, d time.Duration, byThemselves bool) {
 	t.Helper()
 	editSpec(t, b.file, func(spec map[string]any) {
@@ -22,7 +22,7 @@ func (b *balanced) setValidity(t *testing.T, d time.Duration, byThemselves bool)
 	})
 }
 
-// checked is what a look at the certificates tells.
+// checked holds the result of 'certs check'.
 type checked struct {
 	Verdict      string `json:"verdict"`
 	Certificates []struct {
@@ -42,7 +42,7 @@ type checked struct {
 	} `json:"automatic"`
 }
 
-// leafCertificates are those that are neither authorities nor a kubelet's own matter.
+// leafCertificates returns the certificates that are neither CAs nor created by a kubelet.
 func (c checked) leafCertificates() (out []int) {
 	for i, cert := range c.Certificates {
 		if !cert.CA && !cert.Rotates && cert.Name != "kubelet-serving" {
@@ -58,9 +58,9 @@ func (b *balanced) checkCertificates(t *testing.T, code int) checked {
 	return decodeJSON[checked](t, b.mustExit(t, code, "certs", "check", b.name, "-o", "json").stdout)
 }
 
-// TestLongCertificates has a cluster's certificates be renewed that were really
-// made for minutes: first under a client that writes, when they are about to end,
-// then when they have ended, with all machines off meanwhile.
+// TestLongCertificates renews certificates that are valid for a few minutes only. The
+// first renewal is shortly before they expire, under a client that writes. The second is
+// after they have expired, while all machines were off.
 func TestLongCertificates(t *testing.T) {
 	const validity = 7 * time.Minute
 	b := newBalanced(t, "e2e-certs", 3, 1)
@@ -136,8 +136,8 @@ func TestLongCertificates(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// TestLongAutoRenew has hosts renew by themselves what was really made for
-// minutes, under a client that writes; nobody looks after them meanwhile.
+// TestLongAutoRenew lets hosts automatically renew certificates that are valid for a few
+// minutes only, under a client that writes. No command runs meanwhile.
 func TestLongAutoRenew(t *testing.T) {
 	const validity = 7 * time.Minute
 	b := newBalanced(t, "e2e-auto", 3, 1)
@@ -214,8 +214,8 @@ func TestLongAutoRenew(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// requireLaterEnds wants every certificate to end later than it did, but for authorities,
-// what renews itself, and what a kubelet has made for itself.
+// requireLaterEnds requires that every certificate ends later than before, except CAs,
+// certificates with automatic renewal, and certificates that a kubelet has created.
 func (b *balanced) requireLaterEnds(t *testing.T, before, after checked) {
 	t.Helper()
 	was := map[string]time.Time{}

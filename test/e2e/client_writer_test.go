@@ -51,7 +51,7 @@ func (b *balanced) writingBy(t *testing.T, label, content string) *writer {
 	// that was away.
 	b.mustExec(t, w.worker, "systemd-run", "--unit="+w.unitName(), "--property=TimeoutStopSec=90", clientBinary,
 		clientConfig, label, clientSeen)
-	// What happens before the first write leaves no gap between two.
+	// Delays before the first write do not count as a gap between two writes.
 	eventually(t, 30*time.Second, "the writer has written", func() error {
 		if r := b.runSlipway(t, "sandbox", "exec", w.worker, "--", "test", "-s", clientSeen); r.code != 0 {
 			return errors.New(textTail(b.runSlipway(t, "sandbox", "exec", w.worker, "--", "journalctl", "--unit="+w.unitName(), "--lines=5").stdout))
@@ -80,9 +80,9 @@ func (u *user) buildClient(t *testing.T) string {
 	return binary
 }
 
-// stopWriter ends the writer. Everything that was acknowledged is there, was there when
-// it was read, and was seen by the watch. It answers how many writes that are, and
-// the longest time without one.
+// stopWriter ends the writer. It requires that every acknowledged object exists, was found
+// when it was read, and was reported by the watch. It returns the number of acknowledged
+// writes, and the longest time without one.
 func (w *writer) stopWriter(t *testing.T) (acknowledged int, gap time.Duration) {
 	t.Helper()
 	w.b.mustExec(t, w.worker, "systemctl", "stop", w.unitName())

@@ -213,8 +213,8 @@ func httpGet(url, want string) error {
 	return nil
 }
 
-// A recordPulse is what would differ if anything had been restarted or rewritten:
-// containers, units' invocations, and the inodes and times of files.
+// recordPulse returns values that change with any restart or rewrite: containers,
+// invocation ids of units, and the inodes and times of files.
 func (u *user) recordPulse(t *testing.T, cluster string, machines []string) map[string]string {
 	t.Helper()
 	out := u.recordMachinePulse(t, machines)

@@ -70,7 +70,7 @@ func (s snapshot) addFiles(root string) error {
 		if err != nil {
 			return err
 		}
-		// Names with a time in them are told apart by their order.
+		// Names that contain a time are distinguished by their order.
 		name := "file " + withoutTime(path)
 		for n := 2; s[name] != (entry{}); n++ {
 			name = fmt.Sprintf("file %s#%d", withoutTime(path), n)
@@ -80,8 +80,8 @@ func (s snapshot) addFiles(root string) error {
 	})
 }
 
-// describeFile answers a file's type, mode, owner, link target and extended
-// attributes, and the digest of its content.
+// describeFile returns a file's type, mode, owner, link target and extended attributes,
+// and the digest of its content.
 func describeFile(path string) (entry, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s snapshot) addSwaps() error {
 	return nil
 }
 
-// addProcesses describes what runs, by program.
+// addProcesses describes the running processes, by program.
 func (s snapshot) addProcesses() error {
 	stats, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {

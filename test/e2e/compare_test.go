@@ -15,8 +15,8 @@ import (
 // "sysctl vm.swappiness", "link cni0", "mount /var/lib/x", "unit x.service".
 type snapshot map[string]entry
 
-// An entry is one thing. Meta is its type, mode, owner and link target;
-// Content is what is in it; About is what that means where it is random.
+// An entry describes one file or object. Meta is its type, mode, owner and link target;
+// Content is its content; About is the meaning of random content.
 type entry struct {
 	Meta    string `json:"meta"`
 	Content string `json:"content,omitempty"`
@@ -80,7 +80,8 @@ const (
 
 var allowances = []allowance{allowNone, allowBytes, allowContent, allowAll}
 
-// equalEntries compares what may not differ. Bytes without a meaning must be equal.
+// equalEntries compares the parts that must not differ. Bytes without a meaning must be
+// equal.
 func (how allowance) equalEntries(a, b entry) bool {
 	switch {
 	case how == allowContent, how == allowBytes && a.About != "" && b.About != "":
@@ -92,13 +93,14 @@ func (how allowance) equalEntries(a, b entry) bool {
 	return a == b
 }
 
-// A volatile is what may differ, and why: a line of ignored_differences.txt.
+// A volatile describes an allowed difference, with the reason: a line of
+// ignored_differences.txt.
 type volatile struct {
 	how     allowance
 	pattern *regexp.Regexp
 }
 
-// findAllowance is the widest allowance of those that match.
+// findAllowance returns the widest allowance among the matching lines.
 func findAllowance(key string, list []volatile) allowance {
 	how := 0
 	for _, v := range list {
@@ -112,8 +114,8 @@ func findAllowance(key string, list []volatile) allowance {
 // scopes are the comparisons.
 var scopes = []string{"any", "touched", "other", "cluster"}
 
-// readVolatile reads the lines of ignored_differences.txt for one comparison: those of
-// scope "any" and those of the one named.
+// readVolatile reads the lines of ignored_differences.txt for one comparison: the lines of
+// scope "any", and the lines of the given scope.
 func readVolatile(t *testing.T, scope string) []volatile {
 	t.Helper()
 	f, err := os.Open("ignored_differences.txt")

@@ -106,8 +106,8 @@ func TestOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestVolatile holds the list to its form, and to being no wider than it
-// says: what matters most is compared.
+// TestVolatile checks the form of the list, and that it is not wider than it claims: the
+// most important files are compared.
 func TestVolatile(t *testing.T) {
 	for scope, keys := range map[string]map[string]allowance{
 		"touched": {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// requireConfined looks at the process of a service: who it is, that it has none of root's
-// capabilities and can get none, and that it cannot write to the system.
+// requireConfined checks the process of a service: its user, that it has no capabilities
+// of root and cannot get any, and that it cannot write to the system.
 func (u *user) requireConfined(t *testing.T, machine, unit, account string) {
 	t.Helper()
 	word := func(argv ...string) string { return strings.TrimSpace(u.mustExec(t, machine, argv...)) }

@@ -16,10 +16,10 @@ var leftOut = map[string]string{}
 // A skippedTest is a conformance test that does not run, and why.
 type skippedTest struct{ name, reason string }
 
-// A testResult is what a report says of a test that ran.
+// A testResult holds the report of one test that ran.
 type testResult struct {
 	Name, Status, Failure string
-	// Log is what a test that failed has printed.
+	// Log is the output of a failed test.
 	Log     string
 	Seconds float64
 }

@@ -30,8 +30,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Kubernetes' own conformance tests, by the group that owns them. Those of sig-node,
-// whose probes take minutes each, are in two parts.
+// These run the conformance tests of Kubernetes, by the group that owns them. The tests of
+// sig-node, whose probes take minutes each, are in two parts.
 
 func TestLongConformanceNetwork(t *testing.T)      { runConformance(t, "sig-network", 1, 1) }
 func TestLongConformanceApps(t *testing.T)         { runConformance(t, "sig-apps", 1, 1) }
@@ -234,7 +234,7 @@ func (s *suite) pushImages(t *testing.T, reg *ownRegistry) {
 	}
 }
 
-// runTests runs tests on a cluster and returns what the report says of each.
+// runTests runs tests on a cluster and returns the reported result of each.
 func (s *suite) runTests(t *testing.T, u *user, cluster string, tests []string) []testResult {
 	t.Helper()
 	config := filepath.Join(s.dir, "kubeconfig")
@@ -262,7 +262,7 @@ func (s *suite) runTests(t *testing.T, u *user, cluster string, tests []string) 
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.Env = append(os.Environ(), "HOME="+u.home, "KUBECONFIG=")
 	cmd.WaitDelay = time.Minute
-	ended := testPrograms.runInGroup(cmd) // the report says which tests failed
+	ended := testPrograms.runInGroup(cmd) // the report lists the failed tests
 	text, err := os.ReadFile(filepath.Join(s.dir, "junit.xml"))
 	if err != nil {
 		out, _ := os.ReadFile(log.Name())
@@ -275,7 +275,7 @@ func (s *suite) runTests(t *testing.T, u *user, cluster string, tests []string) 
 	return results
 }
 
-// logDir is where the log of the tests is kept when this run has ended.
+// logDir returns the directory that keeps the log of the tests after this run.
 func logDir(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("SLIPWAY_E2E_LOGS"); dir != "" {

@@ -14,7 +14,7 @@ import (
 	"filippo.io/age"
 )
 
-// listedCopies is what `etcd snapshots --copies` says, by the place.
+// listedCopies returns the output of `etcd snapshots --copies`, by target.
 func (u *user) listedCopies(t *testing.T, name string) map[string][]string {
 	t.Helper()
 	type report struct {
@@ -93,7 +93,7 @@ func newCopied(t *testing.T, name string) *copied {
 		u.mustKubectl(t, name, "create", "configmap", fmt.Sprintf("large-%d", i), "--from-file="+large)
 	}
 	u.mustExec(t, c.vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
-	// A disk of others: what is in memory alone is refused.
+	// A disk of another owner: a file system in memory is rejected.
 	u.mustExec(t, c.cp, "sh", "-c",
 		"mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u "+
 			"$d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
@@ -111,13 +111,13 @@ func newCopied(t *testing.T, name string) *copied {
 	return c
 }
 
-// copyOf is the name of a copy of a cluster of this name, and of a host of this name,
-// whose authority is another one.
+// copyOf returns the name of a copy that a cluster and a host with the same names, but
+// with another CA, would make.
 func (c *copied) copyOf(revision int) string {
 	return fmt.Sprintf("%s_0123456789ab_%s_20200101-000000_%d.tar.age", c.name, c.cp, revision)
 }
 
-// applyCopies has the file say where copies go, and the cluster be that way.
+// applyCopies writes the copy targets to the file and applies it.
 func (c *copied) applyCopies(t *testing.T) {
 	t.Helper()
 	editSpec(t, c.file, func(spec map[string]any) {
@@ -137,7 +137,7 @@ func (c *copied) applyCopies(t *testing.T) {
 	c.waitForEmptyPlan(t, c.file)
 }
 
-// takeSnapshot has a snapshot be taken and copied now, whatever comes of it.
+// takeSnapshot takes a snapshot and copies it now. The result is not checked.
 func (c *copied) takeSnapshot(t *testing.T) {
 	t.Helper()
 	c.runSlipway(t, "sandbox", "exec", c.cp, "--", "systemctl", "start", "slipway-backup.service")
@@ -154,8 +154,8 @@ func (c *copied) switchedOn(t *testing.T) {
 	c.requireSecretAbsent(t, copierWord)
 }
 
-// checkFirstCopies has four snapshots be copied, the first two by the timer: so many are left as
-// are kept, and what is others' stays.
+// checkFirstCopies makes four snapshots with copies, the first two by the timer. The
+// configured number of copies is kept, and files of others are not removed.
 func (c *copied) checkFirstCopies(t *testing.T) {
 	t.Helper()
 	begun, seen := time.Now(), map[string]bool{}
@@ -180,7 +180,7 @@ func (c *copied) checkFirstCopies(t *testing.T) {
 	own := strings.Replace(theirs, "_0123456789ab_", "_"+strings.Split(slices.Collect(maps.Keys(seen))[0], "_")[1]+"_", 1)
 	c.offsite.beginUpload(t, own)
 	c.offsite.beginUpload(t, theirs)
-	c.takeSnapshot(t) // what is in the file is kept, and what the host had begun is given up
+	c.takeSnapshot(t) // the file on the target is kept, and the upload that the host had begun is cancelled
 	eventually(t, 2*time.Minute, "so many to be left as are kept", func() error {
 		all := c.listedCopies(t, c.name)
 		if len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) ||
@@ -237,7 +237,7 @@ func (c *copied) requireReported(t *testing.T, words ...string) {
 	})
 }
 
-// requireHealthy has the cluster be without anything to tell of.
+// requireHealthy requires that the cluster has nothing to report.
 func (c *copied) requireHealthy(t *testing.T) {
 	t.Helper()
 	c.takeSnapshot(t)
@@ -250,8 +250,8 @@ func (c *copied) requireHealthy(t *testing.T) {
 	c.mustExit(t, 0, "etcd", "snapshots", c.name, "--copies")
 }
 
-// checkRefusingStorage has storage refuse what is asked of it: the cause is told, where copies are
-// made and where they are looked at, without the keys.
+// checkRefusingStorage lets the storage reject requests. The cause is reported where
+// copies are made and where they are listed, without the keys.
 func (c *copied) checkRefusingStorage(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -271,7 +271,7 @@ func (c *copied) checkRefusingStorage(t *testing.T) {
 			c.applyCopies(t)
 			c.takeSnapshot(t)
 			c.requireReported(t, "offsite has failed since", tc.want)
-			// Whoever may not write may list: that is a matter of the bucket's rules.
+			// A login that may not write may list: the bucket's rules decide this.
 			if r := c.runSlipway(t, "etcd", "snapshots", c.name,
 				"--copies"); tc.name != "a prefix of others" && (r.code != 3 || !strings.Contains(r.stdout, tc.want)) ||
 				strings.Contains(r.stdout, "another-word") {
@@ -286,7 +286,7 @@ func (c *copied) checkRefusingStorage(t *testing.T) {
 	c.requireHealthy(t)
 }
 
-// restoreFromStorage has all data destroyed and restored from what is in storage.
+// restoreFromStorage destroys all data and restores the cluster from the storage.
 func (c *copied) restoreFromStorage(t *testing.T) {
 	c.mustExec(t, c.cp, "systemctl", "stop", "slipway-backup.timer")
 	c.mustKubectl(t, c.name, "delete", "configmap", "kept")

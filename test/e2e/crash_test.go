@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// A site is three machines and the cluster on them, made again and again
-// under the same names and addresses, so that what is on the machines can be
-// compared.
+// A site holds three machines and the cluster on them. The cluster is created repeatedly
+// under the same names and addresses, so that the files on the machines can be compared.
 type site struct {
 	*user
 	name, file string
@@ -29,14 +28,14 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// createArgs is what a user types to have the cluster.
+// createArgs returns the command that creates the cluster.
 func (s *site) createArgs() []string {
 	return []string{"create", "cluster", "-f", s.file, "--yes"}
 }
 
-// nextArgs is what a user types after a crash in the middle of args: resume if the
-// operation was recorded, the same again if the manager died before that, and
-// nothing if it had come to its end. was is the cluster's operation before it.
+// nextArgs returns the next command of a user after a crash in the middle of args: resume
+// if the operation was recorded, the same command again if the manager died before that,
+// and nothing if the operation was complete. was is the cluster's operation before it.
 func (u *user) nextArgs(t *testing.T, cluster, was string, args []string) []string {
 	t.Helper()
 	switch o := u.latestOperation(t, cluster); {
@@ -54,7 +53,7 @@ type recorded struct {
 	Status   struct{ Phase string }
 }
 
-// latestOperation is a cluster's latest operation; nil is none.
+// latestOperation returns a cluster's latest operation, or nil.
 func (u *user) latestOperation(t *testing.T, cluster string) *recorded {
 	t.Helper()
 	type summary struct {
@@ -93,8 +92,8 @@ func (u *user) listJournals(t *testing.T) []string {
 	return files
 }
 
-// readJournal is what happened since there were only these journals, as it is recorded:
-// more than was read of a manager that died.
+// readJournal returns the recorded events of all journals that did not exist before. It
+// can contain more events than a manager printed before it died.
 func (u *user) readJournal(t *testing.T, before []string) []happening {
 	t.Helper()
 	var all []happening
@@ -116,8 +115,8 @@ func (u *user) readJournal(t *testing.T, before []string) []happening {
 	return all
 }
 
-// An outcome is a cluster that was made: what is on its machines, and what
-// happened on the way, in order.
+// An outcome describes a created cluster: the files on its machines, and the events in
+// order.
 type outcome struct {
 	hosts map[string]snapshot
 	run   []happening
@@ -142,7 +141,7 @@ func runUndisturbed(t *testing.T) outcome {
 	return out
 }
 
-// takeSnapshots describes the machines of a cluster that has come to rest.
+// takeSnapshots describes the machines of a cluster after all activity has ended.
 func (s *site) takeSnapshots(t *testing.T) map[string]snapshot {
 	t.Helper()
 	s.waitForNodes(t, s.name, s.machines...)
@@ -157,9 +156,8 @@ func (s *site) takeSnapshots(t *testing.T) map[string]snapshot {
 	return out
 }
 
-// letGo is a shell script that has containerd let go now of what it would by
-// itself within a day: content that an import which was killed had a lease on,
-// and no image needs.
+// letGo is a shell script that makes containerd release content now that it would release
+// within a day: content under the lease of a killed import, which no image uses.
 const letGo = `ctr="ctr -n k8s.io leases"
 $ctr create --id e2e >/dev/null && $ctr delete --sync $($ctr ls -q) >/dev/null`
 
@@ -174,12 +172,12 @@ func (s *site) sameCluster(t *testing.T, want outcome) {
 	s.smokeTest(t, s.name, s.waitForNodes(t, s.name, s.machines...))
 }
 
-// crashLimit is when a scenario of crashes that goes on is broken.
+// crashLimit is the time after which a scenario of crashes has failed.
 const crashLimit = 18 * time.Minute
 
-// killedAt has slipway do something with a cluster and kills the manager each
-// time one of the moments has come, resuming after each, until it is done; it
-// answers how many managers died of it. No machine ever runs two kubeadm at once.
+// killedAt runs slipway on a cluster, kills the manager at each of the moments, and
+// resumes after each kill until the command is complete. It returns the number of killed
+// managers. No machine ever runs two kubeadm processes at once.
 func (u *user) killedAt(t *testing.T, ms *moments, cluster string, do ...string) (kills int) {
 	t.Helper()
 	watch := startWatch(oneKubeadm)

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestLongCrashRotate kills the manager at the end of every step of each exchange that
-// certs rotate-ca can: all go on to their end, and each host trusts what is new alone.
+// TestLongCrashRotate kills the manager at the end of every step of each rotation that
+// certs rotate-ca offers. All rotations complete, and each host trusts only the new CA or
+// key.
 func TestLongCrashRotate(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.37.1")
 	b := newBalanced(t, "e2e-recrash", 1, 1)

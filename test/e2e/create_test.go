@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCreate is a cluster's whole life on three machines that somebody has
-// used before, beside a fourth like them that no cluster touches.
+// TestCreate is the life of a cluster on three machines with files of earlier users, next
+// to a fourth such machine that no cluster uses.
 func TestCreate(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-create"
@@ -55,16 +55,16 @@ func TestCreate(t *testing.T) {
 	t.Run("delete", func(t *testing.T) { u.deletesAndRestores(t, name, machines, control, before) })
 }
 
-// restartsProxies has kube-proxy start anew on every node, where it finds what the
-// one before has set up: Services go on.
+// restartsProxies restarts kube-proxy on every node, where it finds the rules of the
+// previous process: Services continue to work.
 func (u *user) restartsProxies(t *testing.T, cluster string, addresses map[string]string) {
 	u.mustKubectl(t, cluster, "rollout", "restart", "-n", "kube-system", "daemonset/kube-proxy")
 	u.mustKubectl(t, cluster, "rollout", "status", "-n", "kube-system", "daemonset/kube-proxy", "--timeout=120s")
 	u.smokeTest(t, cluster, addresses)
 }
 
-// deletesAndRestores deletes the cluster: the machines are as they were before,
-// and like one that nobody has touched, but for what was put there meanwhile.
+// deletesAndRestores deletes the cluster. The machines are as before, and like an unused
+// machine, except files that were created meanwhile.
 func (u *user) deletesAndRestores(t *testing.T, cluster string, machines []string, control string, before map[string]snapshot) {
 	u.plantMeanwhile(t, machines[1])
 	r := u.mustExit(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
@@ -154,7 +154,7 @@ func (u *user) changesExactly(t *testing.T, cluster, file string, machines []str
 		for _, changed := range []string{
 			"kubelet",                                          // its unit: it was restarted
 			"file " + dropIn,                                   // the setting
-			"file /var/lib/slipway/apply.lock",                 // who had it last
+			"file /var/lib/slipway/apply.lock",                 // its last holder
 			"file /var/lib/slipway/ledger/log",                 // what was written
 			"file /var/lib/slipway/units/kubelet.service.json", // what the kubelet was started with
 		} {
@@ -209,8 +209,8 @@ func (u *user) plansExactly(t *testing.T, text string, machines []string) {
 	}
 }
 
-// changedLines are those that a unified diff takes away or adds, without what
-// they are indented by.
+// changedLines returns the lines that a unified diff removes or adds, without their
+// indentation.
 func changedLines(diff string) []string {
 	var out []string
 	for line := range strings.Lines(diff) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// blobPath is where the cached bundle has a component.
+// blobPath returns the path of a component in the cached bundle.
 func (u *user) blobPath(t *testing.T, component string) string {
 	t.Helper()
 	type inspected struct {
@@ -73,9 +73,9 @@ func (d damaged) putComponent(t *testing.T, change func(content []byte) []byte) 
 	}
 }
 
-// refusesBadHosts has a create meet a machine of another kind than the file
-// says, and one on which somebody sits at the kubelet's port: a line for each
-// with the cause and the remedy, and neither is touched.
+// refusesBadHosts runs a create with a machine of another architecture than in the file,
+// and with a machine whose kubelet port is in use. The output has a line for each with the
+// cause and the remedy, and neither machine is changed.
 func (u *user) refusesBadHosts(t *testing.T, file string, machines []string, before map[string]snapshot) {
 	good, err := os.ReadFile(file)
 	if err != nil {
@@ -101,8 +101,8 @@ func (u *user) refusesBadHosts(t *testing.T, file string, machines []string, bef
 	}
 }
 
-// toldTogether says that all of these stand in a line, or in it and the next,
-// which has the remedy.
+// toldTogether reports whether all of these texts are in one line, or in the line and the
+// next one, which has the remedy.
 func toldTogether(text, machine string, want []string) bool {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -72,7 +72,7 @@ func TestLongDockerUpgrade(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// runBy wants each of the nodes to say that a runtime runs its containers.
+// runBy requires that each of the nodes reports this container runtime.
 func (u *user) runBy(t *testing.T, cluster, runtime string, nodes int) {
 	t.Helper()
 	got := strings.Fields(u.mustKubectl(t, cluster, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}"))
@@ -93,8 +93,8 @@ func (u *user) logsOf(t *testing.T, cluster string) {
 	}
 }
 
-// restartsDocker starts Docker anew on every machine: containers run on, and the
-// cluster serves.
+// restartsDocker restarts Docker on every machine: containers continue to run, and the
+// cluster works.
 func (u *user) restartsDocker(t *testing.T, cluster string, machines []string, addresses map[string]string) {
 	before := u.recordPulse(t, cluster, nil)
 	for _, m := range machines {

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestLongDockerRegistry has Docker run a cluster's containers beside a registry of
-// its own and a site's, both with a login and an authority: nodes pull from both
-// without being told more; with a wrong password they are told so; changing it starts
-// kubelets anew and no container; and a delete leaves nothing of it.
+// TestLongDockerRegistry uses Docker as the container runtime, with a registry of the
+// cluster and a registry of the site, both with a login and a CA. Nodes pull from both
+// without further configuration. A wrong password is reported. A changed password restarts
+// kubelets and no container. After a delete, no files of it are left.
 func TestLongDockerRegistry(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-dockerreg"
@@ -75,7 +75,7 @@ func TestLongDockerRegistry(t *testing.T) {
 	u.noWords(t)
 }
 
-// withoutKubelets are the containers of a pulse and what runs them.
+// withoutKubelets returns the containers of a pulse and the processes that run them.
 func withoutKubelets(pulse map[string]string) map[string]string {
 	out := containersOf(pulse)
 	for key := range out {

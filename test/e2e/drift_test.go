@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// A handEdit is what somebody changes on a cluster that runs, and how the plan
-// names it.
+// A handEdit is a manual change of a running cluster, with its name in the plan.
 type handEdit struct {
 	what  string
 	on    string   // a machine; "" is kubectl
@@ -20,9 +19,9 @@ type handEdit struct {
 	says  string // in the summary or the diff
 }
 
-// TestLongDrift changes things by hand on all nodes and in the API at once: the
-// plan names each, apply puts it right, the next plan is empty, and what is not
-// Slipway's to say stays.
+// TestLongDrift makes manual changes on all nodes and in the API at once. The plan names
+// each change, apply reverts it, and the next plan is empty. Settings that Slipway does
+// not manage are kept.
 func TestLongDrift(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-drift"

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestLongEmptyEtcd starts the machine of the only control plane without the
-// data of etcd, as if its disk were not mounted: nothing begins anew, and with
-// the data all is as it was.
+// TestLongEmptyEtcd starts the machine of the only control plane without the data of etcd,
+// as if its disk were not mounted. No new etcd cluster is created, and with the data
+// everything is as before.
 func TestLongEmptyEtcd(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-empty"
@@ -19,7 +19,7 @@ func TestLongEmptyEtcd(t *testing.T) {
 	file := u.createMachines(t, name, 1)
 	u.createCluster(t, file)
 	u.mustKubectl(t, name, "create", "configmap", "kept", "--from-literal=is=here")
-	// What no longer has a name is written to until the machine goes down.
+	// Open files without a name are written until the machine goes down.
 	u.mustExec(t, machine, "mv", "/var/lib/etcd/member", "/var/lib/etcd-disk")
 	u.mustRun(t, "sandbox", "reboot", machine)
 	eventually(t, time.Minute, "the kubelet to be kept from starting", func() error {

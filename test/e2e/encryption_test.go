@@ -124,8 +124,9 @@ func (b *balanced) applyHardening(t *testing.T, on bool) {
 	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "kubernetes")["hardening"] = on })
 }
 
-// isHardened asks every control plane as a stranger, who is told that it is alive
-// and else only what the profile lets him know, and looks at what kubelets go by.
+// isHardened sends anonymous requests to every control plane: they can check its health
+// and read only the data that the profile allows. It also checks the configuration of
+// kubelets.
 func (b *balanced) isHardened(t *testing.T, on bool) {
 	t.Helper()
 	// he trusts anybody
@@ -173,7 +174,7 @@ func (b *balanced) storedValues(t *testing.T, resource string) map[string]string
 	return out
 }
 
-// drillsSecret has a drill decrypt a Secret by what is in the backup alone.
+// drillsSecret decrypts a Secret in a restore test, with the data of the backup only.
 func (b *balanced) drillsSecret(t *testing.T) {
 	t.Helper()
 	b.mustExit(t, 0, "etcd", "snapshot", b.name)

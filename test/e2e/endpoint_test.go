@@ -26,10 +26,10 @@ type balanced struct {
 	name                   string
 	file                   string
 	hosts                  map[string]any // of the file, by name
-	controlPlanes, workers []string       // those in the cluster
+	controlPlanes, workers []string       // the names of the cluster's hosts
 	spare                  string         // the machine that Slipway does not know
 	addresses              map[string]string
-	virtual                string // an address that nobody has
+	virtual                string // an unused address
 	before                 map[string]snapshot
 }
 
@@ -93,8 +93,8 @@ func (b *balanced) setEndpoint(t *testing.T, mode string) {
 	})
 }
 
-// setUpBalancer sets up a HAProxy on the machine that Slipway does not know: that of
-// the bundle's image, without a container.
+// setUpBalancer sets up HAProxy, from the image in the bundle and without a container, on
+// the machine that is not in the cluster.
 func (b *balanced) setUpBalancer(t *testing.T) {
 	t.Helper()
 	machine := b.spare
@@ -302,8 +302,8 @@ func (b *balanced) addressHolder(t *testing.T) (string, error) {
 	return holders[0], nil
 }
 
-// givesUp stops the API server beside the address, and nothing else: another
-// control plane takes the address.
+// givesUp stops only the API server on the host with the address: another control plane
+// takes the address.
 func (b *balanced) givesUp(t *testing.T) {
 	was, err := b.addressHolder(t)
 	if err != nil {

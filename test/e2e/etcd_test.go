@@ -101,7 +101,7 @@ func TestLongManagedLost(t *testing.T) {
 		{"another machine under a name", func(t *testing.T) {
 			b.exchangesMember(t, e[2])
 			with(t, b.spare, e[0], e[2], fresh)
-			b.mustRun(t, "sandbox", "start", e[2]) // which is in nobody's list any more
+			b.mustRun(t, "sandbox", "start", e[2]) // which is no longer in any member list
 			<-time.After(15 * time.Second)
 			with(t, e[0], e[0], e[2], fresh)
 		}},
@@ -113,13 +113,13 @@ func TestLongManagedLost(t *testing.T) {
 	}
 	n, gap := writes.stopWriter(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
-	b.setHosts(t, []string{cp}, []string{w, e[0], fresh}) // those that are called as their machines
+	b.setHosts(t, []string{cp}, []string{w, e[0], fresh}) // hosts with the names of their machines
 	b.deleteCluster(t)
 	requireSame(t, b.spare+" before and after", "touched", b.before[b.spare], b.takeSnapshot(t, b.spare))
 }
 
-// exchangesMember has the machine that nobody knows come in the place of another,
-// under its name: not as long as that one runs.
+// exchangesMember adds the unused machine in place of another one, under its name. This
+// fails while the other machine is running.
 func (b *balanced) exchangesMember(t *testing.T, name string) {
 	t.Helper()
 	other := maps.Clone(b.hosts[b.spare].(map[string]any))
@@ -154,8 +154,8 @@ func (b *balanced) waitForEtcdFailover(t *testing.T) {
 	})
 }
 
-// TestLongManagedEtcd is the life of a cluster whose etcd is a service on three
-// machines: beside a control plane, alone, and beside a worker.
+// TestLongManagedEtcd is the life of a cluster whose etcd is a service on three machines:
+// on a control plane, on a separate machine, and on a worker.
 func TestLongManagedEtcd(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-etcd"
@@ -260,7 +260,7 @@ func (u *user) wellMembers(t *testing.T, ask string, names []string) {
 	})
 }
 
-// ownKeys wants no two machines to have the same key, but for the authority's.
+// ownKeys requires that no two machines have the same key, except the CA key.
 func (u *user) ownKeys(t *testing.T, machines []string) {
 	seen := map[string]string{}
 	for _, m := range machines {
@@ -273,7 +273,7 @@ func (u *user) ownKeys(t *testing.T, machines []string) {
 			seen[sum] = file + " of " + m
 		}
 	}
-	if len(seen) != 3*3+1+1 { // three of each member, the API server's, the authority's
+	if len(seen) != 3*3+1+1 { // three for each member, one of the API server, one of the CA
 		t.Errorf("there are %d keys: %v", len(seen), seen)
 	}
 }
@@ -293,8 +293,8 @@ func (u *user) writeAndRead(t *testing.T, cluster, what string) {
 	t.Logf("%s: written after %s", what, time.Since(begin).Round(100*time.Millisecond))
 }
 
-// snapshotsOfAll has every host with a member take snapshots by itself, also one that has
-// nothing of Kubernetes: a set made of that one's is good.
+// snapshotsOfAll lets every host with a member take scheduled snapshots, also a host
+// without Kubernetes. A set from the snapshot of that host is valid.
 func (u *user) snapshotsOfAll(t *testing.T, name, file string, machines []string, alone string) {
 	t.Helper()
 	editSpec(t, file, func(spec map[string]any) {

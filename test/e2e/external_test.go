@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// TestLongExternalEtcd makes a cluster whose etcd somebody else has set up: on
-// a machine that Slipway does not know, with certificates that it did not make.
+// TestLongExternalEtcd creates a cluster whose etcd was set up without Slipway: on another
+// machine, with certificates that Slipway did not create.
 func TestLongExternalEtcd(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-external"
@@ -99,7 +99,7 @@ func byHand(args ...string) []string {
 	}, args...)
 }
 
-// startByHand sets up an etcd of one member as a unit of its own.
+// startByHand sets up an etcd with one member as a separate unit.
 func (u *user) startByHand(t *testing.T, machine, address, pki string) {
 	t.Helper()
 	u.mustExec(t, machine, "mkdir", "-p", "/opt/foreign")
@@ -153,8 +153,8 @@ func (u *user) requireSecretAbsent(t *testing.T, secret string) {
 	}
 }
 
-// foreignPKI is a directory with the certificates of an etcd at an address: an
-// authority, and a server's and a client's that it has signed.
+// foreignPKI returns a directory with the certificates of an etcd at an address: a CA, and
+// a server and a client certificate that it has signed.
 func (u *user) foreignPKI(t *testing.T, address string) string {
 	t.Helper()
 	dir := filepath.Join(u.home, "foreign")

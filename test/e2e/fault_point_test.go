@@ -77,7 +77,7 @@ func (m *moment) noteEvent(h happening, now time.Time) {
 	}
 }
 
-// hasCome says that the moment has come.
+// hasCome reports whether the moment has come.
 func (m *moment) hasCome(now time.Time, runs func(host string, program []string) bool) bool {
 	a := m.armed
 	switch {
@@ -91,10 +91,10 @@ func (m *moment) hasCome(now time.Time, runs func(host string, program []string)
 	return m.program == nil || runs(a.host, m.program)
 }
 
-// moments are those that are still to come.
+// moments holds the moments that are still to come.
 type moments struct {
 	left []*moment
-	// passed are those of left that went by while another took effect.
+	// passed has the moments of left that passed while another one took effect.
 	passed map[string]bool
 }
 
@@ -109,7 +109,7 @@ func (ms *moments) noteEvent(h happening, now time.Time) {
 	}
 }
 
-// takeDue answers a moment that has come, if one has; it is no longer left.
+// takeDue returns a moment that has come, if there is one, and removes it from left.
 func (ms *moments) takeDue(now time.Time, runs func(host string, program []string) bool) *moment {
 	i := slices.IndexFunc(ms.left, func(m *moment) bool { return m.hasCome(now, runs) })
 	if i < 0 {
@@ -120,8 +120,8 @@ func (ms *moments) takeDue(now time.Time, runs func(host string, program []strin
 	return m
 }
 
-// endRun notes the end of a run and all that had happened by then: what came
-// while it ended has passed, if it is but an event.
+// endRun records the end of a run and all events until then. A moment that came while the
+// run ended has passed, if it is only an event.
 func (ms *moments) endRun(journal []happening) {
 	for _, m := range ms.left {
 		m.armed = nil
@@ -144,7 +144,7 @@ func (ms *moments) listMissing() []string {
 	return names
 }
 
-// listBoundaries are those of a run, in order, each once.
+// listBoundaries returns the boundaries of a run, in order, each once.
 func listBoundaries(run []happening) []string {
 	var out []string
 	for _, h := range run {
@@ -155,9 +155,9 @@ func listBoundaries(run []happening) []string {
 	return out
 }
 
-// randomInstants are n random instants of an undisturbed run, spread over all of
-// it. A run that is interrupted again and again is slower, so an instant is
-// told by how many steps had ended before it, and the time since the last.
+// randomInstants returns n random instants of an undisturbed run, spread over all of it. A
+// run that is interrupted repeatedly is slower. Therefore an instant is defined by the
+// number of steps that had ended before it, and the time since the last one.
 func randomInstants(run []happening, random *rand.Rand, n int) []*moment {
 	run = slices.DeleteFunc(slices.Clone(run), func(h happening) bool { return h.Time.IsZero() }) // the result
 	begin, length := run[0].Time, run[len(run)-1].Time.Sub(run[0].Time)
@@ -182,7 +182,7 @@ func randomInstants(run []happening, random *rand.Rand, n int) []*moment {
 				if b := h.boundaryName(); b != "" {
 					seen[b] = true
 				}
-				// A run that goes on has caught up once it is at work.
+				// A resumed run has reached this point when its steps begin.
 				return len(seen) >= ended && (ended == 0 || strings.HasPrefix(h.Type, "step."))
 			},
 			wait:   t.Sub(since),
@@ -192,9 +192,9 @@ func randomInstants(run []happening, random *rand.Rand, n int) []*moment {
 	return out
 }
 
-// momentsWithin are random moments within the steps that must not be cut and within
-// transfers, of those that an undisturbed run has: phases of kubeadm, all or
-// as many as asked, and parts of blobs.
+// momentsWithin returns random moments within steps that must not be interrupted, and
+// within transfers of an undisturbed run: phases of kubeadm, all or the given number, and
+// parts of blobs.
 func momentsWithin(run []happening, random *rand.Rand, phases, transfers int) []*moment {
 	var kubeadm, blobs []string
 	note := func(list *[]string, step string) {
@@ -231,8 +231,8 @@ func momentsWithin(run []happening, random *rand.Rand, phases, transfers int) []
 	return out
 }
 
-// isPhase says that a step which ended is a phase of kubeadm's: a program, and
-// not the wait for the API or for the kubelet.
+// isPhase reports whether a step that ended is a phase of kubeadm: a program, and not the
+// wait for the API or for the kubelet.
 func isPhase(h happening) bool {
 	if h.boundaryName() == "" || slices.Contains([]string{"kubeadm.init.wait", "kubeadm.init.serving", "join.bootstrap"}, h.Task) {
 		return false
@@ -240,8 +240,8 @@ func isPhase(h happening) bool {
 	return strings.HasPrefix(h.Task, "kubeadm.init.") || h.Task == "join.preflight" || h.Task == "join.kubelet-start"
 }
 
-// keptWork compares a run that failed with the one that went on: how many
-// steps on hosts other than one were not done again, and which were.
+// keptWork compares a failed run with the resumed one: how many steps on hosts other than
+// one were not repeated, and which steps were.
 func keptWork(first, second []happening, but string) (kept int, lost []string) {
 	for _, h := range first {
 		if h.boundaryName() == "" || h.Outcome != "changed" || h.Host == but || h.Host == "" {

@@ -43,8 +43,8 @@ func aRun() []happening {
 	return append(run, happening{Type: "result"})
 }
 
-// playRun lets a run go by until one of the moments takes effect, and answers
-// which and at what event.
+// playRun plays a run until one of the moments takes effect, and returns the moment and
+// the number of the event.
 func playRun(ms *moments, run []happening, runs func(string, []string) bool) (string, int) {
 	for i, h := range run {
 		ms.noteEvent(h, h.Time)
@@ -154,8 +154,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestNamedTasks holds the tasks that tests name against those that there
-// are.
+// TestNamedTasks compares the task names in tests with the existing tasks.
 func TestNamedTasks(t *testing.T) {
 	data, err := os.ReadFile("../../internal/pipeline/testdata/task-ids.txt")
 	if err != nil {

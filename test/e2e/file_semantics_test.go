@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// describeContent says what a file means whose bytes are random: certificates and keys,
-// kubeconfigs that hold them, and the ledger. "" is a file of another kind,
-// or one that cannot be read as what it should be.
+// describeContent returns the meaning of a file with random bytes: certificates and keys,
+// kubeconfigs with them, and the ledger. It returns "" for other files, and for files that
+// cannot be parsed.
 func describeContent(name string, content []byte) string {
 	read := readerOf(name)
 	if read == nil {
@@ -37,7 +37,7 @@ func describeContent(name string, content []byte) string {
 	return text
 }
 
-// hasMeaning says that about has something to say of such a file.
+// hasMeaning reports whether describeContent supports such a file.
 func hasMeaning(name string) bool { return readerOf(name) != nil }
 
 func readerOf(name string) func([]byte) (string, error) {
@@ -82,7 +82,7 @@ func aboutPEM(content []byte) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// isPair says that a key belongs to a certificate.
+// isPair reports whether a key belongs to a certificate.
 func isPair(cert, key []byte) bool {
 	_, err := tls.X509KeyPair(cert, key)
 	return err == nil
@@ -256,8 +256,8 @@ func inPlace(m map[string]any, keys ...string) error {
 	return nil
 }
 
-// aboutLedger is what a host's ledger knows: what there was before, in which
-// no operation, time or number of a copy matters, and what is ours alone.
+// aboutLedger returns the content of a host's ledger: the saved state, without operations,
+// times and numbers of saved files, and the paths that Slipway created.
 func aboutLedger(content []byte) (string, error) {
 	lines := map[string]bool{}
 	for text := range strings.Lines(string(content)) {

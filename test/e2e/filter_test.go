@@ -84,7 +84,8 @@ func dumpFilter(fd int, message uint16, each func(family byte, attributes map[ui
 	}
 }
 
-// parseAttributes are those of a netlink message, up to the first zero of each.
+// parseAttributes returns the attributes of a netlink message, each up to its first zero
+// byte.
 func parseAttributes(data []byte) map[uint16]string {
 	out := map[uint16]string{}
 	for len(data) >= 4 {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// ownBefore is a shell script that makes a machine somebody's: a line in the
-// hosts file, a kernel parameter that Slipway sets otherwise, with the file
-// that sets it at boot, and a file in the place of one of Slipway's.
+// ownBefore is a shell script that creates files of another owner on a machine: a line in
+// the hosts file, a kernel parameter that Slipway sets differently, with the file that
+// sets it at boot, and a file at the path of a file of Slipway.
 const ownBefore = `
 echo '203.0.113.9 own.example.com' >>/etc/hosts
 echo 'vm.max_map_count = 70001' >/etc/sysctl.d/60-own.conf
@@ -19,7 +19,7 @@ echo 70001 >/proc/sys/vm/max_map_count
 echo 'runtime-endpoint: unix:///run/own.sock' >/etc/crictl.yaml
 chmod 640 /etc/crictl.yaml`
 
-// ownTable is a packet filter of somebody's.
+// ownTable is a packet filter of another owner.
 const ownTable = "table inet own {\n chain input {\n type filter hook input priority 10; policy accept;\n tcp dport 9 drop\n }\n}\n"
 
 // plantBefore gives a machine something to restore. The packet filter comes
@@ -46,8 +46,8 @@ grep -q 70001 /etc/sysctl.d/60-own.conf
 /usr/local/lib/slipway/nettools/host/nft list table inet own | grep -q 'dport 9 drop'`)
 }
 
-// plantMeanwhile puts what is nobody's business of Slipway's where Slipway has
-// much, a unit that runs among it, and edits a file of Slipway's.
+// plantMeanwhile creates files of another owner in directories with many files of Slipway,
+// among them a running unit, and edits a file of Slipway.
 func (u *user) plantMeanwhile(t *testing.T, machine string) {
 	t.Helper()
 	u.mustExec(t, machine, "sh", "-ec", `
@@ -59,8 +59,8 @@ systemctl show -p InvocationID own >/run/own
 echo '# mine' >>/etc/crictl.yaml`)
 }
 
-// keepsMeanwhile asserts that all of it outlives the cluster, and that nothing
-// else is beside it. said is what the delete told.
+// keepsMeanwhile requires that all of these files outlive the cluster, and that there are
+// no others. said is the output of the delete.
 func (u *user) keepsMeanwhile(t *testing.T, machine, said string) {
 	t.Helper()
 	for _, what := range []string{"/etc/kubernetes: left on the host: not empty",

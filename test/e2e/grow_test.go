@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestLongControlPlanes takes a cluster from one control plane to three, to
-// five, back to three, of which the first is none, and to another one alone,
-// with workers that come and go, and a client that writes all along.
+// TestLongControlPlanes changes a cluster from one control plane to three, to five, back
+// to three without the first one, and to a single other one. Workers join and leave, and a
+// client writes all the time.
 func TestLongControlPlanes(t *testing.T) {
 	b := newBalanced(t, "e2e-grow", 5, 2)
 	cps, workers := b.controlPlanes, b.workers
@@ -48,8 +48,8 @@ func TestLongControlPlanes(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// asBefore wants those of the hosts that are in the cluster no more to be as they
-// were before they were.
+// asBefore requires that hosts that have left the cluster are as they were before they
+// joined.
 func (b *balanced) asBefore(t *testing.T, had []string) {
 	t.Helper()
 	for _, m := range had {
@@ -113,8 +113,8 @@ func TestLongReplaceFirst(t *testing.T) {
 	}
 }
 
-// changeAuditPolicy records by another policy, which refuses to say who, and then nothing
-// any more; what was recorded stays.
+// changeAuditPolicy applies another audit policy, which omits the user, and then disables
+// the audit log. Existing records are kept.
 func (b *balanced) changeAuditPolicy(t *testing.T) {
 	t.Helper()
 	const policy, log = "/etc/kubernetes/slipway/audit-policy.yaml", "/var/log/kubernetes/audit/audit.log"
@@ -147,9 +147,9 @@ func (b *balanced) changeAuditPolicy(t *testing.T) {
 	b.requireEmptyPlan(t, b.file)
 }
 
-// TestLongCrashShape kills the manager at the end of every step of adding two
-// control planes and a worker, and of exchanging the first control plane for
-// another and taking the worker off.
+// TestLongCrashShape kills the manager at the end of every step of three changes: adding
+// two control planes and a worker, replacing the first control plane, and removing the
+// worker.
 func TestLongCrashShape(t *testing.T) {
 	b := newBalanced(t, "e2e-reshape", 4, 2)
 	cps, workers := b.controlPlanes, b.workers
@@ -181,13 +181,13 @@ func TestLongCrashShape(t *testing.T) {
 			kills := b.killedAt(t, ms, b.name, "apply", "-f", b.file, "--yes", "--allow-removal")
 			untold, missing := 0, ms.listMissing()
 			for _, name := range missing {
-				// A manager that dies when it has taken a host off the records, and
-				// has not said so, leaves nobody who would.
+				// A manager that dies after it has removed a host from the state, and
+				// before it has reported this, leaves no other manager that reports it.
 				if strings.HasPrefix(name, "after record.left@") && !slices.Contains(missing, strings.Replace(name, "record.left", "leave.node", 1)) {
 					untold++
 					continue
 				}
-				// What was waited for may be there before somebody asks again.
+				// The awaited state may be reached before the next check.
 				if !slices.Contains(waits, name) {
 					t.Errorf("never came: %s", name)
 				}

@@ -18,14 +18,14 @@ import (
 // tests show what the page does.
 var longPages = []string{"clusters.md", "shape.md"}
 
-// TestGuide runs the commands of docs/guide: in each page, the blocks that
-// begin with "```sh test", in order, as one user in one directory. A page
-// makes its own sandbox and takes it away again.
+// TestGuide runs the commands of docs/guide: in each page, the blocks that begin with
+// "```sh test", in order, as one user in one directory. A page creates its own sandbox and
+// deletes it.
 func TestGuide(t *testing.T) {
 	runPages(t, 3, func(page string) bool { return !slices.Contains(longPages, page) })
 }
 
-// runPages runs those of the pages that are wanted, which are so many.
+// runPages runs the wanted pages; want is their expected number.
 func runPages(t *testing.T, want int, wanted func(page string) bool) {
 	t.Helper()
 	pages, err := filepath.Glob("../../docs/guide/*.md")

@@ -14,7 +14,7 @@ import (
 )
 
 // TestLongHighlyAvailable is the life of a cluster of three control planes and two
-// workers, of which the first control plane goes and comes back.
+// workers, whose first control plane fails and returns.
 func TestLongHighlyAvailable(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-ha"
@@ -88,8 +88,8 @@ func (u *user) requireVoters(t *testing.T, machine string, want ...string) {
 	})
 }
 
-// losesFirst pulls the plug of the first control plane. The API goes on
-// answering elsewhere, and to every worker where its kubelet asks.
+// losesFirst cuts the power of the first control plane. The API continues to answer on
+// other control planes, and at the API address of every worker.
 func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers []string) {
 	u.mustRun(t, "sandbox", "kill", first)
 	lost := time.Now()

@@ -63,8 +63,8 @@ func deleteMachines() {
 	}
 }
 
-// ownProcesses are the processes of the program under test, and not of another slipway
-// that somebody runs beside.
+// ownProcesses returns the processes of the program under test, without processes of
+// another slipway on this machine.
 func ownProcesses() []process {
 	var out []process
 	for _, p := range listProcesses() {

@@ -15,7 +15,7 @@ type happening struct {
 // stepName names the step that the event belongs to, in journal and events alike.
 func (h happening) stepName() string { return h.Task + "@" + h.Host }
 
-// boundaryName names the step that ended here; "" is no boundary.
+// boundaryName returns the name of the step that ended with this event; "" if none did.
 func (h happening) boundaryName() string {
 	if h.Type != "step.finished" || h.Outcome == "skipped" || h.Outcome == "cancelled" {
 		return ""
@@ -23,10 +23,10 @@ func (h happening) boundaryName() string {
 	return h.stepName()
 }
 
-// beginsTask says that a step of the task begins here.
+// beginsTask reports whether a step of the task begins with this event.
 func (h happening) beginsTask(task string) bool { return h.Type == "step.started" && h.Task == task }
 
-// isTransferring says that a blob is on its way to a host.
+// isTransferring reports whether a blob is being sent to a host.
 func (h happening) isTransferring() bool {
 	return h.Type == "step.progress" && h.Done > 0 && h.Done < h.Total
 }

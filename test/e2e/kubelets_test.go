@@ -50,8 +50,8 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 	}
 }
 
-// asksAgain has the kubelet of a worker ask for its certificate with nobody there: a
-// control plane approves it.
+// asksAgain makes the kubelet of a worker request its certificate while no manager runs: a
+// control plane approves the request.
 func (u *user) asksAgain(t *testing.T, controlPlane, worker string) {
 	t.Helper()
 	u.mustExec(t, worker, "sh", "-c", "rm /var/lib/kubelet/pki/kubelet-server-* && systemctl restart kubelet")

@@ -109,9 +109,9 @@ func TestLongPowerLoss(t *testing.T) {
 	})
 }
 
-// disturbSteps disturbs a host in the middle of each of the steps that matter,
-// each in a create of its own, and resumes if the operation does not get over
-// it by itself. disturb answers when the host was hit.
+// disturbSteps disturbs a host in the middle of each of the important steps, each in a
+// separate create, and resumes if the operation does not recover automatically. disturb
+// returns when the host was hit.
 func disturbSteps(t *testing.T, disturb func(*testing.T, *site, string) time.Time) {
 	want := runUndisturbed(t)
 	for _, p := range troublePoints {
@@ -125,7 +125,7 @@ func disturbSteps(t *testing.T, disturb func(*testing.T, *site, string) time.Tim
 				t.Fatalf("never came: %s; create ends with %d:\n%s", strings.Join(ms.listMissing(), ", "), o.waitForExit(), textTail(o.stderr.String()))
 			}
 			rest := make(chan []happening, 1)
-			go func() { rest <- o.readRest() }() // it goes on meanwhile
+			go func() { rest <- o.readRest() }() // it continues meanwhile
 			hit := disturb(t, s, p.host)
 			for _, h := range <-rest {
 				if h.boundaryName() == p.task+"@"+p.host && h.Time.Before(hit) {
@@ -143,9 +143,9 @@ func disturbSteps(t *testing.T, disturb func(*testing.T, *site, string) time.Tim
 	}
 }
 
-// TestLongDiskFull fills a host's disk in the middle of the install: one clear
-// line for that host, with cause and remedy; the other hosts' work is kept;
-// with room again, resume goes on.
+// TestLongDiskFull fills a host's disk in the middle of the install. There is one clear
+// line for that host, with cause and remedy, and the work of the other hosts is kept. With
+// free space, resume continues.
 func TestLongDiskFull(t *testing.T) {
 	s := newSite(t)
 	const full = siteName + "-3"
@@ -178,9 +178,9 @@ func TestLongDiskFull(t *testing.T) {
 	t.Logf("figure: %d steps of the other hosts kept", kept)
 }
 
-// TestLongImageCollection forces the kubelet's image garbage collection on a
-// node, which comes every five minutes, and counts what is left. An image that
-// is not the bundle's proves that it ran.
+// TestLongImageCollection forces the kubelet's image garbage collection on a node, which
+// runs every five minutes, and counts the remaining images. The removal of an image that
+// is not in the bundle proves that it ran.
 func TestLongImageCollection(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-images"

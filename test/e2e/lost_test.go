@@ -161,9 +161,9 @@ func (b *balanced) addCertificateName(t *testing.T, _ string) {
 	b.requireEmptyPlan(t, b.file)
 }
 
-// turnsAway starts a machine that was given up: it has no say in the cluster and
-// does not take the address, is not added until it has been put back, and is
-// put back.
+// turnsAway starts a machine that was removed while it was off. The machine has no vote in
+// the cluster, does not take the address, and cannot be added until it has been reset.
+// Then it is reset.
 func (b *balanced) turnsAway(t *testing.T, dead string) {
 	host := "root@" + b.addresses[dead]
 	l := b.startLookout(t, append(slices.Clone(b.controlPlanes), dead)...)

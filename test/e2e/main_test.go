@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// collectMode has the test program look at the machine it runs in and write
-// what it finds, as JSON, instead of testing.
+// collectMode makes the test program describe the machine on which it runs, as JSON,
+// instead of testing.
 const collectMode = "SLIPWAY_E2E_COLLECT"
 
 // TestMain refuses to begin without the programs, and fails when the tests
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
 }
 
-// collectFiles is what the test program does on a sandbox machine.
+// collectFiles is the task of the test program on a sandbox machine.
 func collectFiles(mode string) error {
 	switch mode {
 	case "files":
@@ -98,8 +98,8 @@ func testedVersion() string {
 	return "v1.37.1"
 }
 
-// A user is a person at a terminal, with a home and a Slipway state of their
-// own; the cache is everyone's.
+// A user is a person at a terminal, with a separate home and a separate Slipway state. The
+// cache is shared.
 type user struct {
 	home string
 	env  []string // further variables
@@ -110,7 +110,7 @@ func newUser(t *testing.T) *user {
 	return &user{home: t.TempDir()}
 }
 
-// A result is what a finished program left.
+// A result holds the output and exit code of a finished program.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -133,7 +133,7 @@ func (u *user) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// cacheDir is where bundles and builds are, whoever the user is.
+// cacheDir is the directory of bundles and builds, shared by all users.
 func cacheDir() string {
 	if dir := os.Getenv("SLIPWAY_CACHE"); dir != "" {
 		return dir
@@ -158,7 +158,7 @@ func (u *user) runWithInput(t *testing.T, stdin io.Reader, args ...string) resul
 	return u.runWithin(t, 10*time.Minute, stdin, args...)
 }
 
-// runWithin is feed for what may take another time.
+// runWithin is runWithInput with another time limit.
 func (u *user) runWithin(t *testing.T, limit time.Duration, stdin io.Reader, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -251,8 +251,8 @@ func textTail(s string) string {
 	return s
 }
 
-// eventually tries until f answers nil, and fails with the last error when
-// the time is over, which means broken and not slow.
+// eventually calls f until it returns nil, and fails with the last error after the time
+// limit. The limit is for failures, not for slow machines.
 func eventually(t *testing.T, within time.Duration, what string, f func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestLongManagedUpgrade upgrades a cluster whose etcd is a service on three machines, as
-// far as its last hook, which fails; takes it back, etcd too, and upgrades it again, with a
-// client that writes all along.
+// TestLongManagedUpgrade upgrades a cluster whose etcd is a service on three machines, up
+// to its last hook, which fails. It rolls the upgrade back, including etcd, and upgrades
+// again, under a client that writes all the time.
 func TestLongManagedUpgrade(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.36.4")
 	b := newBalanced(t, "e2e-mupgrade", 1, 3)

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// heldPod is a pod on one node that its disruption budget does not let go as long
-// as the second one does not run, for which there is no place: who drains the
-// node waits.
+// heldPod is a pod on one node. Its disruption budget does not allow an eviction while the
+// second pod is not running, and no node has room for that one: a drain of the node waits.
 const heldPod = `
 apiVersion: apps/v1
 kind: Deployment
@@ -40,10 +39,10 @@ metadata: {name: held}
 spec: {minAvailable: 1, selector: {matchLabels: {app: held}}}
 `
 
-// TestLongTwoManagers has two people look after one cluster, each with their own
-// records. While one takes a worker off, the other is refused and touches
-// nothing; when the first is killed in the middle, the other is refused until the
-// lock is stale, and then takes the worker off.
+// TestLongTwoManagers lets two users with separate state manage one cluster. While one of
+// them removes a worker, the other is rejected and changes nothing. When the first manager
+// is killed in the middle, the other is rejected until the lock is stale, and then removes
+// the worker.
 func TestLongTwoManagers(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-two"
@@ -60,7 +59,7 @@ func TestLongTwoManagers(t *testing.T) {
 	if o.readUntil(newMoments(drains)) == nil {
 		t.Fatalf("never came: %s; delete ends with %d:\n%s", drains.name, o.waitForExit(), textTail(o.stderr.String()))
 	}
-	go o.readRest() // it goes on meanwhile
+	go o.readRest() // it continues meanwhile
 	eventually(t, time.Minute, three+" is cordoned", func() error {
 		if got := other.mustKubectl(t, name, "get", "node", three, "-o", "jsonpath={.spec.unschedulable}"); got != "true" {
 			return fmt.Errorf("unschedulable is %q", got)
@@ -72,7 +71,7 @@ func TestLongTwoManagers(t *testing.T) {
 	names := []string{"[locked]", "operation " + operation, process, " since 20", " s ago"}
 	t.Run("refused", func(t *testing.T) {
 		u.keepsOut(t, other, file, []string{one, two}, names, process)
-		// What was refused is nothing to go on with.
+		// A rejected operation leaves nothing to resume.
 		refusedBy(t, other.mustExit(t, 2, "resume", name, "--yes"), "[nothing-unfinished]")
 	})
 
@@ -94,8 +93,8 @@ func TestLongTwoManagers(t *testing.T) {
 	})
 }
 
-// takesOffAfter takes a node off a cluster whose manager was killed while it did so:
-// it is refused until the lock is stale.
+// takesOffAfter removes a node from a cluster whose manager was killed during the same
+// operation: it is rejected until the lock is stale.
 func (u *user) takesOffAfter(t *testing.T, cluster, node string, killed time.Time, names []string) {
 	t.Helper()
 	refusedBy(t, u.mustExit(t, 5, "delete", "node", node, "--yes"), names...)
@@ -122,7 +121,7 @@ func (u *user) takesOffAfter(t *testing.T, cluster, node string, killed time.Tim
 	silent := began.Sub(killed)
 	t.Logf("figure: %d refusals after the first manager was killed, its lock taken over after %.0f s, all done %.0f s later",
 		refusals, silent.Seconds(), time.Since(began).Seconds())
-	if silent < 45*time.Second { // 60 after it was last heard of, which is every 10
+	if silent < 45*time.Second { // 60 after the last heartbeat, which is sent every 10
 		t.Errorf("the lock of a manager that was killed was taken over after %s", silent)
 	}
 }
@@ -150,7 +149,7 @@ func (u *user) copyUser(t *testing.T) *user {
 	return o
 }
 
-// holdPod has a pod on a node that is not let go.
+// holdPod starts a pod on a node that cannot be evicted.
 func (u *user) holdPod(t *testing.T, cluster, node string) {
 	t.Helper()
 	manifest := filepath.Join(u.home, "held.yaml")

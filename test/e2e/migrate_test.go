@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestLongMigrate has the containers of a cluster that serves be run by Docker, and
-// by containerd again, under a client that writes: nothing that was acknowledged is
-// lost, nothing is left to do, and nothing of Docker stays.
+// TestLongMigrate changes the container runtime of a running cluster to Docker, and back
+// to containerd, under a client that writes. No acknowledged write is lost, the final plan
+// is empty, and no file of Docker is left.
 func TestLongMigrate(t *testing.T) {
 	b := newBalanced(t, "e2e-migrate", 1, 1)
 	b.bundledFor(t, "docker", testedVersion())

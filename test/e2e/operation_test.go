@@ -23,13 +23,13 @@ import (
 // they come.
 type operation struct {
 	cmd *exec.Cmd
-	// stdout is what was read of it; whole once events is closed.
+	// stdout is the output so far; it is complete when events is closed.
 	stdout, stderr bytes.Buffer
 	events         chan happening
 }
 
-// startOperation begins an operation with `-o json`. Whoever starts it ends it with
-// kill or wait.
+// startOperation begins an operation with `-o json`. The caller ends it with killManager
+// or waitForExit.
 func (u *user) startOperation(t *testing.T, args ...string) *operation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -57,8 +57,8 @@ func (u *user) startOperation(t *testing.T, args ...string) *operation {
 	return o
 }
 
-// killManager ends the manager as a power failure would: SIGKILL, now. It answers
-// whether it died of that, and had not come to its end just before.
+// killManager ends the manager like a power failure: SIGKILL, immediately. It reports
+// whether the manager died of that, and had not ended just before.
 func (o *operation) killManager() bool {
 	_ = o.cmd.Process.Signal(syscall.SIGKILL)
 	o.readRest()
@@ -106,8 +106,8 @@ func (o *operation) readUntil(ms *moments) *moment {
 	}
 }
 
-// runsOn says that a program whose command line begins with these words runs
-// on a machine.
+// runsOn reports whether a program whose command line begins with these words runs on a
+// machine.
 func runsOn(machine string, program []string) bool {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -127,8 +127,8 @@ func runsOn(machine string, program []string) bool {
 	return false
 }
 
-// oneFailure asserts that the end of a run tells of one failure: the host,
-// the cause and the remedy.
+// oneFailure asserts that the end of a run reports one failure: the host, the cause and
+// the remedy.
 func oneFailure(t *testing.T, stderr, host, cause, remedy string) {
 	t.Helper()
 	var failed, remedies []string
@@ -156,8 +156,8 @@ type watch struct {
 	found map[string]bool
 }
 
-// startWatch starts a watch; each process is given to judge, which answers what is
-// wrong with it, if anything.
+// startWatch starts a watch. It passes each process to judge, which returns a problem, if
+// there is one.
 func startWatch(judge func(round map[string]process, p process) string) *watch {
 	w := &watch{stop: make(chan struct{}), done: make(chan struct{}), found: map[string]bool{}}
 	go func() {
@@ -220,8 +220,8 @@ func listProcesses() []process {
 	return out
 }
 
-// parentOf answers the name of a process's parent; false if one of them has
-// ended meanwhile.
+// parentOf returns the name of a process's parent; false if one of them has ended
+// meanwhile.
 func parentOf(dir string) (name string, ok bool) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
@@ -243,10 +243,10 @@ func parentOf(dir string) (name string, ok bool) {
 	return filepath.Base(argv0), true
 }
 
-// oneKubeadm is a judge: two kubeadm processes on one machine are one too
-// many. Version and help queries count as well: none is ever run beside a
-// phase. A child of kubeadm's that is about to become another program does
-// not, nor does one that had ended when the other was seen: a round takes time.
+// oneKubeadm is a judge that rejects two kubeadm processes on one machine. Version and
+// help queries count as well: none ever runs during a phase. A child of kubeadm that is
+// about to execute another program does not count. A process that had ended when the other
+// one was found does not count either, because a round takes time.
 func oneKubeadm(round map[string]process, p process) string {
 	if filepath.Base(p.argv[0]) != "kubeadm" || p.parent == "kubeadm" {
 		return ""
@@ -259,13 +259,13 @@ func oneKubeadm(round map[string]process, p process) string {
 	return ""
 }
 
-// isRunning says that the process has not ended since it was seen.
+// isRunning reports whether the process still runs.
 func (p process) isRunning() bool {
 	cmdline, err := os.ReadFile(p.dir + "/cmdline")
 	return err == nil && slices.Equal(splitArguments(cmdline), p.argv)
 }
 
-// splitArguments are those that a process was started with.
+// splitArguments returns the arguments of a process.
 func splitArguments(cmdline []byte) []string {
 	return strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// TestLongRegistry has a machine be a registry before there is a cluster; nodes of
-// the cluster log in to it and trust it without being told, and run images that are
-// nowhere else. A certificate is renewed while it serves, a changed password comes to
-// all, and a delete leaves nothing of it.
+// TestLongRegistry sets up a machine as a registry before there is a cluster. Nodes of the
+// cluster log in to it and trust it without further configuration, and run images that no
+// other registry has. A certificate is renewed while the registry serves, a changed
+// password reaches all nodes, and a delete leaves no files of it.
 func TestLongRegistry(t *testing.T) {
 	u := newUser(t)
 	const cluster = "e2e-own"
@@ -104,7 +104,7 @@ func TestLongRegistry(t *testing.T) {
 	u.noWords(t)
 }
 
-// An ownRegistry is the one that a machine is, as somebody outside the cluster sees it.
+// An ownRegistry is the registry on a machine, as seen from outside the cluster.
 type ownRegistry struct {
 	host, word string
 	transport  *http.Transport
@@ -129,7 +129,7 @@ func (u *user) ownRegistry(t *testing.T, cluster, host string) *ownRegistry {
 	}}
 }
 
-// statusWith is what it answers to a password; "" is none.
+// statusWith returns the HTTP status for a password; "" means no password.
 func (r *ownRegistry) statusWith(t *testing.T, word string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.host+"/v2/", nil)
@@ -158,7 +158,7 @@ func (r *ownRegistry) certificateSerial(t *testing.T) string {
 	return fmt.Sprint(conn.ConnectionState().PeerCertificates[0].SerialNumber)
 }
 
-// copyImage has one of its images be there under another name.
+// copyImage copies one of the images of the registry to another name.
 func (r *ownRegistry) copyImage(t *testing.T, from, to string) {
 	t.Helper()
 	login := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(r.transport),

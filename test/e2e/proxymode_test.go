@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestLongProxyMode takes kube-proxy of a cluster that runs to other modes and back: none
-// of the rules of the mode before stays on nodes, and Services answer.
+// TestLongProxyMode changes the mode of kube-proxy in a running cluster, and changes it
+// back. No rule of a previous mode is left on nodes, and Services work.
 func TestLongProxyMode(t *testing.T) {
 	b := newBalanced(t, "e2e-proxy", 1, 1)
 	b.createCluster(t, b.file)
 	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
-	// In iptables' mode it is deleted: the empty tables that kube-proxy leaves of that
-	// when it goes to nftables are not known to be the cluster's any more.
+	// The cluster is deleted in iptables mode. kube-proxy leaves the empty tables of that
+	// mode when it changes to nftables, and nothing shows that they belong to the cluster.
 	for _, to := range []string{"iptables", "nftables", "iptables"} {
 		_, r := b.applyChange(t, 0, func(spec map[string]any) { childMap(spec, "kubernetes")["proxyMode"] = to })
 		t.Logf("figure: in mode %s on two nodes in %.0f s", to, r.took.Seconds())

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestLongReconfigure changes settings of a cluster that runs, good ones and bad
-// ones, while a client writes: good ones go from node to node, bad ones go back by
-// themselves at the first node that does not serve with them.
+// TestLongReconfigure changes settings of a running cluster while a client writes. Valid
+// settings are applied node by node. Invalid settings are rolled back automatically at the
+// first node that does not work with them.
 func TestLongReconfigure(t *testing.T) {
 	b := newBalanced(t, "e2e-reconf", 3, 2)
 	b.setEndpoint(t, "haproxy")
@@ -62,7 +62,7 @@ func TestLongReconfigure(t *testing.T) {
 	}
 }
 
-// applyChange applies a change of the file, and answers what happened.
+// applyChange applies a change of the file, and returns the events.
 func (b *balanced) applyChange(t *testing.T, code int, edit func(spec map[string]any)) (happenings []happening, r result) {
 	t.Helper()
 	editSpec(t, b.file, edit)
@@ -156,8 +156,8 @@ func (b *balanced) setsEtcd(t *testing.T) {
 	b.requireEmptyPlan(t, b.file)
 }
 
-// requireRejected has a setting be bad: the first node does not serve with it, and all is
-// as before by itself.
+// requireRejected applies an invalid setting: the first node does not work with it, and
+// the previous state is restored automatically.
 func (b *balanced) requireRejected(t *testing.T, says string, edit func(spec map[string]any)) {
 	t.Helper()
 	good, err := os.ReadFile(b.file)

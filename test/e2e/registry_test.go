@@ -35,9 +35,8 @@ const (
 	pullUser, pullWord, wrongWord = "puller", "word-of-the-registry-5d1c", "word-of-nobody-77ab"
 )
 
-// serveRegistry is a registry on this host, in the network of a machine, over TLS
-// and with a login; it serves until the test ends. Its authority is in ca.crt in
-// dir.
+// serveRegistry serves a registry on this host, in the network of a machine, over TLS and
+// with a login, until the test ends. Its CA is in ca.crt in dir.
 func serveRegistry(t *testing.T, machine, dir string) (host string) {
 	t.Helper()
 	address := netip.MustParseAddr(machine).As4()
@@ -79,11 +78,10 @@ func serveRegistry(t *testing.T, machine, dir string) (host string) {
 	return srv.Listener.Addr().String()
 }
 
-// TestLongRegistryLogin has a site's registry, which lets nobody in without a
-// login, hold the bundle that a cluster is made of and an image that no bundle has,
-// which one of its namespaces also has for another registry.
-// Nodes pull it with the password of the cluster file; with a wrong one they are
-// told so; and changing it restarts nothing.
+// TestLongRegistryLogin uses a site's registry that requires a login. The registry has the
+// bundle of a cluster, and an image that is in no bundle. One namespace of the registry
+// also mirrors another registry. Nodes pull the image with the password of the cluster
+// file. A wrong password is reported, and a change of the password restarts nothing.
 func TestLongRegistryLogin(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-registry"
@@ -143,8 +141,8 @@ func TestLongRegistryLogin(t *testing.T) {
 	u.noWords(t)
 }
 
-// mistakesPassword has a wrong password of a registry in the cluster file, of which a
-// node is told when it pulls, and then the right one, with which it does.
+// mistakesPassword sets a wrong password of a registry in the cluster file, which a node
+// reports when it pulls, and then the right one, with which the node pulls.
 func (u *user) mistakesPassword(t *testing.T, cluster, file, image, node, says string, word func(string)) {
 	t.Helper()
 	word(wrongWord)
@@ -165,8 +163,8 @@ func (u *user) mistakesPassword(t *testing.T, cluster, file, image, node, says s
 	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
 }
 
-// echoDigest is that of an image in the bundle, which is in a registry that has the
-// bundle under the bundle's name.
+// echoDigest returns the digest of an image in the bundle. A registry with the bundle has
+// the image under the name of the bundle.
 func (u *user) echoDigest(t *testing.T) string {
 	t.Helper()
 	type held struct {
@@ -185,7 +183,7 @@ func (u *user) echoDigest(t *testing.T) string {
 	return ""
 }
 
-// runsPod has a node be asked to run an image that it has to pull.
+// runsPod runs a pod on a node with an image that the node must pull.
 func (u *user) runsPod(t *testing.T, cluster, pod, image, node string) {
 	t.Helper()
 	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"a","image":%q,"imagePullPolicy":"Always"}]}}`,
@@ -227,8 +225,8 @@ func withoutPod(pulse map[string]string, pod string) map[string]string {
 	return pulse
 }
 
-// noWords wants the registry's passwords in no file of the user's but those that
-// hold them.
+// noWords requires that no file of the user contains the registry's passwords, except the
+// files that define them.
 func (u *user) noWords(t *testing.T) {
 	t.Helper()
 	words := []string{pullWord, wrongWord}

@@ -44,8 +44,8 @@ func TestLongRescue(t *testing.T) {
 	}
 }
 
-// runRestoreTests tries a backup that is good, one that was cut off, one that has changed,
-// and another cluster's.
+// runRestoreTests tests a valid backup, an incomplete one, a changed one, and a backup of
+// another cluster.
 func (b *balanced) runRestoreTests(t *testing.T) {
 	type set struct{ File string }
 	type report struct {
@@ -147,9 +147,9 @@ func (b *balanced) runsNew(t *testing.T) {
 	b.mustKubectl(t, b.name, "delete", "deployment", name)
 }
 
-// isRescuedByDatabase destroys two of three control planes, and damages the log of
-// the third, so that its etcd does not start any more. All that was acknowledged
-// before is in its database.
+// isRescuedByDatabase destroys two of three control planes, and damages the log of the
+// third, so that its etcd no longer starts. Its database has all writes that were
+// acknowledged before.
 func (b *balanced) isRescuedByDatabase(t *testing.T) {
 	left, lost := b.controlPlanes[1], []string{b.controlPlanes[0], b.controlPlanes[2]}
 	for i := range 20 {
@@ -178,8 +178,8 @@ func (b *balanced) isRescuedByDatabase(t *testing.T) {
 	b.runsNew(t)
 }
 
-// damagesLog stops a member of etcd, and changes a byte of one of the first entries
-// of its log on the disk.
+// damagesLog stops an etcd member, and changes a byte of one of the first entries of its
+// log on the disk.
 func (b *balanced) damagesLog(t *testing.T, m string) {
 	t.Helper()
 	b.mustExec(t, m, "sh", "-ec", `

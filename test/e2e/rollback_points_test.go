@@ -8,11 +8,11 @@ import (
 // siteName is the sandbox that clusters are made on which shall be the same.
 const siteName = "e2e-crash"
 
-// siteRange is where its machines have their addresses.
+// siteRange is the range for the addresses of its machines.
 const siteRange = "198.19.0.0/16"
 
-// fixedBoundaries are where TestCrash kills the manager, besides the inside
-// of steps.
+// fixedBoundaries lists the boundaries at which TestCrash kills the manager, in addition
+// to moments within steps.
 var fixedBoundaries = []struct{ boundary, reason string }{
 	{"os.kernel@" + siteName + "-2", "a host is prepared, and carries nothing of Kubernetes"},
 	{"runtime.images@" + siteName + "-1", "all is on the control plane, and kubeadm has not begun"},

@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRollback has a create refused, interrupted while somebody watches,
-// cancelled from another terminal, stopped by a damaged bundle, resumed each
-// time until a hook of the user's fails, and taken back: the machines are as
-// before.
+// TestRollback runs a create that is first rejected. Then it is interrupted while another
+// process watches, cancelled from another terminal, and stopped by a damaged bundle. Each
+// time it is resumed, until a hook of the user fails. After a rollback, the machines are
+// as before.
 func TestRollback(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-back"
@@ -62,8 +62,8 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// interruptCreate begins a create, watches it from another process, and presses
-// Ctrl-C. It stops, and says how to go on; who watches sees all of it.
+// interruptCreate begins a create, watches it from another process, and presses Ctrl-C.
+// The create stops, and prints how to continue; the watching process sees all of it.
 func (u *user) interruptCreate(t *testing.T, cluster, file string) {
 	t.Helper()
 	o := u.startOperation(t, "create", "cluster", "-f", file, "--yes")
@@ -105,9 +105,9 @@ func (u *user) interruptCreate(t *testing.T, cluster, file string) {
 	}
 }
 
-// damageStops resumes with a bundle of which a machine gets a damaged part: one
-// line for it, with the cause and the remedy. With that mended the operation
-// goes on where it was, until the hook fails.
+// damageStops resumes with a bundle of which a machine receives a damaged part. There is
+// one line for the machine, with the cause and the remedy. With a repaired bundle the
+// operation continues, until the hook fails.
 func (u *user) damageStops(t *testing.T, cluster, machine string, bundle damaged) {
 	t.Helper()
 	o := u.startOperation(t, "resume", cluster, "--yes")

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestLongRotateCA exchanges the key of service accounts of a cluster that serves,
-// under a client that writes and one that asks a workload: it stops at a pod that
-// nobody makes anew, and goes on without it.
+// TestLongRotateCA rotates the service account key of a running cluster, under a client
+// that writes and a client that sends requests to a workload. The rotation stops at a pod
+// that no controller restarts, and continues without it.
 func TestLongRotateCA(t *testing.T) {
 	b := newRotatable(t, "e2e-rotate")
 	old := b.mustKubectl(t, b.name, "create", "token", "default")
@@ -45,8 +45,8 @@ func TestLongRotateCA(t *testing.T) {
 	b.joinNode(t)
 }
 
-// newRotatable is a cluster with a workload that is asked, and a pod that nobody makes
-// anew.
+// newRotatable creates a cluster with a workload that receives requests, and a pod without
+// a controller.
 func newRotatable(t *testing.T, name string) *balanced {
 	t.Helper()
 	b := newUpgradable(t, name, 3, 2, "v1.37.1")
@@ -58,8 +58,9 @@ func newRotatable(t *testing.T, name string) *balanced {
 	return b
 }
 
-// rotateAll exchanges what certs rotate-ca can, under a client that writes and one
-// that asks the workload: it stops at the pod, for this reason, and goes on without it.
+// rotateAll rotates a CA or key with certs rotate-ca, under a client that writes and a
+// client that sends requests to the workload. The rotation stops at the pod, for this
+// reason, and continues without it.
 func (b *balanced) rotateAll(t *testing.T, w *writer, which, reason string, held func()) {
 	t.Helper()
 	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
@@ -81,7 +82,7 @@ func (b *balanced) rotateAll(t *testing.T, w *writer, which, reason string, held
 	}
 }
 
-// joinNode wants all to be well after an exchange, and a node to join.
+// joinNode requires a healthy cluster after a rotation, and adds a node.
 func (b *balanced) joinNode(t *testing.T) {
 	t.Helper()
 	b.waitForRecovery(t)
@@ -95,7 +96,7 @@ func (b *balanced) joinNode(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// isTokenAccepted says that API servers take a token.
+// isTokenAccepted reports whether API servers accept a token.
 func (b *balanced) isTokenAccepted(t *testing.T, token string) bool {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "review.yaml")
@@ -107,11 +108,10 @@ func (b *balanced) isTokenAccepted(t *testing.T, token string) bool {
 	return strings.TrimSpace(b.mustKubectl(t, b.name, "create", "-f", file, "-o", "jsonpath={.status.authenticated}")) == "true"
 }
 
-// TestLongRotateAuthorities exchanges the authorities of the front proxy and of etcd
-// of a cluster that serves, under a client that writes and one that asks a workload,
-// with an API that API servers hand requests to: none of them is restarted for the
-// first, and each is believed afterwards, that of a control plane that joins then as
-// well.
+// TestLongRotateAuthorities rotates the CAs of the front proxy and of etcd in a running
+// cluster, under a client that writes, a client that sends requests to a workload, and an
+// aggregated API. The first rotation restarts no API server. After each rotation, every
+// API server is trusted, also on a control plane that joins then.
 func TestLongRotateAuthorities(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.37.1")
 	b := newBalanced(t, "e2e-authorities", 3, 1)
@@ -173,8 +173,8 @@ func TestLongRotateAuthorities(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// trustsOne wants all control planes to trust one authority, which is another than
-// before, and nothing to be left of its exchange.
+// trustsOne requires that all control planes trust one CA, that it is not the previous
+// one, and that nothing of its rotation is left.
 func (b *balanced) trustsOne(t *testing.T, file, before string) {
 	t.Helper()
 	want := b.mustExec(t, b.controlPlanes[0], "cat", file)
@@ -188,8 +188,8 @@ func (b *balanced) trustsOne(t *testing.T, file, before string) {
 	}
 }
 
-// requireFrontProxyCA wants the authority of the front proxy to be published alone, and each API
-// server to be believed by who goes by that.
+// requireFrontProxyCA requires that only the front proxy CA is published, and that clients
+// of this CA trust each API server.
 func (b *balanced) requireFrontProxyCA(t *testing.T, file string) {
 	t.Helper()
 	want := b.mustExec(t, b.controlPlanes[0], "cat", file)

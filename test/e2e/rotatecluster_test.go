@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// TestLongRotateCluster exchanges the authority of a cluster that serves, under a
-// client that writes and one that asks a workload: it stops at a pod that nobody makes
-// anew, goes on without it, and a node joins afterwards.
+// TestLongRotateCluster rotates the CA of a running cluster, under a client that writes
+// and a client that sends requests to a workload. The rotation stops at a pod without a
+// controller, continues without it, and a node joins afterwards.
 func TestLongRotateCluster(t *testing.T) {
 	b := newRotatable(t, "e2e-rotateca")
 	before := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
 	given := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
 
 	b.rotateAll(t, b.writingBy(t, "rotating", b.byToken(t, given)), "cluster", "ca-still-needed", func() {
-		b.mustKubectl(t, b.name, "get", "nodes") // with what is kept
+		b.mustKubectl(t, b.name, "get", "nodes") // with the saved kubeconfig
 	})
 
 	now := b.mustExec(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
@@ -35,8 +35,8 @@ func TestLongRotateCluster(t *testing.T) {
 	b.joinNode(t)
 }
 
-// byToken is a kubeconfig for a worker, by the token of a service account and by the
-// authorities that the worker trusts, as they are.
+// byToken returns a kubeconfig for a worker, with the token of a service account and with
+// the CAs that the worker trusts at present.
 func (b *balanced) byToken(t *testing.T, admin string) string {
 	t.Helper()
 	b.mustKubectl(t, b.name, "create", "serviceaccount", "writes")

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A machine is what `slipway sandbox list -o json` says of one.
+// A machine is an entry in the output of `slipway sandbox list -o json`.
 type machine struct {
 	Sandbox, Machine, Address, PrivateKeyFile string
 
@@ -22,7 +22,7 @@ type machine struct {
 	PID                      int
 }
 
-// listMachines answers the user's machines by name.
+// listMachines returns the user's machines by name.
 func (u *user) listMachines(t *testing.T) map[string]machine {
 	t.Helper()
 	all := map[string]machine{}
@@ -144,7 +144,7 @@ func TestSandboxMachines(t *testing.T) {
 	})
 	t.Run("kill is silent", func(t *testing.T) {
 		sh(t, "sbm-1", "echo kept >/root/kept; sync")
-		// A connection of the other machine, held by a unit of its own.
+		// A connection of the other machine, held by a separate unit.
 		sh(t, "sbm-2", "systemd-run -q --unit=peer bash -c 'exec 3<>/dev/tcp/"+one.Address+"/22; sleep 600'")
 		established := func() bool { return sh(t, "sbm-2", "ss -Htn state established dst "+one.Address) != "" }
 		eventually(t, 10*time.Second, "connecting", func() error {
@@ -191,7 +191,7 @@ func TestSandboxMachines(t *testing.T) {
 	})
 }
 
-// TestSandboxDisk fills a machine's disk; nobody else notices.
+// TestSandboxDisk fills a machine's disk; other machines are not affected.
 func TestSandboxDisk(t *testing.T) {
 	u := newUser(t)
 	u.createMachines(t, "sbd", 2, "--disk", "2")

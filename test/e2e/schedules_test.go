@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// scheduled is what `etcd snapshots --hosts` says, as far as is looked at.
+// scheduled holds the checked parts of the output of `etcd snapshots --hosts`.
 type scheduled struct {
 	On, Good bool
 	Warnings []struct{ ID string }
@@ -37,10 +37,10 @@ func (u *user) readSchedule(t *testing.T, name string) scheduled {
 	return decodeJSON[scheduled](t, u.runSlipway(t, "etcd", "snapshots", name, "--hosts", "-o", "json").stdout)
 }
 
-// TestLongSchedules has a host of a cluster that runs take snapshots by itself: so
-// many are kept, they are tried in an etcd of their own, a drill that fails is told of and
-// stops nothing, a full disk is refused, a set made of one while etcd is down has
-// every object back, and switched off nothing is left.
+// TestLongSchedules lets a host of a running cluster take scheduled snapshots. The
+// configured number is kept, and each is tested in a separate etcd. A failed restore test
+// is reported and stops nothing, and a full disk is an error. A set made while etcd is
+// down restores every object. After the schedule is disabled, nothing is left.
 func TestLongSchedules(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-schedules"
@@ -61,7 +61,7 @@ func TestLongSchedules(t *testing.T) {
 	u.mustKubectl(t, name, "create", "secret", "generic", "read", "--from-literal=a=b")
 	backup(map[string]any{"every": "1m", "keep": 2, "drillEvery": "1m"})
 
-	newest := func() string { // of those that a good run has kept; "" while there is none
+	newest := func() string { // the newest kept snapshot; "" while there is none
 		s := u.readSchedule(t, name)
 		if len(s.Hosts) != 1 || len(s.Hosts[0].Kept) == 0 || s.Hosts[0].Failed != "" {
 			return ""
@@ -138,8 +138,9 @@ func TestLongSchedules(t *testing.T) {
 	}
 }
 
-// drillsByItself has a host try its snapshots: a good one, one that cannot be tried because
-// the program is gone, which is told of and keeps none from being taken, and good again.
+// drillsByItself lets a host test its snapshots: a valid snapshot, one that cannot be
+// tested because the program is missing, which is reported and does not stop further
+// snapshots, and a valid one again.
 func (u *user) drillsByItself(t *testing.T, name, m string) {
 	const program = "/usr/local/bin/etcd"
 	begun := time.Now()

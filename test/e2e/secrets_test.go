@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSecrets plants passwords, a passphrase and a key, and looks for them,
-// and for the keys and tokens that the install makes, everywhere they must not
-// be. Its cluster is one without a network of ours.
+// TestSecrets creates passwords, a passphrase and a key. It searches for them, and for the
+// keys and tokens of the install, in all places that must not have them. Its cluster has
+// no network plugin of Slipway.
 func TestSecrets(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-secrets"
@@ -80,9 +80,9 @@ func TestSecrets(t *testing.T) {
 	t.Run("no network", func(t *testing.T) { u.bringsNetwork(t, name, file, machines) })
 }
 
-// searchManager looks at all of the user's files. A secret may be where the
-// user put it, and where the cluster's record has to keep it, if nobody else
-// can read that.
+// searchManager searches all of the user's files. A secret may be where the user has
+// written it, and in the saved state of the cluster where it is needed, if no other user
+// can read the file.
 func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 	t.Helper()
 	record := filepath.Join(u.home, "slipway/clusters", cluster)
@@ -113,8 +113,8 @@ func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 	}
 }
 
-// commandLines are those of all processes that were seen, environments
-// included, and whose they were.
+// commandLines holds the command lines of all processes that were seen, with their
+// environments, and the names of the programs.
 type commandLines struct{ seen map[string]string }
 
 func (c *commandLines) noteProcess(_ map[string]process, p process) string {
@@ -140,7 +140,7 @@ func (u *user) joinTokens(t *testing.T, machine string) map[string]string {
 		if id == "" || secret == "" {
 			t.Fatalf("a token without a secret: %v", s.Data)
 		}
-		// The first half is no secret: it names the token.
+		// The first half is not secret: it names the token.
 		out[id] = secret
 	}
 	return out
@@ -246,8 +246,8 @@ func (c canaries) inFile(path string) []string {
 	}
 }
 
-// searchTree walks the files below root that which accepts and tells of secrets
-// that they hold.
+// searchTree walks the files below root that which selects, and calls found for secrets in
+// them.
 func (c canaries) searchTree(root string, which func(string, fs.FileInfo) bool, found func(secret, path string, info fs.FileInfo)) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

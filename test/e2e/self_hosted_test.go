@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestLongOwnHost has slipway run on a control plane, on which the cluster
-// begins, and take that host off: the cluster goes on without it, and slipway on
-// it looks after the others as before.
+// TestLongOwnHost runs slipway on the first control plane of the cluster, and removes that
+// host. The cluster continues without it, and slipway on that host manages the others as
+// before.
 func TestLongOwnHost(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-own"
@@ -58,7 +58,7 @@ func TestLongOwnHost(t *testing.T) {
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[1:] })
 	u.copyTo(t, own, file, "/root/cluster.yaml")
 	slipway("plan", "-f", "/root/cluster.yaml", "--exit-code")
-	// From here on nobody puts the host back any more.
+	// From here on, no command resets the host.
 	slipway("delete", "cluster", name, "--yes", "--allow-removal")
 	u.mustExec(t, own, "sh", "-c",
 		"rm -rf /root/slipway /root/bundle.tar.zst /root/key /root/cluster.yaml /root/.kube /root/.local /root/.cache")

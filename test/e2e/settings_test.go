@@ -118,8 +118,8 @@ func serveName(t *testing.T, machine, name string) (address string) {
 	return conn.LocalAddr().String()
 }
 
-// answerDNS answers a query of DNS (RFC 1035, 4.1): an address for the one name,
-// no other record of it, and no other name. nil is no query.
+// answerDNS returns the response to a query of DNS (RFC 1035, 4.1): an address for the one
+// name, no other record of it, and no other name. It returns nil for other data.
 func answerDNS(query []byte, name string, leads [4]byte) []byte {
 	const header = 12
 	var question []byte

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// twoWebs are two pods that a disruption budget lets go one at a time.
+// twoWebs has two pods, of which a disruption budget allows one eviction at a time.
 const twoWebs = `
 apiVersion: apps/v1
 kind: Deployment
@@ -33,8 +33,8 @@ metadata: {name: web}
 spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 `
 
-// TestLongShape adds a worker to a running cluster and takes it off again, alive
-// and dead; the others are not touched.
+// TestLongShape adds a worker to a running cluster and removes it, running and dead; the
+// others are not changed.
 func TestLongShape(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-shape"
@@ -94,8 +94,8 @@ func TestLongShape(t *testing.T) {
 	u.requireEmptyPlan(t, file)
 }
 
-// losesWorker adds a machine, kills it, and takes it off without it. When it
-// comes back, the cluster does not know it, until it has been put back.
+// losesWorker adds a machine, kills it, and removes it while it is off. When it returns,
+// the cluster does not accept it until it has been reset.
 func (u *user) losesWorker(t *testing.T, cluster, name string, m machine) {
 	host := "root@" + m.Address
 	u.mustExit(t, 0, "add", "nodes", cluster, "--host", host+"=worker,name="+name, "--yes")

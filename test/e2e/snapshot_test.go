@@ -42,8 +42,9 @@ func hostState() (snapshot, error) {
 	if err := s.addLoops(); err != nil {
 		return nil, err
 	}
-	// Programs, units and cgroups come and go on a host that others use as
-	// well. A machine's cgroups have our name, and its pods' Kubernetes'.
+	// Programs, units and cgroups start and end on a host that has other users. The
+	// cgroups of a machine have our name, and the cgroups of its pods have the names of
+	// Kubernetes.
 	maps.DeleteFunc(s, func(key string, _ entry) bool {
 		kind, name, _ := strings.Cut(key, " ")
 		stays := kind == "routes" && slices.Contains(keptRoutes, name)
@@ -53,7 +54,7 @@ func hostState() (snapshot, error) {
 	for _, p := range ownProcesses() {
 		s["process "+strings.Join(p.argv, " ")] = entry{}
 	}
-	// What sandboxes hold of the host goes with the last of them.
+	// The last sandbox releases the settings of the host.
 	const held = "/run/slipway-sandbox/host.json"
 	if _, err := os.Lstat(held); err == nil {
 		s["file "+held] = entry{}
@@ -61,8 +62,8 @@ func hostState() (snapshot, error) {
 	return s, nil
 }
 
-// keptRoutes are those that stay on purpose, for the two ranges that machines
-// are taken from here: docs/adr/0002-sandbox-range.md.
+// keptRoutes lists the routes that are kept on purpose, for the two ranges of machine
+// addresses: docs/adr/0002-sandbox-range.md.
 var keptRoutes = []string{"unreachable 198.18.0.0/16 metric 4294967295", "unreachable " + siteRange + " metric 4294967295"}
 
 // addLoops describes the loop devices that are in use.

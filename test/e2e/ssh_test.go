@@ -23,7 +23,7 @@ func TestSSH(t *testing.T) {
 
 	tests := []struct {
 		name, reason string
-		ssh          map[string]any // beside those of the sandbox; nil values are taken away
+		ssh          map[string]any // in addition to the sandbox's settings; nil removes a setting
 		says         string         // "" is reached
 	}{
 		{"root", "as the sandbox writes it", nil, ""},

@@ -22,21 +22,22 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// A server that speaks S3 over a directory. Others have written it, and it is no
-// dependency of ours.
+// The server offers S3 for a directory. It is a program of another project, and not a
+// dependency of Slipway.
 const (
 	gateway        = "github.com/versity/versitygw/cmd/versitygw"
 	gatewayVersion = "v1.8.0"
 )
 
-// The logins of a site's storage: of who looks after it, and of the hosts of a cluster.
+// These are the logins of a site's storage: of its administrator, and of the hosts of a
+// cluster.
 const (
 	keeperName, keeperWord = "keeper", "word-of-the-keeper-90aa41"
 	copierName, copierWord = "copier", "word-of-the-copier-17bd02"
 	bucket, below          = "backups", "etcd/prod"
 )
 
-// copierMay is what a cluster's hosts may do, and no more than the guide asks for.
+// copierMay is the policy for the hosts of a cluster, exactly as the guide asks for.
 const copierMay = `{"Version": "2012-10-17", "Statement": [
 	{"Effect": "Allow", "Principal": {"AWS": ["` + copierName +
 	`"]}, "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"], "Resource": ["arn:aws:s3:::` + bucket + `"]},
@@ -45,10 +46,11 @@ const copierMay = `{"Version": "2012-10-17", "Statement": [
 	`/` + below + `/*"]}
 ]}`
 
-// storage is a bucket on a machine, as who looks after it sees it.
+// storage is a bucket on a machine, with the access of its administrator.
 type storage struct {
 	minio.Core
-	// spec is what a cluster's file says of it, and files are in it by their names.
+	// spec is its configuration in a cluster file, and files has the contents of the files
+	// that spec names.
 	spec                       map[string]any
 	caFile, accessKey, wordKey string
 }
@@ -83,8 +85,7 @@ func gatewayProgram(t *testing.T) string {
 	return program
 }
 
-// serveStorage has a machine serve a bucket, over TLS with a certificate of an authority
-// of its own.
+// serveStorage serves a bucket on a machine, over TLS with a certificate of a separate CA.
 func (u *user) serveStorage(t *testing.T, machine string) *storage {
 	t.Helper()
 	address := u.listMachines(t)[machine].Address
@@ -124,7 +125,7 @@ systemctl daemon-reload && systemctl start storage`)
 	return s
 }
 
-// storageClient is a client of who looks after storage.
+// storageClient returns a client with the administrator's login.
 func storageClient(t *testing.T, at, caFile string) *minio.Client {
 	t.Helper()
 	authority, err := os.ReadFile(caFile)
@@ -167,7 +168,8 @@ func (s *storage) beginUpload(t *testing.T, key string) {
 	}
 }
 
-// listKeys are those of all objects with their sizes, and of uploads that have not ended.
+// listKeys returns the keys of all objects with their sizes, and of uploads that have not
+// ended.
 func (s *storage) listKeys(t *testing.T) (objects map[string]int64, uploads []string) {
 	t.Helper()
 	objects = map[string]int64{}

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// webManifest is a workload that an upgrade must not interrupt: two pods, on
-// different nodes, of which one may be away, and which go when nobody sends them
-// requests any more.
+// webManifest is a workload that an upgrade must not interrupt: two pods on different
+// nodes, one of which may be missing. A pod ends after clients have stopped sending
+// requests.
 const webManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, labels: {app: web}}
@@ -47,8 +47,8 @@ metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30081}]}
 `
 
-// An asker sends requests to a node port from outside of the nodes, each over a
-// connection of its own, one every tenth of a second, without trying again.
+// An asker sends requests to a node port from outside of the nodes, each over a separate
+// connection, one every tenth of a second, without a retry.
 type asker struct {
 	stop, done chan struct{}
 	asked      int
@@ -82,7 +82,7 @@ func startAsker(url string) *asker {
 	return a
 }
 
-// endAsker wants no request to have failed, and answers how many there were.
+// endAsker requires that no request has failed, and returns the number of requests.
 func (a *asker) endAsker(t *testing.T) int {
 	t.Helper()
 	close(a.stop)
@@ -96,7 +96,7 @@ func (a *asker) endAsker(t *testing.T) int {
 	return a.asked
 }
 
-// newUpgradable has a cluster run with a version, and a workload on it.
+// newUpgradable creates a cluster of a version, with a workload on it.
 func newUpgradable(t *testing.T, name string, controlPlanes, workers int, version string) *balanced {
 	t.Helper()
 	t.Setenv("KUBERNETES", version)
@@ -109,7 +109,7 @@ func newUpgradable(t *testing.T, name string, controlPlanes, workers int, versio
 	return b
 }
 
-// startWorkload has a workload run that is asked at the node port of any node.
+// startWorkload starts a workload and sends requests to the node port of any node.
 func (b *balanced) startWorkload(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(b.home, "web.yaml")
@@ -148,8 +148,8 @@ func (b *balanced) atVersion(t *testing.T, version string) {
 	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "kubernetes")["version"] = version })
 	b.requireEmptyPlan(t, b.file)
 	for _, of := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		// What the API knows of them comes after them: a kubelet takes back what it
-		// has said of one that it has just exchanged, and says it anew.
+		// The API reports them with a delay: a kubelet reverts the status of a pod that it
+		// has just replaced, and writes it again.
 		eventually(t, 2*time.Minute, "control planes with "+of+" "+version, func() error {
 			images := b.mustKubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o",
 				"jsonpath={.items[*].spec.containers[0].image}")
@@ -250,8 +250,8 @@ func TestLongCrashUpgrade(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// killedThroughout has slipway do something that has a plan, and kills the manager at
-// the end of every step of it; it answers which of them never came.
+// killedThroughout runs a slipway command that has a plan, and kills the manager at the
+// end of every step of it. It returns the moments that never came.
 func (b *balanced) killedThroughout(t *testing.T, do ...string) (all, kills int, missing []string) {
 	t.Helper()
 	before := b.listJournals(t)
@@ -266,8 +266,8 @@ func (b *balanced) killedThroughout(t *testing.T, do ...string) (all, kills int,
 	}
 	all = len(ms.left)
 	kills = b.killedAt(t, ms, b.name, "resume", b.name, "--yes")
-	// It goes on in the journal that it began: what is there and left came while the
-	// manager died of another, and was not done again.
+	// The resumed operation continues its journal: moments that are left came while the
+	// manager died at another moment, and their steps were not repeated.
 	ms.endRun(b.readJournal(t, before))
 	if kills < all*9/10 {
 		t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
@@ -282,8 +282,8 @@ pause=$(ctr -n k8s.io images list -q | grep /pause: | tail -n 1)
 ctr -n k8s.io images tag --force "$pause" registry.k8s.io/kube-scheduler:v1.37.1
 `
 
-// newBroken is a cluster whose next upgrade a hook breaks on its first control plane,
-// once; heal takes that back, and stops wants a command to end with a code and
+// newBroken creates a cluster whose next upgrade fails once, by a hook on its first
+// control plane. heal reverts this, and stops requires that a command ends with a code and
 // words while the cluster serves.
 func newBroken(t *testing.T, name string) (b *balanced, heal func(), stops func(code int, o result, why ...string)) {
 	t.Helper()
@@ -318,8 +318,8 @@ func newBroken(t *testing.T, name string) (b *balanced, heal func(), stops func(
 	}
 }
 
-// killDuring runs a command, kills a machine when its control plane is exchanged,
-// wants the command to fail, and starts the machine again.
+// killDuring runs a command, kills a machine while its control plane is replaced, requires
+// that the command fails, and starts the machine again.
 func (b *balanced) killDuring(t *testing.T, machine string, args ...string) {
 	t.Helper()
 	o := b.startOperation(t, args...)
@@ -344,13 +344,13 @@ func (b *balanced) killDuring(t *testing.T, machine string, args ...string) {
 	})
 }
 
-// budget says how many pods of the workload must run.
+// budget sets how many pods of the workload must run.
 func (b *balanced) budget(t *testing.T, least string) {
 	t.Helper()
 	b.mustKubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":`+least+`}}`)
 }
 
-// takesBack rolls an upgrade back, and wants what was before.
+// takesBack rolls an upgrade back, and requires the previous state.
 func (b *balanced) takesBack(t *testing.T, from string) {
 	t.Helper()
 	r := b.runWithin(t, 15*time.Minute, nil, "rollback", b.name, "--yes")
@@ -361,10 +361,10 @@ func (b *balanced) takesBack(t *testing.T, from string) {
 	b.atVersion(t, "v1.36.4")
 }
 
-// TestLongUpgradeBroken breaks an upgrade on the first control plane, by a bad
-// image, on another one, whose machine is killed, and on a worker, which cannot
-// be drained. Each time the cluster goes on as it is, and so does the upgrade
-// when the cause has gone; from the second it goes back once.
+// TestLongUpgradeBroken breaks an upgrade on the first control plane, by an invalid image,
+// on another one, whose machine is killed, and on a worker, which cannot be drained. Each
+// time the cluster continues to work, and the upgrade continues when the cause is gone.
+// After the second failure it is rolled back once.
 func TestLongUpgradeBroken(t *testing.T) {
 	b, heal, stops := newBroken(t, "e2e-broken")
 	first, second := b.controlPlanes[0], b.controlPlanes[1]
@@ -390,9 +390,9 @@ func TestLongUpgradeBroken(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// TestLongUpgradeBack takes an upgrade back that a bad image has stopped on the
-// first control plane, and one that has come as far as a worker, which cannot be
-// drained; a client writes all the time. Before that it is refused for what it
+// TestLongUpgradeBack rolls back an upgrade that an invalid image has stopped on the first
+// control plane, and an upgrade that has reached a worker that cannot be drained. A client
+// writes all the time. Before that, the rollback is rejected for the problems that it
 // would meet.
 func TestLongUpgradeBack(t *testing.T) {
 	b, heal, stops := newBroken(t, "e2e-back")
@@ -433,8 +433,8 @@ func TestLongUpgradeBack(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// TestLongUpgradeEtcdBack takes an upgrade back that has come as far as its last hook:
-// etcd, too, is of another minor by then, and goes back to its own.
+// TestLongUpgradeEtcdBack rolls back an upgrade that has reached its last hook: by then
+// etcd has another minor version, too, and returns to its own.
 func TestLongUpgradeEtcdBack(t *testing.T) {
 	b := newUpgradable(t, "e2e-etcdback", 3, 2, "v1.36.4")
 	if err := os.WriteFile(filepath.Join(b.home, "refuses.sh"), []byte("#!/bin/sh\nexit 1\n"), 0o600); err != nil {
@@ -464,7 +464,7 @@ func TestLongUpgradeEtcdBack(t *testing.T) {
 	b.deleteCluster(t)
 }
 
-// hasEtcd wants all members of etcd to be of a version, and healthy.
+// hasEtcd requires that all etcd members have a version, and are healthy.
 func (b *balanced) hasEtcd(t *testing.T, version string, members int) {
 	t.Helper()
 	type report struct {

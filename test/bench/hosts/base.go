@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages are what a host has besides a minimal Debian: an SSH server, and
-// what Ansible needs. Slipway needs none of the latter.
+// packages lists the packages of a host in addition to a minimal Debian: an SSH server,
+// and packages that Ansible needs. Slipway does not need the latter.
 const packages = "openssh-server,iproute2,kmod,procps,python3"
 
 // baseTree is a directory with the files that hosts have in common, made once.
@@ -48,7 +48,7 @@ func baseTree(ctx context.Context, cache string) (string, error) {
 		args = append(args, m)
 	}
 	cmd := exec.CommandContext(ctx, "debootstrap", args...)
-	// What it mounts and starts ends with it.
+	// Its mounts and child processes end with it.
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Unshareflags: unix.CLONE_NEWNS}
 	if err := runQuietly(cmd); err != nil {
 		return "", err
@@ -70,8 +70,7 @@ func hostRelease() (string, error) {
 	return "", errors.New("hosts are made of Debian's packages, and this machine is no Debian")
 }
 
-// packageMirror is where this machine's own packages come from; "" if it cannot be
-// told.
+// packageMirror returns the package mirror of this machine; "" if it is not known.
 func packageMirror(ctx context.Context, suite string) string {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)",
 		"Created-By: Packages").Output()

@@ -2,9 +2,9 @@
 
 package main
 
-// What of a host's preparation would reach the machine itself is redirected to
-// a stand-in or left out: for Slipway and for Ansible alike, since they
-// prepare the same hosts.
+// Steps of a host's preparation that would change this machine are redirected to a
+// stand-in or left out. This applies to Slipway and to Ansible, because they prepare the
+// same hosts.
 
 // sharedParameters are kernel parameters that the kernel has once for all, with what
 // a host finds there. Their files in /proc/sys are covered by ordinary files.
@@ -38,10 +38,11 @@ esac
 	}
 }
 
-// A difference is what is not as on a machine of its own.
+// A difference describes how a host differs from a separate machine.
 type difference struct{ What, How string }
 
-// listDifferences are printed beside the figures, and stand in docs/benchmarks.md.
+// listDifferences returns the differences. They are printed with the figures, and are
+// documented in docs/benchmarks.md.
 func listDifferences() []difference {
 	return []difference{
 		{"files", "real, in a separate overlay for each host, in memory: nothing waits for a disk"},

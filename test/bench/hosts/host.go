@@ -49,8 +49,8 @@ func (h host) parameterFile(path string) string {
 // hostFile is a host's own version of a file, once it has one.
 func (h host) hostFile(path string) string { return filepath.Join(h.Dir, "upper", path) }
 
-// populateHost writes what a host has of its own. A managed one has the directory
-// that Slipway keeps its helper in, and no helper.
+// populateHost writes the files of a host. A managed host has the directory for Slipway's
+// helper, without a helper.
 func (h host) populateHost(managed bool) error {
 	files := map[string]string{
 		h.hostFile("etc/hostname"):   "unprepared\n",
@@ -94,8 +94,8 @@ func writeFile(path, text string, mode os.FileMode) error {
 	return os.WriteFile(path, []byte(text), mode)
 }
 
-// runHost makes this process the host that text describes, says so, and stays
-// until its input ends: by then others have the namespaces open.
+// runHost turns this process into the host that text describes, reports that it is ready,
+// and waits until its input ends. By then other processes have opened its namespaces.
 func runHost(text string) error {
 	var h host
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
@@ -175,8 +175,8 @@ func mountSystem(root string, layers []string, work string) error {
 	return nil
 }
 
-// guardParameters has the kernel's parameters read-only, but for those that are the
-// host's own, and those that files stand for.
+// guardParameters makes kernel parameters read-only, except parameters of the host's
+// namespaces and parameters that files replace.
 func (h host) guardParameters(proc string) error {
 	sys := filepath.Join(proc, "sys")
 	type bind struct{ what, on string }
@@ -221,8 +221,8 @@ func loopbackUp() error {
 	return nil
 }
 
-// missingPreparation says what of the os module's work the host lacks; "" is nothing.
-// It looks from outside, whoever did the work.
+// missingPreparation returns the missing parts of the preparation of a host; "" if nothing
+// is missing. It checks from outside, independent of the tool.
 func (h host) missingPreparation() string {
 	want := map[string]string{
 		h.parameterFile("vm/max_map_count"):              "262144",

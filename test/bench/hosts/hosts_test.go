@@ -189,7 +189,8 @@ func TestClusterFile(t *testing.T) {
 	}
 }
 
-// TestDocumented: what is redirected or left out stands beside the figures.
+// TestDocumented: the documentation lists every redirected or omitted step next to the
+// figures.
 func TestDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/benchmarks.md")
 	if err != nil {

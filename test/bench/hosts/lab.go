@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lab is where hosts live: a directory in memory, and an SSH server that lets
-// in to each by its address.
+// lab holds the hosts: a directory in memory, and an SSH server that forwards each client
+// to the host with the dialled address.
 type lab struct {
 	options
 	dir  string // in memory
@@ -85,7 +85,7 @@ func (l *lab) setUp(ctx context.Context) error {
 	return l.openGate(ctx)
 }
 
-// needModules looks for what hosts would load into this machine's kernel.
+// needModules checks for the kernel modules that hosts would load on this machine.
 func needModules() error {
 	filesystems, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
@@ -98,8 +98,8 @@ func needModules() error {
 	return nil
 }
 
-// enter is what sshd runs whatever a client asks for: it goes to the host of
-// the address that was dialled and does it there.
+// sshd runs enter for every command of a client: it enters the host with the dialled
+// address and runs the command there.
 const enter = `#!/bin/sh
 set -- $SSH_CONNECTION
 exec nsenter --mount=/ns/$3/mnt --uts=/ns/$3/uts --net=/ns/$3/net /bin/sh -c "$SSH_ORIGINAL_COMMAND"
@@ -120,7 +120,7 @@ Subsystem sftp /usr/lib/openssh/sftp-server
 PidFile none
 `
 
-// openGate starts sshd in files of its own.
+// openGate starts sshd with separate configuration files.
 func (l *lab) openGate(ctx context.Context) error {
 	base := filepath.Dir(l.gate)
 	upper := filepath.Join(base, "upper")
@@ -203,7 +203,7 @@ func writeKey(ctx context.Context, path string) (string, error) {
 	return string(public), err
 }
 
-// withHosts makes n fresh hosts, has fn work with them, and takes them away.
+// withHosts creates n new hosts, calls fn with them, and removes them.
 func (l *lab) withHosts(ctx context.Context, n int, fn func([]host) error) (err error) {
 	dir := filepath.Join(l.dir, "hosts")
 	if err := os.Mkdir(dir, 0o755); err != nil {

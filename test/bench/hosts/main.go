@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command hosts measures one manager with many hosts on one machine: facts
-// and the os module, with Slipway and with Ansible. The hosts answer on
-// addresses of the loopback link and have files, a name and a network of their
-// own; all of it lives in namespaces of this program's and goes with it.
+// Command hosts measures one manager with many hosts on one machine: facts and the
+// preparation of hosts, with Slipway and with Ansible. The hosts have addresses of the
+// loopback link, and separate files, names and networks. All of it is in namespaces of
+// this program, and is removed with it.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 func main() {
-	// What is started below ends with this thread.
+	// Child processes started below end with this thread.
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code, err := dispatchCommand(ctx, os.Args[1:])
@@ -66,7 +66,7 @@ func dispatchCommand(ctx context.Context, args []string) (int, error) {
 	return 0, measureAll(ctx, o)
 }
 
-// options are what is measured and with what.
+// options selects the measurements and the tools.
 type options struct {
 	Slipway string        // the program, an absolute path
 	Sizes   []int         // numbers of hosts for Slipway
@@ -142,8 +142,8 @@ func parseNumbers(text string) ([]int, error) {
 	return out, nil
 }
 
-// measureAll prepares what may stay, measures in a laboratory that does not, and
-// compares the machine with what it was.
+// measureAll prepares the permanent files, measures in a temporary laboratory, and
+// compares the machine with its previous state.
 func measureAll(ctx context.Context, o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("hosts are made of namespaces, which only root can make")
@@ -182,9 +182,9 @@ func measureAll(ctx context.Context, o options) error {
 	return measured
 }
 
-// enterLaboratory runs this program in namespaces of its own. When its process 1
-// ends, and that is with this program at the latest, the kernel ends all
-// processes in it and takes the mounts and the network away.
+// enterLaboratory runs this program in separate namespaces. When process 1 in them ends,
+// at the latest with this program, the kernel ends all processes in the namespaces and
+// removes the mounts and the network.
 func enterLaboratory(ctx context.Context, o options) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -217,7 +217,7 @@ func runInit(text string) (int, error) {
 			return 1, fmt.Errorf("giving up a capability: %w", err)
 		}
 	}
-	// What hosts look for in process 1.
+	// Hosts check the name of process 1.
 	if err := os.WriteFile("/proc/self/comm", []byte("systemd"), 0); err != nil {
 		return 1, fmt.Errorf("taking the name of an init: %w", err)
 	}

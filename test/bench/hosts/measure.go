@@ -42,8 +42,8 @@ const (
 	// leanFrom is from how many hosts on these keep no second copy of the
 	// helper: two for each would not fit into the memory that is their disk.
 	leanFrom = 500
-	// perHost is what a host takes of memory, in bytes, and perLeanHost what
-	// one takes without a second copy.
+	// perHost is the memory of a host, in bytes, and perLeanHost the memory of a host
+	// without a second copy of the helper.
 	perHost     = 24 << 20
 	perLeanHost = 15 << 20
 	// reserve is left to the machine.
@@ -52,8 +52,8 @@ const (
 	repeatable = 100
 )
 
-// isLean says that so many hosts have the directory of managed hosts, so that
-// the helper is put where it stays at once.
+// isLean reports whether n hosts have the directory of managed hosts, so that the helper
+// is written to its final place immediately.
 func isLean(n int) bool { return n >= leanFrom }
 
 // memoryNeeded is how much memory so many hosts take.
@@ -159,7 +159,7 @@ func (l *lab) prepareTwice(ctx context.Context, n int, tool string) (out []figur
 	return out, err
 }
 
-// checkRun refuses a run that has not done what it is measured for.
+// checkRun rejects a run that has not done the measured work.
 func checkRun(f figure, hosts []host, said string) error {
 	for _, h := range hosts {
 		if lacks := h.missingPreparation(); lacks != "" {
@@ -176,7 +176,7 @@ func checkRun(f figure, hosts []host, said string) error {
 	return nil
 }
 
-// runTimed runs a program and takes its figures; it answers what it printed.
+// runTimed runs a program, records its figures, and returns its output.
 func (l *lab) runTimed(ctx context.Context, f *figure, home string, argv, env []string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, l.Limit)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// nothingToDo is what Slipway says of an unchanged run.
+// nothingToDo is Slipway's output for an unchanged run.
 const nothingToDo = "nothing to do"
 
 var (

@@ -1,7 +1,7 @@
-// Client is what scenarios have beside the changes that they make: it writes
-// objects through an endpoint, each over a connection of its own, reads each back
-// over one that it keeps, and watches them all as a controller does, until it is
-// told to stop. Then it says what it has seen as JSON. It sends no request twice.
+// Client runs during the changes of scenarios. It writes objects through an endpoint, each
+// over a separate connection, reads each object back over a permanent connection, and
+// watches all objects as a controller does. When it is stopped, it prints its observations
+// as JSON. It sends no request twice.
 //
 //	client KUBECONFIG LABEL OUTPUT
 package main
@@ -38,19 +38,19 @@ const (
 	pace      = 50 * time.Millisecond // between two writes
 	atMost    = 5 * time.Second       // for a request
 	lateEvent = time.Minute           // for what was written to be seen by the watch
-	told      = 20                    // failures that are told of
+	told      = 20                    // failures that are reported
 	namespace = metav1.NamespaceDefault
 )
 
-// Seen is what the client reports.
+// Seen is the report of the client.
 type Seen struct {
 	// Written are the names whose write was acknowledged.
 	Written []string
-	// Read is how many of them were read back; Unread are those that the API
-	// answered not to have.
+	// Read is the number of objects that were read back. Unread lists objects that the API
+	// did not find.
 	Read   int
 	Unread []string
-	// Unwatched are those that the watch did not tell of.
+	// Unwatched lists objects that the watch did not report.
 	Unwatched []string
 	// Writing, Reading and Watching are the longest times without a success, in
 	// seconds.
@@ -168,8 +168,8 @@ func watchAndWrite(ctx context.Context, config *rest.Config, label string, ready
 	return seen, nil
 }
 
-// newClient makes one with connections of its own, and what closes those that are
-// not in use.
+// newClient returns a client with separate connections, and a function that closes its
+// idle connections.
 func newClient(config *rest.Config) (api kubernetes.Interface, hangUp func(), err error) {
 	own := rest.CopyConfig(config)
 	own.Dial = (&net.Dialer{Timeout: atMost}).DialContext // without one all would share theirs
@@ -231,7 +231,7 @@ func readObject(api kubernetes.Interface, name string) (there bool, err error) {
 	return err == nil, err
 }
 
-// A watch is an informer, as controllers have, that is told what was written.
+// A watch is an informer, as in controllers. It receives the names of the written objects.
 type watch struct {
 	informer cache.SharedIndexInformer
 
@@ -280,7 +280,8 @@ func (w *watch) recordWritten(name string) {
 	delete(w.early, name)
 }
 
-// listUnseen are those that were not seen, after some time for the last of them.
+// listUnseen returns the objects that the watch did not report, after a wait for the last
+// of them.
 func (w *watch) listUnseen(patience time.Duration) (names []string) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
