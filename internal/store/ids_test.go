@@ -50,7 +50,8 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
 			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster with copies by half a key", "clusters/prod/cluster.json",
-			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
+			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":` +
+				`{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
 			func(s *Store, _ string) error {
 				return errorOf(s.Cluster("prod"))
 			}, ErrNotFound},

@@ -232,7 +232,8 @@ func (u *user) recordMachinePulse(t *testing.T, machines []string) map[string]st
 	t.Helper()
 	out := map[string]string{}
 	const look = `for u in containerd docker cri-docker kubelet; do echo "$u $(systemctl show -p InvocationID --value $u)"; done
-find /etc /usr/local /opt /var/lib/slipway /var/lib/kubelet -xdev -type f ! -path '/var/lib/kubelet/pods/*' ! -path '*/blobs/*' ! -path '/var/lib/kubelet/*_state' \
+find /etc /usr/local /opt /var/lib/slipway /var/lib/kubelet -xdev -type f ! -path '/var/lib/kubelet/pods/*' ! -path '*/blobs/*' ! ` +
+		`-path '/var/lib/kubelet/*_state' \
   ! -path '*/lock*' ! -path '/var/lib/slipway/fence' -printf 'file %p %i %T@\n' 2>/dev/null; true`
 	for _, m := range machines {
 		for line := range strings.Lines(u.mustExec(t, m, "sh", "-c", look)) {

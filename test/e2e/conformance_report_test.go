@@ -66,7 +66,7 @@ func chooseTests(all []string, part, parts int) (chosen []string, left []skipped
 // focusOn is the expression that selects a test by its name.
 func focusOn(name string) string { return regexp.QuoteMeta(name) }
 
-// readReport returns the tests that ran, from a JUnit report of Ginkgo's. A step
+// readReport returns the tests that ran, from a JUnit report of Ginkgo. A step
 // that belongs to no test counts if it failed.
 func readReport(text []byte) ([]testResult, error) {
 	type problem struct {

@@ -73,10 +73,14 @@ const someReport = `<?xml version="1.0" encoding="UTF-8"?>
 <testsuites tests="5">
   <testsuite name="Kubernetes e2e suite">
     <testcase name="[SynchronizedBeforeSuite]" status="passed" time="1.5"></testcase>
-    <testcase name="[It] [sig-network] DNS should answer [Conformance] [sig-network, Conformance]" status="passed" time="12.5"><system-err>a log</system-err></testcase>
-    <testcase name="[It] [sig-network] DNS should not answer [sig-network]" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
-    <testcase name="[It] [sig-network] Services should serve [Conformance] [sig-network, Conformance]" status="failed" time="3"><failure message="it is refused" type="failed">[FAILED] at service.go:1</failure><system-err>connecting</system-err></testcase>
-    <testcase name="[It] [sig-network] Proxy should end [Conformance] [sig-network, Conformance]" status="panicked" time="3"><error message="nil" type="panicked">at proxy.go:1</error></testcase>
+    <testcase name="[It] [sig-network] DNS should answer [Conformance] [sig-network, Conformance]" status="passed" time="12.5">` +
+	`<system-err>a log</system-err></testcase>
+    <testcase name="[It] [sig-network] DNS should not answer [sig-network]" status="skipped" time="0"><skipped message="skipped">` +
+	`</skipped></testcase>
+    <testcase name="[It] [sig-network] Services should serve [Conformance] [sig-network, Conformance]" status="failed" time="3">` +
+	`<failure message="it is refused" type="failed">[FAILED] at service.go:1</failure><system-err>connecting</system-err></testcase>
+    <testcase name="[It] [sig-network] Proxy should end [Conformance] [sig-network, Conformance]" status="panicked" time="3"><error ` +
+	`message="nil" type="panicked">at proxy.go:1</error></testcase>
     <testcase name="[ReportAfterSuite] report" status="failed" time="0"><failure message="no room" type="failed"></failure></testcase>
   </testsuite>
 </testsuites>`

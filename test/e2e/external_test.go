@@ -110,7 +110,9 @@ func (u *user) startByHand(t *testing.T, machine, address, pki string) {
 	u.mustExec(t, machine, "tar", "-xzf", "/opt/foreign/programs.tar.gz", "-C", "/opt/foreign", "--strip-components=3")
 	u.mustExec(t, machine, "sh", "-c", fmt.Sprintf(`cat >/etc/systemd/system/foreign-etcd.service <<END
 [Service]
-ExecStart=/opt/foreign/etcd --name=foreign --data-dir=/opt/foreign/data --listen-client-urls=https://0.0.0.0:2379 --advertise-client-urls=https://%s:2379 --client-cert-auth --trusted-ca-file=/opt/foreign/ca.crt --cert-file=/opt/foreign/server.crt --key-file=/opt/foreign/server.key
+ExecStart=/opt/foreign/etcd --name=foreign --data-dir=/opt/foreign/data --listen-client-urls=https://0.0.0.0:2379 `+
+		`--advertise-client-urls=https://%s:2379 --client-cert-auth --trusted-ca-file=/opt/foreign/ca.crt `+
+		`--cert-file=/opt/foreign/server.crt --key-file=/opt/foreign/server.key
 END
 systemctl daemon-reload && systemctl start foreign-etcd`, address))
 	eventually(t, time.Minute, "the etcd made by hand", func() error {

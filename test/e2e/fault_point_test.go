@@ -41,7 +41,7 @@ func inTransfer() *moment {
 	return &moment{name: "inside a blob transfer", at: happening.isTransferring}
 }
 
-// inPhase is the middle of a phase of kubeadm's, "kubeadm.init.certs" or
+// inPhase is the middle of a phase of kubeadm, "kubeadm.init.certs" or
 // "join.kubelet-start": the program has been seen at work on the host; ""
 // is any.
 func inPhase(task, host string) *moment {

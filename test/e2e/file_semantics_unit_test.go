@@ -163,7 +163,8 @@ func TestAboutKubeconfigs(t *testing.T) {
 
 func TestAboutLedger(t *testing.T) {
 	const path = "/var/lib/slipway/ledger/log"
-	one := `{"entry":{"seq":1,"kind":"path","key":"/etc/hosts","by":{"cluster":"c","operation":"o1"},"data":{"type":"file","mode":420,"mtime":17,"sha256":"aa","object":"1"}}}
+	one := `{"entry":{"seq":1,"kind":"path","key":"/etc/hosts","by":{"cluster":"c","operation":"o1"},"data":{"type":"file","mode":420,` +
+		`"mtime":17,"sha256":"aa","object":"1"}}}
 {"wrote":{"path":"/etc/hosts","state":"file bb"}}
 {"entry":{"seq":2,"kind":"sysctl","key":"vm.swappiness","by":{"cluster":"c"},"data":"60"}}
 {"wrote":{"path":"/var/lib/etcd","exclusive":true}}

@@ -43,9 +43,9 @@ func (u *user) kubeletsServeSigned(t *testing.T, cluster string, addresses map[s
 		"--", "/usr/local/bin/kube-proxy", "--version"); !strings.HasPrefix(out, "Kubernetes v") {
 		t.Errorf("a program in a pod says %q", out)
 	}
-	if pending := u.mustKubectl(t, cluster, "get", "csr", "-o",
-		`jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}{.metadata.name}={.status.conditions[*].type} {end}`); strings.Contains(pending,
-		"= ") {
+	const requests = `jsonpath={range .items[?(@.spec.signerName=="kubernetes.io/kubelet-serving")]}` +
+		`{.metadata.name}={.status.conditions[*].type} {end}`
+	if pending := u.mustKubectl(t, cluster, "get", "csr", "-o", requests); strings.Contains(pending, "= ") {
 		t.Errorf("requests are pending: %s", pending)
 	}
 }

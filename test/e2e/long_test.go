@@ -218,10 +218,14 @@ const strayImage = `set -e
 dir=$(mktemp -d); cd "$dir"; mkdir -p blobs/sha256
 put() { d=$(sha256sum "$1" | cut -d' ' -f1); mv "$1" blobs/sha256/$d; echo $d; }
 echo stray >stray; tar cf layer stray; diff=$(sha256sum layer | cut -d' ' -f1); size=$(stat -c %s layer); l=$(put layer)
-printf '{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' $diff >config; cs=$(stat -c %s config); c=$(put config)
+printf '{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' $diff >config; cs=$(stat -c %s ` +
+	`config); c=$(put config)
 t=application/vnd.oci.image
-printf '{"schemaVersion":2,"mediaType":"%s.manifest.v1+json","config":{"mediaType":"%s.config.v1+json","digest":"sha256:%s","size":%s},"layers":[{"mediaType":"%s.layer.v1.tar","digest":"sha256:%s","size":%s}]}' $t $t $c $cs $t $l $size >m; ms=$(stat -c %s m); m=$(put m)
-printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json","digest":"sha256:%s","size":%s,"annotations":{"io.containerd.image.name":"%s"}}]}' $t $m $ms "$1" >index.json
+printf '{"schemaVersion":2,"mediaType":"%s.manifest.v1+json","config":{"mediaType":"%s.config.v1+json","digest":"sha256:%s",` +
+	`"size":%s},"layers":[{"mediaType":"%s.layer.v1.tar","digest":"sha256:%s","size":%s}]}' $t $t $c $cs $t $l $size >m; ms=$(stat -c %s ` +
+	`m); m=$(put m)
+printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json","digest":"sha256:%s","size":%s,` +
+	`"annotations":{"io.containerd.image.name":"%s"}}]}' $t $m $ms "$1" >index.json
 echo '{"imageLayoutVersion":"1.0.0"}' >oci-layout
 tar cf image.tar oci-layout index.json blobs
 ctr -n k8s.io images import image.tar >/dev/null; cd /; rm -rf "$dir"`

@@ -186,7 +186,8 @@ func (u *user) echoDigest(t *testing.T) string {
 // runsPod runs a pod on a node with an image that the node must pull.
 func (u *user) runsPod(t *testing.T, cluster, pod, image, node string) {
 	t.Helper()
-	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"a","image":%q,"imagePullPolicy":"Always"}]}}`,
+	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,`+
+		`"tolerations":[{"operator":"Exists"}],"containers":[{"name":"a","image":%q,"imagePullPolicy":"Always"}]}}`,
 		pod, node, image)
 	path := filepath.Join(u.home, pod+".json")
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {

@@ -91,7 +91,8 @@ for u in noisy asks term never jump; do
 	install -o $u -m 600 /root/.ssh/authorized_keys /home/$u/.ssh/authorized_keys
 done
 cat >>/root/.ssh/authorized_keys
-printf 'echo Welcome; echo to stderr >&2; printf "no line end"\n' | cat - /home/noisy/.bashrc >/tmp/rc && cat /tmp/rc >/home/noisy/.bashrc && rm /tmp/rc
+printf 'echo Welcome; echo to stderr >&2; printf "no line end"\n' | cat - /home/noisy/.bashrc >/tmp/rc && cat /tmp/rc ` +
+		`>/home/noisy/.bashrc && rm /tmp/rc
 cat >/etc/sudoers.d/e2e <<E
 noisy ALL=(ALL) NOPASSWD: ALL
 asks ALL=(ALL) ALL

@@ -98,7 +98,8 @@ func (u *user) serveStorage(t *testing.T, machine string) *storage {
 	u.mustExec(t, machine, "sh", "-c", `cat >/etc/systemd/system/storage.service <<END
 [Service]
 Environment=ROOT_ACCESS_KEY=`+keeperName+` ROOT_SECRET_KEY=`+keeperWord+`
-ExecStart=/opt/storage/versitygw --port :9000 --cert /opt/storage/server.crt --key /opt/storage/server.key --iam-dir /srv/storage/users posix /srv/storage/data
+ExecStart=/opt/storage/versitygw --port :9000 --cert /opt/storage/server.crt --key /opt/storage/server.key --iam-dir `+
+		`/srv/storage/users posix /srv/storage/data
 END
 systemctl daemon-reload && systemctl start storage`)
 	s := &storage{caFile: filepath.Join(pki, "ca.crt"), accessKey: filepath.Join(pki, "access"), wordKey: filepath.Join(pki, "word")}

@@ -21,7 +21,8 @@ const asRoot = "echo 0"
 // sudo is a stand-in that wants the password "hunter2" before its prompt ends.
 const sudo = `case $1 in
 -n) echo "sudo: a password is required" >&2; exit 1;;
--S) printf "lecture: %s" "$3" >&2; read -r given; [ "$given" = hunter2 ] || { echo "Sorry, try again." >&2; printf "%s" "$3" >&2; read -r given; exit 1; }; shift 3; exec "$@";;
+-S) printf "lecture: %s" "$3" >&2; read -r given; [ "$given" = hunter2 ] || { echo "Sorry, try again." >&2; printf "%s" "$3" >&2; ` +
+	`read -r given; exit 1; }; shift 3; exec "$@";;
 esac`
 
 func TestBootstrap_WorksInEveryShell(t *testing.T) {

@@ -85,6 +85,7 @@ retry_files_enabled = False
 [ssh_connection]
 pipelining = True
 control_path_dir = %[2]s/cp
-ssh_args = -F /dev/null -o UserKnownHostsFile=%[2]s/known_hosts -o PreferredAuthentications=publickey -o ControlMaster=auto -o ControlPersist=60s
+ssh_args = -F /dev/null -o UserKnownHostsFile=%[2]s/known_hosts -o PreferredAuthentications=publickey -o ControlMaster=auto -o `+
+		`ControlPersist=60s
 `, forks, home)
 }
