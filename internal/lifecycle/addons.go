@@ -35,7 +35,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 	if !p.begins() {
 		return p.told.Err()
 	}
-	for i, hop := range p.request.way {
+	for i, hop := range p.way {
 		if i == 0 {
 			continue
 		}
@@ -115,8 +115,8 @@ func onTheWay(r Request, recorded *v1alpha1.Cluster, path []string, bundle strin
 
 // bundleFor returns the bundle that the file names for a version of the upgrade path, ""
 // for none.
-func (r Request) bundleFor(version string) string {
-	for _, h := range r.way {
+func (p *prepared) bundleFor(version string) string {
+	for _, h := range p.way {
 		if h.version == version {
 			return h.bundle
 		}

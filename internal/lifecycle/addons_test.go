@@ -487,11 +487,11 @@ func TestReadinessOfAddons(t *testing.T) {
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}
-	next, err := s.newer(t.Context(), &r, c)
+	p := &prepared{svc: s, request: r, recorded: c}
+	next, err := p.newer(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &prepared{svc: s, request: r, recorded: c}
 	if p.env, err = s.environment(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}

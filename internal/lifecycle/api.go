@@ -99,26 +99,6 @@ type Request struct {
 	KeepFailed bool
 	// BreakLock takes over a lock whose holder cannot be asked.
 	BreakLock bool
-
-	// restores identifies the backup with which an interrupted restore or rescue
-	// began. restoresVerified reports whether a trusted key had signed it.
-	restores         string
-	restoresVerified bool
-	// rotates maps the name of each rotated CA or key to the id of the old one.
-	rotates map[string]string
-	// midst is the error id with which other operations are refused because of the
-	// unfinished operation that a Lose leaves alone.
-	midst string
-	// goesOn is the target of an interrupted operation.
-	goesOn *v1alpha1.Cluster
-	// back reports whether settings are rolled back: the nodes that got them last come
-	// first. under are the locks of the failed operation, which the rollback uses.
-	back  bool
-	under *locks
-	// way lists the versions of the upgrade path, with the add-ons of each.
-	way []hop
-	// returned are hosts that are no longer in the saved cluster and are reset.
-	returned []module.Leaving
 }
 
 // A Prepared is a plan that is ready to be applied, with its open connections. It must

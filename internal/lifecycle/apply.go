@@ -68,8 +68,8 @@ type locks struct {
 // lockRecords takes the cluster's lock on this machine, unless the operation that is
 // rolled back already holds it.
 func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release func() error, err error) {
-	if p.request.under != nil {
-		return p.request.under.records, func() error { return nil }, nil
+	if p.under != nil {
+		return p.under.records, func() error { return nil }, nil
 	}
 	name := p.env.Cluster.Name
 	lock, err = p.svc.Store.Lock(ctx, name, store.Holder{})

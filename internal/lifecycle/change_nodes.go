@@ -58,9 +58,9 @@ func changeNodes() behaviour {
 		made, _, err := p.reconfigures(parts)
 		return made, err
 	}
-	b.rollback = func(s *service, r *Request, o *v1alpha1.Operation) (err error) {
-		r.Nodes = o.Spec.Nodes
-		r.goesOn, err = s.asBefore(r, o)
+	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
+		p.request.Nodes = o.Spec.Nodes
+		p.target, err = p.asBefore(o)
 		return err
 	}
 	return b
@@ -68,7 +68,8 @@ func changeNodes() behaviour {
 
 // withAdded returns the saved cluster with hosts added, and sets their names in the
 // request.
-func withAdded(_ context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (_ *v1alpha1.Cluster, _ bool, err error) {
+func withAdded(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err error) {
+	r, recorded := &p.request, p.recorded
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
@@ -81,7 +82,7 @@ func withAdded(_ context.Context, s *service, r *Request, recorded *v1alpha1.Clu
 	}
 	r.Nodes = nil
 	order := map[string]int{} // host order of the file, so that a later apply finds no change
-	file := s.complete(r.Cluster, recorded)
+	file := p.svc.complete(r.Cluster, recorded)
 	for i, h := range file.Spec.Hosts {
 		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) >= 0 {
 			continue
@@ -101,15 +102,16 @@ func withAdded(_ context.Context, s *service, r *Request, recorded *v1alpha1.Clu
 
 // withoutRemoved returns the saved cluster with hosts removed, and sets their names in
 // the request.
-func withoutRemoved(_ context.Context, _ *service, r *Request, recorded *v1alpha1.Cluster) (_ *v1alpha1.Cluster, _ bool, err error) {
+func withoutRemoved(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err error) {
+	r, recorded := &p.request, p.recorded
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
 	wanted := spec.Copy(recorded)
-	if r.returned, err = offRecord(recorded, r.Hosts); err == nil {
+	if p.returned, err = offRecord(recorded, r.Hosts); err == nil {
 		r.Nodes, err = removed(wanted, r.Nodes)
 	}
-	for _, h := range r.returned {
+	for _, h := range p.returned {
 		r.Nodes = append(r.Nodes, h.Name)
 	}
 	return wanted, false, err
@@ -186,10 +188,11 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 
 // fileDiffers warns if the cluster file will differ from the saved cluster after this
 // operation: the next apply of that file would undo the operation.
-func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
+func (p *prepared) fileDiffers(wanted *v1alpha1.Cluster) diag.List {
+	s, r := p.svc, &p.request
 	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
 	switch {
-	case !r.Kind.ChangesNodes() || r.goesOn != nil:
+	case !r.Kind.ChangesNodes() || p.target != nil:
 		return nil
 	case r.Cluster != nil:
 		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {

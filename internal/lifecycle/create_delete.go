@@ -72,7 +72,7 @@ func deleteCluster() behaviour {
 // rollbackCreate rolls back a creation: it resets the hosts as a delete does.
 func rollbackCreate() behaviour {
 	b := deleteCluster()
-	b.rollback = func(*service, *Request, *v1alpha1.Operation) error { return nil }
+	b.rollBack = func(*prepared, *v1alpha1.Operation) error { return nil }
 	return b
 }
 

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -13,27 +12,31 @@ import (
 	"slipway.dev/slipway/internal/pipeline"
 )
 
-// loses changes a request to force-remove hosts into kind Lose, which leaves an
-// unfinished upgrade, restore or runtime change alone. It does so if that unfinished
-// operation is the reason for the refusal, and reports whether it did.
-func (r *Request) loses(refusal error) bool {
+// forgetsInstead makes a request to force-remove hosts one of kind ForgetNodes, which
+// leaves an unfinished upgrade, restore or runtime change alone. It does so if that
+// unfinished operation is the reason for the refusal, and reports whether it did.
+func (p *prepared) forgetsInstead(refusal error) bool {
 	var list diag.List
+	r := &p.request
 	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) ||
 		r.Kind != operation.DeleteNodes || !r.Forget || len(r.Hosts) > 0 {
 		return false
 	}
-	r.Kind, r.midst = operation.ForgetNodes, list[0].ID
+	r.Kind, p.behaviour = operation.ForgetNodes, forgetDuring(list[0].ID)
 	return true
 }
 
-// forgetNodes removes lost hosts while another operation is unfinished. It removes them
+// forgetNodes continues to remove lost hosts.
+func forgetNodes() behaviour { return forgetDuring(idUpgradeUnfinished) }
+
+// forgetDuring removes lost hosts while another operation is unfinished. It removes them
 // from etcd and the API; while a restore replaces the etcd data, it removes them from the
-// saved state only.
-func forgetNodes() behaviour {
+// saved state only. unfinished is the error id with which other operations are refused.
+func forgetDuring(unfinished string) behaviour {
 	stateOnly := false
 	b := usual()
 	b.wanted = withoutRemoved
-	b.hostFindings = (*prepared).stillThere
+	b.hostFindings = func(p *prepared) diag.List { return p.stillThere(unfinished) }
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		swaps, err := p.svc.swaps(p.env.Cluster.Name)
 		if stateOnly = swaps != nil; stateOnly {
@@ -55,7 +58,7 @@ func forgetNodes() behaviour {
 
 // stillThere refuses to remove hosts that are not lost while another operation is
 // unfinished: to remove them takes more than to forget them.
-func (p *prepared) stillThere() (list diag.List) {
+func (p *prepared) stillThere(unfinished string) (list diag.List) {
 	for _, l := range p.env.Leaving {
 		hint := "finish the unfinished operation first: slipway resume " + p.env.Cluster.Name
 		if p.continues != nil {
@@ -63,7 +66,7 @@ func (p *prepared) stillThere() (list diag.List) {
 		}
 		if !l.Gone {
 			list = append(list, diag.Diagnostic{
-				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
+				ID: unfinished, Severity: diag.Error, Host: l.Name,
 				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only " +
 					"permanently lost hosts can be removed",
 				Hint: hint,

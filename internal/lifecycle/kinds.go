@@ -20,7 +20,7 @@ import (
 type behaviour struct {
 	// wanted returns the wanted description of the cluster. saved reports whether it is
 	// the saved one, which is not validated again.
-	wanted func(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (wanted *v1alpha1.Cluster, saved bool, err error)
+	wanted func(ctx context.Context, p *prepared) (wanted *v1alpha1.Cluster, saved bool, err error)
 	// accepts refuses a valid description that the operation cannot apply.
 	accepts func(recorded, wanted *v1alpha1.Cluster) error
 	// begin refuses an operation that is not possible, and finds an earlier operation
@@ -50,10 +50,9 @@ type behaviour struct {
 	summary func(p *prepared, res *Result) []string
 	// save adds what only this kind has to the saved operation, and resume reads it.
 	save   func(p *prepared, o *v1alpha1.OperationSpec)
-	resume func(r *Request, o *v1alpha1.OperationSpec)
-	// rollback makes a request roll back an operation of another kind, if this is its
-	// RollbackKind.
-	rollback func(s *service, r *Request, o *v1alpha1.Operation) error
+	resume func(p *prepared, o *v1alpha1.OperationSpec)
+	// rollBack makes this operation roll back another one, if this is its RollbackKind.
+	rollBack func(p *prepared, o *v1alpha1.Operation) error
 	close    func() error
 }
 
@@ -113,8 +112,8 @@ func usual() behaviour {
 		losses:       func(*prepared) []string { return nil },
 		finish:       func(*prepared, *v1alpha1.Operation, *Result) {},
 		save:         func(*prepared, *v1alpha1.OperationSpec) {},
-		resume:       func(*Request, *v1alpha1.OperationSpec) {},
-		rollback: func(_ *service, _ *Request, o *v1alpha1.Operation) error {
+		resume:       func(*prepared, *v1alpha1.OperationSpec) {},
+		rollBack: func(_ *prepared, o *v1alpha1.Operation) error {
 			return fmt.Errorf("an operation of kind %q is not rolled back by this kind", o.Spec.Type)
 		},
 		close: func() error { return nil },
@@ -122,19 +121,19 @@ func usual() behaviour {
 }
 
 // fileOrSaved returns the cluster of the file, or the saved one if there is no file.
-func fileOrSaved(_ context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
-	if r.Cluster == nil {
-		return spec.Copy(recorded), true, nil
+func fileOrSaved(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+	if p.request.Cluster == nil {
+		return spec.Copy(p.recorded), true, nil
 	}
-	wanted, err := s.fromFile(r.Cluster, recorded)
+	wanted, err := p.svc.fromFile(p.request.Cluster, p.recorded)
 	return wanted, false, err
 }
 
 // savedOrFile returns the saved cluster, or the cluster of the file if none is saved: a host
 // that is missing in the file must not be forgotten.
-func savedOrFile(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
-	if recorded != nil {
-		return spec.Copy(recorded), true, nil
+func savedOrFile(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+	if p.recorded != nil {
+		return spec.Copy(p.recorded), true, nil
 	}
-	return fileOrSaved(ctx, s, r, recorded)
+	return fileOrSaved(ctx, p)
 }

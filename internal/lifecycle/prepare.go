@@ -48,6 +48,16 @@ type prepared struct {
 	pipeline   engine.Pipeline
 	plan       *plan.Plan
 	bundle     *source
+	// target is the description that an operation continues with, or goes back to; nil if
+	// it is determined by the request.
+	target *v1alpha1.Cluster
+	// under has the locks of the failed operation whose settings this one rolls back
+	// automatically; nil otherwise. The nodes that got the settings last come first.
+	under *locks
+	// way lists the versions of the upgrade path, with the add-ons of each.
+	way []hop
+	// returned are hosts that are no longer in the saved cluster and are reset.
+	returned []module.Leaving
 	// continues is the resumed operation, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
@@ -95,12 +105,13 @@ func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 
 func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
 	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.request.Kind.RemovesCluster()
-	wanted, recorded, err := s.subject(ctx, &p.request)
-	if err != nil {
-		return nil, err
+	if p.behaviour.wanted == nil { // a resume and a rollback have set it already
+		if err := p.become(p.request.Kind); err != nil {
+			return nil, err
+		}
 	}
-	p.recorded = recorded
-	if err := p.become(p.request.Kind); err != nil {
+	wanted, err := p.subject(ctx)
+	if err != nil {
 		return nil, err
 	}
 	p.name = wanted.Name
@@ -108,7 +119,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	if p.request.Kind.ChangesCluster() && p.continues == nil {
-		if p.touched, p.placed, err = s.touchedSince(recorded); err != nil {
+		if p.touched, p.placed, err = s.touchedSince(p.recorded); err != nil {
 			return nil, err
 		}
 	}
@@ -116,9 +127,9 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	if p.env.Removal = p.request.Removal; p.request.Kind.ChangesCluster() {
-		p.env.Leaving = append(leaving(recorded, wanted), p.request.returned...)
+		p.env.Leaving = append(leaving(p.recorded, wanted), p.returned...)
 	}
-	differs := s.fileDiffers(p.request, wanted)
+	differs := p.fileDiffers(wanted)
 	if len(differs) > 0 {
 		p.request.Source = nil // the saved file differs
 	}
@@ -375,24 +386,25 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	if !r.Kind.ChangesVersion() {
 		r.Kind = operation.Apply
 	}
-	wanted, recorded, err := s.subject(ctx, &r)
+	p := &prepared{svc: s, request: r}
+	if err := p.become(r.Kind); err != nil {
+		return nil, err
+	}
+	wanted, err := p.subject(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{svc: s, request: r}
 	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
-	kind := r.Kind
-	switch p.recorded = recorded; {
-	case kind.ChangesVersion():
-	case created(recorded):
-		p.env.Leaving = leaving(recorded, wanted)
+	switch {
+	case r.Kind.ChangesVersion():
+	case created(p.recorded):
+		p.env.Leaving = leaving(p.recorded, wanted)
 	default:
-		kind = kind.OnNewCluster()
-	}
-	if err := p.become(kind); err != nil {
-		return nil, err
+		if err := p.become(r.Kind.OnNewCluster()); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.load(ctx); err != nil {
 		return nil, err

@@ -100,7 +100,7 @@ func (l *looker) movedPodsThrough(ctx context.Context, h *hostLook, progress eve
 // the bundle of a version is unsuitable.
 func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []release.Release, err error) {
 	to := p.request.Version
-	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Bundle, p.request.bundleFor(to))
+	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Bundle, p.bundleFor(to))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +117,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 			continue
 		}
 		later := module.Env{Cluster: spec.Copy(p.recorded), Release: is}
-		later.Cluster.Spec.Bundle = p.request.bundleFor(v) // the saved bundle is for one version only
+		later.Cluster.Spec.Bundle = p.bundleFor(v) // the saved bundle is for one version only
 		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
 		if err != nil {
 			return nil, nil, err

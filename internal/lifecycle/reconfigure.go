@@ -29,9 +29,9 @@ func applyDescription() behaviour {
 		return made, err
 	}
 	b.summary = clusterReady
-	b.rollback = func(s *service, r *Request, o *v1alpha1.Operation) (err error) {
-		r.Nodes = o.Spec.Nodes
-		r.Cluster, err = s.asBefore(r, o)
+	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
+		p.request.Nodes = o.Spec.Nodes
+		p.request.Cluster, err = p.asBefore(o)
 		return err
 	}
 	return b
@@ -82,7 +82,7 @@ func (p *prepared) reconfigures(parts pipeline.Parts) (made engine.Pipeline, was
 	slices.Sort(p.env.KubeletStates)
 	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
 	p.env.Upgrade = p.request.Rollout
-	p.env.Upgrade.Back = p.request.back
+	p.env.Upgrade.Back = p.under != nil
 	migrates, err := p.migrates(been)
 	switch {
 	case err != nil:
@@ -136,7 +136,7 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
 	if p.env.Between, err = p.svc.between(p.env.Cluster.Name); err != nil {
 		return false, err
 	}
-	p.env.Upgrade.Resumed = p.continues != nil || p.request.back || len(been) > 1
+	p.env.Upgrade.Resumed = p.continues != nil || p.under != nil || len(been) > 1
 	was, now := spec.Redacted(been[0]), spec.Redacted(p.env.Cluster) // plans have no passwords
 	for _, c := range []*v1alpha1.Cluster{was, now} {
 		c.Spec.ContainerRuntime, c.Spec.Bundle, c.Spec.BundleKeys = v1alpha1.ContainerRuntime{}, "", nil
@@ -249,7 +249,7 @@ var settle = []string{
 // changed, if hosts are added or removed, if the failure has another cause, such as an
 // unreachable host, and if the user excluded it with KeepFailed or IgnoreErrors.
 func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
-	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
+	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.under != nil || p.ignores() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.before.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
@@ -306,9 +306,8 @@ func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (
 	defer stop(nil)
 	kept := under.hosts.KeepAlive(ctx, stop)
 	name := p.env.Cluster.Name
-	q, err := p.svc.PrepareRollback(ctx, name, Request{
-		Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout, back: true, under: under,
-	}, nil)
+	r := Request{Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout}
+	q, err := p.svc.prepareRollback(ctx, &prepared{svc: p.svc, request: r, under: under}, nil)
 	kept() // the rollback takes over the lock
 	if err != nil {
 		return nil, err

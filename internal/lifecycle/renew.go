@@ -53,8 +53,8 @@ type renewing struct{ wish certs.Wish }
 func renewCerts() behaviour {
 	w := &renewing{}
 	b := usual()
-	b.wanted = func(_ context.Context, _ *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
-		return spec.Copy(recorded), true, errors.Join(unrecorded(recorded), unknownNames(r.Renew.Names))
+	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+		return spec.Copy(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownNames(p.request.Renew.Names))
 	}
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
@@ -65,8 +65,8 @@ func renewCerts() behaviour {
 		is := p.request.Renew
 		o.Certificates, o.AllCertificates, o.Within = is.Names, is.All, metav1.Duration{Duration: is.Within}
 	}
-	b.resume = func(r *Request, o *v1alpha1.OperationSpec) {
-		r.Renew = Renewal{All: o.AllCertificates, Within: o.Within.Duration, Names: o.Certificates}
+	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) {
+		p.request.Renew = Renewal{All: o.AllCertificates, Within: o.Within.Duration, Names: o.Certificates}
 	}
 	return b
 }

@@ -36,6 +36,7 @@ type rescuing struct {
 // rescueEtcd recovers an etcd that has lost quorum.
 func rescueEtcd() behaviour {
 	var rescue *rescuing
+	var mark string // of the member whose data an interrupted rescue uses
 	b := usual()
 	b.wanted = savedOrFile
 	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a rescue") }
@@ -43,7 +44,7 @@ func rescueEtcd() behaviour {
 		return p.svc.mayRescue(ctx, p, progress)
 	}
 	b.observe = func(ctx context.Context, p *prepared) (err error) {
-		rescue, err = p.survey(ctx)
+		rescue, err = p.survey(ctx, mark)
 		return err
 	}
 	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
@@ -53,7 +54,7 @@ func rescueEtcd() behaviour {
 	b.losses = func(p *prepared) []string { return rescue.losses(p.env, p.request.Nodes) }
 	b.summary = func(p *prepared, res *Result) []string { return p.rescued(rescue, res) }
 	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Restores = rescue.mark() }
-	b.resume = func(r *Request, o *v1alpha1.OperationSpec) { r.restores = o.Restores }
+	b.resume = func(_ *prepared, o *v1alpha1.OperationSpec) { mark = o.Restores }
 	return b
 }
 
@@ -177,7 +178,7 @@ func (p *prepared) needed(r *EtcdReport) error {
 // survey reads the extent of the remaining members' data and chooses the member whose
 // data the rescue uses: the one given with --from, otherwise the one with the most
 // recent data. A resumed rescue keeps its first choice.
-func (p *prepared) survey(ctx context.Context) (*rescuing, error) {
+func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
 	r := &rescuing{}
 	for _, h := range p.hosts {
 		if !facts.RunsEtcd(p.env.Cluster, h.Roles) {
@@ -193,7 +194,7 @@ func (p *prepared) survey(ctx context.Context) (*rescuing, error) {
 	}
 	bestFirst(r.left)
 	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
-	if mark := p.request.restores; mark != "" {
+	if mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
 			return nil, fmt.Errorf("reading whose data this rescue uses: %w", err)
 		}

@@ -45,16 +45,18 @@ type openedSet struct {
 	snapshot *os.File
 	source   etcdbackup.Source
 	told     diag.List
+	earlier  begunRestore
 }
 
 // restoreEtcd restores the data of etcd from a backup set.
 func restoreEtcd() behaviour {
 	var set *openedSet
+	var earlier begunRestore
 	b := usual()
 	b.wanted = savedOrFile
 	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a restore") }
 	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) (err error) {
-		set, err = p.openSet(ctx, progress)
+		set, err = p.openSet(ctx, earlier, progress)
 		p.blobs.backup, p.marks = set, set.marks(p.env.Cluster)
 		return err
 	}
@@ -70,16 +72,25 @@ func restoreEtcd() behaviour {
 		o.Backup, o.Identity, o.SignedBy, o.Unverified, o.WithKeys = r.Backup, r.Identity, r.SignedBy, r.Unverified, r.WithKeys
 		o.Verified, o.Restores = set.isVerified(), set.key()
 	}
-	b.resume = func(r *Request, o *v1alpha1.OperationSpec) {
-		r.Backup, r.Identity, r.restores = o.Backup, cmp.Or(r.Identity, o.Identity), o.Restores
-		r.SetTrust, r.restoresVerified = SetTrust{SignedBy: o.SignedBy, Unverified: o.Unverified, WithKeys: o.WithKeys}, o.Verified
+	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) {
+		r := &p.request
+		r.Backup, r.Identity = o.Backup, cmp.Or(r.Identity, o.Identity)
+		r.SetTrust = SetTrust{SignedBy: o.SignedBy, Unverified: o.Unverified, WithKeys: o.WithKeys}
+		earlier = begunRestore{key: o.Restores, verified: o.Verified}
 	}
 	b.close = func() error { return set.close() }
 	return b
 }
 
+// A begunRestore identifies the backup with which an interrupted restore began. The zero
+// value is a restore that has not begun.
+type begunRestore struct {
+	key      string
+	verified bool // whether a trusted key had signed it
+}
+
 // openSet opens the backup set of the request.
-func (p *prepared) openSet(ctx context.Context, progress event.Sink) (*openedSet, error) {
+func (p *prepared) openSet(ctx context.Context, earlier begunRestore, progress event.Sink) (*openedSet, error) {
 	note(progress, "", "verifying the backup set")
 	if _, _, err := p.svc.CurrentKubeconfig(ctx, p.env); err != nil { // the API is queried with it at the end
 		return nil, err
@@ -88,12 +99,12 @@ func (p *prepared) openSet(ctx context.Context, progress event.Sink) (*openedSet
 	if err != nil {
 		return nil, err
 	}
-	return p.svc.unpack(&p.request, p.env, before)
+	return p.svc.unpack(&p.request, p.env, before, earlier)
 }
 
 // unpack reads a backup set and refuses it if the cluster cannot be restored from it.
 // It makes the paths in the request absolute.
-func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, err error) {
+func (s *service) unpack(r *Request, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
@@ -114,7 +125,7 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
 	}
-	u := &openedSet{source: etcdbackup.Source{Before: before}}
+	u := &openedSet{source: etcdbackup.Source{Before: before}, earlier: earlier}
 	if err := s.fill(u, r, env, ids); err != nil {
 		return nil, errors.Join(inFile(err, r.Backup), u.close())
 	}
@@ -165,7 +176,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 			"use another set: slipway etcd snapshots")
 	}
 	before := u.source.Before
-	if r.restores == restoreKey(set, env, 0) { // begun by a version that did not count
+	if u.earlier.key == restoreKey(set, env, 0) { // begun by a version that did not count
 		before = 0
 	}
 	u.source = etcdbackup.Source{
@@ -183,7 +194,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 			"Secrets in the set are encrypted, but the cluster's API servers have no encryption configuration and could not read them",
 			"switch encryption on first: write kubernetes.encryption into the cluster file, and run: slipway apply -f FILE")
 	}
-	if r.restores != "" && r.restores != u.source.Key {
+	if u.earlier.key != "" && u.earlier.key != u.source.Key {
 		return refused(idBackupChanged, "this restore began with another backup than "+r.Backup+" now contains, or for other etcd hosts",
 			"put the first file back, or, if a host was removed since then, start a new restore: slipway etcd restore "+
 				env.Cluster.Name+" --from FILE")
@@ -201,7 +212,7 @@ func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []
 	if err := u.fits(env, admin); err != nil {
 		return err
 	}
-	if !u.verified && !r.Unverified && !begunUnsigned(set, r) {
+	if !u.verified && !r.Unverified && !u.begunUnsigned(set, r) {
 		return unverified(set, env.Cluster.Name)
 	}
 	u.told = append(u.told, doubts(set, filepath.Base(r.Backup), u.verified, r.SetTrust)...)
@@ -211,8 +222,8 @@ func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []
 // begunUnsigned reports whether a restore that continues was begun with this set by a
 // program that did not sign sets. Later programs record whether the set was verified.
 // That the snapshot is the one that it began with is compared afterwards.
-func begunUnsigned(set *backup.Set, r *Request) bool {
-	return r.restores != "" && !r.restoresVerified && r.SignedBy == "" && set.Signature == nil
+func (u *openedSet) begunUnsigned(set *backup.Set, r *Request) bool {
+	return u.earlier.key != "" && !u.earlier.verified && r.SignedBy == "" && set.Signature == nil
 }
 
 // renewedBefore returns how many restores and rescues of a cluster of this name began

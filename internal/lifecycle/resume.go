@@ -82,7 +82,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if err != nil {
 		return nil, err
 	}
-	wanted := recorded
+	wanted, target := recorded, (*v1alpha1.Cluster)(nil)
 	kind := operation.Kind(o.Spec.Type)
 	if recorded == nil || kind.ChangesCluster() { // otherwise hosts were only prepared or forgotten
 		if wanted, err = s.planned(o.Name); err != nil {
@@ -94,7 +94,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 		withPasswords(wanted, r.Cluster)
 	case kind.ChangesCluster():
 		wanted = goesOn(recorded, wanted)
-		r.goesOn = wanted
+		target = wanted
 	}
 	changed, err := s.fileChanged(o, wanted, r)
 	if err != nil {
@@ -112,12 +112,12 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
 	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
-	b, err := behaviourOf(kind)
-	if err != nil {
+	p := &prepared{svc: s, request: r, target: target, continues: o, done: done}
+	if err := p.become(kind); err != nil {
 		return nil, err
 	}
-	b.resume(&r, &o.Spec)
-	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
+	p.behaviour.resume(p, &o.Spec)
+	p, err = s.prepare(ctx, p, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,16 @@ import (
 // resetting the hosts, an apply by applying the previous description, an upgrade by
 // reversing its steps.
 func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+	r.Name = name
+	p, err := s.prepareRollback(ctx, &prepared{svc: s, request: r}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s *service) prepareRollback(ctx context.Context, p *prepared, progress event.Sink) (*prepared, error) {
+	name := p.request.Name
 	o, err := s.unfinished(name)
 	if err != nil {
 		return nil, s.past(name, err)
@@ -24,25 +34,20 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
 			"finish the operation: slipway resume "+name)
 	}
-	b, err := behaviourOf(kind)
-	if err != nil {
+	p.request.Cluster = nil
+	if err := p.become(kind); err != nil {
 		return nil, err
 	}
-	r.Kind, r.Name, r.Cluster = kind, name, nil
-	if err := b.rollback(s, &r, o); err != nil {
+	if err := p.behaviour.rollBack(p, o); err != nil {
 		return nil, err
 	}
-	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return s.prepare(ctx, p, progress)
 }
 
 // asBefore returns the description before an operation, and sets the previous cluster file
 // in the request that rolls it back.
-func (s *service) asBefore(r *Request, o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
-	name := o.Spec.Cluster
+func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
+	s, name := p.svc, o.Spec.Cluster
 	before, err := s.before(name)
 	if err != nil {
 		return nil, err
@@ -53,7 +58,7 @@ func (s *service) asBefore(r *Request, o *v1alpha1.Operation) (*v1alpha1.Cluster
 	}
 	withPasswords(before, recorded)
 	reachedAs(before, recorded)
-	r.Source, err = s.sourceBefore(name)
+	p.request.Source, err = s.sourceBefore(name)
 	return before, err
 }
 

@@ -43,18 +43,19 @@ func rollbackUpgrade() behaviour {
 	}
 	b.awaits = func(h *engine.Host) bool { return facts.RunsKubelet(h.Roles) }
 	b.summary = clusterReady
-	b.rollback = func(s *service, r *Request, o *v1alpha1.Operation) error {
-		if err := s.hasRetired(o); err != nil {
+	b.rollBack = func(p *prepared, o *v1alpha1.Operation) error {
+		if err := p.svc.hasRetired(o); err != nil {
 			return err
 		}
-		return s.reverts(r, o)
+		return p.reverts(o)
 	}
 	return b
 }
 
-// reverts makes a request roll back an upgrade, or continue such a rollback. Hosts
+// reverts makes the operation roll back an upgrade, or continue such a rollback. Hosts
 // that have left since then are not added again.
-func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
+func (p *prepared) reverts(o *v1alpha1.Operation) error {
+	s, r := p.svc, &p.request
 	recorded, err := s.Store.Cluster(o.Spec.Cluster)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	}
 	back := spec.Copy(recorded)
 	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
-	r.goesOn = back
+	p.target = back
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	if r.Removal.DrainTimeout == 0 {
 		r.Removal.DrainTimeout = o.Spec.DrainTimeout.Duration

@@ -22,29 +22,33 @@ import (
 )
 
 // A rotating is a rotation of CAs and keys, with the progress of each.
-type rotating struct{ rotations certs.Rotations }
+type rotating struct {
+	rotations certs.Rotations
+	// from maps the name of each rotated CA or key to the id of the old one.
+	from map[string]string
+}
 
 // rotateCA rotates CAs or the service account key.
 func rotateCA() behaviour {
 	w := &rotating{}
 	b := usual()
-	b.wanted = func(_ context.Context, _ *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
-		return spec.Copy(recorded), true, errors.Join(unrecorded(recorded), unknownRotations(r.Rotate))
+	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+		return spec.Copy(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
 	}
-	b.begin = func(p *prepared) error { return p.sameExchange(p.name) }
+	b.begin = w.sameExchange
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RotateCA(p.env, parts, w.rotations), nil
 	}
 	b.needs = func(p *prepared, h *engine.Host) bool {
-		if slices.Contains(p.request.Rotate, certs.Cluster) || p.request.rotates[certs.Cluster] != "" {
+		if slices.Contains(p.request.Rotate, certs.Cluster) || w.from[certs.Cluster] != "" {
 			return facts.RunsKubelet(h.Roles) // a node that trusts only the old CA would lose its access
 		}
 		return needsPart(p, h)
 	}
 	b.summary = w.rotated
-	b.save = func(p *prepared, o *v1alpha1.OperationSpec) { o.Rotates = p.request.rotates }
-	b.resume = func(r *Request, o *v1alpha1.OperationSpec) { r.rotates = o.Rotates }
+	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Rotates = w.from }
+	b.resume = func(_ *prepared, o *v1alpha1.OperationSpec) { w.from = o.Rotates }
 	return b
 }
 
@@ -52,7 +56,7 @@ func rotateCA() behaviour {
 // manifests of all control planes in the saved version. During an unfinished upgrade
 // this would upgrade components before their turn.
 func (r *Request) writesManifests() bool {
-	return r.Kind == operation.RotateCA && r.rotates == nil && slices.Contains(r.Rotate, certs.Cluster)
+	return slices.Contains(r.Rotate, certs.Cluster) // a resume does not name them again
 }
 
 // lookers returns, by name, for each CA or key that RotateCA can rotate, the function
@@ -109,18 +113,18 @@ func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 // sameExchange resumes an interrupted rotation of exactly the requested CAs and keys.
 // This matters at the end of a rotation, when the files on hosts no longer show that
 // one was in progress.
-func (p *prepared) sameExchange(cluster string) error {
+func (w *rotating) sameExchange(p *prepared) error {
 	if p.continues != nil {
 		return nil
 	}
-	ops, err := p.svc.Store.Operations(cluster)
+	ops, err := p.svc.Store.Operations(p.name)
 	if err != nil {
 		return err
 	}
 	asked := slices.Sorted(slices.Values(p.request.Rotate))
 	for _, o := range exchanges(ops) {
 		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Rotates)), slices.Compact(asked)) {
-			p.continues, p.request.rotates = o, o.Spec.Rotates
+			p.continues, w.from = o, o.Spec.Rotates
 			p.done, _, err = p.svc.steps(o.Name)
 			return err
 		}
@@ -134,15 +138,15 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 	if err := p.dropComing(); err != nil {
 		return err
 	}
-	if p.request.rotates == nil {
-		p.request.rotates = map[string]string{}
+	if w.from == nil {
+		w.from = map[string]string{}
 	}
-	if len(p.request.rotates) == 0 && p.continues == nil {
+	if len(w.from) == 0 && p.continues == nil {
 		for _, name := range p.request.Rotate {
-			p.request.rotates[name] = "" // the current one
+			w.from[name] = "" // the current one
 		}
 	}
-	names := slices.Sorted(maps.Keys(p.request.rotates))
+	names := slices.Sorted(maps.Keys(w.from))
 	if err := unknownRotations(names); err != nil {
 		return err // begun by a later version
 	}
@@ -152,11 +156,11 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 			"rotate the cluster CA alone, and the others with another command")
 	}
 	for _, name := range names {
-		from, err := lookers()[name](w, ctx, p, p.request.rotates[name])
+		from, err := lookers()[name](w, ctx, p, w.from[name])
 		if err != nil {
 			return err
 		}
-		p.request.rotates[name] = from
+		w.from[name] = from
 	}
 	return nil
 }
@@ -302,7 +306,7 @@ func fileOf(ctx context.Context, h *engine.Host, file string) ([]byte, error) {
 
 // rotated describes what was rotated.
 func (w *rotating) rotated(p *prepared, _ *Result) (out []string) {
-	for _, name := range slices.Sorted(maps.Keys(p.request.rotates)) {
+	for _, name := range slices.Sorted(maps.Keys(w.from)) {
 		out = append(out, map[string][]string{
 			certs.ServiceAccount: {
 				"the service account key was rotated, and the old key is no longer used",

@@ -102,54 +102,52 @@ func (s *service) record(name string) (*v1alpha1.Cluster, error) {
 	return c, err
 }
 
-// subject returns the wanted and the saved cluster of a request. It returns an error if
-// the request is not possible for the saved cluster. It adds the names of added or
-// removed hosts to the request.
-func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1alpha1.Cluster, err error) {
+// subject returns the wanted cluster, and sets the saved one. It returns an error if the
+// request is not possible for the saved cluster. It adds the names of added or removed
+// hosts to the request.
+func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err error) {
+	s, r := p.svc, &p.request
 	name := r.Name
 	if r.Cluster != nil {
 		name = r.Cluster.Name
 	}
-	recorded, err = s.record(name)
+	p.recorded, err = s.record(name)
 	if err = errors.Join(err, unbounded(*r)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	recorded := p.recorded
 	if recorded == nil && (r.Cluster == nil || r.Kind.NeedsCluster()) {
-		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
+		return nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
-	if r.goesOn == nil && recorded != nil && (r.Kind.ChangesCluster() || r.writesManifests()) {
+	if p.target != nil {
+		return p.target, nil
+	}
+	if recorded != nil && (r.Kind.ChangesCluster() || r.writesManifests()) {
 		if err := cmp.Or(s.swapped(recorded), s.upgraded(recorded), notBegun(r.Kind, recorded),
-			s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !r.loses(err) {
-			return nil, nil, err
+			s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !p.forgetsInstead(err) {
+			return nil, err
 		}
 	}
-	if r.goesOn != nil {
-		return r.goesOn, recorded, nil
-	}
-	b, err := behaviourOf(r.Kind)
-	if err != nil {
-		return nil, nil, err
-	}
-	wanted, saved, err := b.wanted(ctx, s, r, recorded)
+	wanted, saved, err := p.behaviour.wanted(ctx, p)
 	if saved || err != nil {
-		return wanted, recorded, err
+		return wanted, err
 	}
 	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
 	if err := s.valid(ctx, r, wanted, recorded, paths); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := spec.Absolute(wanted, paths); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), b.accepts(recorded, wanted)); err != nil {
-		return nil, nil, err
+	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), p.behaviour.accepts(recorded, wanted)); err != nil {
+		return nil, err
 	}
 	if r.Kind.ChangesCluster() && !r.Kind.ChangesVersion() && created(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return wanted, recorded, nil
+	return wanted, nil
 }
 
 // changeable refuses changes that an existing cluster does not support.

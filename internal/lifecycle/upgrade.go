@@ -20,8 +20,8 @@ import (
 // upgradeCluster upgrades a cluster by one minor.
 func upgradeCluster() behaviour {
 	b := usual()
-	b.wanted = func(ctx context.Context, s *service, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, bool, error) {
-		wanted, err := s.newer(ctx, r, recorded)
+	b.wanted = func(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+		wanted, err := p.newer(ctx)
 		return wanted, false, err
 	}
 	b.findings = func(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error) {
@@ -50,7 +50,7 @@ func upgradeCluster() behaviour {
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
 		o.Version, o.File = p.request.Version, p.request.goesBy()
 	}
-	b.resume = func(r *Request, o *v1alpha1.OperationSpec) { r.Version = o.Version }
+	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) { p.request.Version = o.Version }
 	return b
 }
 
@@ -65,7 +65,8 @@ func (p *prepared) begins() bool {
 // newer returns the saved cluster with the next version of its upgrade path, or
 // unchanged if it already has the requested version. It sets the target version in
 // the request, and clears the source if the file describes the end of the path only.
-func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (p *prepared) newer(ctx context.Context) (*v1alpha1.Cluster, error) {
+	s, r, recorded := p.svc, &p.request, p.recorded
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
@@ -111,14 +112,14 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 	}
 	wanted := spec.Copy(recorded)
 	wanted.Spec.Kubernetes.Version = was
-	if r.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
+	if p.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
 		if r.Cluster != nil {
 			wanted.Spec.Addons = r.Cluster.Spec.Addons
 		}
 		return wanted, nil
 	}
-	wanted.Spec.Addons = r.way[0].addons
-	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Bundle, r.way[0].bundle)
+	wanted.Spec.Addons = p.way[0].addons
+	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Bundle, p.way[0].bundle)
 	if r.Version = path[len(path)-1]; r.Version != path[0] {
 		r.Source = nil // the file describes the end of the path
 	}

@@ -219,8 +219,9 @@ func TestUpgradeOnward(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	next, err := s.newer(t.Context(), &r, c)
-	if err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || r.Source != nil {
+	p := &prepared{svc: s, request: r, recorded: c}
+	next, err := p.newer(t.Context())
+	if r = p.request; err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || r.Source != nil {
 		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version, r.Version, err, r.Source != nil)
 	}
 }

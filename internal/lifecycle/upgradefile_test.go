@@ -69,14 +69,14 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 			file := w.cluster()
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
 			r := Request{Kind: operation.Upgrade, Cluster: file}
-			next, err := s.newer(t.Context(), &r, c)
+			p := &prepared{svc: s, request: r, recorded: c, bundle: &source{arches: []string{"amd64"}}}
+			next, err := p.newer(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if next.Spec.Bundle != "" {
 				t.Errorf("the first version on the way comes from %s", next.Spec.Bundle)
 			}
-			p := &prepared{svc: s, request: r, recorded: c, bundle: &source{arches: []string{"amd64"}}}
 			missing, _, err := p.wayThere(t.Context())
 			if tt.id != "" {
 				wantRefused(t, err, tt.id)
