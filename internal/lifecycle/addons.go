@@ -32,7 +32,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 		}
 		return nil
 	}
-	if !p.begins() {
+	if !p.beginsUpgrade() {
 		return p.told.Err()
 	}
 	for i, hop := range p.way {

@@ -488,7 +488,7 @@ func TestReadinessOfAddons(t *testing.T) {
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}
 	p := &prepared{svc: s, request: r, recorded: c}
-	next, err := p.newer(t.Context())
+	next, err := p.nextMinor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

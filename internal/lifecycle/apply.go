@@ -48,12 +48,12 @@ func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error)
 func (p *prepared) run(operation string, fence uint64) *engine.Run {
 	return &engine.Run{
 		Hosts: p.hosts, Operation: operation, Cluster: p.env.Cluster.Name, Fence: fence,
-		IgnoreErrors: p.ignores(), Done: p.done,
+		IgnoreErrors: p.continuesOnFailure(), Done: p.done,
 	}
 }
 
-// settled reports whether there is nothing to do and nothing to finish.
-func (p *prepared) settled() bool {
+// isSettled reports whether there is nothing to do and nothing to finish.
+func (p *prepared) isSettled() bool {
 	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
 		(!p.request.Kind.SetsStatus() ||
 			p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.request.Kind.RemovesCluster())
@@ -86,8 +86,8 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 // Apply applies the plan under the cluster's locks. If a node does not work with its new
 // settings, Apply rolls them back under the same locks.
 func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
-	settled := p.settled()
-	if settled && !p.differs() && p.formerSigner == "" {
+	settled := p.isSettled()
+	if settled && !p.changesSavedState() && p.formerSigner == "" {
 		return p.unchanged(), nil
 	}
 	lock, release, err := p.lockRecords(ctx)
@@ -122,8 +122,8 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	}
 	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks, seq: journal.LastSeq(), outputs: map[stepOn]*outputs{}}
 	res, err := p.execute(ctx, o, rec, hostLock)
-	if err = errors.Join(err, journal.Close()); err == nil && p.goesBack(ctx, res) {
-		p.revert(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
+	if err = errors.Join(err, journal.Close()); err == nil && p.revertsSettings(ctx, res) {
+		p.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
 	}
 	return res, err
 }
@@ -136,16 +136,16 @@ func (p *prepared) unchanged() *Result {
 // recordSettled saves the changes that a plan without steps makes on this machine. The
 // caller holds the lock.
 func (p *prepared) recordSettled() error {
-	if err := p.adoptSigner(); err != nil || !p.differs() {
+	if err := p.adoptSigner(); err != nil || !p.changesSavedState() {
 		return err
 	}
 	err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source())
 	return errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 }
 
-// differs reports whether the description to save differs from the saved one, for
+// changesSavedState reports whether the description to save differs from the saved one, for
 // example in a password, although no step is needed.
-func (p *prepared) differs() bool {
+func (p *prepared) changesSavedState() bool {
 	return p.request.Kind.ChangesCluster() && p.recorded != nil && !same(p.recorded, p.env.Cluster)
 }
 
@@ -326,7 +326,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
 	if res.Outcome != event.Succeeded && p.request.Kind.MakesJoinTokens() && !errors.Is(err, clusterlock.ErrLost) {
-		p.tidy(context.WithoutCancel(ctx), o, hl.Fence())
+		p.deleteJoinTokens(context.WithoutCancel(ctx), o, hl.Fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
 }
@@ -358,7 +358,7 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 	switch {
 	case out.Cancelled && !failedSteps:
 		res.Outcome = event.Cancelled
-	case failedSteps && !p.ignores():
+	case failedSteps && !p.continuesOnFailure():
 		res.Outcome = event.Failed
 	case len(res.Failures) > 0 && p.firstFailed(res.Failures):
 		res.Outcome = event.Failed
@@ -401,12 +401,12 @@ func (p *prepared) kubeconfig() string {
 	return p.svc.Store.KubeconfigPath(p.env.Cluster.Name)
 }
 
-// tidy deletes join tokens after an operation that did not succeed. It is not a part of
+// deleteJoinTokens deletes join tokens after an operation that did not succeed. It is not a part of
 // the operation: tokens expire within an hour anyway.
-func (p *prepared) tidy(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
+func (p *prepared) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
-	end := pipeline.EndJoin(p.env)
+	end := pipeline.RevokeJoinTokens(p.env)
 	run := p.run(o.Name, fence)
 	found, err := run.Check(ctx, end)
 	if err == nil && len(found.Failures) == 0 && !slices.ContainsFunc(found.Steps, func(s plan.Step) bool { return s.State == plan.Pending }) {

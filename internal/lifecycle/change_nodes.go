@@ -39,10 +39,10 @@ func deleteNodes() behaviour {
 	b.wanted = withoutRemoved
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		parts.Retires = true
-		made, _, err := p.reconfigures(parts)
+		made, _, err := p.applyPipeline(parts)
 		return made, err
 	}
-	b.summary = func(p *prepared, res *Result) []string { return p.left(res, p.leftLine) } // empty if all had left before
+	b.summary = func(p *prepared, res *Result) []string { return p.describeLeftHosts(res, p.describeLeftHost) } // empty if all had left before
 	return b
 }
 
@@ -51,11 +51,11 @@ func deleteNodes() behaviour {
 func changeNodes() behaviour {
 	b := usual()
 	b.begin = func(p *prepared) (err error) { // other kinds query all hosts anyway
-		p.queriesAll, err = p.svc.halfway(p.recorded)
+		p.queriesAll, err = p.svc.hasUnfinishedEndpointChange(p.recorded)
 		return err
 	}
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		made, _, err := p.reconfigures(parts)
+		made, _, err := p.applyPipeline(parts)
 		return made, err
 	}
 	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
@@ -257,9 +257,9 @@ func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 	return out
 }
 
-// goesOn returns the target of an interrupted operation. The saved cluster contains
+// resumeTarget returns the target of an interrupted operation. The saved cluster contains
 // leaving hosts until they have left; the target does not.
-func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
+func resumeTarget(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c := spec.Copy(recorded)
 	c.Spec.Kubernetes.Version, c.Spec.Bundle = planned.Spec.Kubernetes.Version, planned.Spec.Bundle
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return find(planned.Spec.Hosts, h.Name) < 0 })
@@ -332,8 +332,8 @@ func (p *prepared) Leaving() (out []string) {
 	return out
 }
 
-// left returns a line for each host that left.
-func (p *prepared) left(res *Result, line func(module.Leaving) string) (out []string) {
+// describeLeftHosts returns a line for each host that left.
+func (p *prepared) describeLeftHosts(res *Result, line func(module.Leaving) string) (out []string) {
 	for _, l := range p.env.Leaving {
 		if !res.isUndone(l.Name) {
 			out = append(out, line(l))
@@ -342,8 +342,8 @@ func (p *prepared) left(res *Result, line func(module.Leaving) string) (out []st
 	return out
 }
 
-// leftLine describes the outcome for a host that left.
-func (p *prepared) leftLine(l module.Leaving) string {
+// describeLeftHost describes the outcome for a host that left.
+func (p *prepared) describeLeftHost(l module.Leaving) string {
 	if l.Gone {
 		return l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
 	}

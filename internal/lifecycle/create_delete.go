@@ -42,7 +42,7 @@ func exists(recorded *v1alpha1.Cluster) error {
 // clusterReady describes a running cluster, or the hosts that left it.
 func clusterReady(p *prepared, res *Result) []string {
 	if len(p.env.Leaving) > 0 {
-		return p.left(res, p.leftLine)
+		return p.describeLeftHosts(res, p.describeLeftHost)
 	}
 	nodes := p.working(res)
 	return []string{

@@ -24,7 +24,7 @@ func defragEtcd() behaviour {
 	b.wanted = savedOrFile
 	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a defragmentation") }
 	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
-		return pipeline.Defrag(p.env, d.add), nil
+		return pipeline.DefragEtcd(p.env, d.add), nil
 	}
 	b.summary = d.summary
 	return b

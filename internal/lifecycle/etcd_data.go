@@ -22,11 +22,11 @@ func mayMaintain(recorded *v1alpha1.Cluster, what string) error {
 	return nil
 }
 
-// swapped refuses to change hosts while a restore or a rescue is unfinished: some etcd
+// refuseDuringEtcdSwap refuses to change hosts while a restore or a rescue is unfinished: some etcd
 // members may have the new data and others the previous data. Only that operation knows
 // which, and stops what must not run in the meantime.
-func (s *service) swapped(recorded *v1alpha1.Cluster) error {
-	swaps, err := s.swaps(recorded.Name)
+func (s *service) refuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
+	swaps, err := s.unfinishedEtcdSwap(recorded.Name)
 	if swaps == nil || err != nil {
 		return err
 	}
@@ -52,10 +52,10 @@ func swapUnfinished(swaps *v1alpha1.Operation, id string) error {
 		"finish the operation first: slipway resume "+name)
 }
 
-// swaps returns the latest restore or rescue that has begun to replace the etcd data. It
+// unfinishedEtcdSwap returns the latest restore or rescue that has begun to replace the etcd data. It
 // returns nil if there is none, or if that operation or a later restore or rescue has
 // reached the point at which all members serve the new data.
-func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
+func (s *service) unfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return nil, err
@@ -95,8 +95,10 @@ func hasStep(steps map[string]bool, id string) bool {
 // a host.
 func needsPart(p *prepared, h *engine.Host) bool { return hasPart(p.env.Cluster, h.Host) }
 
-// ignores reports whether the other hosts continue when one fails. In a restore or
+// continuesOnFailure reports whether the other hosts continue when one fails. In a restore or
 // rescue they do not: some would have the new data and some the old data. In a CA
 // rotation they do not either: one host would trust a CA that another has dropped. For
 // these operations, IgnoreErrors only means that they begin without unreachable workers.
-func (p *prepared) ignores() bool { return p.request.IgnoreErrors && !p.request.Kind.StopsOnFailure() }
+func (p *prepared) continuesOnFailure() bool {
+	return p.request.IgnoreErrors && !p.request.Kind.StopsOnFailure()
+}

@@ -36,29 +36,29 @@ func forgetDuring(unfinished string) behaviour {
 	stateOnly := false
 	b := usual()
 	b.wanted = withoutRemoved
-	b.hostFindings = func(p *prepared) diag.List { return p.stillThere(unfinished) }
+	b.hostFindings = func(p *prepared) diag.List { return p.refuseReachableHosts(unfinished) }
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		swaps, err := p.svc.swaps(p.env.Cluster.Name)
+		swaps, err := p.svc.unfinishedEtcdSwap(p.env.Cluster.Name)
 		if stateOnly = swaps != nil; stateOnly {
-			return pipeline.Strike(p.env, parts), err
+			return pipeline.ForgetNodesFromState(p.env, parts), err
 		}
-		return pipeline.Lose(p.env, parts), err
+		return pipeline.ForgetNodes(p.env, parts), err
 	}
 	b.summary = func(p *prepared, res *Result) []string {
 		if stateOnly {
-			return p.left(res, func(l module.Leaving) string {
+			return p.describeLeftHosts(res, func(l module.Leaving) string {
 				return l.Name + " was removed from the saved state, and a new restore leaves it out; if its node is listed after " +
 					"that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
 			})
 		}
-		return p.left(res, p.leftLine)
+		return p.describeLeftHosts(res, p.describeLeftHost)
 	}
 	return b
 }
 
-// stillThere refuses to remove hosts that are not lost while another operation is
+// refuseReachableHosts refuses to remove hosts that are not lost while another operation is
 // unfinished: to remove them takes more than to forget them.
-func (p *prepared) stillThere(unfinished string) (list diag.List) {
+func (p *prepared) refuseReachableHosts(unfinished string) (list diag.List) {
 	for _, l := range p.env.Leaving {
 		hint := "finish the unfinished operation first: slipway resume " + p.env.Cluster.Name
 		if p.continues != nil {
@@ -76,8 +76,8 @@ func (p *prepared) stillThere(unfinished string) (list diag.List) {
 	return list
 }
 
-// gaveUp reports whether an operation removed lost hosts while another operation was
+// hasForgottenNodes reports whether an operation removed lost hosts while another operation was
 // unfinished. The rest of the cluster's description belongs to that other operation.
-func gaveUp(o v1alpha1.Operation) bool {
+func hasForgottenNodes(o v1alpha1.Operation) bool {
 	return operation.Kind(o.Spec.Type) == operation.ForgetNodes && o.Status.Phase == v1alpha1.OperationSucceeded
 }

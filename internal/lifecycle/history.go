@@ -44,10 +44,10 @@ func refusesPlace(e event.Event) bool {
 	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == noderemoval.IDNodeRuns
 }
 
-// doneBefore returns what was done by all operations of a cluster since the latest one
+// earlierAttempts returns what was done by all operations of a cluster since the latest one
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
-func (s *service) doneBefore(name string) (a attempts, err error) {
+func (s *service) earlierAttempts(name string) (a attempts, err error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return a, err
@@ -90,9 +90,9 @@ type attempts struct {
 	touched []v1alpha1.Host // the changed hosts, as described at that time
 }
 
-// vacated reports whether the place of a host in the cluster may have been given to
+// isVacated reports whether the place of a host in the cluster may have been given to
 // another machine: another machine began to join, or the removal of the host began.
-func (a attempts) vacated(h v1alpha1.Host) bool {
+func (a attempts) isVacated(h v1alpha1.Host) bool {
 	votes := spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd)
 	for step := range a.begun {
 		task, host, _ := strings.Cut(step, "@")
@@ -110,7 +110,7 @@ func (s *service) changed(operation string, steps map[string]bool) (hosts []v1al
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	c, err := s.planned(operation)
+	c, err := s.plannedCluster(operation)
 	if err != nil {
 		return nil, err
 	}
@@ -124,35 +124,35 @@ func (s *service) changed(operation string, steps map[string]bool) (hosts []v1al
 	return hosts, nil
 }
 
-// among reports whether one of the hosts has the same address as h, whatever their names.
-func among(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
+// containsAddressOf reports whether one of the hosts has the same address as h, whatever their names.
+func containsAddressOf(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
 	return slices.ContainsFunc(hosts, func(o v1alpha1.Host) bool {
 		return o.Address == h.Address && o.SSH.Port == h.SSH.Port || o.InternalAddress != "" && o.InternalAddress == h.InternalAddress
 	})
 }
 
-// touchedSince returns the hosts of an existing cluster that were changed since its
+// touchedHosts returns the hosts of an existing cluster that were changed since its
 // latest successful operation, without the hosts that were in the cluster then, which
 // another machine may replace. placed lists the hosts that still have their places.
-func (s *service) touchedSince(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
-	a, err := s.doneBefore(recorded.Name)
+func (s *service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
+	a, err := s.earlierAttempts(recorded.Name)
 	if !a.any || err != nil {
 		return nil, nil, err
 	}
-	before, err := s.before(recorded.Name)
+	before, err := s.descriptionBefore(recorded.Name)
 	if err != nil {
 		return nil, nil, err
 	}
 	touched = slices.DeleteFunc(a.touched, func(h v1alpha1.Host) bool {
-		return among(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
+		return containsAddressOf(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
 			return n.Name == h.Name && n.InternalIP == module.InternalAddress(h) && n.Version != ""
 		})
 	})
-	return touched, slices.DeleteFunc(slices.Clone(before.Spec.Hosts), a.vacated), nil
+	return touched, slices.DeleteFunc(slices.Clone(before.Spec.Hosts), a.isVacated), nil
 }
 
-// planned returns the cluster description of an operation's plan.
-func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
+// plannedCluster returns the cluster description of an operation's plan.
+func (s *service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
 	c, err := s.Store.Planned(operation)
 	if err != nil {
 		return nil, err
@@ -161,9 +161,9 @@ func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
 	return c, nil
 }
 
-// plannedFor returns the same without the hosts that were force-removed since then.
-func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster, error) {
-	c, err := s.planned(operation)
+// plannedClusterWithout returns the same without the hosts that were force-removed since then.
+func (s *service) plannedClusterWithout(operation string, lost []string) (*v1alpha1.Cluster, error) {
+	c, err := s.plannedCluster(operation)
 	if err == nil {
 		spec.TakeOff(c, lost...)
 	}

@@ -66,8 +66,8 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 		t.Errorf("the way back that is told is none: %v", err)
 	}
 	if o, err := w.service().latestUpgrade("prod"); err != nil ||
-		!strings.Contains(w.service().instead(o), "ask the owner of the external etcd to restore the data") {
-		t.Errorf("what there is instead of a way back: %s, %v", w.service().instead(o), err)
+		!strings.Contains(w.service().describeRestoreInstead(o), "ask the owner of the external etcd to restore the data") {
+		t.Errorf("what there is instead of a way back: %s, %v", w.service().describeRestoreInstead(o), err)
 	}
 
 	// Of an etcd of its own the set has no data either.

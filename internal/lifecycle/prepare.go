@@ -119,7 +119,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	if p.request.Kind.ChangesCluster() && p.continues == nil {
-		if p.touched, p.placed, err = s.touchedSince(p.recorded); err != nil {
+		if p.touched, p.placed, err = s.touchedHosts(p.recorded); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +166,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	p.bundle = newSource(s, p.env, hosts)
 	p.blobs.of = p.bundle
 	options := precheck.Options{
-		Level: p.request.Kind.Precheck(), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.begins(),
+		Level: p.request.Kind.Precheck(), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.beginsUpgrade(),
 	}
 	var unfit diag.List // problems of the bundle are reported together with all others
 	if p.request.Kind.NeedsBundle() {
@@ -176,15 +176,16 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		options.Architectures = p.bundle.architectures()
 	}
 	if created(p.recorded) && (p.request.Kind.ChangesCluster() || p.request.Kind.NeedsCluster()) {
-		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
+		p.env.Leader = findLeader(p.env.Cluster.Name, found[:staying])
 	}
 	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
 	more, err := p.behaviour.findings(ctx, p, options, progress)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.told, p.behaviour.warnings(p), p.leftBehind(), p.judge(c, found, staying, options),
-		unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), more, p.behaviour.hostFindings(p))
+	p.findings = slices.Concat(p.told, p.behaviour.warnings(p), p.findLeftBehindHosts(), p.precheckHosts(c, found, staying, options),
+		unfit, p.refuseWithoutLeader(found[:staying]), p.refuseWithoutEtcdData(found[:staying]),
+		p.notServing(ctx, found[:staying]), more, p.behaviour.hostFindings(p))
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -202,10 +203,10 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	return nil
 }
 
-// unfit returns the reason why a host does not take part, nil if there is none: it
+// reasonToDrop returns the reason why a host does not take part, nil if there is none: it
 // could not be queried, or its removal has begun, or, with --forget, it has any other
 // error.
-func (p *prepared) unfit(host string, err error) *event.Failure {
+func (p *prepared) reasonToDrop(host string, err error) *event.Failure {
 	var re *remote.Error
 	if errors.As(err, &re) {
 		return &event.Failure{Reason: string(re.Reason), Message: re.Cause, Remedy: re.Remedy}
@@ -222,16 +223,16 @@ func (p *prepared) unfit(host string, err error) *event.Failure {
 	return &event.Failure{Reason: p.findings[i].ID, Message: p.findings[i].Message, Remedy: p.findings[i].Hint}
 }
 
-// absent returns the hosts of the description that do not take part.
-func (p *prepared) absent() []v1alpha1.Host {
+// hostsLeftOut returns the hosts of the description that do not take part.
+func (p *prepared) hostsLeftOut() []v1alpha1.Host {
 	return slices.DeleteFunc(slices.Clone(p.env.Cluster.Spec.Hosts), func(h v1alpha1.Host) bool {
 		return slices.ContainsFunc(p.hosts, func(part *engine.Host) bool { return part.Name == h.Name })
 	})
 }
 
-// choose picks the pipeline.
-func (p *prepared) choose() (err error) {
-	p.env.Absent = p.absent()
+// choosePipeline picks the pipeline.
+func (p *prepared) choosePipeline() (err error) {
+	p.env.Absent = p.hostsLeftOut()
 	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	p.pipeline, err = p.behaviour.pipeline(p, parts)
 	p.pipeline.Kind = string(p.request.Kind)
@@ -239,7 +240,7 @@ func (p *prepared) choose() (err error) {
 }
 
 func (s *service) makePlan(ctx context.Context, p *prepared) error {
-	if err := p.choose(); err != nil {
+	if err := p.choosePipeline(); err != nil {
 		return err
 	}
 	run := p.run("", 0)
@@ -250,7 +251,7 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := p.unchecked(res.Failures); err != nil {
+	if err := p.refuseUnchecked(res.Failures); err != nil {
 		return err
 	}
 	c := p.env.Cluster
@@ -263,7 +264,7 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
 	pl.Removes = slices.Concat(p.losses(), p.behaviour.losses(p), addons.Losses(res.Steps))
 	if p.request.Kind.RemovesCluster() {
-		pl.Removes = p.removals()
+		pl.Removes = p.describeRemovals()
 	} else if p.request.Kind.NeedsBundle() {
 		if err := p.noteBundle(ctx); err != nil {
 			return err
@@ -272,9 +273,9 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	return pl.Seal()
 }
 
-// removals describes, for users, the data that is lost: the cluster data on the hosts,
+// describeRemovals describes, for users, the data that is lost: the cluster data on the hosts,
 // and, if all hosts were queried and have none, the saved state.
-func (p *prepared) removals() (out []string) {
+func (p *prepared) describeRemovals() (out []string) {
 	for _, h := range p.env.Cluster.Spec.Hosts {
 		if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Host == h.Name }) {
 			out = append(out, "host "+h.Name+" and all cluster data on it")
@@ -310,9 +311,9 @@ func (p *prepared) noteBundle(ctx context.Context) error {
 	return nil
 }
 
-// unchecked refuses a plan if steps could not be checked, with one line for each. With
+// refuseUnchecked refuses a plan if steps could not be checked, with one line for each. With
 // IgnoreErrors, these are warnings and count as failures of their hosts.
-func (p *prepared) unchecked(failures []engine.Failure) error {
+func (p *prepared) refuseUnchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
@@ -325,7 +326,7 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 		d.Hint = cmp.Or(f.Remedy, "fix the cause, or continue with the other hosts: --ignore-errors")
 		// Without a quorum no other host could continue. And if the other hosts
 		// continued, a running host could lose something, such as its etcd member.
-		if p.ignores() && f.Reason != op.IDEtcdQuorum && f.Reason != noderemoval.IDHostRuns {
+		if p.continuesOnFailure() && f.Reason != op.IDEtcdQuorum && f.Reason != noderemoval.IDHostRuns {
 			d.Severity = diag.Warning
 			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 			p.findings = append(p.findings, d)
@@ -339,7 +340,7 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 // state has only the passwords of the existing cluster.
 func (p *prepared) Savable() error {
 	later := spec.Redacted(p.env.Cluster)
-	withPasswords(later, p.recorded)
+	copyPasswords(later, p.recorded)
 	if same(later, p.env.Cluster) {
 		return nil
 	}
@@ -359,7 +360,7 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	if err != nil {
 		return nil, err
 	}
-	withPasswords(c, recorded)
+	copyPasswords(c, recorded)
 	if recorded != nil && !same(c, recorded) {
 		r.Source = []byte{} // the saved file differs
 	}

@@ -32,7 +32,7 @@ const tooLate = 24 * time.Hour
 // readiness returns what could obstruct an upgrade, before anything is changed: in the
 // cluster, in etcd, on hosts, and on the upgrade path to the target version.
 func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress event.Sink) (diag.List, error) {
-	if !p.begins() {
+	if !p.beginsUpgrade() {
 		return nil, nil
 	}
 	r := precheck.Readiness{To: p.request.Version}
@@ -104,7 +104,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 	if err != nil {
 		return nil, nil, err
 	}
-	path, err := known.UpgradePath(runsWith(p.recorded), to)
+	path, err := known.UpgradePath(runningVersion(p.recorded), to)
 	for i, v := range path {
 		is, rerr := known.Resolve(v)
 		if err = errors.Join(err, rerr); err != nil {

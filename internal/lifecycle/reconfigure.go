@@ -25,7 +25,7 @@ func applyDescription() behaviour {
 	b.begin = (*prepared).createsInstead
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (made engine.Pipeline, err error) {
 		parts.Retires = true
-		made, p.before, err = p.reconfigures(parts)
+		made, p.before, err = p.applyPipeline(parts)
 		return made, err
 	}
 	b.summary = clusterReady
@@ -45,17 +45,17 @@ func (p *prepared) createsInstead() error {
 	if err := p.become(p.request.Kind.OnNewCluster()); err != nil {
 		return err
 	}
-	before, err := p.svc.doneBefore(p.name)
+	before, err := p.svc.earlierAttempts(p.name)
 	p.done, p.touched = before.done, before.touched
 	return err
 }
 
-// reconfigures returns the pipeline that applies the description to a running cluster.
+// applyPipeline returns the pipeline that applies the description to a running cluster.
 // It compares with the descriptions since the latest successful operation to decide
 // whether settings change, with which a component may not start. was is the description
 // of the latest successful operation, nil if it is not known.
-func (p *prepared) reconfigures(parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
-	if was, err = p.svc.before(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
+func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
+	if was, err = p.svc.descriptionBefore(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
 		now := &p.env.Cluster.Spec
 		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
 		for _, h := range now.Hosts {
@@ -64,7 +64,7 @@ func (p *prepared) reconfigures(parts pipeline.Parts) (made engine.Pipeline, was
 			}
 		}
 	}
-	been, err := p.svc.since(p.env.Cluster)
+	been, err := p.svc.descriptionsSince(p.env.Cluster)
 	if err != nil {
 		return made, was, err
 	}
@@ -83,11 +83,11 @@ func (p *prepared) reconfigures(parts pipeline.Parts) (made engine.Pipeline, was
 	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
 	p.env.Upgrade = p.request.Rollout
 	p.env.Upgrade.Back = p.under != nil
-	migrates, err := p.migrates(been)
+	migrates, err := p.changesRuntime(been)
 	switch {
 	case err != nil:
 	case migrates:
-		made, err = pipeline.Migrate(p.env, parts)
+		made, err = pipeline.ChangeRuntime(p.env, parts)
 	default:
 		made, err = pipeline.Apply(p.env, parts)
 	}
@@ -111,7 +111,7 @@ func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, er
 	if !created(recorded) {
 		return wanted, nil
 	}
-	been, err := s.since(recorded)
+	been, err := s.descriptionsSince(recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -121,10 +121,10 @@ func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, er
 	return wanted, nil
 }
 
-// migrates reports whether the container runtime differs from the one since the latest
+// changesRuntime reports whether the container runtime differs from the one since the latest
 // successful operation. Such a change must come alone: otherwise the reason why a node
 // does not work afterwards would be unknown.
-func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
+func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) {
 	if len(been) == 0 { // only the saved description is known
 		been = []*v1alpha1.Cluster{p.recorded}
 	}
@@ -133,7 +133,7 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
 	if !p.env.Migrates {
 		return false, nil
 	}
-	if p.env.Between, err = p.svc.between(p.env.Cluster.Name); err != nil {
+	if p.env.Between, err = p.svc.nodesBetweenRuntimes(p.env.Cluster.Name); err != nil {
 		return false, err
 	}
 	p.env.Upgrade.Resumed = p.continues != nil || p.under != nil || len(been) > 1
@@ -151,15 +151,15 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
 	return true, nil
 }
 
-// between returns the nodes on which, since the latest successful operation, a change of
+// nodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
 // the runtime has begun to stop containers and that are not back in service.
-func (s *service) between(cluster string) (out []string, err error) {
+func (s *service) nodesBetweenRuntimes(cluster string) (out []string, err error) {
 	ops, err := s.Store.Operations(cluster)
 	if err != nil {
 		return nil, err
 	}
 	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).ChangesCluster() && !gaveUp(o) && o.Status.Phase == v1alpha1.OperationSucceeded
+		return operation.Kind(o.Spec.Type).ChangesCluster() && !hasForgottenNodes(o) && o.Status.Phase == v1alpha1.OperationSucceeded
 	}); at >= 0 {
 		ops = ops[:at]
 	}
@@ -182,13 +182,13 @@ func (s *service) between(cluster string) (out []string, err error) {
 	return out, nil
 }
 
-// moving refuses to add or remove hosts while a change of the container runtime is
+// refuseDuringRuntimeChange refuses to add or remove hosts while a change of the container runtime is
 // unfinished: only that change knows which runtime each node shall have.
-func (s *service) moving(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+func (s *service) refuseDuringRuntimeChange(kind operation.Kind, recorded *v1alpha1.Cluster) error {
 	if !kind.ChangesNodes() {
 		return nil
 	}
-	been, err := s.since(recorded)
+	been, err := s.descriptionsSince(recorded)
 	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.Docker(c) != spec.Docker(been[0]) }) {
 		return err
 	}
@@ -210,9 +210,9 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 	return out
 }
 
-// reachedAs sets the SSH settings of an earlier description to the saved ones, because
+// copySSHSettings sets the SSH settings of an earlier description to the saved ones, because
 // they may have changed since then. A host that is another machine now keeps its own.
-func reachedAs(c, recorded *v1alpha1.Cluster) {
+func copySSHSettings(c, recorded *v1alpha1.Cluster) {
 	now := spec.Copy(recorded)
 	c.Spec.SSH = now.Spec.SSH
 	for i := range c.Spec.Hosts {
@@ -244,22 +244,23 @@ var settle = []string{
 	"join.settings", "kubernetes.proxy", "nodes.ready",
 }
 
-// goesBack reports whether changed settings of a cluster are rolled back automatically,
+// revertsSettings reports whether changed settings of a cluster are rolled back automatically,
 // because a node or the registry does not work with them. It returns false if no settings
 // changed, if hosts are added or removed, if the failure has another cause, such as an
 // unreachable host, and if the user excluded it with KeepFailed or IgnoreErrors.
-func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
-	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.under != nil || p.ignores() ||
+func (p *prepared) revertsSettings(ctx context.Context, res *Result) bool {
+	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.under != nil ||
+		p.continuesOnFailure() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.before.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
 	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // the operation could not be saved or lost its lock
-	return slices.ContainsFunc(res.Failures, bySettings) && !slices.ContainsFunc(res.Failures, stopped)
+	return slices.ContainsFunc(res.Failures, isFailureOfSettings) && !slices.ContainsFunc(res.Failures, stopped)
 }
 
-// bySettings reports whether a step that applies settings failed, and not because its
+// isFailureOfSettings reports whether a step that applies settings failed, and not because its
 // host is unreachable or in use by another manager.
-func bySettings(f HostFailure) bool {
+func isFailureOfSettings(f HostFailure) bool {
 	if slices.Contains([]string{string(remote.Unreachable), string(remote.ConnectionLost), "Fenced", "PlanStale", "DiskFull"}, f.Reason) {
 		return false
 	}
@@ -268,24 +269,24 @@ func bySettings(f HostFailure) bool {
 	})
 }
 
-// revert rolls back the settings of a cluster and reports that in the result of the
+// revertSettings rolls back the settings of a cluster and reports that in the result of the
 // failed operation. The rollback is a separate operation, as with 'slipway rollback',
 // and can be resumed. The locks are held in between.
-func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
+func (p *prepared) revertSettings(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
 	tell := func(host, message string) {
 		for _, s := range sinks {
 			note(s, host, message)
 		}
 	}
-	root := &failed.Failures[slices.IndexFunc(failed.Failures, bySettings)]
+	root := &failed.Failures[slices.IndexFunc(failed.Failures, isFailureOfSettings)]
 	tell(root.Host, "does not work with its new settings: rolling back all settings")
-	back, err := p.back(ctx, under, sinks)
+	back, err := p.runRollback(ctx, under, sinks)
 	if back != nil && back.Outcome == event.Cancelled {
 		failed.Outcome = event.Cancelled // a resume continues where it was stopped
 		return
 	}
 	if err != nil || back.Outcome != event.Succeeded {
-		failed.Failures = append(failed.Failures, notBack(root, back, err)...)
+		failed.Failures = append(failed.Failures, rollbackFailures(root, back, err)...)
 		return
 	}
 	failed.Reverted = true
@@ -295,9 +296,9 @@ func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sin
 	root.Remedy = "correct the file, which still has the settings that did not work, and apply it"
 }
 
-// back runs the rollback of this operation under its locks. It does not inherit the
+// runRollback runs the rollback of this operation under its locks. It does not inherit the
 // permission to break another manager's lock.
-func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
+func (p *prepared) runRollback(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
 	quiet := make([]event.Sink, len(sinks))
 	for i, sink := range sinks {
 		quiet[i] = &backwards{sink}
@@ -319,8 +320,8 @@ func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (
 	return q.Apply(ctx, quiet...)
 }
 
-// notBack returns the failures of a rollback of settings that did not succeed.
-func notBack(root *HostFailure, back *Result, err error) []HostFailure {
+// rollbackFailures returns the failures of a rollback of settings that did not succeed.
+func rollbackFailures(root *HostFailure, back *Result, err error) []HostFailure {
 	why := event.Failure{Reason: idRevertFailed, Remedy: "fix the cause, then run: slipway rollback"}
 	host := root.Host
 	switch {

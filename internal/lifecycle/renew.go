@@ -58,7 +58,7 @@ func renewCerts() behaviour {
 	}
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		return pipeline.Renew(p.env, parts, w.wish), nil
+		return pipeline.RenewCerts(p.env, parts, w.wish), nil
 	}
 	b.summary = w.renewed
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {

@@ -33,13 +33,13 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, err
 	}
 	message, hint := "the latest operation of cluster "+name+" succeeded", "change the cluster with: slipway apply -f FILE"
-	if far, onward, ok := between(ops, recorded); ok {
+	if far, onward, ok := describeUnfinishedUpgrade(ops, recorded); ok {
 		message, hint = far, onward
 	}
 	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
 		hint = cmp.Or(operation.Kind(ops[0].Spec.Type).Repeat(), hint)
 	}
-	if cut := exchanges(ops); len(cut) > 0 {
+	if cut := unfinishedRotations(ops); len(cut) > 0 {
 		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
 			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
 	}
@@ -85,18 +85,18 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	wanted, target := recorded, (*v1alpha1.Cluster)(nil)
 	kind := operation.Kind(o.Spec.Type)
 	if recorded == nil || kind.ChangesCluster() { // otherwise hosts were only prepared or forgotten
-		if wanted, err = s.planned(o.Name); err != nil {
+		if wanted, err = s.plannedCluster(o.Name); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case recorded == nil:
-		withPasswords(wanted, r.Cluster)
+		copyPasswords(wanted, r.Cluster)
 	case kind.ChangesCluster():
-		wanted = goesOn(recorded, wanted)
+		wanted = resumeTarget(recorded, wanted)
 		target = wanted
 	}
-	changed, err := s.fileChanged(o, wanted, r)
+	changed, err := s.compareFile(o, wanted, r)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if recorded == nil {
 		r.Cluster = wanted
 	}
-	if aheadOf(wanted, o) {
+	if describesPathEnd(wanted, o) {
 		r.Source = nil
 	}
 	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
@@ -125,18 +125,18 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	return p, nil
 }
 
-// fileChanged compares the description that a resume continues with to the cluster
+// compareFile compares the description that a resume continues with to the cluster
 // file. If a file is given, a difference is an error. Otherwise it compares with the
 // file that the saved cluster was made from, if that exists, and a difference is a
 // warning. It compares nothing if the operation removes the cluster or is about
 // certificates.
-func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
+func (s *service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
 	if !operation.Kind(o.Spec.Type).ComparesFile() {
 		return nil, nil
 	}
 	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}
 	if r.Cluster != nil {
-		same, err := s.describes(asOf(goesOn, o, r.Cluster), r.Dir, goesOn)
+		same, err := s.equalsSaved(fileForMinor(goesOn, o, r.Cluster), r.Dir, goesOn)
 		if same || err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	}
 	loaded, err := reader(goesOn).Load(source.Path, text)
 	if err == nil {
-		same, err := s.describes(asOf(goesOn, o, loaded.Cluster), filepath.Dir(source.Path), goesOn)
+		same, err := s.equalsSaved(fileForMinor(goesOn, o, loaded.Cluster), filepath.Dir(source.Path), goesOn)
 		if same || err != nil || loaded.Cluster.Name != goesOn.Name {
 			return nil, err
 		}
@@ -171,8 +171,8 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	return diag.List{d}, nil
 }
 
-// describes reports whether a cluster from a file in dir equals the saved one.
-func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
+// equalsSaved reports whether a cluster from a file in dir equals the saved one.
+func (s *service) equalsSaved(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
 	wanted := s.asRecorded(c, recorded)
 	if err := spec.Absolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
 		return false, err

@@ -27,7 +27,7 @@ func (s *service) prepareRollback(ctx context.Context, p *prepared, progress eve
 	name := p.request.Name
 	o, err := s.unfinished(name)
 	if err != nil {
-		return nil, s.past(name, err)
+		return nil, s.refuseCompletedUpgrade(name, err)
 	}
 	kind, ok := operation.Kind(o.Spec.Type).RollbackKind()
 	if !ok {
@@ -48,7 +48,7 @@ func (s *service) prepareRollback(ctx context.Context, p *prepared, progress eve
 // in the request that rolls it back.
 func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
 	s, name := p.svc, o.Spec.Cluster
-	before, err := s.before(name)
+	before, err := s.descriptionBefore(name)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	withPasswords(before, recorded)
-	reachedAs(before, recorded)
+	copyPasswords(before, recorded)
+	copySSHSettings(before, recorded)
 	p.request.Source, err = s.sourceBefore(name)
 	return before, err
 }
@@ -72,9 +72,9 @@ func (s *service) sourceBefore(name string) ([]byte, error) {
 	return text, err
 }
 
-// before returns the description of the latest successful operation; if there is none,
+// descriptionBefore returns the description of the latest successful operation; if there is none,
 // the description of the creation. Hosts that were force-removed since then are left out.
-func (s *service) before(name string) (*v1alpha1.Cluster, error) {
+func (s *service) descriptionBefore(name string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return nil, err
@@ -82,18 +82,18 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 	var lost []string
 	for _, o := range ops {
 		switch kind := operation.Kind(o.Spec.Type); {
-		case gaveUp(o):
+		case hasForgottenNodes(o):
 			lost = append(lost, o.Spec.Nodes...)
 		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.Phase == v1alpha1.OperationSucceeded:
-			return s.plannedFor(o.Name, lost)
+			return s.plannedClusterWithout(o.Name, lost)
 		}
 	}
 	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
 }
 
-// withPasswords copies the passwords that are written in the cluster file itself from the
+// copyPasswords copies the passwords that are written in the cluster file itself from the
 // saved cluster, because plans do not contain passwords.
-func withPasswords(c, recorded *v1alpha1.Cluster) {
+func copyPasswords(c, recorded *v1alpha1.Cluster) {
 	if recorded == nil {
 		return
 	}

@@ -28,44 +28,44 @@ import (
 func rollbackUpgrade() behaviour {
 	b := usual()
 	b.findings = func(ctx context.Context, p *prepared, _ precheck.Options, _ event.Sink) (diag.List, error) {
-		return p.wayBack(ctx)
+		return p.findNewerObjects(ctx)
 	}
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
-		_, begun, err := p.there()
+		_, begun, err := p.upgradeProgress()
 		if err != nil {
 			return engine.Pipeline{}, err
 		}
 		p.env.Upgrade.Begun = begun
 		parts.KeepAddons = p.keepAddons
-		return pipeline.Revert(p.env, parts)
+		return pipeline.RollbackUpgrade(p.env, parts)
 	}
 	b.awaits = func(h *engine.Host) bool { return facts.RunsKubelet(h.Roles) }
 	b.summary = clusterReady
 	b.rollBack = func(p *prepared, o *v1alpha1.Operation) error {
-		if err := p.svc.hasRetired(o); err != nil {
+		if err := p.svc.refuseOnceRetired(o); err != nil {
 			return err
 		}
-		return p.reverts(o)
+		return p.targetBeforeUpgrade(o)
 	}
 	return b
 }
 
-// reverts makes the operation roll back an upgrade, or continue such a rollback. Hosts
+// targetBeforeUpgrade makes the operation roll back an upgrade, or continue such a rollback. Hosts
 // that have left since then are not added again.
-func (p *prepared) reverts(o *v1alpha1.Operation) error {
+func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	s, r := p.svc, &p.request
 	recorded, err := s.Store.Cluster(o.Spec.Cluster)
 	if err != nil {
 		return err
 	}
-	to, err := s.planned(o.Name)
+	to, err := s.plannedCluster(o.Name)
 	if err != nil {
 		return err
 	}
 	if isUpgrade(o) {
-		was, err := s.origin(o.Spec.Cluster, to.Spec.Kubernetes.Version)
+		was, err := s.clusterBeforeUpgrade(o.Spec.Cluster, to.Spec.Kubernetes.Version)
 		if err != nil {
 			return err
 		}
@@ -85,9 +85,9 @@ func (p *prepared) reverts(o *v1alpha1.Operation) error {
 	return err
 }
 
-// lost describes the backup set from before an upgrade, and what a restore of it loses.
-func (s *service) lost(o *v1alpha1.Operation) string {
-	set := s.kept(o)
+// describeBackupBefore describes the backup set from before an upgrade, and what a restore of it loses.
+func (s *service) describeBackupBefore(o *v1alpha1.Operation) string {
+	set := s.backupSetOf(o)
 	if set == nil {
 		return "; this machine has no backup set from before the upgrade"
 	}
@@ -99,9 +99,9 @@ func (s *service) lost(o *v1alpha1.Operation) string {
 		o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }
 
-// past replaces the error "nothing unfinished" if the latest operation is a completed
+// refuseCompletedUpgrade replaces the error "nothing unfinished" if the latest operation is a completed
 // upgrade: it explains that this upgrade cannot be rolled back.
-func (s *service) past(name string, unfinished error) error {
+func (s *service) refuseCompletedUpgrade(name string, unfinished error) error {
 	var list diag.List
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
 		return unfinished
@@ -116,7 +116,7 @@ func (s *service) past(name string, unfinished error) error {
 	if at < 0 || !isUpgrade(&ops[at]) {
 		return unfinished
 	}
-	is, err := s.planned(ops[at].Name)
+	is, err := s.plannedCluster(ops[at].Name)
 	if err != nil {
 		return err
 	}
@@ -125,12 +125,12 @@ func (s *service) past(name string, unfinished error) error {
 		hint = "ask the owner of the external etcd to restore the earlier data"
 	}
 	return refused(idUpgradeCommitted,
-		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.lost(&ops[at]), hint)
+		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.describeBackupBefore(&ops[at]), hint)
 }
 
-// hasRetired refuses to roll back an upgrade that has begun to remove the files of the
+// refuseOnceRetired refuses to roll back an upgrade that has begun to remove the files of the
 // previous version from hosts. All other steps of such an upgrade are done.
-func (s *service) hasRetired(o *v1alpha1.Operation) error {
+func (s *service) refuseOnceRetired(o *v1alpha1.Operation) error {
 	if !isUpgrade(o) {
 		return nil
 	}
@@ -141,23 +141,23 @@ func (s *service) hasRetired(o *v1alpha1.Operation) error {
 	for step := range begun {
 		if strings.HasPrefix(step, containerruntime.StepRetire+"@") {
 			return refused(idUpgradeCommitted,
-				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.lost(o),
+				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.describeBackupBefore(o),
 				"finish the upgrade: slipway resume "+o.Spec.Cluster)
 		}
 	}
 	return nil
 }
 
-// wayBack refuses a rollback to a version that does not know the kinds of existing
+// findNewerObjects refuses a rollback to a version that does not know the kinds of existing
 // objects: these objects could not be listed or deleted after it. Objects that the
 // API servers create for themselves do not count.
-func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
-	newer, _, err := p.there()
+func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
+	newer, _, err := p.upgradeProgress()
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
 	}
 	if newer.Beyond {
-		return kindsUnknown(newer.Kubernetes, p.env.Release.Kubernetes), nil
+		return warnKindsUnlisted(newer.Kubernetes, p.env.Release.Kubernetes), nil
 	}
 	l := newLooker(p.svc, p.env)
 	var servers []*hostLook
@@ -207,27 +207,27 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 		}}, nil
 	}
 	slices.Sort(used)
-	return p.inUse(used)
+	return p.refuseObjectsInUse(used)
 }
 
-// inUse refuses the rollback because of these objects.
-func (p *prepared) inUse(used []string) (diag.List, error) {
+// refuseObjectsInUse refuses the rollback because of these objects.
+func (p *prepared) refuseObjectsInUse(used []string) (diag.List, error) {
 	name := p.env.Cluster.Name
 	hint := "delete these objects if you do not need them, or finish the upgrade: slipway resume " + name
 	if o, err := p.svc.latestUpgrade(name); err != nil {
 		return nil, err
 	} else if o != nil {
-		hint += "; " + p.svc.instead(o)
+		hint += "; " + p.svc.describeRestoreInstead(o)
 	}
 	return refused(idKindsInUse,
 		fmt.Sprintf("Kubernetes %s does not know the kinds of these existing objects: %s", p.env.Release.Kubernetes,
 			strings.Join(used, ", ")), hint), nil
 }
 
-// instead describes the restore of the data from before an upgrade, and what it loses.
-func (s *service) instead(o *v1alpha1.Operation) string {
+// describeRestoreInstead describes the restore of the data from before an upgrade, and what it loses.
+func (s *service) describeRestoreInstead(o *v1alpha1.Operation) string {
 	const again = "restore the data from before the upgrade, which loses these objects and all other later writes"
-	set := s.kept(o)
+	set := s.backupSetOf(o)
 	switch {
 	case set == nil:
 		return "this machine has no backup set from before the upgrade"
@@ -237,8 +237,8 @@ func (s *service) instead(o *v1alpha1.Operation) string {
 	return "or " + again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
 }
 
-// kindsUnknown warns that the release table does not list the new kinds of a version.
-func kindsUnknown(newer, older string) diag.List {
+// warnKindsUnlisted warns that the release table does not list the new kinds of a version.
+func warnKindsUnlisted(newer, older string) diag.List {
 	return diag.List{{
 		ID: idKindsInUse, Severity: diag.Warning,
 		Message: fmt.Sprintf("the release table does not list the kinds that Kubernetes %s has and %s does not: "+
@@ -248,10 +248,10 @@ func kindsUnknown(newer, older string) diag.List {
 	}}
 }
 
-// there returns the release that a rollback starts from, and the steps of the upgrade
+// upgradeProgress returns the release that a rollback starts from, and the steps of the upgrade
 // that have begun. The release has no component versions: perhaps only a bundle that
 // no longer exists has them.
-func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
+func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool, err error) {
 	o, err := p.svc.latestUpgrade(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
@@ -259,7 +259,7 @@ func (p *prepared) there() (is release.Release, begun map[string]bool, err error
 	if o == nil {
 		return p.env.Release, nil, nil
 	}
-	c, err := p.svc.planned(o.Name)
+	c, err := p.svc.plannedCluster(o.Name)
 	if err != nil {
 		return is, nil, err
 	}

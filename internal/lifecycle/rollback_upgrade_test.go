@@ -179,7 +179,7 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 func TestUpgradeWithNewKindsWithoutData(t *testing.T) {
 	s := newWorld(t, "cp1").service()
 	o := &v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Cluster: "prod"}}
-	if got := s.instead(o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
+	if got := s.describeRestoreInstead(o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
 		t.Errorf("without a set: %s", got)
 	}
 }

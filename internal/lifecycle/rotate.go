@@ -35,7 +35,7 @@ func rotateCA() behaviour {
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
 		return spec.Copy(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
 	}
-	b.begin = w.sameExchange
+	b.begin = w.resumeSameRotation
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RotateCA(p.env, parts, w.rotations), nil
@@ -92,9 +92,9 @@ func unknownRotations(names []string) error {
 	return list.Err()
 }
 
-// exchanges returns the unfinished rotations of a cluster's CAs and keys, latest first.
+// unfinishedRotations returns the unfinished rotations of a cluster's CAs and keys, latest first.
 // Only another rotation of the same CAs and keys finishes an interrupted one.
-func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
+func unfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 	var done []string
 	for i, o := range ops {
 		names := slices.Sorted(maps.Keys(o.Spec.Rotates))
@@ -110,10 +110,10 @@ func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 	return out
 }
 
-// sameExchange resumes an interrupted rotation of exactly the requested CAs and keys.
+// resumeSameRotation resumes an interrupted rotation of exactly the requested CAs and keys.
 // This matters at the end of a rotation, when the files on hosts no longer show that
 // one was in progress.
-func (w *rotating) sameExchange(p *prepared) error {
+func (w *rotating) resumeSameRotation(p *prepared) error {
 	if p.continues != nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (w *rotating) sameExchange(p *prepared) error {
 		return err
 	}
 	asked := slices.Sorted(slices.Values(p.request.Rotate))
-	for _, o := range exchanges(ops) {
+	for _, o := range unfinishedRotations(ops) {
 		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Rotates)), slices.Compact(asked)) {
 			p.continues, w.from = o, o.Spec.Rotates
 			p.done, _, err = p.svc.steps(o.Name)
@@ -135,7 +135,7 @@ func (w *rotating) sameExchange(p *prepared) error {
 // observe determines the old CA or key and the progress of an interrupted
 // rotation. The pipeline is built from this.
 func (w *rotating) observe(ctx context.Context, p *prepared) error {
-	if err := p.dropComing(); err != nil {
+	if err := p.dropUnjoinedNodes(); err != nil {
 		return err
 	}
 	if w.from == nil {
@@ -165,9 +165,9 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// dropComing leaves out nodes that have not joined yet: they get the current CAs and
+// dropUnjoinedNodes leaves out nodes that have not joined yet: they get the current CAs and
 // keys when they join.
-func (p *prepared) dropComing() error {
+func (p *prepared) dropUnjoinedNodes() error {
 	coming := func(h *engine.Host) bool { return module.IsNode(h) && !module.Holds(h) }
 	out := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return !coming(h) })
 	p.hosts = slices.DeleteFunc(slices.Clone(p.hosts), coming)
@@ -178,9 +178,9 @@ func (p *prepared) dropComing() error {
 // equals it.
 const finished = "finished"
 
-// elsewhere refuses a cluster whose components use another file than the rotated one,
+// refuseOtherFile refuses a cluster whose components use another file than the rotated one,
 // because of arguments with these names.
-func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) error {
+func refuseOtherFile(c *v1alpha1.Cluster, id, what, file string, names ...string) error {
 	k := c.Spec.Kubernetes
 	for _, args := range []map[string]string{k.APIServer.ExtraArgs, k.ControllerManager.ExtraArgs} {
 		for _, name := range names {
@@ -196,7 +196,7 @@ func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) erro
 // lookAtAccounts reads from every control plane the keys that verify service account
 // tokens. from is the old key, "" if it is not known yet.
 func (w *rotating) lookAtAccounts(ctx context.Context, p *prepared, from string) (string, error) {
-	if err := elsewhere(p.env.Cluster, idKeyElsewhere, "the service account key", certs.AccountPublic,
+	if err := refuseOtherFile(p.env.Cluster, idKeyElsewhere, "the service account key", certs.AccountPublic,
 		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint",
 		"service-account-private-key-file"); err != nil {
 		return "", err
@@ -233,17 +233,17 @@ func (w *rotating) lookAtAccounts(ctx context.Context, p *prepared, from string)
 		}
 		all = append(all, ids)
 	}
-	r.From, r.Gone, r.Going = howFar(all, from, r.Next)
+	r.From, r.Gone, r.Going = rotationProgress(all, from, r.Next)
 	w.rotations.Accounts = r
 	return r.From, nil
 }
 
-// howFar determines the progress of a rotation from the ids that each host trusts and
+// rotationProgress determines the progress of a rotation from the ids that each host trusts and
 // the id of the next CA or key. It returns the id of the old one, whether all hosts
 // have dropped it, and whether some have.
-func howFar(all [][]string, from, next string) (goes string, gone, going bool) {
+func rotationProgress(all [][]string, from, next string) (goes string, gone, going bool) {
 	if goes = from; goes == "" {
-		goes = elder(all, next)
+		goes = oldID(all, next)
 	}
 	// Hosts drop the old one last, when all of them trust the next one. Before that, a
 	// host without the old one has not dropped it.
@@ -256,9 +256,9 @@ func howFar(all [][]string, from, next string) (goes string, gone, going bool) {
 	return goes, gone, going
 }
 
-// elder returns the id of the old CA or key. A rotation that has begun continues: its
+// oldID returns the id of the old CA or key. A rotation that has begun continues: its
 // next CA or key is never taken for the old one.
-func elder(all [][]string, next string) string {
+func oldID(all [][]string, next string) string {
 	var known []string
 	for _, id := range slices.Concat(all...) {
 		if !slices.Contains(known, id) {

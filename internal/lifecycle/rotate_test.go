@@ -417,7 +417,9 @@ func TestRotateRefused(t *testing.T) {
 		t.Errorf("a name that there is not: %v", err)
 	}
 	c := &v1alpha1.Cluster{}
-	where := func() error { return elsewhere(c, idKeyElsewhere, "it", "/file", "service-account-private-key-file") }
+	where := func() error {
+		return refuseOtherFile(c, idKeyElsewhere, "it", "/file", "service-account-private-key-file")
+	}
 	if err := where(); err != nil {
 		t.Errorf("a key that is where it is looked for: %v", err)
 	}

@@ -122,7 +122,7 @@ func TestExchanges(t *testing.T) {
 				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd")}, "c"},
 	} {
 		var got []string
-		for _, o := range exchanges(tc.ops) {
+		for _, o := range unfinishedRotations(tc.ops) {
 			got = append(got, o.Name)
 		}
 		if strings.Join(got, " ") != tc.want {

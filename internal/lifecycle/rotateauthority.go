@@ -14,7 +14,7 @@ import (
 // lookAtFrontProxy determines the progress of the rotation of the front proxy CA.
 func (w *rotating) lookAtFrontProxy(ctx context.Context, p *prepared, from string) (string, error) {
 	a := certs.FrontProxyAuthority(p.env)
-	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file",
+	err := refuseOtherFile(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file",
 		"proxy-client-cert-file", "proxy-client-key-file")
 	if err != nil {
 		return "", err
@@ -30,7 +30,7 @@ func (w *rotating) lookAtEtcd(ctx context.Context, p *prepared, from string) (st
 		return "", external(c.Name, "a rotation of its CA")
 	}
 	a := certs.EtcdAuthority(p.env)
-	err := elsewhere(c, idAuthorityElsewhere, "the etcd CA", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")
+	err := refuseOtherFile(c, idAuthorityElsewhere, "the etcd CA", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +76,7 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 		}
 		all, r.Trusted[h.Name] = append(all, ids), trusted
 	}
-	r.From, r.Gone, r.Going = howFar(all, from, r.Next)
+	r.From, r.Gone, r.Going = rotationProgress(all, from, r.Next)
 	return r, p.overAlready(r)
 }
 

@@ -18,7 +18,7 @@ import (
 // known yet.
 func (w *rotating) lookAtCluster(ctx context.Context, p *prepared, from string) (string, error) {
 	a := certs.ClusterAuthority(p.env)
-	err := elsewhere(p.env.Cluster, idAuthorityElsewhere, "the cluster CA", a.Trust,
+	err := refuseOtherFile(p.env.Cluster, idAuthorityElsewhere, "the cluster CA", a.Trust,
 		"client-ca-file", "root-ca-file", "cluster-signing-cert-file", "cluster-signing-key-file", "tls-cert-file", "kubelet-client-certificate")
 	if err != nil {
 		return "", err

@@ -123,8 +123,8 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 		return p.target, nil
 	}
 	if recorded != nil && (r.Kind.ChangesCluster() || r.writesManifests()) {
-		if err := cmp.Or(s.swapped(recorded), s.upgraded(recorded), notBegun(r.Kind, recorded),
-			s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !p.forgetsInstead(err) {
+		if err := cmp.Or(s.refuseDuringEtcdSwap(recorded), s.refuseDuringUpgrade(recorded), refuseUnbegunUpgrade(r.Kind, recorded),
+			s.refuseDuringRuntimeChange(r.Kind, recorded), r.refuseWhileUnfinished(recorded)); err != nil && !p.forgetsInstead(err) {
 			return nil, err
 		}
 	}
@@ -155,18 +155,18 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 	var been []*v1alpha1.Cluster
 	is, want := recorded.Spec, wanted.Spec
 	if !reflect.DeepEqual(is.ControlPlaneEndpoint, want.ControlPlaneEndpoint) || is.Kubernetes.ProxyMode != want.Kubernetes.ProxyMode {
-		if been, err = s.since(recorded); err != nil {
+		if been, err = s.descriptionsSince(recorded); err != nil {
 			return err
 		}
 	}
 	return spec.Immutable(recorded, wanted, been...).Err()
 }
 
-// since returns the descriptions of a cluster that hosts may have applied: that of the
+// descriptionsSince returns the descriptions of a cluster that hosts may have applied: that of the
 // latest successful operation, or of the creation if none succeeded after it, then those
 // of all operations that have begun since. Hosts that were force-removed since then are
 // left out.
-func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
+func (s *service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
 		return nil, err
@@ -177,11 +177,11 @@ func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, er
 		if !kind.CreatesCluster() && !kind.ChangesCluster() || o.Status.StartTime == nil {
 			continue
 		}
-		if gaveUp(o) {
+		if hasForgottenNodes(o) {
 			lost = append(lost, o.Spec.Nodes...)
 			continue
 		}
-		was, err := s.plannedFor(o.Name, lost)
+		was, err := s.plannedClusterWithout(o.Name, lost)
 		if err != nil {
 			return nil, err
 		}
@@ -194,13 +194,13 @@ func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, er
 	return nil, nil // only the saved description is known
 }
 
-// halfway reports whether a change of the control plane endpoint is unfinished. The next
+// hasUnfinishedEndpointChange reports whether a change of the control plane endpoint is unfinished. The next
 // operation continues that change on all hosts.
-func (s *service) halfway(recorded *v1alpha1.Cluster) (bool, error) {
+func (s *service) hasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool, error) {
 	if !created(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return false, nil
 	}
-	been, err := s.since(recorded)
+	been, err := s.descriptionsSince(recorded)
 	return slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
 		return !reflect.DeepEqual(c.Spec.ControlPlaneEndpoint, recorded.Spec.ControlPlaneEndpoint)
 	}), err

@@ -19,12 +19,12 @@ import (
 //   - each host without which a restore, a rescue or a CA rotation cannot continue
 //     (behaviour.needs)
 //   - each host that other nodes wait for (behaviour.awaits)
-//   - every control plane, if no control plane is known to hold the cluster (headless)
-//   - every etcd host, if no etcd host is known to hold the data (memberless)
+//   - every control plane, if no control plane is known to hold the cluster (lacksLeader)
+//   - every etcd host, if no etcd host is known to hold the data (lacksEtcdMembers)
 func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 	return !p.request.Kind.RemovesCluster() &&
-		(p.env.IsFirst(h) || p.behaviour.needs(p, h) || p.behaviour.awaits(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) ||
-			p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
+		(p.env.IsFirst(h) || p.behaviour.needs(p, h) || p.behaviour.awaits(h) || p.lacksLeader() && h.HasRole(v1alpha1.RoleControlPlane) ||
+			p.lacksEtcdMembers(staying) && h.HasRole(v1alpha1.RoleEtcd))
 }
 
 // offerRest adds to the hints about unreachable hosts how to change an existing
@@ -81,7 +81,7 @@ func (p *prepared) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
 	kept := slices.Clone(p.hosts[len(found):]) // leaving hosts are checked separately
 	for i, h := range p.hosts[:len(found)] {
-		f := p.unfit(h.Name, found[i].Err)
+		f := p.reasonToDrop(h.Name, found[i].Err)
 		forgotten := p.request.Forget && p.request.Kind.RemovesCluster() // otherwise the host takes part later
 		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
 			switch {

@@ -21,7 +21,7 @@ import (
 func upgradeCluster() behaviour {
 	b := usual()
 	b.wanted = func(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		wanted, err := p.newer(ctx)
+		wanted, err := p.nextMinor(ctx)
 		return wanted, false, err
 	}
 	b.findings = func(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error) {
@@ -30,8 +30,8 @@ func upgradeCluster() behaviour {
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed = p.continues != nil
-		p.env.Upgrade.Backup = p.begins() || p.continues != nil
-		parts.Backup = p.backUp
+		p.env.Upgrade.Backup = p.beginsUpgrade() || p.continues != nil
+		parts.Backup = p.takeBackup
 		return pipeline.Upgrade(p.env, parts)
 	}
 	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
@@ -45,10 +45,10 @@ func upgradeCluster() behaviour {
 		if len(p.env.Leaving) > 0 {
 			return lines
 		}
-		return append(lines, p.committed(res)...)
+		return append(lines, p.describeCompletedUpgrade(res)...)
 	}
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
-		o.Version, o.File = p.request.Version, p.request.goesBy()
+		o.Version, o.File = p.request.Version, p.request.savedFilePath()
 	}
 	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) { p.request.Version = o.Version }
 	return b
@@ -57,15 +57,15 @@ func upgradeCluster() behaviour {
 // isUpgrade reports whether an operation is an upgrade, and not the rollback of one.
 func isUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Type) == operation.Upgrade }
 
-// begins reports whether this is an upgrade, or a step of one, that has not begun yet.
-func (p *prepared) begins() bool {
-	return p.request.Kind == operation.Upgrade && p.continues == nil && runsWith(p.recorded) != p.env.Release.Kubernetes
+// beginsUpgrade reports whether this is an upgrade, or a step of one, that has not begun yet.
+func (p *prepared) beginsUpgrade() bool {
+	return p.request.Kind == operation.Upgrade && p.continues == nil && runningVersion(p.recorded) != p.env.Release.Kubernetes
 }
 
-// newer returns the saved cluster with the next version of its upgrade path, or
+// nextMinor returns the saved cluster with the next version of its upgrade path, or
 // unchanged if it already has the requested version. It sets the target version in
 // the request, and clears the source if the file describes the end of the path only.
-func (p *prepared) newer(ctx context.Context) (*v1alpha1.Cluster, error) {
+func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 	s, r, recorded := p.svc, &p.request, p.recorded
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
@@ -75,7 +75,7 @@ func (p *prepared) newer(ctx context.Context) (*v1alpha1.Cluster, error) {
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
 			"finish the operation first: slipway resume "+recorded.Name)
 	}
-	was := runsWith(recorded)
+	was := runningVersion(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
@@ -107,7 +107,7 @@ func (p *prepared) newer(ctx context.Context) (*v1alpha1.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := fits(recorded, was, path); err != nil {
+	if err := checkSettingsOnPath(recorded, was, path); err != nil {
 		return nil, err
 	}
 	wanted := spec.Copy(recorded)
@@ -126,9 +126,9 @@ func (p *prepared) newer(ctx context.Context) (*v1alpha1.Cluster, error) {
 	return wanted, nil
 }
 
-// fits refuses an upgrade if its path has a version in which a component would not
+// checkSettingsOnPath refuses an upgrade if its path has a version in which a component would not
 // start with the cluster's settings.
-func fits(c *v1alpha1.Cluster, is string, path []string) error {
+func checkSettingsOnPath(c *v1alpha1.Cluster, is string, path []string) error {
 	var list diag.List
 	seen := map[string]bool{}
 	for _, version := range path {
@@ -143,23 +143,23 @@ func fits(c *v1alpha1.Cluster, is string, path []string) error {
 	return list.Err()
 }
 
-// goesBy returns the path of the cluster file of an upgrade, as saved in its operation.
-func (r *Request) goesBy() string {
+// savedFilePath returns the path of the cluster file of an upgrade, as saved in its operation.
+func (r *Request) savedFilePath() string {
 	if r.Cluster == nil {
 		return ""
 	}
 	return cmp.Or(r.File, "-")
 }
 
-// aheadOf reports whether the file of an upgrade describes the end of the upgrade path,
+// describesPathEnd reports whether the file of an upgrade describes the end of the upgrade path,
 // and not the minor that is in progress.
-func aheadOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
+func describesPathEnd(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
 	return isUpgrade(o) && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
 }
 
-// asOf returns such a file with the version, add-ons and bundle of the minor in progress.
-func asOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluster) *v1alpha1.Cluster {
-	if says := file.Spec.Kubernetes.Version; !aheadOf(goesOn, o) || says != "" && says != o.Spec.Version {
+// fileForMinor returns such a file with the version, add-ons and bundle of the minor in progress.
+func fileForMinor(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluster) *v1alpha1.Cluster {
+	if says := file.Spec.Kubernetes.Version; !describesPathEnd(goesOn, o) || says != "" && says != o.Spec.Version {
 		return file
 	}
 	file = spec.Copy(file)
@@ -167,14 +167,14 @@ func asOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluste
 	return file
 }
 
-// between describes a cluster that is between two minors of an upgrade: its progress
+// describeUnfinishedUpgrade describes a cluster that is between two minors of an upgrade: its progress
 // and the command to continue. ok is false for other clusters. An upgrade of which
 // only the version is saved has not begun yet.
-func between(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hint string, ok bool) {
+func describeUnfinishedUpgrade(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hint string, ok bool) {
 	if recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning {
 		return "", "", false
 	}
-	is := runsWith(recorded)
+	is := runningVersion(recorded)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || isUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
 	})
@@ -186,15 +186,15 @@ func between(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hin
 		"continue with: " + operation.UpgradeCommand(recorded.Name, to, ops[at].Spec.File), true
 }
 
-// runsWith returns the version that a cluster was last known to have. The saved
+// runningVersion returns the version that a cluster was last known to have. The saved
 // description may have the version of an upgrade that never began.
-func runsWith(c *v1alpha1.Cluster) string {
+func runningVersion(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
-// halfDone refuses such a rotation while another operation is unfinished: the manifests
+// refuseWhileUnfinished refuses such a rotation while another operation is unfinished: the manifests
 // would have settings before their turn, and name files that do not exist yet.
-func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
+func (r *Request) refuseWhileUnfinished(recorded *v1alpha1.Cluster) error {
 	if !r.writesManifests() || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return nil
 	}
@@ -202,24 +202,24 @@ func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
 		"finish the operation first: slipway resume "+recorded.Name)
 }
 
-// notBegun refuses to change a cluster whose saved version is that of an upgrade that
+// refuseUnbegunUpgrade refuses to change a cluster whose saved version is that of an upgrade that
 // was interrupted before it began: a change would bring that version to all nodes in
 // no particular order.
-func notBegun(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+func refuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error {
 	wanted := recorded.Spec.Kubernetes.Version
 	if kind.ChangesVersion() || recorded.Status.Phase != v1alpha1.PhaseRunning ||
-		runsWith(recorded) == wanted {
+		runningVersion(recorded) == wanted {
 		return nil
 	}
 	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was interrupted before it began",
 		"start the upgrade again: slipway upgrade "+recorded.Name+" --to "+wanted)
 }
 
-// upgraded refuses to change a cluster while an upgrade or its rollback is unfinished:
+// refuseDuringUpgrade refuses to change a cluster while an upgrade or its rollback is unfinished:
 // the nodes have two versions, and only that operation knows their order. An operation
 // without a saved start also counts if the cluster's status names it: the cluster
 // description already has its version.
-func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
+func (s *service) refuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
 		return err
@@ -238,10 +238,10 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 		"finish it first: slipway resume "+recorded.Name)
 }
 
-// backUp makes a backup set of a cluster that still has the previous version.
-func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
+// takeBackup makes a backup set of a cluster that still has the previous version.
+func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error {
 	name := p.env.Cluster.Name
-	from, err := p.svc.origin(name, p.env.Release.Kubernetes)
+	from, err := p.svc.clusterBeforeUpgrade(name, p.env.Release.Kubernetes)
 	if err != nil {
 		return err
 	}
@@ -258,9 +258,9 @@ func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
 	return nil
 }
 
-// origin returns the cluster before the upgrade to this version: as the latest
+// clusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
 // operation left it that planned another version.
-func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
+func (s *service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return nil, err
@@ -270,7 +270,7 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 			(!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
 			continue
 		}
-		c, err := s.planned(o.Name)
+		c, err := s.plannedCluster(o.Name)
 		if err != nil || c.Spec.Kubernetes.Version != version {
 			return c, err
 		}
@@ -279,8 +279,8 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 		"finish the upgrade: slipway resume "+name)
 }
 
-// kept returns the backup set that an operation made, nil if it made none.
-func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
+// backupSetOf returns the backup set that an operation made, nil if it made none.
+func (s *service) backupSetOf(o *v1alpha1.Operation) *SnapshotInfo {
 	if o.Status.StartTime == nil {
 		return nil
 	}
@@ -297,8 +297,8 @@ func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
 	return nil
 }
 
-// committed describes, after a completed upgrade, what can restore the previous state.
-func (p *prepared) committed(res *Result) []string {
+// describeCompletedUpgrade describes, after a completed upgrade, what can restore the previous state.
+func (p *prepared) describeCompletedUpgrade(res *Result) []string {
 	if res.Outcome != event.Succeeded {
 		return nil
 	}
@@ -307,7 +307,7 @@ func (p *prepared) committed(res *Result) []string {
 		return nil // there was nothing to do
 	}
 	out := []string{"this upgrade can no longer be rolled back with 'slipway rollback'"}
-	if set := p.svc.kept(o); set != nil && set.KeysOnly {
+	if set := p.svc.backupSetOf(o); set != nil && set.KeysOnly {
 		out = append(out, "backup of the keys from before the upgrade "+
 			"(without the data of the external etcd, which its owner has to back up): "+set.File)
 	} else if set != nil {

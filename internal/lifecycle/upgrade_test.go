@@ -220,7 +220,7 @@ func TestUpgradeOnward(t *testing.T) {
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	p := &prepared{svc: s, request: r, recorded: c}
-	next, err := p.newer(t.Context())
+	next, err := p.nextMinor(t.Context())
 	if r = p.request; err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || r.Source != nil {
 		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version, r.Version, err, r.Source != nil)
 	}

@@ -70,7 +70,7 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
 			r := Request{Kind: operation.Upgrade, Cluster: file}
 			p := &prepared{svc: s, request: r, recorded: c, bundle: &source{arches: []string{"amd64"}}}
-			next, err := p.newer(t.Context())
+			next, err := p.nextMinor(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ func TestFits(t *testing.T) {
 		c.Spec.Kubernetes.FeatureGates, c.Spec.Etcd.ExtraArgs = tc.gates, tc.etcd
 		var got []string
 		var list diag.List
-		if err := fits(c, "v1.35.6", tc.path); errors.As(err, &list) {
+		if err := checkSettingsOnPath(c, "v1.35.6", tc.path); errors.As(err, &list) {
 			for _, d := range list {
 				got = append(got, d.Message)
 				if want := "remove the setting first: run 'slipway apply' with a file that does not have it, with version: v1.35.6"; d.Hint != want {

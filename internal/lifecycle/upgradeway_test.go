@@ -145,7 +145,7 @@ func TestOnwardCommand(t *testing.T) {
 		}
 	}
 	by := Request{Kind: operation.Upgrade, Cluster: &v1alpha1.Cluster{}}
-	if got := by.goesBy(); got != "-" {
+	if got := by.savedFilePath(); got != "-" {
 		t.Errorf("from standard input it goes by %q", got)
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// judge returns the findings against the operation on the queried hosts.
-func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
+// precheckHosts returns the findings against the operation on the queried hosts.
+func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
 	list := precheck.Findings(p.env.Cluster, found[:staying], o)
 	if p.recorded != nil && p.request.Kind.ChangesCluster() {
-		list = append(list, p.misplaced(found[:staying], found[staying:])...)
-		list = append(list, p.halfLeft(found[:staying])...)
+		list = append(list, p.findMisplacedHosts(found[:staying], found[staying:])...)
+		list = append(list, p.findLeavingHosts(found[:staying])...)
 	}
 	gone := spec.Copy(c)
 	gone.Spec.Hosts = gone.Spec.Hosts[staying:]
@@ -45,9 +45,9 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 	return list
 }
 
-// misplaced returns findings about hosts that are not the machines that the
+// findMisplacedHosts returns findings about hosts that are not the machines that the
 // description names.
-func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
+func (p *prepared) findMisplacedHosts(staying, leaving []facts.Host) (list diag.List) {
 	for _, h := range staying {
 		if h.Facts == nil {
 			continue
@@ -82,7 +82,7 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 			})
 		default:
 			was, is := module.InternalAddress(p.recorded.Spec.Hosts[was]), module.InternalAddress(h.Spec)
-			if was != is && !p.takesBack(h.Spec.Name) {
+			if was != is && !p.returnsToMachine(h.Spec.Name) {
 				list = append(list, diag.Diagnostic{
 					ID: idAddressFixed, Severity: diag.Error, Host: h.Spec.Name,
 					Message: fmt.Sprintf("the internal address of a node cannot change from %q to %q", was, is),
@@ -94,11 +94,11 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 	return list
 }
 
-// halfLeft refuses to keep hosts whose removal has begun.
-func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
+// findLeavingHosts refuses to keep hosts whose removal has begun.
+func (p *prepared) findLeavingHosts(staying []facts.Host) (list diag.List) {
 	name := p.env.Cluster.Name
 	for _, h := range staying {
-		if h.Ours(name) && leaves(h) {
+		if h.Ours(name) && isLeaving(h) {
 			list = append(list, diag.Diagnostic{
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
 				Message: "its removal from the cluster has begun and cannot be rolled back, " +
@@ -110,24 +110,24 @@ func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
 	return list
 }
 
-// leaves reports whether the removal of a host has begun and its reset is not
+// isLeaving reports whether the removal of a host has begun and its reset is not
 // complete. The host has LeavesMark then. If the reset has already removed that mark,
 // the host has a leader mark, but neither kubelet credentials nor an API server
 // manifest.
-func leaves(h facts.Host) bool {
+func isLeaving(h facts.Host) bool {
 	is := func(path string) bool { return slices.Contains(h.Facts.Present, path) }
 	spoke := is(module.InitMark) || is(module.LeadMark)
 	return is(module.LeavesMark) || spoke && !is(module.ClientCert) && !is(module.APIServerManifest)
 }
 
-// leader returns the leader control plane of an existing cluster, "" if there is none.
+// findLeader returns the leader control plane of an existing cluster, "" if there is none.
 // This is the control plane on which the cluster was initialized, if it exists and
 // is not leaving; otherwise the one that became leader later; otherwise the first
 // control plane that holds the cluster.
-func leader(cluster string, found []facts.Host) string {
+func findLeader(cluster string, found []facts.Host) string {
 	best, rank := "", 0
 	for _, h := range found {
-		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) || leaves(h) {
+		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) || isLeaving(h) {
 			continue
 		}
 		for i, mark := range []string{module.ClientCert, module.LeadMark, module.InitMark} {
@@ -139,19 +139,19 @@ func leader(cluster string, found []facts.Host) string {
 	return best
 }
 
-// headless reports whether the cluster exists, but no staying control plane that was
+// lacksLeader reports whether the cluster exists, but no staying control plane that was
 // queried holds it.
-func (p *prepared) headless() bool {
+func (p *prepared) lacksLeader() bool {
 	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.env.Leader == ""
 }
 
-// leaderless refuses to continue if no control plane holds the cluster: kubeadm would
+// refuseWithoutLeader refuses to continue if no control plane holds the cluster: kubeadm would
 // initialize a new, empty cluster on one of them. It does not refuse if a control
 // plane could not be queried, because that one may hold the cluster. Then the
 // operation is refused because of that host, which it needs (see needs).
-func (p *prepared) leaderless(staying []facts.Host) diag.List {
+func (p *prepared) refuseWithoutLeader(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleControlPlane)
-	if !all || !p.headless() {
+	if !all || !p.lacksLeader() {
 		return nil
 	}
 	return refused(idControlPlaneLost, "the cluster exists, but none of the remaining control planes holds it: "+strings.Join(without, ", "),
@@ -159,26 +159,26 @@ func (p *prepared) leaderless(staying []facts.Host) diag.List {
 			"correct the address or restore the machine")
 }
 
-// memberless reports whether the cluster exists and has managed etcd, but no staying
+// lacksEtcdMembers reports whether the cluster exists and has managed etcd, but no staying
 // etcd host that was queried is a member. A host whose removal has begun does not
 // count, because etcd may have removed its member already.
-func (p *prepared) memberless(staying []facts.Host) bool {
+func (p *prepared) lacksEtcdMembers(staying []facts.Host) bool {
 	asked := slices.ContainsFunc(staying, func(h facts.Host) bool { return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) })
 	member := func(h facts.Host) bool {
 		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
-			!leaves(h)
+			!isLeaving(h)
 	}
 	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)
 }
 
-// dataless refuses to continue if no etcd host has the cluster's data: etcd would
+// refuseWithoutEtcdData refuses to continue if no etcd host has the cluster's data: etcd would
 // start empty, and the API servers would use it. It does not refuse if a host could
 // not be queried, because that host may have the data. Then the operation is refused
 // because of that host, which it needs (see needs).
-func (p *prepared) dataless(staying []facts.Host) diag.List {
+func (p *prepared) refuseWithoutEtcdData(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleEtcd)
-	if !all || !p.memberless(staying) {
+	if !all || !p.lacksEtcdMembers(staying) {
 		return nil
 	}
 	return refused(idEtcdLost, "the cluster exists, but none of the remaining etcd hosts has its data: "+strings.Join(without, ", "),
@@ -198,24 +198,24 @@ func withRole(hosts []facts.Host, role v1alpha1.Role) (of []string, all bool) {
 	return of, all
 }
 
-// takesBack reports whether a host shall again be the machine that it was, and no other
+// returnsToMachine reports whether a host shall again be the machine that it was, and no other
 // machine has taken its place.
-func (p *prepared) takesBack(name string) bool {
+func (p *prepared) returnsToMachine(name string) bool {
 	was, is := find(p.placed, name), find(p.env.Cluster.Spec.Hosts, name)
-	return was >= 0 && is >= 0 && among(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
+	return was >= 0 && is >= 0 && containsAddressOf(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
 }
 
-// leftBehind returns findings about hosts that an earlier attempt has changed and that
+// findLeftBehindHosts returns findings about hosts that an earlier attempt has changed and that
 // the description no longer contains: nothing would reset them. In an existing cluster,
 // a host whose name is missing is not reported, because it leaves the cluster in the
 // usual way. If the previous machine still has its place, the finding is only a
 // warning, so that you can return to that machine.
-func (p *prepared) leftBehind() (list diag.List) {
+func (p *prepared) findLeftBehindHosts() (list diag.List) {
 	if p.recorded == nil {
 		return nil
 	}
 	for _, was := range p.recorded.Spec.Hosts {
-		if !among(p.touched, was) || among(p.env.Cluster.Spec.Hosts, was) {
+		if !containsAddressOf(p.touched, was) || containsAddressOf(p.env.Cluster.Spec.Hosts, was) {
 			continue
 		}
 		d := diag.Diagnostic{
@@ -233,7 +233,7 @@ func (p *prepared) leftBehind() (list diag.List) {
 			}
 			d.Hint = "remove the old host first, then add the other host; " +
 				"to remove it (with --forget if it is permanently lost): slipway delete node " + was.Name
-			if p.takesBack(was.Name) {
+			if p.returnsToMachine(was.Name) {
 				d.Severity, d.Hint = diag.Warning, "reset the host after this operation: slipway delete node --host "+login(was)
 			}
 		}

@@ -26,7 +26,7 @@ func TestMigrate_MatchesGolden(t *testing.T) {
 				h.Facts.Present = append(h.Facts.Present, module.DockerUnit)
 			}
 		}
-		p, err := Migrate(env, testParts())
+		p, err := ChangeRuntime(env, testParts())
 		if err != nil {
 			t.Fatal(err)
 		}

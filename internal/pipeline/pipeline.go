@@ -144,10 +144,10 @@ func removalModules(env module.Env, p Parts) modules {
 	)
 }
 
-// Migrate changes the container runtime of a cluster. Nodes change one after the other as
+// ChangeRuntime changes the container runtime of a cluster. Nodes change one after the other as
 // in an upgrade, and nothing of the previous runtime remains on them. The kubeadm
 // configuration, which names the runtime, follows.
-func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
+func ChangeRuntime(env module.Env, p Parts) (engine.Pipeline, error) {
 	// Everything on a node is stopped and restarted meanwhile; the modules wait for it.
 	rollOut, err := upgrade.RollOut(env,
 		reset.RemoveRuntime(env),
@@ -218,10 +218,10 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	))}, nil
 }
 
-// Revert rolls back an upgrade that is not complete, with the same steps in reverse order:
+// RollbackUpgrade rolls back an upgrade that is not complete, with the same steps in reverse order:
 // kube-proxy, then workers, then control planes. On a control plane, the kubelet goes
 // before the components. The components that all nodes use follow, and add-ons come last.
-func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
+func RollbackUpgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Upgrade.Back = true
 	rollOut, err := upgrade.RollOut(env,
 		containerruntime.InstallRuntime(env),
@@ -253,8 +253,8 @@ func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	return engine.Pipeline{Modules: pruneAtEnd(env, m)}, nil
 }
 
-// Lose removes lost hosts from a cluster and does nothing else.
-func Lose(env module.Env, p Parts) engine.Pipeline {
+// ForgetNodes removes lost hosts from a cluster and does nothing else.
+func ForgetNodes(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Modules: withoutOutsideNeeds(
 		kubeadm.ConnectAPI(env),
 		noderemoval.DrainNodes(env),
@@ -265,9 +265,9 @@ func Lose(env module.Env, p Parts) engine.Pipeline {
 	)}
 }
 
-// Strike removes lost hosts only from the state, for a restore or rescue of etcd, when the
+// ForgetNodesFromState removes lost hosts only from the state, for a restore or rescue of etcd, when the
 // API may be down. The restored etcd gets its members from the hosts in the state.
-func Strike(env module.Env, p Parts) engine.Pipeline {
+func ForgetNodesFromState(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{clusterstate.RemoveHostsFromState(env, p.Records)}}
 }
 
@@ -321,8 +321,8 @@ func etcdModules(env module.Env) modules {
 	return append(modules{etcd.PrepareDowngrade(env)}, upgrade.After(etcd.StepDowngrade, m...)...)
 }
 
-// Renew renews certificates of a cluster, whose API may be down.
-func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
+// RenewCerts renews certificates of a cluster, whose API may be down.
+func RenewCerts(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	m := modules{
 		etcd.RenewClientCerts(env, w.Renewal),
 		certs.RenewCerts(env, w),
@@ -386,8 +386,8 @@ func InitRegistry(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{bundle.PrepareBundle(p.Bundle), registry.SetUpRegistry(env)}}
 }
 
-// Defrag defragments the databases of etcd; won is called with the sizes.
-func Defrag(env module.Env, won etcdbackup.ReclaimedFunc) engine.Pipeline {
+// DefragEtcd defragments the databases of etcd; won is called with the sizes.
+func DefragEtcd(env module.Env, won etcdbackup.ReclaimedFunc) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{etcdbackup.DefragMembers(env, won)}}
 }
 
@@ -409,7 +409,7 @@ func Delete(env module.Env) engine.Pipeline {
 	}}
 }
 
-// EndJoin revokes the join tokens after an operation that did not complete.
-func EndJoin(env module.Env) engine.Pipeline {
+// RevokeJoinTokens revokes the join tokens after an operation that did not complete.
+func RevokeJoinTokens(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "end-join", Modules: modules{kubeadm.RevokeJoinTokens(env)}}
 }

@@ -324,7 +324,7 @@ func TestEtcdPipelines_MatchGoldens(t *testing.T) {
 		c := plainCluster()
 		change(c)
 		env := newEnv(t, c)
-		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", printPipeline(t, Defrag(env, nil), blankHosts(env)))
+		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", printPipeline(t, DefragEtcd(env, nil), blankHosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", printPipeline(t, RestoreEtcd(env, src), blankHosts(env)))
 		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig,
 			Rescue: &etcdbackup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
@@ -401,19 +401,19 @@ func allPipelines(env module.Env) []engine.Pipeline {
 	return []engine.Pipeline{
 		of(operation.Create, Create(env, p)),
 		of(operation.Apply, must(Apply(env, p))),
-		of(operation.Apply, must(Migrate(env, p))),
+		of(operation.Apply, must(ChangeRuntime(env, p))),
 		of(operation.InitOS, InitOS(env)),
 		of(operation.Delete, Delete(env)),
-		EndJoin(env),
+		RevokeJoinTokens(env),
 		of(operation.Apply, must(Apply(leaving, p))),
-		of(operation.RenewCerts, Renew(env, p, renewalRequest)),
+		of(operation.RenewCerts, RenewCerts(env, p, renewalRequest)),
 		of(operation.Upgrade, must(Upgrade(env, p))),
-		of(operation.DefragEtcd, Defrag(env, nil)),
+		of(operation.DefragEtcd, DefragEtcd(env, nil)),
 		of(operation.RestoreEtcd, RestoreEtcd(env, etcdbackup.Source{})),
 		of(operation.RescueEtcd, RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}})),
-		of(operation.RollbackUpgrade, must(Revert(env, p))),
-		of(operation.ForgetNodes, Lose(leaving, p)),
-		of(operation.ForgetNodes, Strike(leaving, p)),
+		of(operation.RollbackUpgrade, must(RollbackUpgrade(env, p))),
+		of(operation.ForgetNodes, ForgetNodes(leaving, p)),
+		of(operation.ForgetNodes, ForgetNodesFromState(leaving, p)),
 		of(operation.RotateCA, RotateCA(env, p, rotations(env))),
 		of(operation.RotateCA, RotateCA(env, p, clusterRotation(env))),
 	}
@@ -439,7 +439,7 @@ var renewalRequest = certs.Wish{Concerned: []string{"cp1"}, Readmit: []string{"w
 // TestRenew_MatchesGoldens compares the operations of a renewal.
 func TestRenew_MatchesGoldens(t *testing.T) {
 	env := newEnv(t, plainCluster())
-	golden.Check(t, "testdata/renew.golden", printPipeline(t, Renew(env, testParts(), renewalRequest), blankHosts(env)))
+	golden.Check(t, "testdata/renew.golden", printPipeline(t, RenewCerts(env, testParts(), renewalRequest), blankHosts(env)))
 	for _, v := range []struct {
 		name   string
 		change func(*v1alpha1.Cluster)
@@ -459,7 +459,7 @@ func TestRenew_MatchesGoldens(t *testing.T) {
 			c := plainCluster()
 			v.change(c)
 			env := newEnv(t, c)
-			golden.Check(t, "testdata/"+v.name+".golden", printPipeline(t, Renew(env, testParts(), v.wish), blankHosts(env)))
+			golden.Check(t, "testdata/"+v.name+".golden", printPipeline(t, RenewCerts(env, testParts(), v.wish), blankHosts(env)))
 		})
 	}
 }
@@ -691,8 +691,8 @@ func TestPipelines_ReachMembersAtTheirAddress(t *testing.T) {
 			tc.change(c)
 			env := newEnv(t, c)
 			asked := 0
-			for _, p := range []engine.Pipeline{upgradePipeline(t, env), Defrag(env, nil),
-				RestoreEtcd(env, etcdbackup.Source{}), Renew(env, testParts(), renewalRequest), RotateCA(env, testParts(), rotations(env))} {
+			for _, p := range []engine.Pipeline{upgradePipeline(t, env), DefragEtcd(env, nil),
+				RestoreEtcd(env, etcdbackup.Source{}), RenewCerts(env, testParts(), renewalRequest), RotateCA(env, testParts(), rotations(env))} {
 				text := printPipeline(t, p, blankHosts(env))
 				for _, port := range at {
 					asked += strings.Count(text, tc.wanted+port)

@@ -170,7 +170,7 @@ func TestUpgrade_ReplacesMemberOnlyIfAllServe(t *testing.T) {
 			env.Upgrade = module.Upgrade{Back: true,
 				Begun: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true}}
 			var err error
-			if p, err = Revert(env, testParts()); err != nil {
+			if p, err = RollbackUpgrade(env, testParts()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -202,7 +202,7 @@ func TestRevert_RunsOnlyBegunSteps(t *testing.T) {
 	env := newEnv(t, c)
 	env.Leader = "cp1"
 	env.Upgrade = module.Upgrade{Back: true, Begun: map[string]bool{"upgrade.kubelet-config@cp2": true, "upgrade.etcd@cp1": true}}
-	p, err := Revert(env, testParts())
+	p, err := RollbackUpgrade(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestRevert_RunsOnlyBegunSteps(t *testing.T) {
 func TestRevert_RollsBackProxyFirst(t *testing.T) {
 	env := newEnv(t, plainCluster())
 	env.Upgrade.Back = true
-	p, err := Revert(env, testParts())
+	p, err := RollbackUpgrade(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 	env := newEnv(t, c)
 	env.Leader = "cp1"
 	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){"apply": Apply,
-		"upgrade": Upgrade, "revert": Revert} {
+		"upgrade": Upgrade, "revert": RollbackUpgrade} {
 		t.Run(name, func(t *testing.T) {
 			p, err := build(env, testParts())
 			if err != nil {
