@@ -138,7 +138,7 @@ type Result struct {
 	Reverted bool
 	// Onward is the target version of an upgrade that has more minors to go, "" if the
 	// cluster has reached it. OnwardFile is the cluster file of the upgrade in the form
-	// of OnwardCommand. Reached is the current version.
+	// of operation.UpgradeCommand. Reached is the current version.
 	Onward, OnwardFile, Reached string
 	// Ready has the lines of the summary about what works now.
 	Ready []string

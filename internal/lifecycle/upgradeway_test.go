@@ -133,17 +133,8 @@ spec:
 	}
 }
 
-// What leads on has the file with it that the way goes by.
-func TestOnwardCommand(t *testing.T) {
-	for file, want := range map[string]string{
-		"":                "slipway upgrade prod --to v1.37.1",
-		"-":               "slipway upgrade prod --to v1.37.1 -f FILE",
-		"/home/prod.yaml": "slipway upgrade prod --to v1.37.1 -f /home/prod.yaml",
-	} {
-		if got := operation.UpgradeCommand("prod", "v1.37.1", file); got != want {
-			t.Errorf("%q: %s", file, got)
-		}
-	}
+// TestUpgradeByFile_SavesItsPath: a file from standard input has no path.
+func TestUpgradeByFile_SavesItsPath(t *testing.T) {
 	by := Request{Kind: operation.Upgrade, Cluster: &v1alpha1.Cluster{}}
 	if got := by.savedFilePath(); got != "-" {
 		t.Errorf("from standard input it goes by %q", got)
