@@ -45,7 +45,7 @@ with --yes, or with --allow-removal.`,
 			if err != nil {
 				return err
 			}
-			r.Nodes, r.From = slices.Compact(slices.Sorted(slices.Values(lost))), from
+			r.Nodes, r.Rescue.From = slices.Compact(slices.Sorted(slices.Values(lost))), from
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: prepareRequest(r), isNamedByUser: len(args) > 0, allowRemoval: allowRemoval})
 		},

@@ -47,7 +47,7 @@ name with --yes, or with --allow-removal.`,
 			if err != nil {
 				return err
 			}
-			r.Backup, r.Identity, r.SetTrust = from, identity, trust
+			r.Restore.Backup, r.Restore.Identity, r.Restore.SetTrust = from, identity, trust
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: prepareRequest(r), isNamedByUser: len(args) > 0, allowRemoval: allowRemoval})
 		},

@@ -109,8 +109,8 @@ func (f *fake) recordRequest(method string, r lifecycle.Request) error {
 		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
 		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
 	}
-	c.Force, c.Nodes, c.Bundle = r.Removal.Force, r.Nodes, r.Bundle
-	c.Version, c.Follows = r.Version, r.Follows
+	c.Force, c.Nodes, c.Bundle = r.Removal.Force, r.Nodes, r.Upgrade.Bundle
+	c.Version, c.Follows = r.Upgrade.Version, r.Upgrade.Follows
 	if c.Args = r.Renew.Names; r.Renew.All {
 		c.Args = []string{"--all"}
 	} else if r.Renew.Within > 0 {
@@ -119,8 +119,8 @@ func (f *fake) recordRequest(method string, r lifecycle.Request) error {
 	if len(r.Rotate) > 0 {
 		c.Args = r.Rotate
 	}
-	if r.Backup != "" {
-		c.Args = []string{r.Backup, r.Identity}
+	if r.Restore.Backup != "" {
+		c.Args = []string{r.Restore.Backup, r.Restore.Identity}
 	}
 	for _, h := range r.Hosts {
 		c.Adds = append(c.Adds, fmt.Sprintf("%s@%s:%d=%v %s", h.User, h.Address, h.Port, h.Roles, h.Name))

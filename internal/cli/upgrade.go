@@ -61,7 +61,7 @@ func newUpgradeCommand(c upgradeCommand) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r.Version, r.Removal, r.Rollout = to, removal, rollout
+			r.Upgrade.Version, r.Removal, r.Rollout = to, removal, rollout
 			if err := setUpgradePath(&r, bundle, pause); err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func setUpgradePath(r *lifecycle.Request, bundle, pause string) (err error) {
 	if r.Rollout.PauseAfter, err = parsePausePoint(pause); err != nil {
 		return err
 	}
-	r.Bundle, err = resolveBundlePath(bundle)
+	r.Upgrade.Bundle, err = resolveBundlePath(bundle)
 	return err
 }
 
@@ -106,7 +106,7 @@ func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.Request
 			return err
 		}
 		before = res
-		r.Version, r.Bundle, r.Follows = res.Onward, "", true // the given bundle was for the previous version
+		r.Upgrade.Version, r.Upgrade.Bundle, r.Upgrade.Follows = res.Onward, "", true // the given bundle was for the previous version
 	}
 }
 

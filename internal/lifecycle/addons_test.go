@@ -383,7 +383,7 @@ func TestAddonsTakenBack(t *testing.T) {
 			file := with(next)
 			file.Spec.Kubernetes.Version = older
 			w.refusing("w1", "hooks.postUpgrade.x")
-			w.do(Request{Kind: operation.Upgrade, Name: "prod", Version: older, Cluster: file}, event.Failed)
+			w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: older}, Cluster: file}, event.Failed)
 			w.machines["w1"].refuse = nil
 			want := "none"
 			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
@@ -441,7 +441,7 @@ func TestAddonsUpgrade(t *testing.T) {
 		other.Kubernetes = []string{"1.37"}
 		file := w.with(other)
 		file.Spec.Kubernetes.Version = "v1.37.1"
-		w.do(Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1", Cluster: file}, event.Succeeded)
+		w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}, Cluster: file}, event.Succeeded)
 		if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
 			t.Errorf("today there is %v", today)
 		}
@@ -486,7 +486,7 @@ func TestReadinessOfAddons(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}
+	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}
 	p := &prepared{svc: s, request: r, recorded: c}
 	next, err := p.nextMinor(t.Context())
 	if err != nil {

@@ -54,37 +54,26 @@ type Request struct {
 	Source []byte
 	File   string
 	Dir    string
-	// Hosts are the hosts to Add, unless Cluster is set: then its new hosts are added.
-	// For Remove, Hosts are hosts that are no longer in the saved cluster but still
-	// have its files.
+	// Hosts are the hosts to add, unless Cluster is set: then its new hosts are added. To
+	// remove nodes, Hosts are hosts that are no longer in the saved cluster but still have
+	// its files.
 	Hosts []spec.HostFlag
-	// Nodes select the hosts to Remove. For RescueEtcd, Nodes are the hosts that are
-	// declared lost, and From is the host whose etcd data to use; "" uses the most
-	// recent data.
+	// Nodes select the hosts to remove. For a rescue of etcd, Nodes are the hosts that are
+	// declared lost.
 	Nodes []string
-	From  string
 	// Removal configures how hosts leave the cluster, and how nodes are drained for an
 	// upgrade.
 	Removal Removal
-	// Version is the version to Upgrade to; "" is the version of Cluster. Bundle is the
-	// bundle of the next version on the upgrade path; "" finds or builds one.
-	Version, Bundle string
-	// Follows reports whether the upgrade to the previous minor has just finished. Then
-	// pods that it moved are waited for if a disruption budget needs them.
-	Follows bool
-	// Rollout configures how nodes are upgraded. For an Apply, it limits how many
-	// workers at once get settings that need a restart of a component.
+	// Rollout configures how nodes are upgraded. For an apply, it limits how many workers
+	// at once get settings that need a restart of a component.
 	Rollout Rollout
-	// Renew selects the certificates to Renew.
-	Renew Renewal
-	// Rotate names the CAs and keys that RotateCA rotates.
-	Rotate []string
-	// Backup is the file of the set to restore. Identity is the file of the key that
-	// decrypts it, "" if it is not encrypted.
-	Backup   string
-	Identity string
-	// SetTrust selects the sets that may be restored.
-	SetTrust
+	// Upgrade, Restore, Rescue, Renew and Rotate are for operations of one kind. Rotate
+	// names the CAs and keys to rotate.
+	Upgrade UpgradeRequest
+	Restore RestoreRequest
+	Rescue  RescueRequest
+	Renew   Renewal
+	Rotate  []string
 	// IgnoreChecks are precheck ids to ignore; they are saved with the operation.
 	IgnoreChecks []string
 	// IgnoreErrors lets other hosts finish when one fails.
@@ -99,6 +88,32 @@ type Request struct {
 	KeepFailed bool
 	// BreakLock takes over a lock whose holder cannot be asked.
 	BreakLock bool
+}
+
+// An UpgradeRequest has what only an upgrade needs.
+type UpgradeRequest struct {
+	// Version is the target version; "" is the version of Cluster. Bundle is the bundle of
+	// the next version on the upgrade path; "" finds or builds one.
+	Version, Bundle string
+	// Follows reports whether the upgrade to the previous minor has just finished. Then
+	// pods that it moved are waited for if a disruption budget needs them.
+	Follows bool
+}
+
+// A RestoreRequest has what only a restore of etcd needs.
+type RestoreRequest struct {
+	// Backup is the file of the set to restore. Identity is the file of the key that
+	// decrypts it, "" if it is not encrypted.
+	Backup   string
+	Identity string
+	// SetTrust selects the sets that may be restored.
+	SetTrust
+}
+
+// A RescueRequest has what only a rescue of etcd needs.
+type RescueRequest struct {
+	// From is the host whose etcd data to use; "" uses the most recent data.
+	From string
 }
 
 // A Prepared is a plan that is ready to be applied, with its open connections. It must

@@ -117,17 +117,17 @@ func TestUpgradeBeyond(t *testing.T) {
 	w.create(event.Succeeded)
 	w.backable(t)
 	s := w.service()
-	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.38.0"}
+	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0"}}
 	_, err := s.Prepare(t.Context(), r, nil)
 	wantRefused(t, err, release.IDUnsupported)
-	r.Version, r.Bundle = "v1.39.0", after
+	r.Upgrade.Version, r.Upgrade.Bundle = "v1.39.0", after
 	_, err = s.Prepare(t.Context(), r, nil)
 	wantRefused(t, err, release.IDUpgradePath)
 
 	// From there it goes back, and which kinds are new there nobody knows.
 	back := w.fork(t)
 	back.refusing("w1", "kubelet.running")
-	back.do(Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
+	back.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0", Bundle: next}}, event.Failed)
 	back.machines["w1"].refuse = nil
 	p := back.prepared(back.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
@@ -141,7 +141,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	// With the minor between at hand it goes there first.
 	file := w.cluster()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.39.0", after
-	r = Request{Kind: operation.Upgrade, Cluster: file, Bundle: next}
+	r = Request{Kind: operation.Upgrade, Cluster: file, Upgrade: UpgradeRequest{Bundle: next}}
 	p = w.prepared(s.Prepare(t.Context(), r, nil))
 	warned(t, p, "v1.38.0", "v1.39.0")
 	res := w.apply(p, event.Succeeded)
@@ -150,7 +150,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	}
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.38.0"))
 
-	_, err = s.Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}, nil)
+	_, err = s.Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}, nil)
 	wantRefused(t, err, release.IDUpgradePath)
 	w.do(Request{Kind: operation.Upgrade, Cluster: file}, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.39.0"))
@@ -164,7 +164,7 @@ func TestUpgradeBeyondTakenBackWithoutItsBundle(t *testing.T) {
 	w.create(event.Succeeded)
 	w.backable(t)
 	w.refusing("w1", "kubelet.running")
-	w.do(Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
+	w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0", Bundle: next}}, event.Failed)
 	w.machines["w1"].refuse = nil
 	if err := os.RemoveAll(next); err != nil { // a stick that was taken out
 		t.Fatal(err)

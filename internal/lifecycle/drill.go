@@ -85,7 +85,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, err
 	}
 	note(progress, "", "verifying the backup set")
-	r := &Request{Name: name, Backup: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
+	r := &RestoreRequest{Backup: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
 	set, err := s.unpack(r, env, 0, begunRestore{})
 	if err != nil {
 		return nil, err

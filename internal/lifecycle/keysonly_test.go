@@ -79,7 +79,8 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	if err := w.service().Store.SaveCluster(c, nil); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.RestoreEtcd, Name: "prod", Backup: sets[0].File}, nil)
+	_, err = w.service().Prepare(t.Context(),
+		Request{Kind: operation.RestoreEtcd, Name: "prod", Restore: RestoreRequest{Backup: sets[0].File}}, nil)
 	wantRefused(t, err, idBackupNoData)
 	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{From: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)

@@ -35,7 +35,7 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 	if !p.beginsUpgrade() {
 		return nil, nil
 	}
-	r := precheck.Readiness{To: p.request.Version}
+	r := precheck.Readiness{To: p.request.Upgrade.Version}
 	var unfit diag.List // an unsuitable bundle is reported together with all other problems
 	var err error
 	if r.Missing, r.Unknown, err = p.wayThere(ctx); err != nil && !errors.As(err, &unfit) {
@@ -48,7 +48,7 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 			l.hosts = append(l.hosts, &hostLook{spec: h.Host, conn: h.Conn})
 		}
 	}
-	if p.request.Follows && !slices.Contains(o.Ignore, precheck.IDBudget) {
+	if p.request.Upgrade.Follows && !slices.Contains(o.Ignore, precheck.IDBudget) {
 		l.movedPods(ctx, progress)
 	}
 	var etcd EtcdInfo
@@ -99,8 +99,8 @@ func (l *looker) movedPodsThrough(ctx context.Context, h *hostLook, progress eve
 // bundle yet, and those of all that are not in the release table. It returns an error if
 // the bundle of a version is unsuitable.
 func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []release.Release, err error) {
-	to := p.request.Version
-	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Bundle, p.bundleFor(to))
+	to := p.request.Upgrade.Version
+	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Upgrade.Bundle, p.bundleFor(to))
 	if err != nil {
 		return nil, nil, err
 	}

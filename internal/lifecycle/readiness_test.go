@@ -140,7 +140,7 @@ func TestReadinessOfBundles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	p := &prepared{svc: s, request: Request{Kind: operation.Upgrade, Version: "v1.37.1"}, recorded: c,
+	p := &prepared{svc: s, request: Request{Kind: operation.Upgrade, Upgrade: UpgradeRequest{Version: "v1.37.1"}}, recorded: c,
 		bundle: &source{arches: []string{"arm64"}}}
 	missing, unknown, err := p.wayThere(t.Context())
 	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown != nil || err != nil {

@@ -83,7 +83,7 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 				"use the host names from: slipway etcd members "+c.Name)
 		}
 	}
-	if err := p.mayGoBy(p.request.From); err != nil {
+	if err := p.mayGoBy(p.request.Rescue.From); err != nil {
 		return err
 	}
 	ctx, l, done, err := s.look(ctx, c)
@@ -227,7 +227,7 @@ func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
 // members, best one first.
 func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 	readable := slices.DeleteFunc(slices.Clone(left), func(s survivor) bool { return s.Reach().Index == 0 })
-	from := p.request.From
+	from := p.request.Rescue.From
 	i := slices.IndexFunc(readable, func(s survivor) bool { return from == "" || s.host == from })
 	switch {
 	case i >= 0:

@@ -218,7 +218,7 @@ func TestKilledRescue(t *testing.T) {
 		{"log", outnumbered},
 		{"database of the one that is chosen", func(t *testing.T) (*world, Request) {
 			w, request := twoOfFive(t, "log 4 100 100 damaged db=4/800", "log 4 900 900")
-			request.From = "cp2"
+			request.Rescue.From = "cp2"
 			return w, request
 		}},
 	} {
@@ -397,7 +397,7 @@ func TestRescueSays(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
-			request.From = tc.from
+			request.Rescue.From = tc.from
 			loses := strings.Join(w.prepared(w.impatient().Prepare(t.Context(), request, nil)).Plan().Removes, "\n")
 			for _, want := range tc.want {
 				if !strings.Contains(loses, want) {
@@ -417,7 +417,7 @@ func TestRescueSays(t *testing.T) {
 func TestRescueFromNothing(t *testing.T) {
 	for _, cp2 := range []string{"", "log 9 999 999 nodb", "log 0 0 0 damaged"} {
 		w, request := twoOfFive(t, cp2, "log 4 900 900")
-		request.From = "cp2"
+		request.Rescue.From = "cp2"
 		_, err := w.impatient().Prepare(t.Context(), request, nil)
 		refusal(t, err, idRescueFrom)
 		if !strings.Contains(fmt.Sprint(err), "the most recent data, on cp4") {
@@ -458,7 +458,7 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
-			request.From = tc.from
+			request.Rescue.From = tc.from
 			p, err := w.impatient().Prepare(t.Context(), request, nil)
 			if tc.want == "" {
 				w.prepared(p, err)

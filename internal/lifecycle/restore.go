@@ -68,12 +68,12 @@ func restoreEtcd() behaviour {
 	b.losses = func(p *prepared) []string { return set.losses(p.env.Cluster.Name) }
 	b.summary = func(p *prepared, res *Result) []string { return p.restored(set.set, res) }
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
-		r := p.request
+		r := p.request.Restore
 		o.Backup, o.Identity, o.SignedBy, o.Unverified, o.WithKeys = r.Backup, r.Identity, r.SignedBy, r.Unverified, r.WithKeys
 		o.Verified, o.Restores = set.isVerified(), set.key()
 	}
 	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) {
-		r := &p.request
+		r := &p.request.Restore
 		r.Backup, r.Identity = o.Backup, cmp.Or(r.Identity, o.Identity)
 		r.SetTrust = SetTrust{SignedBy: o.SignedBy, Unverified: o.Unverified, WithKeys: o.WithKeys}
 		earlier = begunRestore{key: o.Restores, verified: o.Verified}
@@ -99,12 +99,12 @@ func (p *prepared) openSet(ctx context.Context, earlier begunRestore, progress e
 	if err != nil {
 		return nil, err
 	}
-	return p.svc.unpack(&p.request, p.env, before, earlier)
+	return p.svc.unpack(&p.request.Restore, p.env, before, earlier)
 }
 
 // unpack reads a backup set and refuses it if the cluster cannot be restored from it.
 // It makes the paths in the request absolute.
-func (s *service) unpack(r *Request, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
+func (s *service) unpack(r *RestoreRequest, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
@@ -144,7 +144,7 @@ func inFile(err error, file string) error {
 }
 
 // fill reads and checks the set.
-func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Identity) (err error) {
+func (s *service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []age.Identity) (err error) {
 	if err := sweepOld(s.Store.Home(), ".restore-*"); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 }
 
 // accept checks the header of a set before the rest is read, and refuses an unsuitable set.
-func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []byte, keys []backup.PublicKey) error {
+func (u *openedSet) accept(set *backup.Set, r *RestoreRequest, env module.Env, admin []byte, keys []backup.PublicKey) error {
 	u.set, u.verified = set, verified(set, keys)
 	if set.KeysOnly() {
 		return refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+" but no data: its etcd was external",
@@ -222,7 +222,7 @@ func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []
 // begunUnsigned reports whether a restore that continues was begun with this set by a
 // program that did not sign sets. Later programs record whether the set was verified.
 // That the snapshot is the one that it began with is compared afterwards.
-func (u *openedSet) begunUnsigned(set *backup.Set, r *Request) bool {
+func (u *openedSet) begunUnsigned(set *backup.Set, r *RestoreRequest) bool {
 	return u.earlier.key != "" && !u.earlier.verified && r.SignedBy == "" && set.Signature == nil
 }
 

@@ -111,7 +111,7 @@ func restorable(t *testing.T) (w *world, file string) {
 }
 
 func restoring(file string) Request {
-	return Request{Kind: operation.RestoreEtcd, Name: "prod", Backup: file}
+	return Request{Kind: operation.RestoreEtcd, Name: "prod", Restore: RestoreRequest{Backup: file}}
 }
 
 func TestRestore(t *testing.T) {
@@ -420,7 +420,7 @@ func TestRestoreRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)
-			r.Identity = tc.key
+			r.Restore.Identity = tc.key
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			if tc.id != "" {
 				refusal(t, err, tc.id)

@@ -62,7 +62,7 @@ func TestRestoreUnverified(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)
-			r.SetTrust = tc.trust
+			r.Restore.SetTrust = tc.trust
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			_, drillErr := w.impatient().Drill(t.Context(), "prod", DrillOptions{From: tc.file, SetTrust: tc.trust}, nil)
 			if tc.id != "" {
@@ -105,7 +105,7 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 			r := restoring(file)
 			if tc.trust.Unverified {
 				r = restoring(written(t, file, asItIs, nil))
-				r.SetTrust = tc.trust
+				r.Restore.SetTrust = tc.trust
 			}
 			p := w.prepared(w.service().Prepare(t.Context(), r, nil))
 			says := slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
@@ -133,7 +133,7 @@ func TestWithKeysNeedsUnverified(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	r := restoring(file)
-	r.WithKeys = true
+	r.Restore.WithKeys = true
 	_, err := w.service().Prepare(t.Context(), r, nil)
 	refusal(t, err, idWithKeys)
 }
@@ -153,7 +153,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, file := restorable(t)
 			r := restoring(written(t, file, asItIs, nil))
-			r.Unverified = true
+			r.Restore.Unverified = true
 			w.refusing("cp3", "restore.start")
 			w.do(r, event.Failed)
 			w.machines["cp3"].refuse = nil

@@ -36,7 +36,7 @@ func upgradeCluster() behaviour {
 	}
 	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
 	b.finish = func(p *prepared, o *v1alpha1.Operation, res *Result) {
-		if v := p.request.Version; res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
+		if v := p.request.Upgrade.Version; res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
 			res.Onward, res.OnwardFile, res.Reached = v, o.Spec.File, p.env.Release.Kubernetes
 		}
 	}
@@ -48,9 +48,9 @@ func upgradeCluster() behaviour {
 		return append(lines, p.describeCompletedUpgrade(res)...)
 	}
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
-		o.Version, o.File = p.request.Version, p.request.savedFilePath()
+		o.Version, o.File = p.request.Upgrade.Version, p.request.savedFilePath()
 	}
-	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) { p.request.Version = o.Version }
+	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) { p.request.Upgrade.Version = o.Version }
 	return b
 }
 
@@ -78,13 +78,13 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 	was := runningVersion(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
-		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
+		if r.Upgrade.Version = cmp.Or(r.Upgrade.Version, file.Spec.Kubernetes.Version); r.Upgrade.Version == "" {
 			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to",
 				"write spec.kubernetes.version into the file, or set the version with --to")
 		}
-		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
+		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Upgrade.Version {
 			return nil, refused(idUpgradeHow,
-				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version,
+				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Upgrade.Version,
 				"use the same version in both, or omit --to")
 		}
 		file = spec.Copy(file)
@@ -99,11 +99,11 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}
 	}
-	known, err := s.releases(ctx, recorded, r.Version, r.Bundle, bundle)
+	known, err := s.releases(ctx, recorded, r.Upgrade.Version, r.Upgrade.Bundle, bundle)
 	if err != nil {
 		return nil, err
 	}
-	path, err := known.UpgradePath(was, r.Version)
+	path, err := known.UpgradePath(was, r.Upgrade.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +119,8 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 		return wanted, nil
 	}
 	wanted.Spec.Addons = p.way[0].addons
-	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Bundle, p.way[0].bundle)
-	if r.Version = path[len(path)-1]; r.Version != path[0] {
+	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Upgrade.Bundle, p.way[0].bundle)
+	if r.Upgrade.Version = path[len(path)-1]; r.Upgrade.Version != path[0] {
 		r.Source = nil // the file describes the end of the path
 	}
 	return wanted, nil

@@ -61,7 +61,7 @@ func (w *world) backable(t testing.TB) {
 	e.on(w)
 }
 
-var toNewest = Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1"}
+var toNewest = Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}
 
 // versions are what kubelets say of themselves.
 func (w *world) versions() map[string]string {
@@ -191,7 +191,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 	w.backable(t)
 	w.wantVersions(all(names, from))
 	w.events = nil
-	request := Request{Kind: operation.Upgrade, Name: "prod", Version: to}
+	request := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: to}}
 	res := w.do(request, event.Succeeded)
 	if res.Onward != "" {
 		t.Errorf("it is to go on to %s", res.Onward)
@@ -213,7 +213,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 func TestUpgradeOnward(t *testing.T) {
 	w := aged(t, "cp1")
 	s := w.service()
-	r := Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1", Source: []byte("the file")}
+	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}, Source: []byte("the file")}
 	c, err := s.Cluster(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
@@ -221,8 +221,9 @@ func TestUpgradeOnward(t *testing.T) {
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	p := &prepared{svc: s, request: r, recorded: c}
 	next, err := p.nextMinor(t.Context())
-	if r = p.request; err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || r.Source != nil {
-		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version, r.Version, err, r.Source != nil)
+	if r = p.request; err != nil || next.Spec.Kubernetes.Version != older || r.Upgrade.Version != "v1.37.1" || r.Source != nil {
+		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version,
+			r.Upgrade.Version, err, r.Source != nil)
 	}
 }
 
@@ -311,12 +312,14 @@ func TestUpgradeRefused(t *testing.T) {
 		r    Request
 		id   string
 	}{
-		{"a downgrade", Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.35.6"}, "upgrade-path"},
-		{"no version", Request{Kind: operation.Upgrade, Name: "prod", Version: "newest"}, "unsupported-kubernetes"},
+		{"a downgrade", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.35.6"}}, "upgrade-path"},
+		{"no version", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "newest"}}, "unsupported-kubernetes"},
 		{"a file with more", Request{Kind: operation.Upgrade, Cluster: changed}, idUpgradeHow},
-		{"two versions", Request{Kind: operation.Upgrade, Cluster: changed, Version: "v1.36.4"}, idUpgradeHow},
+		{"two versions", Request{Kind: operation.Upgrade, Cluster: changed, Upgrade: UpgradeRequest{Version: "v1.36.4"}}, idUpgradeHow},
 		{"a file that says no version", Request{Kind: operation.Upgrade, Cluster: unsaid}, idUpgradeHow},
-		{"how many", Request{Kind: operation.Upgrade, Name: "prod", Version: "v1.37.1", Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
+		{"how many",
+			Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"},
+				Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
 		{"by apply", Request{Kind: operation.Apply, Cluster: func() *v1alpha1.Cluster {
 			c := w.cluster()
 			c.Spec.Kubernetes.Version = "v1.37.1"
@@ -328,7 +331,7 @@ func TestUpgradeRefused(t *testing.T) {
 			wantRefused(t, err, tc.id)
 		})
 	}
-	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "other", Version: "v1.37.1"},
+	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "other", Upgrade: UpgradeRequest{Version: "v1.37.1"}},
 		nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of a cluster that is not on record: %v", err)
 	}
@@ -383,8 +386,8 @@ func TestUpgradeCutOffAsItBegins(t *testing.T) {
 		goOn  func(*world)
 		want  string
 	}{
-		{"on record", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Version},
-		{"noted, and on", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Version},
+		{"on record", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Upgrade.Version},
+		{"noted, and on", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Upgrade.Version},
 		{"noted, and back", true, func(w *world) { w.rollback(event.Succeeded) }, older},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -454,7 +457,7 @@ func TestUpgradeFileNamesFiles(t *testing.T) {
 	file := w.cluster()
 	file.Spec.Hooks = []v1alpha1.Hook{{Name: "hello", Phase: v1alpha1.HookPostInstall, Script: "hello.sh"}}
 	w.do(Request{Kind: operation.Apply, Cluster: file, Dir: dir}, event.Succeeded)
-	file.Spec.Kubernetes.Version = toNewest.Version
+	file.Spec.Kubernetes.Version = toNewest.Upgrade.Version
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file, Dir: dir}, nil))
 	if p.Plan().Empty() {
 		t.Error("nothing is to be done")

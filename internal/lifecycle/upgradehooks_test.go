@@ -38,7 +38,7 @@ func TestHooksOfEachUpgrade(t *testing.T) {
 			}
 		}
 	}
-	to := Request{Kind: operation.Upgrade, Name: "prod", Version: older}
+	to := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: older}}
 	w.do(to, event.Succeeded)
 	ran(before, 1, "it is an upgrade")
 	ran(behind, 1, "it is an upgrade")

@@ -160,10 +160,10 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 		waits   bool
 		refused bool
 	}{
-		{"until they are ready", Request{Follows: true}, object{"minAvailable": 1}, true, true, false},
-		{"not for ever", Request{Follows: true}, object{"minAvailable": 1}, false, true, true},
-		{"not where it would never let one go", Request{Follows: true}, object{"maxUnavailable": 0}, false, false, true},
-		{"not when that is passed over", Request{Follows: true, IgnoreChecks: []string{"disruption-budget"}},
+		{"until they are ready", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, true, true, false},
+		{"not for ever", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, false, true, true},
+		{"not where it would never let one go", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"maxUnavailable": 0}, false, false, true},
+		{"not when that is passed over", Request{Upgrade: UpgradeRequest{Follows: true}, IgnoreChecks: []string{"disruption-budget"}},
 			object{"minAvailable": 1}, false, false, false},
 		{"not before the first", Request{}, object{"minAvailable": 1}, false, false, true},
 	} {
@@ -178,7 +178,7 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 				"spec": object{"nodeName": "w1"},
 			})
 			r := tc.r
-			r.Kind, r.Name, r.Version = toNewest.Kind, toNewest.Name, toNewest.Version
+			r.Kind, r.Name, r.Upgrade.Version = toNewest.Kind, toNewest.Name, toNewest.Upgrade.Version
 			s := w.service()
 			if s.looks.between = time.Minute; !tc.mended {
 				s.looks.between = 50 * time.Millisecond

@@ -120,7 +120,7 @@ func TestLive_SumsUpHostsThatDoNotFit(t *testing.T) {
 	} {
 		name := fmt.Sprintf("live-%d-hosts.golden", tc.n*1000+tc.k)
 		t.Run(name, func(t *testing.T) {
-			p, events := many(tc.n, tc.k)
+			p, events := newOperationOnHosts(tc.n, tc.k)
 			s := newLiveTest(t, p, tc.columns, tc.rows, Style{Unicode: true})
 			s.emitEvents(events)
 			golden.Check(t, "testdata/"+name, s.screen.String())
