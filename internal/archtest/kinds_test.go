@@ -164,8 +164,11 @@ func TestNamedKinds(t *testing.T) {
 	}{
 		{"constants", `f(operation.Create, operation.Create, other.InitOS)`, []string{"Create"}, nil},
 		{"a fact", `k.CreatesCluster()`, nil, nil},
-		{"a switch", `switch k { case operation.InitOS: }`, []string{"InitOS"},
-			[]string{"switches on operation kind InitOS: add a fact or a behaviour to its table"}},
+		{
+			"a switch", `switch k { case operation.InitOS: }`,
+			[]string{"InitOS"},
+			[]string{"switches on operation kind InitOS: add a fact or a behaviour to its table"},
+		},
 		{"a literal", `f("init-os", "init")`, nil, []string{`has the name of an operation kind as a literal: "init-os"`}},
 		{"a word", `f("create")`, nil, []string{`has the name of an operation kind as a literal: "create"`}},
 	} {

@@ -302,8 +302,10 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	defer stop(nil)
 	beats := hl.KeepAlive(ctx, stop)
 	defer beats()
-	first := event.Event{Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
-		Kind: string(p.request.Kind), Digest: p.plan.Digest}
+	first := event.Event{
+		Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
+		Kind: string(p.request.Kind), Digest: p.plan.Digest,
+	}
 	if err := errors.Join(rec.emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
@@ -344,8 +346,10 @@ func (p *prepared) tellLost(rec *recorder, operation string) error {
 }
 
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
-	res := &Result{Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took,
-		Changed: out.Changed, Nodes: p.request.Nodes, Kubeconfig: p.kubeconfig()}
+	res := &Result{
+		Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took,
+		Changed: out.Changed, Nodes: p.request.Nodes, Kubeconfig: p.kubeconfig(),
+	}
 	for _, f := range out.Failures {
 		res.Failures = append(res.Failures, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 	}

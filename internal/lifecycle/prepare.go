@@ -317,10 +317,12 @@ func (p *prepared) refuseUnchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved,
+		if slices.Contains([]string{
+			op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved,
 			op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready,
 			idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, noderemoval.IDOtherName,
-			noderemoval.IDNodeRuns, noderemoval.IDHostRuns}, f.Reason) {
+			noderemoval.IDNodeRuns, noderemoval.IDHostRuns,
+		}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "fix the cause, or continue with the other hosts: --ignore-errors")

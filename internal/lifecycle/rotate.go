@@ -86,8 +86,10 @@ func unknownRotations(names []string) error {
 			hint = "use one of: " + strings.Join(RotationNames(), ", ")
 		}
 		list = append(list,
-			diag.Diagnostic{ID: idUnknownRotation, Severity: diag.Error,
-				Message: fmt.Sprintf("there is no CA or key %q to rotate", name), Hint: hint})
+			diag.Diagnostic{
+				ID: idUnknownRotation, Severity: diag.Error,
+				Message: fmt.Sprintf("there is no CA or key %q to rotate", name), Hint: hint,
+			})
 	}
 	return list.Err()
 }
