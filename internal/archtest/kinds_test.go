@@ -36,8 +36,8 @@ var kindWords = []string{
 // otherWords lists the files whose literals are other things with the same names.
 var otherWords = map[string]string{
 	"internal/plan/text.go":           "words of summaries of node operations",
-	"internal/node/op/etcddefrag.go":  "a kind of node operation",
-	"internal/node/op/etcdrestore.go": "a kind of node operation",
+	"internal/node/op/etcd_defrag.go":  "a kind of node operation",
+	"internal/node/op/etcd_restore.go": "a kind of node operation",
 }
 
 // mostKindFiles limits how many files outside the table name one kind.
