@@ -51,8 +51,8 @@ type modules = []engine.Module
 // Create creates a cluster.
 func Create(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Modules: slices.Concat(
-		modules{hooks.RunHooks(env, v1alpha1.HookPreInstall)},
 		modules{
+			hooks.RunHooks(env, v1alpha1.HookPreInstall),
 			bundle.PrepareBundle(p.Bundle),
 			hostprep.PrepareHosts(env),
 			registry.SetUpRegistry(env),
