@@ -97,3 +97,11 @@ type SinkFunc func(Event)
 
 // Emit calls f.
 func (f SinkFunc) Emit(e Event) { f(e) }
+
+// SendNote sends a note about a host before an operation has begun; host is "" for the
+// manager. The sink may be nil.
+func SendNote(to Sink, host, message string) {
+	if to != nil {
+		to.Emit(Event{Type: Note, Host: host, Message: message})
+	}
+}

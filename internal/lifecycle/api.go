@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
@@ -234,21 +235,21 @@ type Service interface {
 	AddMerged(name, path string) error
 	Merged(name string) ([]string, error)
 	// Info returns the state of a cluster within a bounded time, even if hosts are down.
-	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)
+	Info(ctx context.Context, name string, progress event.Sink) (*inspect.Info, error)
 	// Certificates returns the certificates on every host of the request's cluster, or
 	// of the saved cluster of its name. It warns about certificates that expire within
 	// a time; 0 selects the default.
-	Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*Certificates, error)
+	Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error)
 	// Etcd returns the state of a cluster's etcd within a bounded time, even if hosts
 	// are down. It does not need the API.
-	Etcd(ctx context.Context, name string, progress event.Sink) (*EtcdReport, error)
+	Etcd(ctx context.Context, name string, progress event.Sink) (*inspect.EtcdReport, error)
 	// Snapshot takes a snapshot of a cluster's etcd, verifies it and writes it into a
 	// backup set. Snapshots returns the backup sets on this machine, newest first; ""
 	// selects all clusters.
 	Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error)
 	Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error)
 	// Scheduled returns the automatic snapshots of the reachable hosts.
-	Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error)
+	Scheduled(ctx context.Context, name string, progress event.Sink) (*inspect.Scheduled, error)
 	// Copies returns the copies of backup sets at the copy targets.
 	Copies(ctx context.Context, name string, progress event.Sink) (*CopyReport, error)
 	// Drill tests a backup set: it restores the set into a separate etcd on a host and

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
@@ -32,32 +33,32 @@ func TestAutoRenewals(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*machine)
-		want         AutoRenewal
-		verdict      CertificateVerdict
+		want         inspect.AutoRenewal
+		verdict      inspect.CertificateVerdict
 		warning      string
 	}{
-		{"no look yet", "the timer runs", func(*machine) {}, AutoRenewal{Host: "cp1", Active: true}, CertificatesFine, ""},
+		{"no look yet", "the timer runs", func(*machine) {}, inspect.AutoRenewal{Host: "cp1", Active: true}, inspect.CertificatesFine, ""},
 		{
 			"nothing due", "it has looked",
 			func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
-			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
-			CertificatesFine, "",
+			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
+			inspect.CertificatesFine, "",
 		},
 		{"failed", "somebody has to look after it", func(m *machine) {
 			m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
-		}, AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
-			CertificatesExpire, "renewal-failed cp1"},
+		}, inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
+			inspect.CertificatesExpire, "renewal-failed cp1"},
 		{
 			"not for days", "it may be off", func(m *machine) {
 				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`
 			},
-			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at.AddDate(0, 0, -3), Result: op.AutoNothing}},
-			CertificatesExpire, "renewal-timer cp1",
+			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at.AddDate(0, 0, -3), Result: op.AutoNothing}},
+			inspect.CertificatesExpire, "renewal-timer cp1",
 		},
 		{
 			"timer changed", "it may never come to run", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
-			AutoRenewal{Host: "cp1"},
-			CertificatesExpire, "renewal-timer cp1",
+			inspect.AutoRenewal{Host: "cp1"},
+			inspect.CertificatesExpire, "renewal-timer cp1",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -67,7 +68,7 @@ func TestAutoRenewals(t *testing.T) {
 			w.certified(200 * certDay)
 			tc.change(w.machines["cp1"])
 			c := w.checked(0)
-			if d := cmp.Diff([]AutoRenewal{tc.want}, c.Automatic); d != "" {
+			if d := cmp.Diff([]inspect.AutoRenewal{tc.want}, c.Automatic); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 			if got := strings.Join(certIDs(c), " "); got != tc.warning || c.Verdict != tc.verdict {
@@ -104,7 +105,7 @@ func TestAutoRenewSwitched(t *testing.T) {
 				t.Errorf("%s: %s on %s: %t", step.name, renewalFile, name, !on)
 			}
 		}
-		if c := w.checked(0); len(c.Automatic) > 0 != step.on || c.Verdict != CertificatesFine {
+		if c := w.checked(0); len(c.Automatic) > 0 != step.on || c.Verdict != inspect.CertificatesFine {
 			t.Errorf("%s: %+v, %s", step.name, c.Automatic, c.Summary)
 		}
 		if p := w.prepared(w.service().Prepare(t.Context(), step.req, nil)); !p.Plan().Empty() {

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -23,40 +24,41 @@ func TestCertificates(t *testing.T) {
 		left         time.Duration
 		within       time.Duration
 		change       func(*world)
-		verdict      CertificateVerdict
+		verdict      inspect.CertificateVerdict
 		warnings     []string
 		next         string
 	}{
-		{"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, CertificatesFine, []string{},
+		{"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, inspect.CertificatesFine, []string{},
 			"slipway certs check prod --within 2160h"},
-		{"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, CertificatesExpire,
+		{"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, inspect.CertificatesExpire,
 			[]string{"certificate-expires cp1"}, "slipway certs renew prod"},
-		{"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, CertificatesExpire,
+		{"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, inspect.CertificatesExpire,
 			[]string{"certificate-expires cp1"}, "slipway certs renew prod --within 2424h0m0s"},
-		{"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, CertificatesFine, []string{},
+		{"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, inspect.CertificatesFine, []string{},
 			"slipway certs check prod --within 2160h"},
-		{"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, CertificatesExpired,
+		{"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, inspect.CertificatesExpired,
 			[]string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs renew prod"},
 		{"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {},
-			CertificatesExpire, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs check prod --within 2160h"},
+			inspect.CertificatesExpire, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs check prod --within 2160h"},
 		{"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
-			CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
+			inspect.CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
 		{"a host down", "it is named, and the others are told of", 200 * certDay,
-			0, func(w *world) { w.machines["w1"].down = errDown }, CertificatesUnknown, []string{"host-unreachable w1"}, "slipway precheck prod"},
+			0, func(w *world) { w.machines["w1"].down = errDown }, inspect.CertificatesUnknown,
+			[]string{"host-unreachable w1"}, "slipway precheck prod"},
 		{"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
-			CertificatesExpire, []string{"host-unreachable w1", "certificate-expires cp1"}, "slipway certs renew prod"},
+			inspect.CertificatesExpire, []string{"host-unreachable w1", "certificate-expires cp1"}, "slipway certs renew prod"},
 		{"authority without its key", "nothing can be signed there", 200 * certDay, 0,
-			func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, CertificatesExpire,
+			func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, inspect.CertificatesExpire,
 			[]string{"authority-key-missing cp1"}, "slipway certs check prod --within 2160h"},
 		{"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
-			CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+			inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
-			CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+			inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{"another authority", "nobody here believes it", 200 * certDay, 0, func(w *world) {
 			cp := w.machines["cp1"]
 			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
 				certTime.Add(certYear)).Issue(t, "a", certTime.Add(certYear))
-		}, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
 			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
 			for _, m := range w.machines {
@@ -67,7 +69,7 @@ func TestCertificates(t *testing.T) {
 				cp := w.machines["cp1"]
 				cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.Issue(t, name, certTime.Add(59*certDay))
 			}
-		}, CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
+		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
 			"slipway certs check prod --within 2160h"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -86,7 +88,7 @@ func TestCertificates(t *testing.T) {
 			if d := cmp.Diff(tc.warnings, got); d != "" {
 				t.Errorf("%s: warnings (-want +got):\n%s\n%v", tc.reason, d, c.Warnings)
 			}
-			if !slices.IsSortedFunc(c.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) }) {
+			if !slices.IsSortedFunc(c.Certificates, func(a, b inspect.Certificate) int { return a.Expires.Compare(b.Expires) }) {
 				t.Error("not the soonest first")
 			}
 		})
@@ -190,21 +192,7 @@ func TestCertificatesByFile(t *testing.T) {
 		t.Errorf("it is not recorded: %v", err)
 	}
 	c, err := w.service().Certificates(t.Context(), Request{Cluster: w.cluster()}, 0, nil)
-	if err != nil || c.Verdict != CertificatesFine || len(c.Certificates) < 10 {
+	if err != nil || c.Verdict != inspect.CertificatesFine || len(c.Certificates) < 10 {
 		t.Errorf("%v: %+v", err, c)
-	}
-}
-
-// TestTheirsBeside: of an external etcd's authorities there may be as many as its
-// users like, and none of them is exchanged here.
-func TestTheirsBeside(t *testing.T) {
-	for _, theirs := range []bool{false, true} {
-		var told []string
-		list := []Certificate{{Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1,
-			Expires: time.Now().Add(9 * 365 * 24 * time.Hour)}}
-		certificateJudge{cluster: "prod", now: time.Now()}.all(list, func(id string, _, _, _ string, _ ...any) { told = append(told, id) })
-		if (len(told) == 0) != theirs || list[0].Due == theirs {
-			t.Errorf("theirs: %v: %q, %+v", theirs, told, list[0])
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/clusterstate"
@@ -172,7 +173,7 @@ func (w *world) ends(host, path string) time.Time {
 }
 
 // checked looks at the cluster's certificates.
-func (w *world) checked(within time.Duration) *Certificates {
+func (w *world) checked(within time.Duration) *inspect.Certificates {
 	w.t.Helper()
 	c, err := w.service().Certificates(w.t.Context(), Request{Name: "prod"}, within, nil)
 	if err != nil {
@@ -182,7 +183,7 @@ func (w *world) checked(within time.Duration) *Certificates {
 }
 
 // certIDs are those of warnings, with hosts, each once.
-func certIDs(c *Certificates) []string {
+func certIDs(c *inspect.Certificates) []string {
 	out := []string{}
 	for _, d := range c.Warnings {
 		if id := d.ID + " " + d.Host; !slices.Contains(out, id) {

@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
@@ -196,7 +197,7 @@ func placeOf(to v1alpha1.EtcdCopy) string {
 // copyLook lists the copies of a cluster.
 type copyLook struct {
 	svc  *service
-	l    *looker
+	l    *inspect.Session
 	name string
 	// ids are the cluster's ids in file names; empty if unknown. key verifies names.
 	ids []string
@@ -209,22 +210,22 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 	if err != nil {
 		return nil, nil, err
 	}
-	l := newLooker(s, env)
-	l.only(func(h v1alpha1.Host) bool { return etcdbackup.HasCopies(c, h) })
+	l := s.NewSession(env)
+	l.Select(func(h v1alpha1.Host) bool { return etcdbackup.HasCopies(c, h) })
 	key, err := s.knownKey(c.Name)
 	if err != nil {
 		return nil, nil, err
 	}
 	look := &copyLook{svc: s, l: l, name: c.Name, key: key}
-	for _, authority := range authoritiesOf(l.admin) {
+	for _, authority := range authoritiesOf(l.Admin) {
 		look.ids = append(look.ids, copies.IDOf(authority))
 	}
 	if slices.ContainsFunc(targetsOf(c), func(to v1alpha1.EtcdCopy) bool { return to.Directory != "" }) {
-		limited, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+		limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
 		defer cancel()
-		l.lookAt(limited, s.looks.host, progress, func(context.Context, *hostLook) {})
+		l.QueryHosts(limited, s.Limits.Host, progress, func(context.Context, *inspect.Host) {})
 	}
-	return look, l.close, nil
+	return look, l.Close, nil
 }
 
 // own reports whether a copy belongs to this cluster.
@@ -233,11 +234,11 @@ func (c *copyLook) own(n copies.Name) bool {
 }
 
 // list returns the copies at a target and, for a directory, the host of each copy.
-func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
+func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*inspect.Host, err error) {
 	if to.Directory != "" {
 		return c.listOnHosts(ctx, to)
 	}
-	limit := c.svc.looks.host
+	limit := c.svc.Limits.Host
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, mute(placeOf(to), limit))
 	defer cancel()
 	target, err := c.open(ctx, to)
@@ -267,29 +268,29 @@ func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Targe
 
 // listOnHosts lists a directory on all hosts with copies at the same time: it may be a
 // shared directory or a different one on each host.
-func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
+func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*inspect.Host, err error) {
 	type answer struct {
-		*hostLook
+		*inspect.Host
 		found  []copies.File
 		failed error
 	}
 	var answers []*answer
-	for _, h := range c.l.hosts {
-		answers = append(answers, &answer{hostLook: h})
+	for _, h := range c.l.Hosts {
+		answers = append(answers, &answer{Host: h})
 	}
 	hostconn.ForEach(answers, func(a *answer) {
-		if a.conn == nil || a.err != nil {
-			a.failed = fmt.Errorf("%s is unreachable: %w", a.spec.Name, cmp.Or(a.err, errNoTime))
-		} else if a.found, a.failed = filesOn(ctx, a.hostLook, to.Directory, c.svc.looks.host); a.failed != nil {
-			a.failed = fmt.Errorf("%s: %w", a.spec.Name, a.failed)
+		if a.Conn == nil || a.Err != nil {
+			a.failed = fmt.Errorf("%s is unreachable: %w", a.Spec.Name, cmp.Or(a.Err, inspect.ErrNoTime))
+		} else if a.found, a.failed = filesOn(ctx, a.Host, to.Directory, c.svc.Limits.Host); a.failed != nil {
+			a.failed = fmt.Errorf("%s: %w", a.Spec.Name, a.failed)
 		}
 	})
-	on = map[string]*hostLook{}
+	on = map[string]*inspect.Host{}
 	for _, a := range answers {
 		err = errors.Join(err, a.failed)
 		for _, k := range copies.Among(a.found, c.own) {
 			if on[k.File.Name] == nil {
-				list, on[k.File.Name] = append(list, k), a.hostLook
+				list, on[k.File.Name] = append(list, k), a.Host
 			}
 		}
 	}
@@ -299,10 +300,10 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 
 // filesOn lists the files in a directory of a host. It has a time limit because a mounted
 // file system may be stalled.
-func filesOn(ctx context.Context, h *hostLook, dir string, limit time.Duration) (out []copies.File, err error) {
+func filesOn(ctx context.Context, h *inspect.Host, dir string, limit time.Duration) (out []copies.File, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, mute(dir, limit))
 	defer cancel()
-	results, err := h.conn.Check(ctx, op.List{op.Copies{Directory: dir}})
+	results, err := h.Conn.Check(ctx, op.List{op.Copies{Directory: dir}})
 	if err == nil && results[0].Error != nil {
 		err = results[0].Error
 	}
@@ -353,7 +354,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 		return nil, refused(idBackupNotThere, "copy target "+name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
 	k := list[i]
-	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, looker: look.l, report: &EtcdReport{Name: c.Name}}
+	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, looker: look.l, report: &inspect.EtcdReport{Name: c.Name}}
 	if m.to, err = m.place(c.Name, o, true); err != nil {
 		return nil, err
 	}
@@ -381,7 +382,7 @@ func orNone(file string) string {
 }
 
 // bring writes a copy to a file on this machine, completely or not at all.
-func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *hostLook) (err error) {
+func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *inspect.Host) (err error) {
 	dir := filepath.Dir(m.to)
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -303,7 +304,7 @@ func TestCopiesSilent(t *testing.T) {
 	c := copiedTo(t, w.everyHour(8), m)
 	to := c.Spec.Etcd.Backup.Copies[1]
 	to.SSH.Port = silent.Addr().(*net.TCPAddr).Port
-	look := &copyLook{svc: svc, l: &looker{hosts: []*hostLook{{spec: c.Spec.Hosts[0]}}}, name: "prod"}
+	look := &copyLook{svc: svc, l: &inspect.Session{Hosts: []*inspect.Host{{Spec: c.Spec.Hosts[0]}}}, name: "prod"}
 	if _, _, err := look.list(t.Context(), to); err == nil || !strings.Contains(err.Error(), placeOf(to)+" did not respond within") {
 		t.Error(err)
 	}
@@ -350,9 +351,9 @@ func TestCopiesFromHosts(t *testing.T) {
 			defer done()
 			tc.ill(w.machines["cp1"])
 			svc.looks.file = 50 * time.Millisecond
-			made := &snapshotting{svc: svc, looker: look.l, report: &EtcdReport{Name: "prod"}}
+			made := &snapshotting{svc: svc, looker: look.l, report: &inspect.EtcdReport{Name: "prod"}}
 			part := filepath.Join(t.TempDir(), "part")
-			if err := made.copyFrom(t.Context(), look.l.hosts[0], "/mnt/nas/"+file, part, 7); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := made.copyFrom(t.Context(), look.l.Hosts[0], "/mnt/nas/"+file, part, 7); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			if left, err := os.ReadDir(filepath.Dir(part)); err != nil || len(left) > 0 {
@@ -389,10 +390,10 @@ func (m meeting) Check(ctx context.Context, _ op.List) ([]op.Result, error) {
 func TestCopiesAskedAtOnce(t *testing.T) {
 	var asked sync.WaitGroup
 	asked.Add(4)
-	look := &copyLook{svc: newWorld(t).impatient(), l: &looker{}, name: "prod"}
+	look := &copyLook{svc: newWorld(t).impatient(), l: &inspect.Session{}, name: "prod"}
 	for _, host := range []string{"cp1", "cp2"} {
 		file := copies.Name{Cluster: "prod", ID: "0123456789ab", Host: host, Revision: 1}.String()
-		look.l.hosts = append(look.l.hosts, &hostLook{spec: v1alpha1.Host{Name: host}, conn: meeting{asked: &asked, file: file}})
+		look.l.Hosts = append(look.l.Hosts, &inspect.Host{Spec: v1alpha1.Host{Name: host}, Conn: meeting{asked: &asked, file: file}})
 	}
 	for _, to := range look.all(t.Context(),
 		[]v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "san", Directory: "/mnt/san"}}, nil) {
@@ -445,7 +446,7 @@ func TestCopiesJudged(t *testing.T) {
 			svc := w.impatient()
 			m.took(t, svc.Now(), "")
 			m.says(t, func(out *op.AutoSnapshotOutcome) { out.Copies = tc.outcome(svc.Now()) })
-			toldOf(t, svc, idBackupCopy, tc.want, tc.reason)
+			toldOf(t, svc, "backup-copy", tc.want, tc.reason)
 		})
 	}
 }

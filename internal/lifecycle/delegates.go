@@ -1,17 +1,28 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
+	"errors"
 	"path/filepath"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/supportbundle"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
 )
 
 // Types of hostexec that front ends use.
@@ -25,6 +36,58 @@ type (
 
 // A ManifestRequest describes a bundle manifest.
 type ManifestRequest = access.ManifestRequest
+
+// Types and verdicts of inspect that front ends use.
+type (
+	Info               = inspect.Info
+	Verdict            = inspect.Verdict
+	EndpointInfo       = inspect.EndpointInfo
+	NodeInfo           = inspect.NodeInfo
+	Resources          = inspect.Resources
+	AddOn              = inspect.AddOn
+	OperationInfo      = inspect.OperationInfo
+	EtcdReport         = inspect.EtcdReport
+	EtcdInfo           = inspect.EtcdInfo
+	EtcdHost           = inspect.EtcdHost
+	EtcdMember         = inspect.EtcdMember
+	Certificates       = inspect.Certificates
+	Certificate        = inspect.Certificate
+	CertificateVerdict = inspect.CertificateVerdict
+	AutoRenewal        = inspect.AutoRenewal
+	Scheduled          = inspect.Scheduled
+	ScheduledHost      = inspect.ScheduledHost
+)
+
+// The verdicts.
+const (
+	Healthy             = inspect.Healthy
+	Degraded            = inspect.Degraded
+	Down                = inspect.Down
+	Absent              = inspect.Absent
+	CertificatesFine    = inspect.CertificatesFine
+	CertificatesExpire  = inspect.CertificatesExpire
+	CertificatesExpired = inspect.CertificatesExpired
+	CertificatesUnknown = inspect.CertificatesUnknown
+)
+
+// lookTimes limit the duration of queries, besides the limits of inspect.
+type lookTimes struct {
+	// file is how long a fetched file may deliver no data: the host reads the whole
+	// file first.
+	file time.Duration
+	// between is how long to wait, between two minors of an upgrade, for pods that were
+	// moved.
+	between time.Duration
+}
+
+func usualLooks() lookTimes {
+	return lookTimes{file: op.AutoCopyTime, between: 5 * time.Minute}
+}
+
+// Environment returns the environment for pipelines of a cluster.
+func (s *service) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
+	return s.environment(ctx, c)
+}
 
 // savedClusters are the saved clusters, with errors for front ends.
 type savedClusters struct{ svc *service }
@@ -79,4 +142,67 @@ func (s *service) delegate() {
 	s.Access = access.New(access.Config{
 		Store: s.Store, Clusters: saved, Catalogue: s.Catalogue, Cache: s.Cache, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
 	})
+	s.Inspector = inspect.New(inspect.Config{
+		Clusters: s, Store: s.Store, Access: s.Access, Catalogue: s.Catalogue, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
+	})
+	s.Collector = supportbundle.New(supportbundle.Config{
+		Clusters: s, Store: s.Store, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,
+	})
+}
+
+// Certificates returns the certificates on every host. It warns about certificates that
+// expire within a time; 0 selects the default.
+func (s *service) Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error) {
+	c, err := s.described(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.CheckCertificates(ctx, c, within, progress)
+}
+
+// described returns the request's cluster, from its file or otherwise from the saved
+// state, with all defaults. A saved cluster whose creation has not finished is refused.
+func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, error) {
+	if r.Cluster == nil {
+		c, err := s.Cluster(ctx, r.Name)
+		return c, errors.Join(err, unrecorded(c))
+	}
+	recorded, err := s.record(r.Cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	return s.asRecorded(r.Cluster, recorded), nil
+}
+
+// readableSecrets returns the secrets of a cluster's registry and copy targets that this
+// machine can read.
+func (s *service) readableSecrets(c *v1alpha1.Cluster) []string {
+	out := s.registrySecrets(c)
+	if keys, err := copySecrets(c); err == nil {
+		for _, key := range keys {
+			out = append(out, key.Reveal())
+		}
+	}
+	return out
+}
+
+// registrySecrets returns the password of the cluster's registry, if this machine can read
+// it, and the login with it.
+func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
+	p := c.Spec.Registry.Private
+	if p == nil {
+		return nil
+	}
+	var password string
+	if p.PasswordFrom != nil {
+		if value, err := secret.Resolve(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
+			password = value.Reveal()
+		}
+	} else if text, err := bounded.ReadFile(s.Store.FilePath(c.Name, store.RegistryPassword), bounded.Word); err == nil {
+		password = string(text)
+	}
+	if password == "" {
+		return nil
+	}
+	return []string{password, base64.StdEncoding.EncodeToString([]byte(cmp.Or(p.Username, spec.DefaultRegistryUser) + ":" + password))}
 }

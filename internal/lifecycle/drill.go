@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -72,7 +73,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, err
 	}
 	if c.Spec.Etcd.External != nil {
-		return nil, external(name, "a restore test")
+		return nil, inspect.RefuseExternalEtcd(name, "a restore test")
 	}
 	begun := s.Now()
 	if o.From == "" {
@@ -91,12 +92,12 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, set.close()) }()
-	l := newLooker(s, env)
-	defer l.close()
-	l.only(l.asksEtcd)
-	looks, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+	l := s.NewSession(env)
+	defer l.Close()
+	l.Select(l.CanQueryEtcd)
+	looks, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
 	defer cancel()
-	report := l.etcdReport(looks, progress)
+	report := l.ReportEtcd(looks, progress)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -112,7 +113,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	out := &DrillReport{
 		Cluster: name, File: r.Backup, Taken: set.set.Taken, Member: set.set.Member, Revision: set.set.Snapshot.Revision,
 		Verified: set.verified, Warnings: set.warnings(),
-		Host: host.spec.Name, Etcd: is.Version, Checks: set.checks(is),
+		Host: host.Spec.Name, Etcd: is.Version, Checks: set.checks(is),
 	}
 	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
 	out.Seconds = s.Now().Sub(begun).Seconds()
@@ -139,10 +140,10 @@ func (s *service) newest(ctx context.Context, name string, o DrillOptions, progr
 // drillHost returns the host for a restore test: preferably one whose member does not
 // lead, and of these the one with the most free disk space. It returns nil if no host
 // is reachable.
-func drillHost(l *looker, r *EtcdReport) *hostLook {
-	all := slices.DeleteFunc(slices.Clone(l.hosts), func(h *hostLook) bool { return h.conn == nil || h.err != nil })
-	leads := func(h *hostLook) int {
-		if slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return m.Leader && isMemberOf(m, h.spec) }) {
+func drillHost(l *inspect.Session, r *inspect.EtcdReport) *inspect.Host {
+	all := slices.DeleteFunc(slices.Clone(l.Hosts), func(h *inspect.Host) bool { return h.Conn == nil || h.Err != nil })
+	leads := func(h *inspect.Host) int {
+		if slices.ContainsFunc(r.Etcd.Members, func(m inspect.EtcdMember) bool { return m.Leader && inspect.IsMemberOf(m, h.Spec) }) {
 			return 1
 		}
 		return 0
@@ -150,39 +151,40 @@ func drillHost(l *looker, r *EtcdReport) *hostLook {
 	if len(all) == 0 {
 		return nil
 	}
-	return slices.MinFunc(all, func(a, b *hostLook) int {
-		return cmp.Or(leads(a)-leads(b), cmp.Compare(etcdHost(b).FreeBytes, etcdHost(a).FreeBytes))
+	return slices.MinFunc(all, func(a, b *inspect.Host) int {
+		return cmp.Or(leads(a)-leads(b), cmp.Compare(inspect.NewEtcdHost(b).FreeBytes, inspect.NewEtcdHost(a).FreeBytes))
 	})
 }
 
 // drillOn tests a set on a host.
-func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *openedSet, progress event.Sink) (is op.EtcdDrilled, err error) {
-	note(progress, h.spec.Name, "restoring the snapshot into a separate etcd")
-	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, silent(h.spec.Name, drillTime))
+func (s *service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *openedSet,
+	progress event.Sink) (is op.EtcdDrilled, err error) {
+	note(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")
+	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, inspect.Unresponsive(h.Spec.Name, drillTime))
 	defer cancel()
 	opts := s.dialer().QueryOptions()
 	opts.Blobs = &lateBlobs{backup: set}
-	conn, err := s.Connect(ctx, hostconn.WithSSH(l.env.Cluster, h.spec), opts)
+	conn, err := s.Connect(ctx, hostconn.WithSSH(l.Env.Cluster, h.Spec), opts)
 	if err != nil {
-		return is, because(ctx, err)
+		return is, inspect.TimeoutCause(ctx, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	at := "etcd-drill-" + s.Now().UTC().Format("20060102-150405")
-	results, err := conn.Apply(ctx, remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.env.Cluster.Name, Ops: op.List{op.EtcdDrill{
-		Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.env.Stored("secrets"),
+	results, err := conn.Apply(ctx, remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.Env.Cluster.Name, Ops: op.List{op.EtcdDrill{
+		Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.Env.Stored("secrets"),
 	}}}, nil)
 	if err != nil {
-		return is, because(ctx, err)
+		return is, inspect.TimeoutCause(ctx, err)
 	}
 	if e := results[0].Error; e != nil {
-		hint := "make another backup and test that one: slipway etcd snapshot " + l.env.Cluster.Name
+		hint := "make another backup and test that one: slipway etcd snapshot " + l.Env.Cluster.Name
 		if e.Reason == "DiskFull" || e.Reason == op.ReasonScratchMemory {
-			hint = "free disk space or memory on " + h.spec.Name + ", or test when the host has less load"
+			hint = "free disk space or memory on " + h.Spec.Name + ", or test when the host has less load"
 		}
-		return is, refused(idDrillFailed, h.spec.Name+": "+e.Message, hint)
+		return is, refused(idDrillFailed, h.Spec.Name+": "+e.Message, hint)
 	}
 	if err := json.Unmarshal(results[0].Output, &is); err != nil {
-		return is, fmt.Errorf("reading the restore test result of %s: %w", h.spec.Name, err)
+		return is, fmt.Errorf("reading the restore test result of %s: %w", h.Spec.Name, err)
 	}
 	return is, nil
 }

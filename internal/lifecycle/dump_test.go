@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
 
 // unpacked is what a support bundle holds.
@@ -58,11 +58,11 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	c.Spec.Hosts[1].SSH.SudoPasswordFrom = &v1alpha1.SecretSource{File: fromFile}
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
-	w.api.put("/api/v1/pods/x", podWithSecrets())
-	w.api.put("/api/v1/pods/y", staticPod())
+	w.api.put("/api/v1/pods/x", supportbundletest.PodWithSecrets())
+	w.api.put("/api/v1/pods/y", supportbundletest.StaticPod())
 	for _, m := range w.machines {
 		m.podLogs = []string{"kube-system_new/a/0.log", "kube-system_old/a/0.log"}
-		m.podLog = func(string) string { return "kept line\n" + strings.Join(leaks, "\n") + "\n" }
+		m.podLog = func(string) string { return "kept line\n" + strings.Join(supportbundletest.Leaks(), "\n") + "\n" }
 		m.prints = func(argv []string, out io.Writer) error {
 			if argv[0] == "df" {
 				return errors.New("df is stuck")
@@ -72,7 +72,7 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 			} {
 				fmt.Fprintln(out, line)
 			}
-			for _, line := range leaks {
+			for _, line := range supportbundletest.Leaks() {
 				fmt.Fprintln(out, line)
 			}
 			return nil
@@ -144,80 +144,6 @@ func TestDumpWhereHostsHang(t *testing.T) {
 	cancel()
 	if err := w.impatient().Dump(ctx, "prod", io.Discard, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("nobody wants it, and it ends with %v", err)
-	}
-}
-
-// What is long is cut so that what is left can be read: lists between their
-// items, journals between their lines, logs anywhere.
-func TestDumpCuts(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
-	var items []any
-	for i := range 8 {
-		items = append(items,
-			object{"metadata": object{"name": fmt.Sprintf("pod-%d", i), "namespace": []string{"default", "kube-system"}[i/6]},
-				"spec": object{"note": long}})
-	}
-	raw, err := json.Marshal(object{"kind": "PodList", "items": items})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	d := &dump{scrub: &scrubber{}, tar: tar.NewWriter(&b)}
-	d.list("pods.json", raw)
-	d.list("nodes.json", []byte(`{"kind":"Status"}`))
-	var lines [][]byte
-	for i := range 8 {
-		lines = append(lines, fmt.Appendf(nil, "{\"seq\":%d,\"message\":%q}\n", i, long))
-	}
-	d.lines("journal.jsonl", lines)
-	d.put("kubelet.log", []byte(long+"\nlast"))
-	if d.err != nil {
-		t.Fatal(d.err)
-	}
-	files := map[string]string{}
-	for tr := tar.NewReader(&b); ; {
-		h, err := tr.Next()
-		if err != nil {
-			break
-		}
-		text, _ := io.ReadAll(tr)
-		files[h.Name] = string(text)
-	}
-	var list struct {
-		Kind  string
-		Items []struct{ Metadata struct{ Name string } }
-	}
-	if err := json.Unmarshal([]byte(files["pods.json"]), &list); err != nil || len(list.Items) != 3 ||
-		list.Items[0].Metadata.Name != "pod-6" || list.Kind != "PodList" {
-		t.Errorf("the list is not whole (%v), or the cluster's own do not come first: %+v", err, list)
-	}
-	last := strings.Split(strings.TrimSpace(files["journal.jsonl"]), "\n")
-	for _, line := range last {
-		if !json.Valid([]byte(line)) || len(last) != 3 {
-			t.Errorf("%d lines, and one is %.60s", len(last), line)
-		}
-	}
-	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(first 5 bytes") {
-		t.Errorf("the log is %.60s", text)
-	}
-	want := []string{"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list",
-		"pods.json: 5 of 8 items omitted"}
-	slices.Sort(d.missing)
-	if diff := cmp.Diff(want, d.missing); diff != "" {
-		t.Errorf("what is missing (-want +got):\n%s", diff)
-	}
-}
-
-// A log of which the beginning was cut off begins with a whole line: half of one
-// may be half of a secret.
-func TestTailBuffer(t *testing.T) {
-	var out bytes.Buffer
-	b := &tailBuffer{Buffer: &out}
-	for range 3 {
-		fmt.Fprintf(b, "password=%s\n", strings.Repeat("x", maxDumped))
-	}
-	if got := wholeLines(out.Bytes()); !b.cut || len(got) > 2*maxDumped || len(got) > 0 && !bytes.HasPrefix(got, []byte("password=")) {
-		t.Errorf("cut: %t, and %d bytes begin with %.20s", b.cut, len(got), got)
 	}
 }
 

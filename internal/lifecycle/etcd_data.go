@@ -5,6 +5,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 )
@@ -14,7 +15,7 @@ import (
 func mayMaintain(recorded *v1alpha1.Cluster, what string) error {
 	switch {
 	case recorded.Spec.Etcd.External != nil:
-		return external(recorded.Name, what)
+		return inspect.RefuseExternalEtcd(recorded.Name, what)
 	case !created(recorded):
 		return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)

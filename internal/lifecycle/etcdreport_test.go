@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -120,7 +121,7 @@ func etcdWorld(t *testing.T) (*world, *ensemble) {
 	return w, threeVoters(w)
 }
 
-func (w *world) report() *EtcdReport {
+func (w *world) report() *inspect.EtcdReport {
 	w.t.Helper()
 	r, err := w.impatient().Etcd(w.t.Context(), "prod", nil)
 	if err != nil {
@@ -129,8 +130,8 @@ func (w *world) report() *EtcdReport {
 	return r
 }
 
-// warned are the hosts and texts of warnings.
-func (r *EtcdReport) warned() []string {
+// warningTexts returns the hosts and texts of warnings.
+func warningTexts(r *inspect.EtcdReport) []string {
 	out := []string{}
 	for _, d := range r.Warnings {
 		out = append(out, strings.TrimSpace(d.Host+" "+d.Message))
@@ -143,36 +144,36 @@ func TestEtcdReport(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*world, *ensemble)
-		verdict      Verdict
+		verdict      inspect.Verdict
 		summary      string
 		warned       []string
 		next         string
 	}{
-		{"well", "there is nothing to say", func(*world, *ensemble) {}, Healthy,
+		{"well", "there is nothing to say", func(*world, *ensemble) {}, inspect.Healthy,
 			"all 3 members respond, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
 		{
 			"the API is down", "it is not asked", func(w *world, _ *ensemble) { w.api.halt() },
-			Healthy, "all 3 members respond, the leader is cp1",
+			inspect.Healthy, "all 3 members respond, the leader is cp1",
 			[]string{},
 			"slipway etcd snapshot prod",
 		},
 		{
 			"a member is down", "it is named, and its log is next", func(_ *world, e *ensemble) { e.members[1].down = true },
-			Degraded, "2 of 3 members respond, the leader is cp1",
+			inspect.Degraded, "2 of 3 members respond, the leader is cp1",
 			[]string{"cp2 the etcd member does not respond"},
 			"slipway exec prod@cp2 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
 			"a host is down", "both are named, and others are asked",
 			func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
-			Degraded, "2 of 3 members respond, the leader is cp2",
+			inspect.Degraded, "2 of 3 members respond, the leader is cp2",
 			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not respond"},
 			"slipway cluster-info prod",
 		},
 		{
 			"no majority", "nothing works, and it says so",
 			func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
-			Down, "1 of 3 members respond, but a quorum needs 2: nothing can be written, and the API does not work",
+			inspect.Down, "1 of 3 members respond, but a quorum needs 2: nothing can be written, and the API does not work",
 			[]string{"cp1 the etcd member does not respond", "cp2 the etcd member does not respond", "cp3 the etcd member has no leader"},
 			"start the other members, or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…",
 		},
@@ -181,7 +182,7 @@ func TestEtcdReport(t *testing.T) {
 				for _, m := range e.members {
 					m.down = true
 				}
-			}, Down, "etcdctl: it exited with code 1",
+			}, inspect.Down, "etcdctl: it exited with code 1",
 			[]string{"etcd cannot be queried (etcdctl: it exited with code 1); the listed members are from the saved state"},
 			"slipway cluster-info prod",
 		},
@@ -190,11 +191,11 @@ func TestEtcdReport(t *testing.T) {
 				for _, m := range e.members {
 					m.errors = []string{"memberID:11 alarm:NOSPACE "}
 				}
-			}, Degraded, "3 of 3 members respond, the leader is cp1", []string{"cp2 etcd reports alarm NOSPACE"}, "slipway etcd defrag prod",
+			}, inspect.Degraded, "3 of 3 members respond, the leader is cp1", []string{"cp2 etcd reports alarm NOSPACE"}, "slipway etcd defrag prod",
 		},
 		{
 			"nearly full", "there is still time", func(_ *world, e *ensemble) { e.members[2].db = 1800 << 20 },
-			Degraded, "3 of 3 members respond, the leader is cp1",
+			inspect.Degraded, "3 of 3 members respond, the leader is cp1",
 			[]string{"cp3 its database uses 1.7 GiB of its quota of 2 GiB; when it is full, nothing can be written to the cluster"},
 			"slipway etcd defrag prod",
 		},
@@ -202,26 +203,26 @@ func TestEtcdReport(t *testing.T) {
 			"far behind", "its disk may be slow", func(_ *world, e *ensemble) {
 				e.members[0].index, e.members[2].index, e.members[2].applied = 20000, 20, 20
 			},
-			Degraded, "3 of 3 members respond, the leader is cp1",
+			inspect.Degraded, "3 of 3 members respond, the leader is cp1",
 			[]string{"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind",
 				"cp3 the etcd member is 19980 entries behind"},
 			"slipway cluster-info prod",
 		},
 		{
 			"versions", "an upgrade stopped half way", func(_ *world, e *ensemble) { e.members[1].version = "3.6.8" },
-			Degraded, "3 of 3 members respond, the leader is cp1",
+			inspect.Degraded, "3 of 3 members respond, the leader is cp1",
 			[]string{"the etcd members have different versions: cp1 3.7.0, cp2 3.6.8, cp3 3.7.0"},
 			"slipway cluster-info prod",
 		},
 		{
 			"strangers", "who is no host on record, and who is no member", func(_ *world, e *ensemble) { e.members[2].name = "old" },
-			Degraded, "3 of 3 members respond, the leader is cp1",
+			inspect.Degraded, "3 of 3 members respond, the leader is cp1",
 			[]string{"old the etcd member does not belong to any host of the cluster", "cp3 etcd has no member for this host"},
 			"slipway cluster-info prod",
 		},
 		{
 			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
-			Degraded, "2 of 2 members respond, the leader is cp1",
+			inspect.Degraded, "2 of 2 members respond, the leader is cp1",
 			[]string{"cp3 the etcd member does not respond",
 				"etcd has 2 members: use an odd number, because one member less tolerates as many failures"},
 			"slipway exec prod@cp3 --sudo -- journalctl -u kubelet -n 30 --no-pager",
@@ -235,7 +236,7 @@ func TestEtcdReport(t *testing.T) {
 			if r.Verdict != tc.verdict || !strings.HasSuffix(r.Summary, tc.summary) || r.Next != tc.next {
 				t.Errorf("%s: %s: %s; next: %s", tc.reason, r.Verdict, r.Summary, r.Next)
 			}
-			got := r.warned()
+			got := warningTexts(r)
 			for i := range got {
 				for _, cp := range []string{"cp1", "cp2", "cp3"} { // whoever was asked last
 					got[i] = strings.Replace(got[i], "("+cp+": ", "(", 1)
@@ -263,12 +264,12 @@ func TestEtcdReportDetails(t *testing.T) {
 	w, e := etcdWorld(t)
 	e.members[1].applied = 4990
 	r := w.report()
-	want := EtcdMember{
+	want := inspect.EtcdMember{
 		Name: "cp2", ID: "b", Endpoint: "https://192.0.2.12:2379", PeerURLs: []string{"https://192.0.2.12:2380"},
 		Answers: true, Healthy: true, Version: "3.7.0",
 		DBBytes: 30 << 20, InUseBytes: 12 << 20, QuotaBytes: 2 << 30, RaftTerm: 3, RaftIndex: 5000, AppliedIndex: 4990, Behind: 10,
 	}
-	if d := cmp.Diff(want, r.Etcd.Members[1], cmpopts.IgnoreUnexported(EtcdMember{})); d != "" {
+	if d := cmp.Diff(want, r.Etcd.Members[1], cmpopts.IgnoreUnexported(inspect.EtcdMember{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if r.Etcd.ClusterID != "c0ffee" || r.Etcd.Revision != 4711 || r.Etcd.Through == "" || r.Etcd.Type != "stacked" {
@@ -300,7 +301,7 @@ func TestEtcdReportExternal(t *testing.T) {
 		e.unlist = unlisted
 		e.members[2].down = true
 		r := w.report()
-		if r.Verdict != Degraded || r.Etcd.Through == "" || len(r.Etcd.Members) != 3 || r.Next != "slipway cluster-info prod" {
+		if r.Verdict != inspect.Degraded || r.Etcd.Through == "" || len(r.Etcd.Members) != 3 || r.Next != "slipway cluster-info prod" {
 			t.Errorf("%s: %s: %+v", r.Verdict, r.Summary, r.Etcd)
 		}
 		last := r.Etcd.Members[2]
@@ -308,7 +309,7 @@ func TestEtcdReportExternal(t *testing.T) {
 			t.Errorf("unlisted %t: %+v", unlisted, r.Etcd.Members)
 		}
 		_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
-		refusal(t, err, idEtcdExternal)
+		refusal(t, err, "etcd-external")
 	}
 }
 
@@ -318,7 +319,7 @@ func TestEtcdReportAbsent(t *testing.T) {
 	w.machines["cp1"].refuse = breaking("kubernetes.kubelet")
 	w.create(event.Failed)
 	w.machines["cp1"].etcdctl = func([]string, io.Writer) int { return 1 }
-	if r := w.report(); r.Verdict != Absent || r.Next != "slipway cluster-info prod" {
+	if r := w.report(); r.Verdict != inspect.Absent || r.Next != "slipway cluster-info prod" {
 		t.Errorf("%s: %s; %s", r.Verdict, r.Summary, r.Next)
 	}
 }

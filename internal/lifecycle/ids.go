@@ -49,12 +49,6 @@ const (
 // Ids of cluster queries and of work on hosts.
 const (
 	idAmbiguous           = "ambiguous-operation"
-	idAPIDown             = "api-down"
-	idNodeNotReady        = "node-not-ready"
-	idEndpointDead        = "endpoint-not-answering"
-	idEtcdMember          = "etcd-member"
-	idCertificateExpires  = "certificate-expires"
-	idCertificateUnusable = "certificate-unusable"
 	idAuthorityNoKey      = op.IDAuthorityNoKey
 	idUnknownCertificate  = "unknown-certificate"
 	idBeyondAuthority     = "validity-beyond-authority"
@@ -64,17 +58,8 @@ const (
 	idKeyElsewhere        = "account-key-elsewhere"
 	idAuthorityElsewhere  = "authority-elsewhere"
 	idAuthorityHeld       = op.IDAuthorityHeld
-	idExchangeUnfinished  = "exchange-unfinished"
-	idRenewalTimer        = "renewal-timer"
-	idRenewalFailed       = "renewal-failed"
-	idBackupTimer         = "backup-timer"
-	idBackupByItself      = "backup-by-itself"
-	idBackupOld           = "backup-old"
 	idBackupNotThere      = "backup-not-there"
-	idBackupCopy          = "backup-copy"
-	idBackupDrill         = "backup-drill"
 	idCopyTarget          = "backup-copy-unreachable"
-	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
 	idEncryptionAlone     = kubeadm.IDEncryptionAlone
 	idEncryptionLost      = kubeadm.IDEncryptionLost
@@ -82,7 +67,6 @@ const (
 
 // Ids of etcd and its backups. The ids of package backup are used unchanged.
 const (
-	idEtcdExternal  = "etcd-external"
 	idEtcdUnhealthy = op.IDEtcdUnhealthy
 	idBackupFailed  = "backup-failed"
 	idDrillFailed   = "drill-failed"

@@ -17,6 +17,7 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/pki/pkitest"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -59,7 +60,7 @@ func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ 
 }
 
 // ids are those of warnings, with their hosts.
-func ids(in *Info) []string {
+func ids(in *inspect.Info) []string {
 	out := []string{}
 	for _, w := range in.Warnings {
 		out = append(out, w.ID+" "+w.Host)
@@ -80,7 +81,7 @@ func TestInfo(t *testing.T) {
 	cp.files["/etc/kubernetes/scheduler.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	cert, key = ca.Issue(t, "admin.conf", day(200))
 	cp.files["/etc/kubernetes/admin.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
-	look := func() *Info {
+	look := func() *inspect.Info {
 		t.Helper()
 		in, err := w.service().Info(t.Context(), "prod", nil)
 		if err != nil {
@@ -91,38 +92,38 @@ func TestInfo(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func()
-		verdict      Verdict
+		verdict      inspect.Verdict
 		warnings     []string
 		next         string
 	}{
 		{
-			"degraded", "all that is wrong is said", func() {}, Degraded,
+			"degraded", "all that is wrong is said", func() {}, inspect.Degraded,
 			[]string{"etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"endpoint", "each node is asked whether it reaches the API", func() { w.machines["w1"].cutOff = true }, Degraded,
+			"endpoint", "each node is asked whether it reaches the API", func() { w.machines["w1"].cutOff = true }, inspect.Degraded,
 			[]string{"endpoint-not-answering w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"worker cut off", "it is named, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, Degraded,
+			"worker cut off", "it is named, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, inspect.Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
 			"an add-on that is gone", "the cluster does not do without",
-			func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, Degraded,
+			func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, inspect.Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1", "add-on-not-ready "},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"API down", "hosts and records tell the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, Down,
+			"API down", "hosts and records tell the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, inspect.Down,
 			[]string{"api-down ", "host-unreachable w1", "etcd-member ", "certificate-expires cp1"},
 			"slipway exec prod@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
-			"all down", "the records tell what they know", func() { cp.down = errors.New("cut") }, Down,
+			"all down", "the records tell what they know", func() { cp.down = errors.New("cut") }, inspect.Down,
 			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1"},
 			"slipway precheck prod",
 		},
@@ -150,7 +151,8 @@ func TestInfo(t *testing.T) {
 func (w *world) impatient() *service {
 	s := w.service()
 	const soon = 3 * time.Second
-	s.looks = lookTimes{whole: 4 * soon, host: soon, over: soon, dump: 4 * soon, dumpHost: soon, file: soon}
+	s.Limits = inspect.Limits{Total: 4 * soon, Host: soon, Through: soon}
+	s.TotalTime, s.HostTime, s.looks = 4*soon, soon, lookTimes{file: soon}
 	return s
 }
 
@@ -169,7 +171,7 @@ func TestInfoWhereHostsHang(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if in.Verdict != Degraded || !in.Endpoint.Answers {
+			if in.Verdict != inspect.Degraded || !in.Endpoint.Answers {
 				t.Errorf("%s: %s; the API answers: %+v", in.Verdict, in.Summary, in.Endpoint)
 			}
 			for _, n := range in.Nodes {
@@ -205,11 +207,11 @@ func TestInfoDetails(t *testing.T) {
 	if !in.Endpoint.Answers || in.Endpoint.Through != "cp1" || in.Endpoint.Address != "example.com:6443" {
 		t.Errorf("endpoint %+v", in.Endpoint)
 	}
-	want := []EtcdMember{
+	want := []inspect.EtcdMember{
 		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Answers: true, Healthy: true, Version: "3.7.0", DBBytes: 4096},
 		{Name: "cp2", ID: "b", Endpoint: "https://b:2379"},
 	}
-	if d := cmp.Diff(want, in.Etcd.Members, cmpopts.IgnoreUnexported(EtcdMember{})); d != "" {
+	if d := cmp.Diff(want, in.Etcd.Members, cmpopts.IgnoreUnexported(inspect.EtcdMember{})); d != "" {
 		t.Errorf("etcd (-want +got):\n%s", d)
 	}
 	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
@@ -223,16 +225,5 @@ func TestInfoDetails(t *testing.T) {
 	if first := in.Certificates[0]; first.Name != "etcd-server" || first.Subject != "cp1" || first.Authority != "etcd-ca" ||
 		in.Certificates[1].Subject != "etcd-ca" {
 		t.Errorf("certificates %+v, want the soonest first", in.Certificates[:2])
-	}
-}
-
-func TestTag(t *testing.T) {
-	for image, want := range map[string]string{
-		"registry.k8s.io/coredns/coredns:v1.14.2": "v1.14.2", "localhost:5000/flannel": "-",
-		"registry:5000/a/b:v1@sha256:00": "v1", "pause": "-",
-	} {
-		if got := tag(image); got != want {
-			t.Errorf("%s has the version %s, want %s", image, got, want)
-		}
 	}
 }

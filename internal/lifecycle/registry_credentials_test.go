@@ -157,17 +157,3 @@ func TestKilledRegistryPassword(t *testing.T) {
 		})
 	}
 }
-
-// TestRegistryPasswordsScrubbed has support bundles without them.
-func TestRegistryPasswordsScrubbed(t *testing.T) {
-	t.Setenv("REGISTRY_WORD", "parrot-word")
-	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Registry: v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{
-		{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{Env: "REGISTRY_WORD"}},
-		{Registry: "quay.io", CAFile: "ca.crt"},
-	}}}}
-	login := base64.StdEncoding.EncodeToString([]byte("hub:parrot-word"))
-	got := string(newScrubber(c, nil).text([]byte("pulling as hub with parrot-word, or " + login + ", at night")))
-	if strings.Contains(got, "parrot") || strings.Contains(got, login) || !strings.Contains(got, "at night") {
-		t.Errorf("left is %q", got)
-	}
-}

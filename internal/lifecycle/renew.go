@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -74,7 +75,7 @@ func renewCerts() behaviour {
 // A certLook has the certificates of one host.
 type certLook struct {
 	*engine.Host
-	found     []Certificate
+	found     []inspect.Certificate
 	concerned bool // something would be renewed on it
 	err       error
 }
@@ -114,7 +115,7 @@ func (l *certLook) ask(ctx context.Context, env module.Env, w certs.Wish) error 
 		return err
 	}
 	for i, st := range states {
-		l.found = append(l.found, asFound(known[i], st))
+		l.found = append(l.found, inspect.NewCertificate(known[i], st))
 	}
 	results, err := l.Conn.Check(ctx, w.Look(env, l.Host.Host))
 	l.concerned = slices.ContainsFunc(results, func(r op.Result) bool { return r.Status == op.Changed })
@@ -122,12 +123,14 @@ func (l *certLook) ask(ctx context.Context, env module.Env, w certs.Wish) error 
 }
 
 // over reports whether a certificate exists and has expired.
-func over(c Certificate, now time.Time) bool { return !c.Expires.IsZero() && now.After(c.Expires) }
+func over(c inspect.Certificate, now time.Time) bool {
+	return !c.Expires.IsZero() && now.After(c.Expires)
+}
 
 // lapsed reports whether a host cannot work or be checked because a certificate of etcd,
 // or of the kubelet on a control plane, has expired.
 func (l *certLook) lapsed(now time.Time) bool {
-	return slices.ContainsFunc(l.found, func(c Certificate) bool {
+	return slices.ContainsFunc(l.found, func(c inspect.Certificate) bool {
 		etcds := slices.Contains([]string{"etcd-server", "etcd-peer", "etcd-healthcheck-client"}, c.Name)
 		return over(c, now) && (etcds || c.Name == "kubelet-client" && l.HasRole(v1alpha1.RoleControlPlane))
 	})
@@ -140,7 +143,7 @@ func (l *certLook) readmit(now time.Time) bool {
 	if l.HasRole(v1alpha1.RoleControlPlane) {
 		return false
 	}
-	return slices.ContainsFunc(l.found, func(c Certificate) bool { return c.Name == "kubelet-client" && over(c, now) }) ||
+	return slices.ContainsFunc(l.found, func(c inspect.Certificate) bool { return c.Name == "kubelet-client" && over(c, now) }) ||
 		l.Facts != nil && l.Facts.Ledger && slices.Contains(l.Facts.Present, facts.BootstrapConf)
 }
 

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
@@ -118,7 +119,7 @@ func TestRenew(t *testing.T) {
 		t.Errorf("ready: %q", res.Ready)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "create Succeeded")
-	if c := w.checked(0); c.Verdict != CertificatesFine {
+	if c := w.checked(0); c.Verdict != inspect.CertificatesFine {
 		t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
@@ -158,7 +159,7 @@ func TestRenewExpired(t *testing.T) {
 			if d := cmp.Diff(tc.want, w.fresh()); d != "" {
 				t.Errorf("renewed (-want +got):\n%s", d)
 			}
-			if c := w.checked(0); c.Verdict != CertificatesFine {
+			if c := w.checked(0); c.Verdict != inspect.CertificatesFine {
 				t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
 			}
 			if tokens := w.api.tokens(); len(tokens) > 0 {

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
@@ -86,17 +87,17 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 	if err := p.mayGoBy(p.request.Rescue.From); err != nil {
 		return err
 	}
-	ctx, l, done, err := s.look(ctx, c)
+	ctx, l, done, err := s.StartSession(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	l.only(func(h v1alpha1.Host) bool { return hasPart(c, h) })
-	r := l.etcdReport(ctx, progress)
+	l.Select(func(h v1alpha1.Host) bool { return hasPart(c, h) })
+	r := l.ReportEtcd(ctx, progress)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, h := range l.hosts {
+	for _, h := range l.Hosts {
 		if err := p.judgeLost(h, r); err != nil {
 			return err
 		}
@@ -123,36 +124,36 @@ func (p *prepared) mayGoBy(from string) error {
 
 // judgeLost refuses a host that is declared lost but reachable, and a host that is
 // unreachable but not declared lost.
-func (p *prepared) judgeLost(h *hostLook, r *EtcdReport) error {
-	name := h.spec.Name
+func (p *prepared) judgeLost(h *inspect.Host, r *inspect.EtcdReport) error {
+	name := h.Spec.Name
 	if !p.isLost(name) {
-		if h.err == nil {
+		if h.Err == nil {
 			return nil
 		}
-		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+hostconn.Diagnose(h.err).Message,
+		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+hostconn.Diagnose(h.Err).Message,
 			"make the host reachable, or declare it lost if it is permanently lost: --lost "+
 				strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
 	}
 	var lost *remote.Error
-	member := slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return m.Answers && isMemberOf(m, h.spec) })
+	member := slices.ContainsFunc(r.Etcd.Members, func(m inspect.EtcdMember) bool { return m.Answers && inspect.IsMemberOf(m, h.Spec) })
 	switch {
-	case h.err == nil:
+	case h.Err == nil:
 		return refused(idRescueAnswers, name+" is declared lost but reachable",
 			"remove the host from --lost, or shut the host down permanently first")
 	case member:
 		return refused(idRescueAnswers, "the etcd member on "+name+" is declared lost but responds",
 			"remove "+name+" from --lost, or shut the host down permanently first")
-	case !errors.As(h.err, &lost) || lost.Reason != remote.Unreachable:
-		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+hostconn.Diagnose(h.err).Message,
+	case !errors.As(h.Err, &lost) || lost.Reason != remote.Unreachable:
+		return refused(idRescueAnswers, name+" is declared lost, but a machine responds at its address: "+hostconn.Diagnose(h.Err).Message,
 			"if it is another machine now, shut that machine down until the rescue is complete")
 	}
 	return nil
 }
 
 // needed refuses a rescue if enough members remain for a quorum.
-func (p *prepared) needed(r *EtcdReport) error {
+func (p *prepared) needed(r *inspect.EtcdReport) error {
 	name := p.recorded.Name
-	voters, up, leader := quorum(r.Etcd.Members)
+	voters, up, leader := inspect.CountVoters(r.Etcd.Members)
 	if r.Etcd.Message == "" && up >= voters/2+1 && leader != "" {
 		return refused(idRescueNotNeeded, fmt.Sprintf("etcd works: %d of %d members respond and follow leader %s", up, voters, leader),
 			"remove lost hosts: slipway delete node NAME --cluster "+name+" --forget")

@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -598,7 +599,7 @@ func TestBackupManaged(t *testing.T) {
 			m.files[key] = "shared " + key
 		}
 	}
-	if r := w.report(); r.Verdict != Healthy || len(r.Hosts) != 3 {
+	if r := w.report(); r.Verdict != inspect.Healthy || len(r.Hosts) != 3 {
 		t.Errorf("%s: %s: %+v", r.Verdict, r.Summary, r.Hosts)
 	}
 	i := w.snapshot(SnapshotOptions{})

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/containerruntime"
@@ -159,20 +160,20 @@ func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
 	if newer.Beyond {
 		return warnKindsUnlisted(newer.Kubernetes, p.env.Release.Kubernetes), nil
 	}
-	l := newLooker(p.svc, p.env)
-	var servers []*hostLook
+	l := p.svc.NewSession(p.env)
+	var servers []*inspect.Host
 	for _, h := range p.hosts {
 		if h.Facts != nil && h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) {
-			servers = append(servers, &hostLook{spec: h.Host, conn: h.Conn})
+			servers = append(servers, &inspect.Host{Spec: h.Host, Conn: h.Conn})
 		}
 	}
 	var mu sync.Mutex
 	var used []string
 	asked := 0
-	hostconn.ForEach(servers, func(h *hostLook) {
-		ctx, cancel := context.WithTimeout(ctx, p.svc.looks.over)
+	hostconn.ForEach(servers, func(h *inspect.Host) {
+		ctx, cancel := context.WithTimeout(ctx, p.svc.Limits.Through)
 		defer cancel()
-		client, err := l.own(h)
+		client, err := l.ControlPlaneClient(h)
 		if err != nil {
 			return // notServing reports this API server
 		}

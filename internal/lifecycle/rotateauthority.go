@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -27,7 +28,7 @@ func (w *rotating) lookAtFrontProxy(ctx context.Context, p *prepared, from strin
 func (w *rotating) lookAtEtcd(ctx context.Context, p *prepared, from string) (string, error) {
 	c := p.env.Cluster
 	if c.Spec.Etcd.External != nil {
-		return "", external(c.Name, "a rotation of its CA")
+		return "", inspect.RefuseExternalEtcd(c.Name, "a rotation of its CA")
 	}
 	a := certs.EtcdAuthority(p.env)
 	err := refuseOtherFile(c, idAuthorityElsewhere, "the etcd CA", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")

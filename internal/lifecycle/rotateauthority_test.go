@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -172,7 +173,7 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 			t.Errorf("%s trusts %d authorities: %v", name, len(trusted), err)
 		}
 	}
-	if c := w.checked(0); c.Verdict != CertificatesExpire || !slices.Equal(certIDs(c), []string{idExchangeUnfinished + " cp1"}) ||
+	if c := w.checked(0); c.Verdict != inspect.CertificatesExpire || !slices.Equal(certIDs(c), []string{"exchange-unfinished" + " cp1"}) ||
 		!strings.Contains(c.Warnings[0].Message, "2 CAs") ||
 		!strings.HasSuffix(c.Warnings[0].Hint, "rotate-ca prod --which front-proxy") {
 		t.Errorf("%s: %+v", c.Summary, c.Warnings)

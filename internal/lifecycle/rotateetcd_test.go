@@ -226,7 +226,7 @@ func TestRotateEtcdRefused(t *testing.T) {
 	p.env.Cluster = &v1alpha1.Cluster{}
 	p.env.Cluster.Spec.Etcd.External = &v1alpha1.ExternalEtcd{}
 	var list diag.List
-	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != idEtcdExternal {
+	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != "etcd-external" {
 		t.Errorf("an etcd of others: %v", err)
 	}
 	p.env.Cluster.Spec.Etcd.External = nil

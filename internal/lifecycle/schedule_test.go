@@ -149,7 +149,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(is.Hosts) != 3 || len(is.Warnings) != 1 || is.Warnings[0].ID != idBackupCopy || is.Warnings[0].Host != "cp1" {
+	if len(is.Hosts) != 3 || len(is.Warnings) != 1 || is.Warnings[0].ID != "backup-copy" || is.Warnings[0].Host != "cp1" {
 		t.Errorf("%+v", is)
 	}
 	i, err := svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1"}, nil)
@@ -300,7 +300,7 @@ func TestDrillsJudged(t *testing.T) {
 			m.snapshot = aSnapshot(t, 4711)
 			m.took(t, svc.Now(), "")
 			m.says(t, func(out *op.AutoSnapshotOutcome) { out.Drill = tc.outcome(svc.Now()) })
-			toldOf(t, svc, idBackupDrill, tc.want, tc.reason)
+			toldOf(t, svc, "backup-drill", tc.want, tc.reason)
 		})
 	}
 }

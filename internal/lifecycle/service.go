@@ -23,7 +23,9 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/supportbundle"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -62,6 +64,8 @@ type service struct {
 	Config
 	*access.Access
 	*hostexec.Executor
+	*inspect.Inspector
+	*supportbundle.Collector
 	looks lookTimes
 }
 
@@ -460,11 +464,7 @@ func (r records) TakeOff(cluster, host string) (left []string, err error) {
 }
 
 // note sends a note about an event before an operation has begun.
-func note(to event.Sink, host, message string) {
-	if to != nil {
-		to.Emit(event.Event{Type: event.Note, Host: host, Message: message})
-	}
-}
+func note(to event.Sink, host, message string) { event.SendNote(to, host, message) }
 
 // connecting describes how a host is logged in to, and what determined this. Connect
 // reports errors.

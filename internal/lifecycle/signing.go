@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -87,7 +88,7 @@ func (p *prepared) findSigner(ctx context.Context) error {
 		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) || !module.Holds(h) {
 			continue
 		}
-		text, err := answer(ctx, h.Conn, op.ReadFile{Path: etcdbackup.SigningKey, Secret: true})
+		text, err := hostconn.Query(ctx, h.Conn, op.ReadFile{Path: etcdbackup.SigningKey, Secret: true})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
@@ -86,8 +87,8 @@ const snapshotTime = 15 * time.Minute
 // A snapshotting makes one backup set.
 type snapshotting struct {
 	svc      *service
-	looker   *looker
-	report   *EtcdReport
+	looker   *inspect.Session
+	report   *inspect.EtcdReport
 	taken    time.Time
 	options  SnapshotOptions
 	to       string
@@ -105,7 +106,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 		return nil, err
 	}
 	if c.Spec.Etcd.External != nil && !o.keysOnly {
-		return nil, external(name, "a snapshot")
+		return nil, inspect.RefuseExternalEtcd(name, "a snapshot")
 	}
 	if o.Copy != "" {
 		return s.fetchCopy(ctx, c, o, progress)
@@ -134,24 +135,18 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if err != nil {
 		return nil, err
 	}
-	m.looker = newLooker(s, env)
-	defer m.looker.close()
-	m.looker.only(func(h v1alpha1.Host) bool {
-		return m.looker.asksEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
+	m.looker = s.NewSession(env)
+	defer m.looker.Close()
+	m.looker.Select(func(h v1alpha1.Host) bool {
+		return m.looker.CanQueryEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
 	})
-	looks, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+	looks, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
 	defer cancel()
-	m.report = m.looker.etcdReport(looks, progress)
+	m.report = m.looker.ReportEtcd(looks, progress)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	return m.run(ctx)
-}
-
-// external returns the error for an operation that Slipway cannot do on external etcd.
-func external(name, what string) error {
-	return refused(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is not supported",
-		"ask the owner of the etcd")
 }
 
 // place returns the path of the set.
@@ -213,13 +208,13 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 		return nil, err
 	}
 	set := m.set(authority)
-	set.Etcd, set.Member, set.Snapshot = member.Version, member.called(), *is
+	set.Etcd, set.Member, set.Snapshot = member.Version, member.Label(), *is
 	return m.write(set, small, file)
 }
 
 // set returns the description of the set without its snapshot.
 func (m *snapshotting) set(authority string) *backup.Set {
-	c := m.looker.env.Cluster
+	c := m.looker.Env.Cluster
 	return &backup.Set{
 		Cluster: c.Name, Taken: m.taken.UTC().Truncate(time.Second), Kubernetes: cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version),
 		EtcdType: m.report.Etcd.Type, ClusterID: m.report.Etcd.ClusterID, Authority: authority,
@@ -269,18 +264,18 @@ func (m *snapshotting) room(dir string, snapshot int64) error {
 
 // source returns the member for the snapshot, its host, and the snapshot if it already
 // exists.
-func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.EtcdSnapshotInfo, error) {
+func (m *snapshotting) source(ctx context.Context) (inspect.EtcdMember, *inspect.Host, *op.EtcdSnapshotInfo, error) {
 	if m.options.Of == "" {
 		member, host, err := m.choose()
 		return member, host, nil, err
 	}
 	kept, host, err := m.fromHost(ctx, m.options.Of)
 	if err != nil {
-		return EtcdMember{}, nil, nil, err
+		return inspect.EtcdMember{}, nil, nil, err
 	}
 	m.taken = kept.Taken
 	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // named by the time of the snapshot
-	return EtcdMember{Name: host.spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
+	return inspect.EtcdMember{Name: host.Spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
 }
 
 // passing is the name pattern of temporary directories for a snapshot or a copy.
@@ -312,22 +307,22 @@ const spareHere = 64 << 20
 
 // choose returns the member for the snapshot and its host: a healthy member, preferably
 // one that is not far behind and not the leader.
-func (m *snapshotting) choose() (EtcdMember, *hostLook, error) {
+func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
 	type candidate struct {
-		EtcdMember
-		host *hostLook
+		inspect.EtcdMember
+		host *inspect.Host
 	}
 	var all []candidate
 	for _, member := range m.report.Etcd.Members {
-		for _, h := range m.looker.hosts {
-			if usable(member) && h.conn != nil && h.err == nil && isMemberOf(member, h.spec) {
+		for _, h := range m.looker.Hosts {
+			if usable(member) && h.Conn != nil && h.Err == nil && inspect.IsMemberOf(member, h.Spec) {
 				all = append(all, candidate{member, h})
 			}
 		}
 	}
 	if len(all) == 0 {
 		hint := "check etcd: slipway etcd health " + m.report.Name
-		return EtcdMember{}, nil, refused(idEtcdUnhealthy, "no reachable host has a healthy etcd member: "+m.report.Summary, hint)
+		return inspect.EtcdMember{}, nil, refused(idEtcdUnhealthy, "no reachable host has a healthy etcd member: "+m.report.Summary, hint)
 	}
 	best := slices.MinFunc(all, func(a, b candidate) int {
 		return cmp.Or(rank(a.EtcdMember)-rank(b.EtcdMember), cmp.Compare(a.Behind, b.Behind))
@@ -337,9 +332,9 @@ func (m *snapshotting) choose() (EtcdMember, *hostLook, error) {
 
 // rank sorts members: first those that are not far behind and do not lead, then the
 // leader, then those that are far behind.
-func rank(m EtcdMember) int {
+func rank(m inspect.EtcdMember) int {
 	switch {
-	case m.Behind > farBehind:
+	case m.Behind > inspect.MaxBehind:
 		return 2
 	case m.Leader:
 		return 1
@@ -349,46 +344,46 @@ func rank(m EtcdMember) int {
 
 // usable reports whether a member's data can be used for a snapshot. A full database is
 // not a problem.
-func usable(m EtcdMember) bool {
-	return m.Answers && !m.Learner && m.leader != 0 && len(m.Errors) == 0 && !slices.Contains(m.Alarms, "CORRUPT")
+func usable(m inspect.EtcdMember) bool {
+	return m.Answers && !m.Learner && m.HasLeader() && len(m.Errors) == 0 && !slices.Contains(m.Alarms, "CORRUPT")
 }
 
 // fetch takes the snapshot on the member's host, unless it already exists, and copies it
 // to this machine.
-func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
+func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
 	if kept != nil {
 		return m.arrive(ctx, host, *kept, to)
 	}
 	client := module.EtcdClient()
-	client.Endpoints = []string{m.looker.env.OwnMember()}
+	client.Endpoints = []string{m.looker.Env.OwnMember()}
 	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl,
 		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
-	note(m.progress, host.spec.Name, "taking a snapshot")
+	note(m.progress, host.Spec.Name, "taking a snapshot")
 	defer func() {
 		gone := o
 		gone.Gone = true
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		if _, err := m.apply(ctx, host, gone); err != nil {
-			m.svc.Log.Warn("the snapshot remains on the host until the next one is taken there", "host", host.spec.Name, "error", err)
+			m.svc.Log.Warn("the snapshot remains on the host until the next one is taken there", "host", host.Spec.Name, "error", err)
 		}
 	}()
-	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, silent(host.spec.Name, snapshotTime))
+	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, inspect.Unresponsive(host.Spec.Name, snapshotTime))
 	defer cancel()
 	taken, err := m.apply(limited, host, o)
 	if err != nil {
-		return nil, because(limited, err)
+		return nil, inspect.TimeoutCause(limited, err)
 	}
 	var there op.EtcdSnapshotInfo
 	if err := json.Unmarshal(taken, &there); err != nil {
-		return nil, fmt.Errorf("reading the snapshot result of %s: %w", host.spec.Name, err)
+		return nil, fmt.Errorf("reading the snapshot result of %s: %w", host.Spec.Name, err)
 	}
 	return m.arrive(ctx, host, there, to)
 }
 
 // arrive copies a snapshot to this machine and verifies that it is the one that was taken.
-func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
-	note(m.progress, host.spec.Name, "fetching the snapshot")
+func (m *snapshotting) arrive(ctx context.Context, host *inspect.Host, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
+	note(m.progress, host.Spec.Name, "fetching the snapshot")
 	if err := m.copyFrom(ctx, host, there.Path, to, there.Bytes); err != nil {
 		return nil, err
 	}
@@ -399,7 +394,7 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 	if here.SHA256 != there.SHA256 || here.Hash != there.Hash || here.Revision != there.Revision {
 		return nil, refused(string(backup.Damaged),
 			fmt.Sprintf("the received snapshot differs from the one that %s took: revision %d and hash %08x, not %d and %08x",
-				host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
+				host.Spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
 			"take another snapshot")
 	}
 	here.Version = there.Version
@@ -408,21 +403,21 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 
 // copyFrom copies a file of an expected size from a host. It stops if a stalled file
 // system delivers no data.
-func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to string, bytes int64) error {
+func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, to string, bytes int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := m.svc.looks.file
 	silence := time.AfterFunc(limit, func() {
-		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.spec.Name, from, limit),
-			"check whether the file system there is stalled: slipway ssh "+host.spec.Name))
+		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.Spec.Name, from, limit),
+			"check whether the file system there is stalled: slipway ssh "+host.Spec.Name))
 	})
 	defer silence.Stop()
-	tell := m.bytes(host.spec.Name)
+	tell := m.bytes(host.Spec.Name)
 	heard := func(t Target, p transfer.Progress) {
 		silence.Reset(limit)
 		tell(t, p)
 	}
-	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: hostconn.WithSSH(m.looker.env.Cluster, host.spec)}}, Root: true}
+	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: hostconn.WithSSH(m.looker.Env.Cluster, host.Spec)}}, Root: true}
 	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
 	switch {
 	case err != nil:
@@ -431,7 +426,7 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to st
 		return context.Cause(ctx)
 	case results[0].Error != nil:
 		return refused(cmp.Or(results[0].Error.ID, idBackupFailed),
-			host.spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
+			host.Spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
 	}
 	return nil
 }
@@ -446,8 +441,8 @@ func (m *snapshotting) bytes(host string) func(Target, transfer.Progress) {
 }
 
 // apply applies one operation on a host and returns its output.
-func (m *snapshotting) apply(ctx context.Context, host *hostLook, o op.Op) ([]byte, error) {
-	results, err := host.conn.Apply(ctx, remote.Batch{
+func (m *snapshotting) apply(ctx context.Context, host *inspect.Host, o op.Op) ([]byte, error) {
+	results, err := host.Conn.Apply(ctx, remote.Batch{
 		Operation: "etcd-snapshot-" + m.taken.UTC().Format("20060102-150405"), Step: "etcd.snapshot", Cluster: m.report.Name, Ops: op.List{o},
 	}, nil)
 	if err != nil {
@@ -455,7 +450,7 @@ func (m *snapshotting) apply(ctx context.Context, host *hostLook, o op.Op) ([]by
 	}
 	for _, r := range results {
 		if r.Error != nil {
-			return nil, refused(idBackupFailed, host.spec.Name+": "+r.Error.Message, m.remedyOf(r.Error, host.spec.Name))
+			return nil, refused(idBackupFailed, host.Spec.Name+": "+r.Error.Message, m.remedyOf(r.Error, host.Spec.Name))
 		}
 	}
 	return results[0].Output, nil

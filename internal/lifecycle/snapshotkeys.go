@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -25,7 +26,7 @@ const pkiDir = "/etc/kubernetes/pki/"
 // keep reads the files that a set contains besides the snapshot, and the id of the
 // cluster CA, which shows that the set belongs to the cluster.
 func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, authority string, err error) {
-	c := spec.Redacted(m.looker.env.Cluster)
+	c := spec.Redacted(m.looker.Env.Cluster)
 	c.Status = v1alpha1.ClusterStatus{}
 	text, err := yaml.Marshal(c)
 	if err != nil {
@@ -69,8 +70,8 @@ func certificateBytes(text []byte) []byte {
 // encryption configuration that its API server uses.
 func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) bool, paths []string) ([]backup.Content, error) {
 	var last error
-	for _, h := range m.looker.hosts {
-		if h.conn == nil || h.err != nil || !chosen(h.spec) {
+	for _, h := range m.looker.Hosts {
+		if h.Conn == nil || h.Err != nil || !chosen(h.Spec) {
 			continue
 		}
 		found, err := readFiles(ctx, h, append(slices.Clone(paths), module.APIServerManifest))
@@ -106,19 +107,19 @@ func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) b
 }
 
 // readFiles returns the contents of files on a host, empty for missing files.
-func readFiles(ctx context.Context, h *hostLook, paths []string) (map[string][]byte, error) {
+func readFiles(ctx context.Context, h *inspect.Host, paths []string) (map[string][]byte, error) {
 	var ops op.List
 	for _, p := range paths {
 		ops = append(ops, op.ReadFile{Path: p, Secret: true})
 	}
-	results, err := h.conn.Check(ctx, ops)
+	results, err := h.Conn.Check(ctx, ops)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string][]byte{}
 	for _, r := range results {
 		if r.Error != nil {
-			return nil, fmt.Errorf("%s: %w", h.spec.Name, r.Error)
+			return nil, fmt.Errorf("%s: %w", h.Spec.Name, r.Error)
 		}
 		out[r.Target] = r.Output
 	}

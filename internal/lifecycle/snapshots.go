@@ -1,16 +1,21 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/node/op"
 )
 
 // Snapshots returns the sets in the default directory, newest first, including sets of
@@ -100,4 +105,37 @@ func (i *SnapshotInfo) say(set *backup.Set) {
 			i.Files = append(i.Files, at)
 		}
 	}
+}
+
+// fromHost returns an automatic snapshot of a host: HOST selects its newest one,
+// HOST/FILE a certain one.
+func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapshot, _ *inspect.Host, err error) {
+	host, file, _ := strings.Cut(of, "/")
+	see := "list the snapshots: slipway etcd snapshots " + m.report.Name + " --hosts"
+	i := slices.IndexFunc(m.looker.Hosts, func(h *inspect.Host) bool { return h.Spec.Name == host && m.looker.CanQueryEtcd(h.Spec) })
+	if i < 0 {
+		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with an etcd member", see)
+	}
+	h := m.looker.Hosts[i]
+	if h.Conn == nil || h.Err != nil {
+		d := hostconn.Diagnose(cmp.Or(h.Err, inspect.ErrNoTime))
+		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,
+			cmp.Or(d.Hint, "make the host reachable")+", or use a snapshot of another host: slipway etcd snapshots "+m.report.Name+" --hosts")
+	}
+	var is inspect.ScheduledHost
+	if err := is.Read(ctx, h); err != nil {
+		return k, nil, err
+	}
+	if is.AutoSnapshotOutcome != nil {
+		for _, k := range is.Kept {
+			if file == "" || path.Base(k.Path) == file {
+				return k, h, nil
+			}
+		}
+	}
+	missing := "host " + host + " has no scheduled snapshot"
+	if file != "" {
+		missing += " named " + file
+	}
+	return k, nil, refused(idBackupNotThere, missing, see)
 }

@@ -5,6 +5,7 @@ package hostconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -74,4 +76,23 @@ func Diagnose(err error) *diag.Diagnostic {
 		d.Message += "; the received part is kept in " + broken.Part + ", and the next copy to the same place uses it"
 	}
 	return d
+}
+
+// queryTimeout limits Query.
+const queryTimeout = 30 * time.Second
+
+// Query returns the output of a read-only operation on a host.
+func Query(ctx context.Context, host remote.Host, o op.Op) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	results, err := host.Check(ctx, op.List{o})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(results) != 1:
+		return nil, fmt.Errorf("the node helper returned %d results for one operation", len(results))
+	case results[0].Error != nil:
+		return nil, results[0].Error
+	}
+	return results[0].Output, nil
 }

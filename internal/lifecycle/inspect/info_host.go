@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"bytes"
@@ -12,28 +12,28 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// host queries one host.
-func (l *looker) host(ctx context.Context, h *hostLook) {
-	f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirKubelet}})
-	if h.facts, h.err = f.Facts, f.Err; h.err != nil {
+// queryHost queries one host.
+func (s *Session) queryHost(ctx context.Context, h *Host) {
+	f := facts.Ask(ctx, h.Spec, h.Conn, op.Facts{Dirs: []string{facts.DirKubelet}})
+	if h.facts, h.Err = f.Facts, f.Err; h.Err != nil {
 		return
 	}
-	h.certs, _ = l.certificates(ctx, h) // other data of the host is reported anyway
-	l.byItself(ctx, h)
-	if !facts.RunsKubelet(h.spec.Roles) {
+	h.certificates, _ = s.readCertificates(ctx, h) // other data of the host is reported anyway
+	s.readSchedule(ctx, h)
+	if !facts.RunsKubelet(h.Spec.Roles) {
 		return
 	}
-	if w, ok := h.conn.(remote.Worker); ok {
+	if w, ok := h.Conn.(remote.Worker); ok {
 		var out bytes.Buffer
 		if _, err := w.Run(ctx, remote.Command{Argv: []string{"systemctl", "is-active", "kubelet"}}, nil, &out, &bytes.Buffer{}); err == nil {
 			h.kubelet = strings.TrimSpace(out.String())
 		}
 	}
-	if h.err = ctx.Err(); h.err != nil || len(l.admin) == 0 {
+	if h.Err = ctx.Err(); h.Err != nil || len(s.Admin) == 0 {
 		return
 	}
-	h.asked = true
-	client, err := l.client(h, l.env.Endpoint())
+	h.triedEndpoint = true
+	client, err := s.newAPIClient(h, s.Env.Endpoint())
 	if err != nil {
 		h.endpoint = err
 		return
@@ -44,8 +44,8 @@ func (l *looker) host(ctx context.Context, h *hostLook) {
 	h.endpoint = client.Healthy(ctx)
 }
 
-// hostResources returns the resources that a host reports.
-func hostResources(f *op.HostFacts) Resources {
+// readHostResources returns the resources that a host reports.
+func readHostResources(f *op.HostFacts) Resources {
 	r := Resources{CPU: strconv.Itoa(f.CPUs), Memory: fmt.Sprintf("%dKi", f.MemoryBytes>>10)}
 	if len(f.Disks) > 0 {
 		r.Disk = fmt.Sprintf("%dKi", f.Disks[0].TotalBytes>>10)

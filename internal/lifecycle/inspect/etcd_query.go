@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"bytes"
@@ -65,65 +65,68 @@ type EtcdMember struct {
 	leader uint64 // id of its leader
 }
 
-// called returns the name of a member for users.
-func (m EtcdMember) called() string { return cmp.Or(m.Name, m.ID, m.Endpoint) }
+// HasLeader reports whether the member has a leader.
+func (m EtcdMember) HasLeader() bool { return m.leader != 0 }
 
-// asksEtcd reports whether etcd can be queried from a host: it has a member or, for
+// Label returns the name of a member for users.
+func (m EtcdMember) Label() string { return cmp.Or(m.Name, m.ID, m.Endpoint) }
+
+// CanQueryEtcd reports whether etcd can be queried from a host: it has a member or, for
 // external etcd, the API server's credentials.
-func (l *looker) asksEtcd(h v1alpha1.Host) bool {
-	if l.env.Cluster.Spec.Etcd.External != nil {
+func (s *Session) CanQueryEtcd(h v1alpha1.Host) bool {
+	if s.Env.Cluster.Spec.Etcd.External != nil {
 		return spec.HasRole(h, v1alpha1.RoleControlPlane)
 	}
-	return facts.RunsEtcd(l.env.Cluster, h.Roles)
+	return facts.RunsEtcd(s.Env.Cluster, h.Roles)
 }
 
 // etcdClient returns the client settings for such a host.
-func (l *looker) etcdClient() op.EtcdClient {
+func (s *Session) etcdClient() op.EtcdClient {
 	c := module.EtcdClient()
-	c.Endpoints = []string{l.env.OwnMember()}
-	if l.env.Cluster.Spec.Etcd.External != nil {
-		c.Cert, c.Key, c.Endpoints = module.EtcdClientCert, module.EtcdClientKey, l.env.EtcdEndpoints()
+	c.Endpoints = []string{s.Env.OwnMember()}
+	if s.Env.Cluster.Spec.Etcd.External != nil {
+		c.Cert, c.Key, c.Endpoints = module.EtcdClientCert, module.EtcdClientKey, s.Env.EtcdEndpoints()
 	}
 	return c
 }
 
-// askEtcd queries the members from the first host that gets an answer. If there is none,
+// queryEtcd queries the members from the first host that gets an answer. If there is none,
 // it uses the members from the saved state.
-func (l *looker) askEtcd(ctx context.Context, in *EtcdInfo) {
+func (s *Session) queryEtcd(ctx context.Context, in *EtcdInfo) {
 	in.Message = "no host with access to etcd is reachable"
-	client := l.etcdClient()
-	for h := range l.members {
-		worker, ok := h.conn.(remote.Worker)
+	client := s.etcdClient()
+	for h := range s.members {
+		worker, ok := h.Conn.(remote.Worker)
 		if !ok {
 			continue
 		}
-		limit := l.svc.looks.over
-		asked, cancel := context.WithTimeoutCause(ctx, limit, silent(h.spec.Name, limit))
-		err := l.membersThrough(asked, worker, client, in)
-		if err = because(asked, err); err != nil {
-			in.Message = h.spec.Name + ": " + hostconn.Diagnose(err).Message
+		limit := s.in.Limits.Through
+		asked, cancel := context.WithTimeoutCause(ctx, limit, Unresponsive(h.Spec.Name, limit))
+		err := s.queryMembers(asked, worker, client, in)
+		if err = TimeoutCause(asked, err); err != nil {
+			in.Message = h.Spec.Name + ": " + hostconn.Diagnose(err).Message
 		}
 		cancel()
 		if err == nil {
-			in.Through, in.Message = h.spec.Name, ""
+			in.Through, in.Message = h.Spec.Name, ""
 			return
 		}
 	}
 	if len(in.Members) == 0 {
-		in.Members = l.membersOnRecord()
+		in.Members = s.savedMembers()
 	}
 }
 
-// membersThrough queries the members from one host. The credentials of an API server may
+// queryMembers queries the members from one host. The credentials of an API server may
 // not allow it to list members of an external etcd: then the endpoints are used instead.
-func (l *looker) membersThrough(ctx context.Context, w remote.Worker, client op.EtcdClient, in *EtcdInfo) error {
-	members, id, err := etcdList(ctx, w, client)
-	if err != nil && l.env.Cluster.Spec.Etcd.External != nil && ctx.Err() == nil {
-		members = l.membersOnRecord()
+func (s *Session) queryMembers(ctx context.Context, w remote.Worker, client op.EtcdClient, in *EtcdInfo) error {
+	members, id, err := listMembers(ctx, w, client)
+	if err != nil && s.Env.Cluster.Spec.Etcd.External != nil && ctx.Err() == nil {
+		members = s.savedMembers()
 	} else if err != nil {
 		return err
 	}
-	revision := etcdStates(ctx, w, client, members)
+	revision := readMemberStates(ctx, w, client, members)
 	if err != nil && !slices.ContainsFunc(members, func(m EtcdMember) bool { return m.Answers }) {
 		return err
 	}
@@ -131,15 +134,15 @@ func (l *looker) membersThrough(ctx context.Context, w remote.Worker, client op.
 	return nil
 }
 
-// membersOnRecord returns the members from the cluster's description.
-func (l *looker) membersOnRecord() (out []EtcdMember) {
-	if l.env.Cluster.Spec.Etcd.External != nil {
-		for _, url := range l.env.EtcdEndpoints() {
+// savedMembers returns the members from the cluster's description.
+func (s *Session) savedMembers() (out []EtcdMember) {
+	if s.Env.Cluster.Spec.Etcd.External != nil {
+		for _, url := range s.Env.EtcdEndpoints() {
 			out = append(out, EtcdMember{Endpoint: url})
 		}
 		return out
 	}
-	for _, h := range l.env.Members(l.env.Cluster) {
+	for _, h := range s.Env.Members(s.Env.Cluster) {
 		out = append(out, EtcdMember{
 			Name: h.Name, Endpoint: module.EtcdURL(h, facts.EtcdClientPort), PeerURLs: []string{module.EtcdURL(h, facts.EtcdPeerPort)},
 		})
@@ -155,7 +158,7 @@ func etcdArgs(c op.EtcdClient, endpoints string, args ...string) []string {
 	}, args...)
 }
 
-func etcdctl(ctx context.Context, w remote.Worker, c op.EtcdClient, into any, endpoints string, args ...string) error {
+func runEtcdctl(ctx context.Context, w remote.Worker, c op.EtcdClient, into any, endpoints string, args ...string) error {
 	var out, errw bytes.Buffer
 	code, err := w.Run(ctx, remote.Command{Argv: etcdArgs(c, endpoints, args...)}, nil, &out, &errw)
 	if err != nil {
@@ -171,10 +174,10 @@ func etcdctl(ctx context.Context, w remote.Worker, c op.EtcdClient, into any, en
 	return nil
 }
 
-func hexID(id uint64) string { return strconv.FormatUint(id, 16) }
+func formatID(id uint64) string { return strconv.FormatUint(id, 16) }
 
-// etcdList returns the members and the id of their cluster.
-func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []EtcdMember, cluster string, err error) {
+// listMembers returns the members and the id of their cluster.
+func listMembers(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []EtcdMember, cluster string, err error) {
 	var list struct {
 		Header struct {
 			ClusterID uint64 `json:"cluster_id"`
@@ -189,8 +192,8 @@ func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []Etcd
 	}
 	endpoints := strings.Join(c.Endpoints, ",")
 	// A serializable request works without a quorum.
-	if err := etcdctl(ctx, w, c, &list, endpoints, "member", "list", "--consistency=s"); err != nil {
-		if err := etcdctl(ctx, w, c, &list, endpoints, "member", "list"); err != nil {
+	if err := runEtcdctl(ctx, w, c, &list, endpoints, "member", "list", "--consistency=s"); err != nil {
+		if err := runEtcdctl(ctx, w, c, &list, endpoints, "member", "list"); err != nil {
 			return nil, "", err
 		}
 	}
@@ -198,13 +201,13 @@ func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []Etcd
 		return nil, "", errors.New("etcdctl: the member list is empty")
 	}
 	for _, m := range list.Members {
-		e := EtcdMember{Name: m.Name, ID: hexID(m.ID), Learner: m.IsLearner, PeerURLs: m.Peers}
+		e := EtcdMember{Name: m.Name, ID: formatID(m.ID), Learner: m.IsLearner, PeerURLs: m.Peers}
 		if len(m.Clients) > 0 {
 			e.Endpoint = m.Clients[0]
 		}
 		out = append(out, e)
 	}
-	return out, hexID(list.Header.ClusterID), nil
+	return out, formatID(list.Header.ClusterID), nil
 }
 
 // An etcdState is the status that a member reports.
@@ -226,9 +229,9 @@ type etcdState struct {
 	} `json:"Status"`
 }
 
-// etcdStates queries the status of every member separately, so that one that is down
+// readMemberStates queries the status of every member separately, so that one that is down
 // does not block the others. It returns the highest revision.
-func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members []EtcdMember) (revision int64) {
+func readMemberStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members []EtcdMember) (revision int64) {
 	states := make([][]etcdState, len(members))
 	at := make([]int, len(members))
 	for i := range at {
@@ -236,16 +239,16 @@ func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members [
 	}
 	hostconn.ForEach(at, func(i int) {
 		if members[i].Endpoint != "" {
-			_ = etcdctl(ctx, w, c, &states[i], members[i].Endpoint, "endpoint", "status") // an error means that the member does not respond
+			_ = runEtcdctl(ctx, w, c, &states[i], members[i].Endpoint, "endpoint", "status") // an error means that the member does not respond
 		}
 	})
 	var furthest uint64
 	for i := range members {
 		for _, st := range states[i] {
 			m := &members[i]
-			if id := hexID(st.Status.Header.MemberID); m.ID == "" || m.ID == id {
+			if id := formatID(st.Status.Header.MemberID); m.ID == "" || m.ID == id {
 				m.ID = id
-				m.heard(st)
+				m.setStatus(st)
 				revision, furthest = max(revision, st.Status.Header.Revision), max(furthest, m.RaftIndex)
 			}
 		}
@@ -255,20 +258,20 @@ func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members [
 			m.Behind = furthest - m.AppliedIndex
 		}
 	}
-	alarms(members)
+	assignAlarms(members)
 	return revision
 }
 
-// heard sets the reported status of a member.
-func (m *EtcdMember) heard(st etcdState) {
+// setStatus sets the reported status of a member.
+func (m *EtcdMember) setStatus(st etcdState) {
 	s := st.Status
 	m.Answers, m.Version, m.DBBytes, m.InUseBytes, m.QuotaBytes = true, s.Version, s.DBSize, s.DBSizeInUse, s.DBSizeQuota
 	m.RaftTerm, m.RaftIndex, m.AppliedIndex, m.Errors = s.Term, s.Index, s.Applied, s.Errors
 	m.leader, m.Leader = s.Leader, s.Leader != 0 && s.Leader == s.Header.MemberID
 }
 
-// alarms assigns alarms to their members: every member reports the alarms of all.
-func alarms(members []EtcdMember) {
+// assignAlarms assigns alarms to their members: every member reports the alarms of all.
+func assignAlarms(members []EtcdMember) {
 	of := map[string][]string{}
 	for i := range members {
 		var rest []string
@@ -277,7 +280,7 @@ func alarms(members []EtcdMember) {
 			var alarm string
 			if n, _ := fmt.Sscanf(said, "memberID:%d alarm:%s", &id, &alarm); n != 2 {
 				rest = append(rest, strings.TrimSpace(said))
-			} else if h := hexID(id); !slices.Contains(of[h], alarm) {
+			} else if h := formatID(id); !slices.Contains(of[h], alarm) {
 				of[h] = append(of[h], alarm)
 			}
 		}

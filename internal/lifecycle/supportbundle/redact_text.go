@@ -1,4 +1,4 @@
-package lifecycle
+package supportbundle
 
 import (
 	"bytes"
@@ -17,18 +17,18 @@ const (
 		`|[^\s"'{\[,;\\](?:[^\s"\\]|\\.)*)`
 )
 
-// A form matches a kind of secret. Its last group is the secret, or the whole match if
+// A pattern matches a kind of secret. Its last group is the secret, or the whole match if
 // there is no group. It is only tried on lines that contain one of the hints in lower
 // case.
-type form struct {
+type pattern struct {
 	hints []string
 	what  *regexp.Regexp
 }
 
-// words are hints at secretWord.
-var words = []string{"pass", "pwd", "secret", "token", "key", "credential"}
+// secretHints are hints at secretWord.
+var secretHints = []string{"pass", "pwd", "secret", "token", "key", "credential"}
 
-var forms = []form{
+var patterns = []pattern{
 	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`)}, // a service account's token
 	{[]string{"akia", "gh", "glpat-", "xox"},
 		regexp.MustCompile(`\b(?:AKIA[0-9A-Z]{16}|gh[oprsu]_\w{20,}|glpat-[\w-]{20,}|xox[abps]-[\w-]{10,})`)},
@@ -60,34 +60,34 @@ var forms = []form{
 	{[]string{"args:["}, regexp.MustCompile(`\bArgs:\[(.*?)\],WorkingDir:`)},
 	{[]string{"command:["}, regexp.MustCompile(`\bCommand:\[(.*?)\],(?:Args:|\})`)},
 	// A name and its value: of a variable or a header, a flag, an assignment.
-	{words,
+	{secretHints,
 		regexp.MustCompile(`(?i)\bname\\*["']?\s*[:=]\s*\\*["']?` + secretWord + `\\*["']?,?\s*\\*["']?value\\*["']?\s*[:=]\s*` + secretValue)},
-	{words,
+	{secretHints,
 		regexp.MustCompile(`(?i)(?:^|[\s"'` + "`" + `(\[,=])-{1,2}` + secretWord + `(?:\\*["']\s*,?|,|\s)\s*` +
 			strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1))},
-	{words, regexp.MustCompile(`(?i)` + secretEnd + `=([{\[,;][^\s"]+)`)},
-	{words, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},
+	{secretHints, regexp.MustCompile(`(?i)` + secretEnd + `=([{\[,;][^\s"]+)`)},
+	{secretHints, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},
 }
 
 // bootstrapToken matches a kubeadm bootstrap token.
-var bootstrapToken = form{nil, regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)}
+var bootstrapToken = pattern{nil, regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)}
 
-// dotted reports whether a line may contain a bootstrap token. It is a fast check: a
+// mayHaveBootstrapToken reports whether a line may contain a bootstrap token. It is a fast check: a
 // token has no name next to it, and the regular expression is slow.
-func dotted(line []byte) bool {
+func mayHaveBootstrapToken(line []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(line[at:], '.')
 		if next < 0 {
 			return false
 		}
 		at += next
-		if at >= 6 && len(line) > at+16 && alphanumeric(line[at-6:at]) && alphanumeric(line[at+1:at+17]) {
+		if at >= 6 && len(line) > at+16 && isAlphanumeric(line[at-6:at]) && isAlphanumeric(line[at+1:at+17]) {
 			return true
 		}
 	}
 }
 
-func alphanumeric(b []byte) bool {
+func isAlphanumeric(b []byte) bool {
 	return !bytes.ContainsFunc(b, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 }
 
@@ -105,9 +105,9 @@ var (
 	place = regexp.MustCompile(`^(?:~|/(?:etc|var|run|usr|opt|srv|home|root|tmp|mnt|registry))/[\w./+-]*$`)
 )
 
-// text returns a text without secrets.
-func (s *scrubber) text(b []byte) []byte {
-	for _, k := range s.known {
+// redactText returns a text without secrets.
+func (r *redactor) redactText(b []byte) []byte {
+	for _, k := range r.known {
 		b = bytes.ReplaceAll(b, []byte(k), []byte(redacted))
 	}
 	if bytes.Contains(b, []byte("PRIVATE KEY-----")) {
@@ -115,21 +115,21 @@ func (s *scrubber) text(b []byte) []byte {
 		b = halfKey.ReplaceAll(b, []byte(redacted))
 	}
 	out := make([]byte, 0, len(b))
-	next := follows{block: -1}
+	next := lineContext{block: -1}
 	for line := range bytes.Lines(b) {
-		out = append(out, next.line(line)...)
+		out = append(out, next.redactLine(line)...)
 	}
 	return out
 }
 
-// follows is the effect of a line on the following lines.
-type follows struct {
+// lineContext is the effect of a line on the following lines.
+type lineContext struct {
 	block       int // indentation of the name of a multi-line text; -1 means none
 	flag, value bool
 }
 
-// line returns a line without secrets.
-func (f *follows) line(line []byte) []byte {
+// redactLine returns a line without secrets.
+func (f *lineContext) redactLine(line []byte) []byte {
 	body := bytes.TrimRight(line, "\r\n")
 	end := line[len(body):]
 	indent := len(body) - len(bytes.TrimLeft(body, " \t"))
@@ -138,37 +138,37 @@ func (f *follows) line(line []byte) []byte {
 	case f.block >= 0 && (blank || indent > f.block):
 		return append([]byte(redacted), end...)
 	case f.flag && !blank && !flagAlone.Match(body):
-		*f = follows{block: -1}
+		*f = lineContext{block: -1}
 		return append(append(append([]byte{}, body[:indent]...), redacted...), end...)
 	case f.value && valueAlone.Match(body):
-		*f = follows{block: -1}
+		*f = lineContext{block: -1}
 		if manyLines.Match(body) {
 			f.block = indent
 			return line
 		}
 		return append(valueAlone.ReplaceAll(body, []byte("${1}"+redacted)), end...)
 	}
-	*f = follows{block: -1}
+	*f = lineContext{block: -1}
 	lower := bytes.ToLower(body)
-	if hinted(lower, words) {
+	if hasHint(lower, secretHints) {
 		f.flag, f.value = flagAlone.Match(body), nameAlone.Match(body)
 		if blockAlone.Match(body) {
 			f.block = indent
 			return line
 		}
 	}
-	if dotted(body) {
-		body = bootstrapToken.cut(body)
+	if mayHaveBootstrapToken(body) {
+		body = bootstrapToken.redact(body)
 	}
-	for _, form := range forms {
-		if hinted(lower, form.hints) {
-			body = form.cut(body)
+	for _, pattern := range patterns {
+		if hasHint(lower, pattern.hints) {
+			body = pattern.redact(body)
 		}
 	}
 	return append(body[:len(body):len(body)], end...)
 }
 
-func hinted(lower []byte, hints []string) bool {
+func hasHint(lower []byte, hints []string) bool {
 	for _, h := range hints {
 		if bytes.Contains(lower, []byte(h)) {
 			return true
@@ -177,9 +177,9 @@ func hinted(lower []byte, hints []string) bool {
 	return len(hints) == 0
 }
 
-// cut removes the secrets of a form from a line.
-func (f form) cut(line []byte) []byte {
-	all := f.what.FindAllSubmatchIndex(line, -1)
+// redact removes the secrets of a pattern from a line.
+func (p pattern) redact(line []byte) []byte {
+	all := p.what.FindAllSubmatchIndex(line, -1)
 	if all == nil {
 		return line
 	}
@@ -189,7 +189,7 @@ func (f form) cut(line []byte) []byte {
 		from, to := m[len(m)-2], m[len(m)-1]
 		value := line[from:to]
 		quote := value[:len(value)-len(bytes.TrimLeft(value, "\\\"'`"))]
-		if harmless(strings.Trim(string(value), "\\\"'`,;")) {
+		if isHarmless(strings.Trim(string(value), "\\\"'`,;")) {
 			continue
 		}
 		out = append(append(append(append(out, line[at:from]...), quote...), redacted...), quote...)
@@ -198,8 +198,8 @@ func (f form) cut(line []byte) []byte {
 	return append(out, line[at:]...)
 }
 
-// harmless reports whether a value is not a secret, whatever its name.
-func harmless(value string) bool {
+// isHarmless reports whether a value is not a secret, whatever its name.
+func isHarmless(value string) bool {
 	switch strings.TrimRight(strings.ToLower(value), ")}],;") {
 	case "", "true", "false", "null", "nil", "<nil>", "none", strings.ToLower(redacted):
 		return true

@@ -1,9 +1,8 @@
-package lifecycle
+package inspect
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,21 +74,18 @@ const (
 	CertificatesUnknown CertificateVerdict = "unknown" // hosts could not be queried; the certificates of all others are fine
 )
 
-// Certificates returns the certificates on every host. It warns about certificates that
+// CheckCertificates returns the certificates on every host of a cluster. It warns about certificates that
 // expire within a time; 0 selects the default.
-func (s *service) Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*Certificates, error) {
-	c, err := s.described(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	ctx, l, done, err := s.look(ctx, c)
+func (in *Inspector) CheckCertificates(ctx context.Context, c *v1alpha1.Cluster, within time.Duration,
+	progress event.Sink) (*Certificates, error) {
+	ctx, s, done, err := in.StartSession(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l.lookAt(ctx, s.looks.host, progress, func(ctx context.Context, h *hostLook) {
-		if h.certs, h.err = l.certificates(ctx, h); h.err == nil {
-			h.auto, h.err = l.autoRenewal(ctx, h)
+	s.QueryHosts(ctx, in.Limits.Host, progress, func(ctx context.Context, h *Host) {
+		if h.certificates, h.Err = s.readCertificates(ctx, h); h.Err == nil {
+			h.autoRenewal, h.Err = s.readAutoRenewal(ctx, h)
 		}
 	})
 	out := &Certificates{Name: c.Name, Warnings: diag.List{}, Certificates: []Certificate{}, Automatic: []AutoRenewal{}, Unasked: []string{}}
@@ -97,42 +93,28 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 		out.Warnings = append(out.Warnings,
 			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
-	for _, h := range l.hosts {
-		out.Certificates = append(out.Certificates, h.certs...)
-		if h.auto != nil {
-			out.Automatic = append(out.Automatic, *h.auto)
+	for _, h := range s.Hosts {
+		out.Certificates = append(out.Certificates, h.certificates...)
+		if h.autoRenewal != nil {
+			out.Automatic = append(out.Automatic, *h.autoRenewal)
 		}
-		if h.err != nil {
-			d := hostconn.Diagnose(h.err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
-			out.Unasked = append(out.Unasked, h.spec.Name)
+		if h.Err != nil {
+			d := hostconn.Diagnose(h.Err)
+			warn(cmp.Or(d.ID, idNodeNotReady), h.Spec.Name, d.Hint, "%s", d.Message)
+			out.Unasked = append(out.Unasked, h.Spec.Name)
 		}
 	}
 	sortCertificates(out.Certificates)
-	certificateJudge{cluster: c.Name, now: s.Now(), validity: l.env.Validity(), within: within}.all(out.Certificates, warn)
-	out.conclude(within, out.judgeAutoRenewals(s.Now(), certs.LooksEvery(l.env), warn))
+	certificateCheck{cluster: c.Name, now: in.c.Now(), validity: s.Env.Validity(), within: within}.evaluate(out.Certificates, warn)
+	out.setVerdict(within, out.evaluateAutoRenewals(in.c.Now(), certs.LooksEvery(s.Env), warn))
 	return out, nil
 }
 
-// described returns the request's cluster, from its file or otherwise from the saved
-// state, with all defaults. A saved cluster whose creation has not finished is refused.
-func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, error) {
-	if r.Cluster == nil {
-		c, err := s.Cluster(ctx, r.Name)
-		return c, errors.Join(err, unrecorded(c))
-	}
-	recorded, err := s.record(r.Cluster.Name)
-	if err != nil {
-		return nil, err
-	}
-	return s.asRecorded(r.Cluster, recorded), nil
-}
-
-// certificates returns the certificates that a host should have, as found there. It
+// readCertificates returns the certificates that a host should have, as found there. It
 // leaves out optional certificates that are missing.
-func (l *looker) certificates(ctx context.Context, h *hostLook) ([]Certificate, error) {
-	known := certs.Of(l.env, h.spec)
-	found, err := certs.Ask(ctx, h.conn, known)
+func (s *Session) readCertificates(ctx context.Context, h *Host) ([]Certificate, error) {
+	known := certs.Of(s.Env, h.Spec)
+	found, err := certs.Ask(ctx, h.Conn, known)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +123,8 @@ func (l *looker) certificates(ctx context.Context, h *hostLook) ([]Certificate, 
 		if st.Missing && known[i].Optional {
 			continue
 		}
-		c := asFound(known[i], st)
-		c.Host, c.SecondsLeft = h.spec.Name, int64(st.Ends.Sub(l.svc.Now())/time.Second)
+		c := NewCertificate(known[i], st)
+		c.Host, c.SecondsLeft = h.Spec.Name, int64(st.Ends.Sub(s.in.c.Now())/time.Second)
 		if st.Ends.IsZero() {
 			c.SecondsLeft = 0
 		}
@@ -151,8 +133,8 @@ func (l *looker) certificates(ctx context.Context, h *hostLook) ([]Certificate, 
 	return out, nil
 }
 
-// asFound returns an expected certificate as it was found.
-func asFound(k certs.Known, st op.CertificateState) Certificate {
+// NewCertificate returns an expected certificate as it was found.
+func NewCertificate(k certs.Known, st op.CertificateState) Certificate {
 	c := Certificate{Name: k.Name, Path: k.Path, Subject: st.Subject, Authority: st.Issuer, CA: k.Authority,
 		Begins: st.Begins, Expires: st.Ends, Rotates: k.Rotates, External: k.Theirs}
 	keyMatters := !k.KeyElsewhere && !k.Authority
@@ -190,8 +172,8 @@ const (
 	soonPart, latePart = 5, 20
 )
 
-// certificateJudge decides which certificates to warn about.
-type certificateJudge struct {
+// certificateCheck decides which certificates to warn about.
+type certificateCheck struct {
 	cluster string
 	now     time.Time
 	// validity is the validity of new certificates. within, if not 0, is how long
@@ -199,8 +181,8 @@ type certificateJudge struct {
 	validity, within time.Duration
 }
 
-// ahead returns how long before its expiry a certificate is warned about.
-func (j certificateJudge) ahead(c Certificate) time.Duration {
+// warningTime returns how long before its expiry a certificate is warned about.
+func (j certificateCheck) warningTime(c Certificate) time.Duration {
 	life := c.Expires.Sub(c.Begins)
 	switch {
 	case c.Rotates:
@@ -216,8 +198,8 @@ func (j certificateJudge) ahead(c Certificate) time.Duration {
 	return min(soon, life/soonPart)
 }
 
-// rotationOf returns the name of the rotation of the CA in a file.
-func rotationOf(file string) string {
+// rotationName returns the name of the rotation of the CA in a file.
+func rotationName(file string) string {
 	switch file {
 	case certs.AuthorityCert:
 		return certs.Cluster
@@ -227,9 +209,9 @@ func rotationOf(file string) string {
 	return certs.FrontProxy
 }
 
-// all warns about certificates that expire soon or cannot be used, and marks them. A CA
+// evaluate warns about certificates that expire soon or cannot be used, and marks them. A CA
 // is on many hosts and is reported once.
-func (j certificateJudge) all(list []Certificate, warn warner) {
+func (j certificateCheck) evaluate(list []Certificate, warn warnFunc) {
 	told := map[string]bool{}
 	for i := range list {
 		c := &list[i]
@@ -244,11 +226,11 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 		}
 		if c.Beside > 0 && !c.External && !told[c.Path] {
 			c.Due, told[c.Path] = true, true
-			warn(idExchangeUnfinished, c.Host, "continue the rotation: slipway certs rotate-ca "+j.cluster+" --which "+rotationOf(c.Path),
+			warn(idExchangeUnfinished, c.Host, "continue the rotation: slipway certs rotate-ca "+j.cluster+" --which "+rotationName(c.Path),
 				"%s contains %d CAs: a CA rotation is unfinished, and all of them are trusted", c.Path, c.Beside+1)
 		}
 		left := c.Expires.Sub(j.now)
-		if c.Expires.IsZero() || left >= j.ahead(*c) && left >= 0 {
+		if c.Expires.IsZero() || left >= j.warningTime(*c) && left >= 0 {
 			continue
 		}
 		c.Due = true
@@ -258,7 +240,7 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 			}
 			told[same] = true
 		}
-		also, hint := j.advice(*c)
+		also, hint := j.adviseOn(*c)
 		word := "expires"
 		if left < 0 {
 			word = "expired"
@@ -267,8 +249,8 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 	}
 }
 
-// advice returns the consequence of a certificate's expiry and what to do about it.
-func (j certificateJudge) advice(c Certificate) (also, hint string) {
+// adviseOn returns the consequence of a certificate's expiry and what to do about it.
+func (j certificateCheck) adviseOn(c Certificate) (also, hint string) {
 	switch {
 	case c.External:
 		hint = "get a new certificate from its issuer, save it at the path that spec.etcd.external of the file names, " +
@@ -285,9 +267,9 @@ func (j certificateJudge) advice(c Certificate) (also, hint string) {
 	return also, hint
 }
 
-// conclude sets the verdict, the summary and the next command. unattended is the number
+// setVerdict sets the verdict, the summary and the next command. unattended is the number
 // of hosts whose automatic renewal does not work.
-func (c *Certificates) conclude(within time.Duration, unattended int) {
+func (c *Certificates) setVerdict(within time.Duration, unattended int) {
 	expired, due, renewable := 0, 0, 0
 	for _, cert := range c.Certificates {
 		if !cert.Due {
@@ -301,7 +283,7 @@ func (c *Certificates) conclude(within time.Duration, unattended int) {
 			renewable++
 		}
 	}
-	all := count(len(c.Certificates), "certificate")
+	all := countOf(len(c.Certificates), "certificate")
 	c.Next = "slipway certs check " + c.Name + " --within 2160h"
 	switch {
 	case expired > 0:
@@ -313,7 +295,8 @@ func (c *Certificates) conclude(within time.Duration, unattended int) {
 		c.Verdict = CertificatesExpire
 		c.Summary = fmt.Sprintf("certificates that expire soon or cannot be used: %d of %d", due, len(c.Certificates))
 	case unattended > 0:
-		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, but the automatic renewal does not work on "+count(unattended, "host")
+		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, but the automatic renewal does not work on "+
+			countOf(unattended, "host")
 		c.Next = "slipway apply " + c.Name
 	case len(c.Unasked) > 0:
 		c.Verdict, c.Summary = CertificatesUnknown, "hosts could not be queried: "+strings.Join(c.Unasked, ", ")

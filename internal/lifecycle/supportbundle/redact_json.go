@@ -1,4 +1,4 @@
-package lifecycle
+package supportbundle
 
 import (
 	"bytes"
@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// json returns a JSON value without secrets. The structure is kept.
-func (s *scrubber) json(raw []byte, indent string) []byte {
-	v, ok := parsed(raw)
+// redactJSON returns a JSON value without secrets. The structure is kept.
+func (r *redactor) redactJSON(raw []byte, indent string) []byte {
+	v, ok := parseJSON(raw)
 	if !ok {
-		return s.text(raw)
+		return r.redactText(raw)
 	}
-	return asJSON(s.value("", v), indent)
+	return formatJSON(r.redactValue("", v), indent)
 }
 
-// parsed parses JSON and keeps numbers as written.
-func parsed(raw []byte) (v any, ok bool) {
+// parseJSON parses JSON and keeps numbers as written.
+func parseJSON(raw []byte) (v any, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	return v, dec.Decode(&v) == nil && !dec.More()
 }
 
-func asJSON(v any, indent string) []byte {
+func formatJSON(v any, indent string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -50,15 +50,15 @@ func namesSecret(name string) bool {
 	return secretName.MatchString(name) && !slices.Contains(plainNames, name)
 }
 
-// value returns a parsed JSON value without secrets: secrets in text, and values that are
+// redactValue returns a parsed JSON value without secrets: secrets in text, and values that are
 // secrets according to their field, to a flag before them or to a name next to them.
-func (s *scrubber) value(name string, v any) any {
+func (r *redactor) redactValue(name string, v any) any {
 	switch v := v.(type) {
 	case string:
-		if namesSecret(name) && !harmless(v) {
+		if namesSecret(name) && !isHarmless(v) {
 			return redacted
 		}
-		return string(s.text([]byte(v)))
+		return string(r.redactText([]byte(v)))
 	case json.Number:
 		if namesSecret(name) {
 			return redacted
@@ -67,7 +67,7 @@ func (s *scrubber) value(name string, v any) any {
 		flag := false
 		for i, x := range v {
 			word, isWord := x.(string)
-			if v[i] = s.value(name, x); flag && isWord && !strings.HasPrefix(word, "-") && !harmless(word) {
+			if v[i] = r.redactValue(name, x); flag && isWord && !strings.HasPrefix(word, "-") && !isHarmless(word) {
 				v[i] = redacted
 			}
 			flag = isWord && secretFlag.MatchString(word)
@@ -75,9 +75,9 @@ func (s *scrubber) value(name string, v any) any {
 	case map[string]any:
 		title, _ := v["name"].(string)
 		for k, x := range v {
-			v[k] = s.value(k, x)
+			v[k] = r.redactValue(k, x)
 			text, is := x.(string)
-			inSecret := is && namesSecret(name) && !slices.Contains(plainNames, k) && !slices.Contains(references, k) && !harmless(text)
+			inSecret := is && namesSecret(name) && !slices.Contains(plainNames, k) && !slices.Contains(references, k) && !isHarmless(text)
 			if inSecret || k == "value" && namesSecret(title) && x != nil {
 				v[k] = redacted
 			}
@@ -86,25 +86,25 @@ func (s *scrubber) value(name string, v any) any {
 	return v
 }
 
-// objects returns Kubernetes objects without the fields that may contain secrets of the
+// redactObjects returns Kubernetes objects without the fields that may contain secrets of the
 // user in any form: values of environment variables and headers, commands and arguments,
 // and annotations.
-func (s *scrubber) objects(v any) any {
+func (r *redactor) redactObjects(v any) any {
 	if list, ok := v.(map[string]any); ok {
 		if items, ok := list["items"].([]any); ok {
 			for i := range items {
-				items[i] = s.objects(items[i])
+				items[i] = r.redactObjects(items[i])
 			}
 			return v
 		}
 	}
-	strip(v, ownPod(v))
-	return s.value("", v)
+	removeUserValues(v, isOwnPod(v))
+	return r.redactValue("", v)
 }
 
-// ownPod reports whether an object is a static pod of the cluster itself, whose command
+// isOwnPod reports whether an object is a static pod of the cluster itself, whose command
 // is needed for support.
-func ownPod(v any) bool {
+func isOwnPod(v any) bool {
 	o, _ := v.(map[string]any)
 	meta, _ := o["metadata"].(map[string]any)
 	notes, _ := meta["annotations"].(map[string]any)
@@ -112,20 +112,20 @@ func ownPod(v any) bool {
 	return mirror && meta["namespace"] == "kube-system"
 }
 
-func strip(v any, own bool) {
+func removeUserValues(v any, own bool) {
 	switch v := v.(type) {
 	case []any:
 		for _, x := range v {
-			strip(x, own)
+			removeUserValues(x, own)
 		}
 	case map[string]any:
 		delete(v, "managedFields")
 		for k, x := range v {
 			switch list, _ := x.([]any); k {
 			case "annotations":
-				blankNotes(x)
+				blankAnnotations(x)
 			case "volumeAttributes", "options":
-				blankAll(x)
+				blankValues(x)
 			case "env", "httpHeaders":
 				for _, e := range list {
 					if e, ok := e.(map[string]any); ok && e["value"] != nil {
@@ -137,14 +137,14 @@ func strip(v any, own bool) {
 					v[k] = []any{redacted}
 				}
 			}
-			strip(v[k], own)
+			removeUserValues(v[k], own)
 		}
 	}
 }
 
-// plainNotes are annotations of Kubernetes, of cluster components and of Slipway that
+// plainAnnotations are annotations of Kubernetes, of cluster components and of Slipway that
 // contain no secret. A "/" or "." at the end means a prefix.
-var plainNotes = []string{
+var plainAnnotations = []string{
 	"kubernetes.io/config.", "kubeadm.alpha.kubernetes.io/", "kubeadm.kubernetes.io/", "slipway.dev/", "flannel.alpha.coreos.com/",
 	"node.alpha.kubernetes.io/ttl", "volumes.kubernetes.io/controller-managed-attach-detach", "deployment.kubernetes.io/revision",
 	"deprecated.daemonset.template.generation", "kubectl.kubernetes.io/restartedAt", "kubectl.kubernetes.io/default-container",
@@ -153,20 +153,20 @@ var plainNotes = []string{
 	"prometheus.io/scrape", "prometheus.io/port",
 }
 
-func blankNotes(v any) {
+func blankAnnotations(v any) {
 	notes, _ := v.(map[string]any)
 	for k := range notes {
 		plain := func(p string) bool {
 			return k == p || (strings.HasSuffix(p, "/") || strings.HasSuffix(p, ".")) && strings.HasPrefix(k, p)
 		}
-		if !slices.ContainsFunc(plainNotes, plain) {
+		if !slices.ContainsFunc(plainAnnotations, plain) {
 			notes[k] = redacted
 		}
 	}
 }
 
-// blankAll removes all values of a map, because they may be anything.
-func blankAll(v any) {
+// blankValues removes all values of a map, because they may be anything.
+func blankValues(v any) {
 	values, _ := v.(map[string]any)
 	for k := range values {
 		values[k] = redacted

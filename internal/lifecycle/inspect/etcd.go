@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"cmp"
@@ -44,53 +44,53 @@ type EtcdHost struct {
 // Etcd returns the state of a cluster's etcd within a bounded time, even if hosts are
 // down. It does not need the API. progress, which may be nil, receives events about
 // connecting.
-func (s *service) Etcd(ctx context.Context, name string, progress event.Sink) (*EtcdReport, error) {
-	c, err := s.Cluster(ctx, name)
+func (in *Inspector) Etcd(ctx context.Context, name string, progress event.Sink) (*EtcdReport, error) {
+	c, err := in.c.Clusters.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	ctx, l, done, err := s.look(ctx, c)
+	ctx, s, done, err := in.StartSession(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l.only(l.asksEtcd)
-	return l.etcdReport(ctx, progress), nil
+	s.Select(s.CanQueryEtcd)
+	return s.ReportEtcd(ctx, progress), nil
 }
 
-// only limits the hosts to the chosen ones.
-func (l *looker) only(chosen func(v1alpha1.Host) bool) {
-	l.hosts = slices.DeleteFunc(l.hosts, func(h *hostLook) bool { return !chosen(h.spec) })
+// Select limits the hosts to the chosen ones.
+func (s *Session) Select(chosen func(v1alpha1.Host) bool) {
+	s.Hosts = slices.DeleteFunc(s.Hosts, func(h *Host) bool { return !chosen(h.Spec) })
 }
 
-// etcdReport connects to the hosts and queries etcd from a host that can.
-func (l *looker) etcdReport(ctx context.Context, progress event.Sink) *EtcdReport {
-	c := l.env.Cluster
+// ReportEtcd connects to the hosts and queries etcd from a host that can.
+func (s *Session) ReportEtcd(ctx context.Context, progress event.Sink) *EtcdReport {
+	c := s.Env.Cluster
 	r := &EtcdReport{
 		Name: c.Name, Warnings: diag.List{}, Hosts: []EtcdHost{},
 		Etcd: EtcdInfo{Type: cmp.Or(c.Spec.Etcd.Type, "stacked"), Members: []EtcdMember{}},
 	}
 	var asked sync.WaitGroup
-	asked.Go(func() { l.askEtcd(ctx, &r.Etcd) })
-	l.lookAt(ctx, l.svc.looks.host, progress, func(ctx context.Context, h *hostLook) {
-		f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirEtcd}})
-		h.facts, h.err = f.Facts, f.Err
-		l.byItself(ctx, h)
+	asked.Go(func() { s.queryEtcd(ctx, &r.Etcd) })
+	s.QueryHosts(ctx, s.in.Limits.Host, progress, func(ctx context.Context, h *Host) {
+		f := facts.Ask(ctx, h.Spec, h.Conn, op.Facts{Dirs: []string{facts.DirEtcd}})
+		h.facts, h.Err = f.Facts, f.Err
+		s.readSchedule(ctx, h)
 	})
 	asked.Wait()
-	for _, h := range l.hosts {
-		if l.asksEtcd(h.spec) {
-			r.Hosts = append(r.Hosts, etcdHost(h))
+	for _, h := range s.Hosts {
+		if s.CanQueryEtcd(h.Spec) {
+			r.Hosts = append(r.Hosts, NewEtcdHost(h))
 		}
 	}
-	l.judgeReport(r)
+	s.evaluateEtcdReport(r)
 	return r
 }
 
-func etcdHost(h *hostLook) EtcdHost {
-	e := EtcdHost{Name: h.spec.Name, Address: h.spec.Address, Host: "ok"}
-	if h.err != nil {
-		e.Host = hostconn.Diagnose(h.err).Message
+func NewEtcdHost(h *Host) EtcdHost {
+	e := EtcdHost{Name: h.Spec.Name, Address: h.Spec.Address, Host: "ok"}
+	if h.Err != nil {
+		e.Host = hostconn.Diagnose(h.Err).Message
 	}
 	if h.facts == nil {
 		return e
@@ -103,55 +103,55 @@ func etcdHost(h *hostLook) EtcdHost {
 	return e
 }
 
-// judgeReport sets the verdict, the warnings and the next command.
-func (l *looker) judgeReport(r *EtcdReport) {
+// evaluateEtcdReport sets the verdict, the warnings and the next command.
+func (s *Session) evaluateEtcdReport(r *EtcdReport) {
 	warn := func(id, host, hint, format string, args ...any) {
 		r.Warnings = append(r.Warnings,
 			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
-	for _, h := range l.hosts {
-		if h.err != nil {
-			d := hostconn.Diagnose(h.err)
-			warn(cmp.Or(d.ID, idEtcdMember), h.spec.Name, d.Hint, "%s", d.Message)
+	for _, h := range s.Hosts {
+		if h.Err != nil {
+			d := hostconn.Diagnose(h.Err)
+			warn(cmp.Or(d.ID, idEtcdMember), h.Spec.Name, d.Hint, "%s", d.Message)
 		}
 	}
 	if r.Etcd.Message != "" {
 		warn(idEtcdMember, "", "", "etcd cannot be queried (%s); the listed members are from the saved state", r.Etcd.Message)
 	} else {
-		judgeEtcd(&r.Etcd, warn)
-		l.judgeRecord(r, warn)
+		evaluateEtcd(&r.Etcd, warn)
+		s.evaluateMembership(r, warn)
 	}
-	l.judgeByItself(warn)
-	l.concludeEtcd(r)
+	s.evaluateSchedules(warn)
+	s.setEtcdVerdict(r)
 }
 
-// judgeRecord warns about members without a host in the saved cluster, and about hosts
+// evaluateMembership warns about members without a host in the saved cluster, and about hosts
 // that should have a member.
-func (l *looker) judgeRecord(r *EtcdReport, warn warner) {
-	if l.env.Cluster.Spec.Etcd.External != nil || len(r.Etcd.Members) == 0 {
+func (s *Session) evaluateMembership(r *EtcdReport, warn warnFunc) {
+	if s.Env.Cluster.Spec.Etcd.External != nil || len(r.Etcd.Members) == 0 {
 		return
 	}
 	onRecord := func(m EtcdMember) bool {
-		return slices.ContainsFunc(l.hosts, func(h *hostLook) bool { return isMemberOf(m, h.spec) })
+		return slices.ContainsFunc(s.Hosts, func(h *Host) bool { return IsMemberOf(m, h.Spec) })
 	}
 	for _, m := range r.Etcd.Members {
 		if !onRecord(m) {
-			warn(idEtcdMember, m.called(), "", "the etcd member does not belong to any host of the cluster")
+			warn(idEtcdMember, m.Label(), "", "the etcd member does not belong to any host of the cluster")
 		}
 	}
-	for _, h := range l.hosts {
-		if l.asksEtcd(h.spec) && !slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return isMemberOf(m, h.spec) }) {
-			warn(idEtcdMember, h.spec.Name, "make the host join etcd: slipway apply "+r.Name, "etcd has no member for this host")
+	for _, h := range s.Hosts {
+		if s.CanQueryEtcd(h.Spec) && !slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return IsMemberOf(m, h.Spec) }) {
+			warn(idEtcdMember, h.Spec.Name, "make the host join etcd: slipway apply "+r.Name, "etcd has no member for this host")
 		}
 	}
 }
 
-// concludeEtcd sets the verdict, the summary and the next command.
-func (l *looker) concludeEtcd(r *EtcdReport) {
-	voters, up, leader := quorum(r.Etcd.Members)
+// setEtcdVerdict sets the verdict, the summary and the next command.
+func (s *Session) setEtcdVerdict(r *EtcdReport) {
+	voters, up, leader := CountVoters(r.Etcd.Members)
 	r.Next = "slipway etcd snapshot " + r.Name
 	switch {
-	case len(l.admin) == 0 && r.Etcd.Message != "":
+	case len(s.Admin) == 0 && r.Etcd.Message != "":
 		r.Verdict, r.Summary = Absent, "its control plane is not running yet"
 		r.Next = "slipway cluster-info " + r.Name
 	case r.Etcd.Message != "":
@@ -167,39 +167,39 @@ func (l *looker) concludeEtcd(r *EtcdReport) {
 		r.Next = "slipway etcd health " + r.Name
 	case len(r.Warnings) > 0:
 		r.Verdict, r.Summary = Degraded, fmt.Sprintf("%d of %d members respond, the leader is %s", up, voters, leader)
-		r.Next = l.nextForEtcd(r)
+		r.Next = s.nextEtcdCommand(r)
 	default:
-		r.Verdict, r.Summary = Healthy, answering(voters)+", the leader is "+leader
+		r.Verdict, r.Summary = Healthy, describeVoters(voters)+", the leader is "+leader
 	}
-	if l.env.Cluster.Spec.Etcd.External != nil {
+	if s.Env.Cluster.Spec.Etcd.External != nil {
 		r.Next = "slipway cluster-info " + r.Name // the owner of the external etcd does the rest
 	}
 }
 
-func answering(n int) string {
+func describeVoters(n int) string {
 	if n == 1 {
 		return "its only member responds"
 	}
 	return fmt.Sprintf("all %d members respond", n)
 }
 
-// nextForEtcd returns the next command for an etcd that works but has warnings.
-func (l *looker) nextForEtcd(r *EtcdReport) string {
+// nextEtcdCommand returns the next command for an etcd that works but has warnings.
+func (s *Session) nextEtcdCommand(r *EtcdReport) string {
 	for _, m := range r.Etcd.Members {
 		if full := m.QuotaBytes > 0 && m.DBBytes*100 >= m.QuotaBytes*nearQuota; full || slices.Contains(m.Alarms, "NOSPACE") {
 			return "slipway etcd defrag " + r.Name
 		}
 	}
-	for _, h := range l.hosts {
+	for _, h := range s.Hosts {
 		silent := slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool {
-			return !m.Answers && isMemberOf(m, h.spec)
+			return !m.Answers && IsMemberOf(m, h.Spec)
 		})
-		if silent && h.err == nil {
+		if silent && h.Err == nil {
 			log := "journalctl -u etcd -n 30 --no-pager"
-			if l.env.Stacked() {
+			if s.Env.Stacked() {
 				log = "journalctl -u kubelet -n 30 --no-pager"
 			}
-			return "slipway exec " + r.Name + "@" + h.spec.Name + " --sudo -- " + log
+			return "slipway exec " + r.Name + "@" + h.Spec.Name + " --sudo -- " + log
 		}
 	}
 	if slices.ContainsFunc(r.Warnings, func(d diag.Diagnostic) bool { return d.ID == idBackupCopy || d.ID == idBackupDrill }) {
@@ -208,8 +208,8 @@ func (l *looker) nextForEtcd(r *EtcdReport) string {
 	return "slipway cluster-info " + r.Name
 }
 
-// quorum returns the number of voting members, how many of these respond, and the leader.
-func quorum(members []EtcdMember) (voters, up int, leader string) {
+// CountVoters returns the number of voting members, how many of these respond, and the leader.
+func CountVoters(members []EtcdMember) (voters, up int, leader string) {
 	for _, m := range members {
 		if m.Learner {
 			continue
@@ -219,17 +219,23 @@ func quorum(members []EtcdMember) (voters, up int, leader string) {
 			up++
 		}
 		if m.Leader {
-			leader = m.called()
+			leader = m.Label()
 		}
 	}
 	return voters, up, leader
 }
 
-// isMemberOf reports whether a member belongs to a host: by its name, or by its peer URL
+// IsMemberOf reports whether a member belongs to a host: by its name, or by its peer URL
 // if it has no name yet.
-func isMemberOf(m EtcdMember, h v1alpha1.Host) bool {
+func IsMemberOf(m EtcdMember, h v1alpha1.Host) bool {
 	if m.Name != "" {
 		return m.Name == h.Name
 	}
 	return slices.Contains(m.PeerURLs, module.EtcdURL(h, facts.EtcdPeerPort))
+}
+
+// RefuseExternalEtcd returns the error for an operation that Slipway cannot do on external etcd.
+func RefuseExternalEtcd(name, what string) error {
+	return diag.Refuse(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is not supported",
+		"ask the owner of the etcd; to check it: slipway etcd health "+name)
 }

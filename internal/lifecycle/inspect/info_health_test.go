@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"strings"
@@ -7,22 +7,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec"
 )
 
-// heard are members that answer.
-func heard(members ...EtcdMember) []EtcdMember {
+// respondingMembers returns members that respond.
+func respondingMembers(members ...EtcdMember) []EtcdMember {
 	for i := range members {
 		members[i].Answers, members[i].leader = true, 10
 	}
-	alarms(members)
+	assignAlarms(members)
 	return members
 }
 
-// TestJudge: what people have to know is told, once, and nothing else.
-func TestJudge(t *testing.T) {
-	w := newWorld(t, "cp1")
-	day := func(n int) time.Time { return w.now().AddDate(0, 0, n) }
+func TestEvaluate_WarnsOncePerProblem(t *testing.T) {
+	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+	in := New(Config{Now: func() time.Time { return now }})
+	c := &v1alpha1.Cluster{}
+	spec.Default(c, spec.DefaultOptions{})
+	day := func(n int) time.Time { return now.AddDate(0, 0, n) }
 	ca := func(host string, end time.Time) Certificate {
 		return Certificate{Host: host, Path: "/etc/kubernetes/pki/ca.crt", Subject: "kubernetes", CA: true, Expires: end}
 	}
@@ -58,7 +62,7 @@ func TestJudge(t *testing.T) {
 		{"an authority with years to go", "nothing is wrong", Info{Certificates: []Certificate{ca("cp1", day(400))}}, nil},
 		{
 			"alarm", "each member tells of it",
-			Info{Etcd: EtcdInfo{Members: heard(
+			Info{Etcd: EtcdInfo{Members: respondingMembers(
 				EtcdMember{Name: "cp1", ID: "a", Errors: []string{"memberID:11 alarm:NOSPACE "}},
 				EtcdMember{Name: "cp2", ID: "b", Errors: []string{"memberID:11 alarm:NOSPACE "}},
 				EtcdMember{Name: "cp3", ID: "c"},
@@ -67,17 +71,17 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"other words", "they are etcd's own",
-			Info{Etcd: EtcdInfo{Members: append(heard(EtcdMember{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}},
+			Info{Etcd: EtcdInfo{Members: append(respondingMembers(EtcdMember{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}},
 				EtcdMember{Name: "cp3", ID: "c"}), EtcdMember{Name: "cp2", ID: "b"})}},
 			[]string{"etcd-member cp1 etcd reports: etcdserver: no leader", "etcd-member cp2 does not respond"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := tc.in
-			in.Endpoint.Answers = true
-			(&looker{svc: w.service(), admin: []byte("x")}).judge(&in, w.cluster(), nil)
+			got := tc.in
+			got.Endpoint.Answers = true
+			(&Session{in: in, Admin: []byte("x")}).evaluate(&got, c, nil)
 			var short []string
-			for i, d := range in.Warnings {
+			for i, d := range got.Warnings {
 				line := d.ID + " " + d.Host + " " + d.Message
 				if i < len(tc.want) {
 					id, rest, _ := strings.Cut(tc.want[i], " ")
@@ -91,12 +95,36 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(tc.want, short); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if healthy := in.Verdict == Healthy; healthy != (len(tc.want) == 0) {
-				t.Errorf("the verdict is %s", in.Verdict)
+			if healthy := got.Verdict == Healthy; healthy != (len(tc.want) == 0) {
+				t.Errorf("the verdict is %s", got.Verdict)
 			}
-			if in.Warnings.Errors() != nil {
+			if got.Warnings.Errors() != nil {
 				t.Errorf("they are %s", diag.Error)
 			}
 		})
+	}
+}
+
+func TestImageTag(t *testing.T) {
+	for image, want := range map[string]string{
+		"registry.k8s.io/coredns/coredns:v1.14.2": "v1.14.2", "localhost:5000/flannel": "-",
+		"registry:5000/a/b:v1@sha256:00": "v1", "pause": "-",
+	} {
+		if got := imageTag(image); got != want {
+			t.Errorf("%s has the version %s, want %s", image, got, want)
+		}
+	}
+}
+
+// An external etcd may have several CAs, and Slipway rotates none of them.
+func TestEvaluate_AcceptsSeveralCAsOfExternalEtcd(t *testing.T) {
+	for _, theirs := range []bool{false, true} {
+		var told []string
+		list := []Certificate{{Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1,
+			Expires: time.Now().Add(9 * 365 * 24 * time.Hour)}}
+		certificateCheck{cluster: "prod", now: time.Now()}.evaluate(list, func(id string, _, _, _ string, _ ...any) { told = append(told, id) })
+		if (len(told) == 0) != theirs || list[0].Due == theirs {
+			t.Errorf("theirs: %v: %q, %+v", theirs, told, list[0])
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"context"
@@ -19,16 +19,16 @@ type AutoRenewal struct {
 	*op.AutoOutcome
 }
 
-// autoRenewal queries the automatic renewal of a host; nil if the host has none.
-func (l *looker) autoRenewal(ctx context.Context, h *hostLook) (*AutoRenewal, error) {
-	if !certs.HasTimer(l.env, h.spec) {
+// readAutoRenewal queries the automatic renewal of a host; nil if the host has none.
+func (s *Session) readAutoRenewal(ctx context.Context, h *Host) (*AutoRenewal, error) {
+	if !certs.HasTimer(s.Env, h.Spec) {
 		return nil, nil
 	}
-	results, err := h.conn.Check(ctx, certs.TimerState())
+	results, err := h.Conn.Check(ctx, certs.TimerState())
 	if err != nil {
 		return nil, err
 	}
-	out := &AutoRenewal{Host: h.spec.Name}
+	out := &AutoRenewal{Host: h.Spec.Name}
 	for _, res := range results {
 		switch {
 		case res.Error != nil:
@@ -45,19 +45,19 @@ func (l *looker) autoRenewal(ctx context.Context, h *hostLook) (*AutoRenewal, er
 	return out, nil
 }
 
-// missedLooks is how many checks a host may miss, for example while it is off, before
+// maxMissedChecks is how many checks a host may miss, for example while it is off, before
 // it counts as a host that no longer checks its certificates.
-const missedLooks = 4
+const maxMissedChecks = 4
 
-// judgeAutoRenewals warns about hosts that do not check or renew their certificates as
+// evaluateAutoRenewals warns about hosts that do not check or renew their certificates as
 // scheduled, and returns their number.
-func (c *Certificates) judgeAutoRenewals(now time.Time, every time.Duration, warn warner) (wrong int) {
+func (c *Certificates) evaluateAutoRenewals(now time.Time, every time.Duration, warn warnFunc) (wrong int) {
 	for _, a := range c.Automatic {
 		switch {
 		case !a.Active:
 			warn(idRenewalTimer, a.Host, "set up the timer again: slipway apply "+c.Name,
 				"%s is not active or was changed: certificates are not renewed automatically", certs.TimerUnit)
-		case a.AutoOutcome != nil && now.Sub(a.At) > missedLooks*every:
+		case a.AutoOutcome != nil && now.Sub(a.At) > maxMissedChecks*every:
 			warn(idRenewalTimer, a.Host, "find the cause on the host: journalctl -u "+certs.TimerUnit+" -u slipway-certs",
 				"the host has not checked its certificates since %s, although it should every %s", a.At.Format(time.RFC3339), every)
 		case a.AutoOutcome != nil && a.Result == op.AutoFailed:

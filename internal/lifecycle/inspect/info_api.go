@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// apiAnswer is the result of querying the API.
-type apiAnswer struct {
+// apiResult is the result of querying the API.
+type apiResult struct {
 	answers bool
 	message string // the reason if it does not
 	through string // the host over which it was queried; "" means from this machine
@@ -29,59 +29,60 @@ type apiAnswer struct {
 	addOns  []AddOn
 }
 
-// askAPI queries the API at the first address that works: the API server of the control
+// queryAPI queries the API at the first address that works: the API server of the control
 // plane that is reached first, then the other control planes, then the endpoint from
 // this machine.
-func (l *looker) askAPI(ctx context.Context) *apiAnswer {
-	if len(l.admin) == 0 {
-		return &apiAnswer{message: "there is no admin kubeconfig yet"}
+func (s *Session) queryAPI(ctx context.Context) *apiResult {
+	if len(s.Admin) == 0 {
+		return &apiResult{message: "there is no admin kubeconfig yet"}
 	}
 	var message string
 	down := false
-	for h := range l.controlPlanes {
-		a, err := l.askAt(ctx, h)
+	for h := range s.ControlPlanes {
+		a, err := s.queryAPIOf(ctx, h)
 		if err == nil {
 			return a
 		}
-		message = "on " + h.spec.Name + ": " + shortly(err)
+		message = "on " + h.Spec.Name + ": " + describeAPIError(err)
 		down = down || !errors.Is(err, context.DeadlineExceeded) // otherwise the host may hang and not the API
 	}
 	if down {
-		return &apiAnswer{message: message} // the control planes responded: the API is down
+		return &apiResult{message: message} // the control planes responded: the API is down
 	}
-	door := l.svc.FirstReadyAddress(ctx, l.admin, clusterstate.Doors(l.env.Cluster)) // if none works, the first address gives the error
-	client, err := kube.New(l.admin, l.svc.Dial, kube.Options{Address: door})
+	// if none works, the first address gives the error
+	door := s.in.c.Access.FirstReadyAddress(ctx, s.Admin, clusterstate.Doors(s.Env.Cluster))
+	client, err := kube.New(s.Admin, s.in.c.DialAPI, kube.Options{Address: door})
 	if err != nil {
-		return &apiAnswer{message: cmp.Or(message, shortly(err))}
+		return &apiResult{message: cmp.Or(message, describeAPIError(err))}
 	}
-	a, err := l.readAPI(ctx, client)
+	a, err := s.readAPI(ctx, client)
 	if err != nil {
-		return &apiAnswer{message: cmp.Or(message, shortly(err))}
+		return &apiResult{message: cmp.Or(message, describeAPIError(err))}
 	}
 	return a
 }
 
-// askAt queries the API server of a control plane.
-func (l *looker) askAt(ctx context.Context, h *hostLook) (*apiAnswer, error) {
-	client, err := l.own(h)
+// queryAPIOf queries the API server of a control plane.
+func (s *Session) queryAPIOf(ctx context.Context, h *Host) (*apiResult, error) {
+	client, err := s.ControlPlaneClient(h)
 	if err != nil {
 		return nil, err
 	}
-	a, err := l.readAPI(ctx, client)
+	a, err := s.readAPI(ctx, client)
 	if err == nil {
-		a.through = h.spec.Name
+		a.through = h.Spec.Name
 	}
 	return a, err
 }
 
-// own returns a client for the API server of a control plane.
-func (l *looker) own(h *hostLook) (*kube.Client, error) {
-	return l.client(h, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)))
+// ControlPlaneClient returns a client for the API server of a control plane.
+func (s *Session) ControlPlaneClient(h *Host) (*kube.Client, error) {
+	return s.newAPIClient(h, net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Env.Cluster.Spec.ControlPlaneEndpoint.Port)))
 }
 
-// shortly returns the reason of an API error without the request; for a failed
+// describeAPIError returns the reason of an API error without the request; for a failed
 // connection, the network error.
-func shortly(err error) string {
+func describeAPIError(err error) string {
 	var e *kube.Error
 	if !errors.As(err, &e) {
 		return err.Error()
@@ -95,30 +96,30 @@ func shortly(err error) string {
 	return err.Error()
 }
 
-// reached reports whether a control plane could be queried.
-func (l *looker) reached() bool {
-	return slices.ContainsFunc(l.hosts, func(h *hostLook) bool {
-		return h.err == nil && spec.HasRole(h.spec, v1alpha1.RoleControlPlane)
+// hasReachableControlPlane reports whether a control plane could be queried.
+func (s *Session) hasReachableControlPlane() bool {
+	return slices.ContainsFunc(s.Hosts, func(h *Host) bool {
+		return h.Err == nil && spec.HasRole(h.Spec, v1alpha1.RoleControlPlane)
 	})
 }
 
-func (l *looker) readAPI(ctx context.Context, client *kube.Client) (*apiAnswer, error) {
+func (s *Session) readAPI(ctx context.Context, client *kube.Client) (*apiResult, error) {
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, l.svc.looks.over)
+	ctx, cancel := context.WithTimeout(ctx, s.in.Limits.Through)
 	defer cancel()
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := &apiAnswer{answers: true, nodes: nodes}
-	if addOns, err := workloads(ctx, client); err == nil {
+	a := &apiResult{answers: true, nodes: nodes}
+	if addOns, err := listWorkloads(ctx, client); err == nil {
 		a.addOns = addOns
 	}
 	return a, nil
 }
 
-// into adds the API's data to the data of the hosts and the saved state.
-func (a *apiAnswer) into(in *Info) {
+// addTo adds the API's data to the data of the hosts and the saved state.
+func (a *apiResult) addTo(in *Info) {
 	in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = a.answers, a.through, a.message
 	if !a.answers {
 		return
@@ -131,12 +132,12 @@ func (a *apiAnswer) into(in *Info) {
 			n.Ready, n.Message = "NotReady", "the cluster has no such node"
 			continue
 		}
-		fromAPI(n, &nodes[j])
+		setNodeState(n, &nodes[j])
 	}
 	for i := range nodes {
 		if !slices.ContainsFunc(in.Nodes, func(n NodeInfo) bool { return n.Name == nodes[i].Name }) {
 			n := NodeInfo{Name: nodes[i].Name, Roles: []v1alpha1.Role{}, Host: "not in the cluster file"}
-			fromAPI(&n, &nodes[i])
+			setNodeState(&n, &nodes[i])
 			in.Nodes = append(in.Nodes, n)
 		}
 	}
@@ -153,7 +154,7 @@ func (a *apiAnswer) into(in *Info) {
 	}
 }
 
-func fromAPI(n *NodeInfo, o *corev1.Node) {
+func setNodeState(n *NodeInfo, o *corev1.Node) {
 	st := kube.State(o)
 	n.Version, n.Message, n.Cordoned, n.Ready = cmp.Or(st.Version, n.Version), st.Message, st.Unschedulable, "NotReady"
 	if st.Ready {
@@ -162,10 +163,10 @@ func fromAPI(n *NodeInfo, o *corev1.Node) {
 	n.Address = cmp.Or(st.InternalIP, n.Address)
 	info := o.Status.NodeInfo
 	n.OS, n.Kernel, n.Runtime = info.OSImage, info.KernelVersion, info.ContainerRuntimeVersion
-	n.Capacity, n.Allocatable, n.ResourcesFrom = resources(o.Status.Capacity), resources(o.Status.Allocatable), "api"
+	n.Capacity, n.Allocatable, n.ResourcesFrom = readResources(o.Status.Capacity), readResources(o.Status.Allocatable), "api"
 }
 
-func resources(list corev1.ResourceList) Resources {
+func readResources(list corev1.ResourceList) Resources {
 	get := func(name corev1.ResourceName) string {
 		q, ok := list[name]
 		if !ok {
@@ -177,8 +178,8 @@ func resources(list corev1.ResourceList) Resources {
 		Disk: get(corev1.ResourceEphemeralStorage)}
 }
 
-// workloads returns the workloads of the cluster's own namespaces.
-func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
+// listWorkloads returns the workloads of the cluster's own namespaces.
+func listWorkloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 	out := []AddOn{}
 	for _, kind := range []string{"daemonsets", "deployments"} {
 		raw, err := client.Raw(ctx, "/apis/apps/v1/"+kind)
@@ -209,7 +210,7 @@ func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 				Ready: o.Status.NumberReady, Wanted: o.Status.DesiredNumberScheduled,
 			}
 			if containers := o.Spec.Template.Spec.Containers; len(containers) > 0 {
-				a.Version = tag(containers[0].Image)
+				a.Version = imageTag(containers[0].Image)
 			}
 			if kind == "deployments" {
 				a.Ready, a.Wanted = o.Status.ReadyReplicas, 1
@@ -226,8 +227,8 @@ func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 	return out, nil
 }
 
-// tag returns the tag of an image.
-func tag(image string) string {
+// imageTag returns the tag of an image.
+func imageTag(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	_, version, ok := strings.Cut(path.Base(image), ":")
 	if !ok {
@@ -236,15 +237,15 @@ func tag(image string) string {
 	return version
 }
 
-// installed returns the add-ons according to the saved state.
-func (l *looker) installed() []AddOn {
-	c := l.env.Cluster
-	out := []AddOn{{Name: "coredns", Version: "v" + l.env.Release.CoreDNS, Ready: -1, Wanted: -1}}
+// expectedAddOns returns the add-ons according to the saved state.
+func (s *Session) expectedAddOns() []AddOn {
+	c := s.Env.Cluster
+	out := []AddOn{{Name: "coredns", Version: "v" + s.Env.Release.CoreDNS, Ready: -1, Wanted: -1}}
 	if c.Spec.Kubernetes.ProxyMode != "none" {
 		out = append(out, AddOn{Name: "kube-proxy", Version: c.Spec.Kubernetes.Version, Ready: -1, Wanted: -1})
 	}
 	if c.Spec.Network.Plugin == "flannel" {
-		out = append(out, AddOn{Name: "kube-flannel", Version: "v" + l.env.Release.Flannel, Ready: -1, Wanted: -1})
+		out = append(out, AddOn{Name: "kube-flannel", Version: "v" + s.Env.Release.Flannel, Ready: -1, Wanted: -1})
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package inspect
 
 import (
 	"cmp"
@@ -13,28 +13,28 @@ import (
 	"slipway.dev/slipway/internal/module/kubeadm"
 )
 
-// warner adds a warning.
-type warner func(id, host, hint, format string, args ...any)
+// warnFunc adds a warning.
+type warnFunc func(id, host, hint, format string, args ...any)
 
-// judge sets the verdict, the warnings and the next command.
-func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
+// evaluate sets the verdict, the warnings and the next command.
+func (s *Session) evaluate(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
 	warn := func(id, host, hint, format string, args ...any) {
 		in.Warnings = append(in.Warnings,
 			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
-	if len(l.admin) > 0 && !in.Endpoint.Answers {
+	if len(s.Admin) > 0 && !in.Endpoint.Answers {
 		warn(idAPIDown, "", "", "the API does not respond (%s); the following data is from the hosts and the saved state", in.Endpoint.Message)
 	}
-	l.judgeHosts(in, warn)
+	s.evaluateHosts(in, warn)
 	switch {
 	case in.Etcd.Message == "":
-		judgeEtcd(&in.Etcd, warn)
-	case len(l.admin) > 0 && l.reached(): // otherwise the warnings about its hosts say so
+		evaluateEtcd(&in.Etcd, warn)
+	case len(s.Admin) > 0 && s.hasReachableControlPlane(): // otherwise the warnings about its hosts say so
 		warn(idEtcdMember, "", "", "etcd cannot be queried (%s)", in.Etcd.Message)
 	}
-	certificateJudge{cluster: in.Name, now: l.svc.Now(), validity: module.Env{Cluster: c}.Validity()}.all(in.Certificates, warn)
-	judgeAddOns(in, warn)
-	l.judgeByItself(warn)
+	certificateCheck{cluster: in.Name, now: s.in.c.Now(), validity: module.Env{Cluster: c}.Validity()}.evaluate(in.Certificates, warn)
+	evaluateAddOns(in, warn)
+	s.evaluateSchedules(warn)
 	running := false
 	// Operations that do not apply the description do not finish an earlier one.
 	latest := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
@@ -50,20 +50,20 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 				"the latest operation, %s %s, is unfinished", o.Spec.Type, o.Name)
 		}
 	}
-	l.conclude(in, c, running)
+	s.setVerdict(in, c, running)
 }
 
-func (l *looker) judgeHosts(in *Info, warn warner) {
-	for _, h := range l.hosts {
-		if h.err != nil {
-			d := hostconn.Diagnose(h.err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
+func (s *Session) evaluateHosts(in *Info, warn warnFunc) {
+	for _, h := range s.Hosts {
+		if h.Err != nil {
+			d := hostconn.Diagnose(h.Err)
+			warn(cmp.Or(d.ID, idNodeNotReady), h.Spec.Name, d.Hint, "%s", d.Message)
 		}
 		if h.kubelet != "" && h.kubelet != "active" && in.Phase != v1alpha1.PhasePending {
-			warn(idNodeNotReady, h.spec.Name, "", "its kubelet is %s", h.kubelet)
+			warn(idNodeNotReady, h.Spec.Name, "", "its kubelet is %s", h.kubelet)
 		}
-		if h.asked && h.endpoint != nil && in.Endpoint.Answers {
-			warn(idEndpointDead, h.spec.Name, "", "the API does not respond to this node: %v", h.endpoint)
+		if h.triedEndpoint && h.endpoint != nil && in.Endpoint.Answers {
+			warn(idEndpointDead, h.Spec.Name, "", "the API does not respond to this node: %v", h.endpoint)
 		}
 	}
 	for _, n := range in.Nodes {
@@ -77,9 +77,9 @@ func (l *looker) judgeHosts(in *Info, warn warner) {
 	}
 }
 
-// judgeAddOns warns about add-ons with too few pods. It does not warn if the number of
+// evaluateAddOns warns about add-ons with too few pods. It does not warn if the number of
 // missing pods can be explained by nodes that are not ready.
-func judgeAddOns(in *Info, warn warner) {
+func evaluateAddOns(in *Info, warn warnFunc) {
 	down := 0
 	for _, n := range in.Nodes {
 		if n.Ready == "NotReady" {
@@ -101,8 +101,8 @@ func judgeAddOns(in *Info, warn warner) {
 	}
 }
 
-// conclude sets the verdict, the summary and the next command.
-func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
+// setVerdict sets the verdict, the summary and the next command.
+func (s *Session) setVerdict(in *Info, c *v1alpha1.Cluster, running bool) {
 	ready := 0
 	for _, n := range in.Nodes {
 		if n.Ready == "Ready" {
@@ -111,12 +111,12 @@ func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
 	}
 	in.Next = "slipway kubectl " + in.Name + " -- get pods -A"
 	switch {
-	case len(l.admin) == 0:
+	case len(s.Admin) == 0:
 		in.Verdict, in.Summary = Absent, "its control plane is not running yet"
 	case !in.Endpoint.Answers:
 		in.Verdict, in.Summary = Down, "the API does not respond"
 		in.Next = "slipway exec " + in.Name + "@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager"
-		if !l.reached() {
+		if !s.hasReachableControlPlane() {
 			in.Summary = "no control plane is reachable, and the API does not respond"
 			in.Next = "slipway precheck " + in.Name
 		}

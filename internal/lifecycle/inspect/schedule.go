@@ -1,13 +1,11 @@
-package lifecycle
+package inspect
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -45,56 +43,56 @@ const lateBy = 2
 // maxAhead is how far a host's clock may be ahead of this machine's.
 const maxAhead = 5 * time.Minute
 
-// toCome reports whether a time that a host has saved is in the future. The host's clock
+// isInFuture reports whether a time that a host has saved is in the future. The host's clock
 // was ahead then, and until that time nothing would warn that the host does no more work.
-func toCome(now, at time.Time) bool { return at.Sub(now) > maxAhead }
+func isInFuture(now, at time.Time) bool { return at.Sub(now) > maxAhead }
 
 // Scheduled queries the hosts with etcd members about their automatic snapshots. It does
 // not need the API or etcd.
-func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
-	c, err := s.Cluster(ctx, name)
+func (in *Inspector) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
+	c, err := in.c.Clusters.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if c.Spec.Etcd.External != nil {
-		return nil, external(name, "a snapshot")
+		return nil, RefuseExternalEtcd(name, "a snapshot")
 	}
-	ctx, l, done, err := s.look(ctx, c)
+	ctx, s, done, err := in.StartSession(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l.only(l.asksEtcd)
+	s.Select(s.CanQueryEtcd)
 	found := map[string]*ScheduledHost{}
-	for _, h := range l.hosts {
-		found[h.spec.Name] = &ScheduledHost{Host: h.spec.Name}
+	for _, h := range s.Hosts {
+		found[h.Spec.Name] = &ScheduledHost{Host: h.Spec.Name}
 	}
-	l.lookAt(ctx, s.looks.host, progress, func(ctx context.Context, h *hostLook) {
-		h.err = found[h.spec.Name].ask(ctx, h)
+	s.QueryHosts(ctx, in.Limits.Host, progress, func(ctx context.Context, h *Host) {
+		h.Err = found[h.Spec.Name].Read(ctx, h)
 	})
 	out := &Scheduled{Name: name, On: c.Spec.Etcd.Backup != nil, Warnings: diag.List{}, Hosts: []ScheduledHost{}}
 	warn := func(id, host, hint, format string, args ...any) {
 		out.Warnings = append(out.Warnings,
 			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
-	for _, h := range l.hosts {
-		if h.err != nil {
-			d := hostconn.Diagnose(h.err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
+	for _, h := range s.Hosts {
+		if h.Err != nil {
+			d := hostconn.Diagnose(h.Err)
+			warn(cmp.Or(d.ID, idNodeNotReady), h.Spec.Name, d.Hint, "%s", d.Message)
 			continue
 		}
-		out.Hosts = append(out.Hosts, *found[h.spec.Name])
+		out.Hosts = append(out.Hosts, *found[h.Spec.Name])
 	}
 	if out.On {
-		out.judge(l.env.Cluster, s.Now(), warn)
+		out.evaluate(s.Env.Cluster, in.c.Now(), warn)
 	}
-	out.conclude()
+	out.setVerdict()
 	return out, nil
 }
 
-// ask queries the host.
-func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
-	results, err := h.conn.Check(ctx, etcdbackup.ScheduleState())
+// Read queries the host.
+func (a *ScheduledHost) Read(ctx context.Context, h *Host) error {
+	results, err := h.Conn.Check(ctx, etcdbackup.ScheduleState())
 	if err != nil {
 		return err
 	}
@@ -114,8 +112,8 @@ func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
 	return nil
 }
 
-// judge warns about hosts without recent snapshots.
-func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
+// evaluate warns about hosts without recent snapshots.
+func (s *Scheduled) evaluate(c *v1alpha1.Cluster, now time.Time, warn warnFunc) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		switch {
@@ -129,7 +127,7 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 		case h.Failed != "":
 			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup",
 				"the automatic snapshot failed at %s: %s", h.At.Format(time.RFC3339), h.Failed)
-		case len(h.Kept) > 0 && toCome(now, h.Kept[0].Taken):
+		case len(h.Kept) > 0 && isInFuture(now, h.Kept[0].Taken):
 			warn(idBackupOld, h.Host, "take a snapshot with the current time, on the host: systemctl start slipway-backup",
 				"the latest snapshot on the host is dated %s, which is in the future: the host's clock was wrong or "+
 					"this machine's clock is wrong, and it is unknown whether snapshots are taken",
@@ -142,20 +140,20 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 			warn(idBackupByItself, h.Host, "read the log on the host: journalctl -u slipway-backup",
 				"at %s a snapshot was taken, but the oldest one cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
 		}
-		h.judgeElsewhere(c, now, warn)
-		h.judgeDrill(c, now, warn)
+		h.evaluateCopies(c, now, warn)
+		h.evaluateRestoreTests(c, now, warn)
 	}
 }
 
-// judgeElsewhere warns about copies that fail, do not finish or are not made, for every
+// evaluateCopies warns about copies that fail, do not finish or are not made, for every
 // target of the description, even if the host reports nothing about it.
-func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn warner) {
+func (a *ScheduledHost) evaluateCopies(c *v1alpha1.Cluster, now time.Time, warn warnFunc) {
 	copying := func(h v1alpha1.Host) bool { return h.Name == a.Host && etcdbackup.HasCopies(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || !slices.ContainsFunc(c.Spec.Hosts, copying) {
 		return
 	}
 	late := lateBy * c.Spec.Etcd.Backup.Every.Duration
-	for _, to := range targetsOf(c) {
+	for _, to := range c.Spec.Etcd.Backup.Copies {
 		k := op.CopyOutcome{Target: to.Name}
 		if i := slices.IndexFunc(a.Copies, func(k op.CopyOutcome) bool { return k.Target == to.Name }); i >= 0 {
 			k = a.Copies[i]
@@ -172,7 +170,7 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 			warn(idBackupCopy, a.Host, "read the log on the host: journalctl -u slipway-backup",
 				"copying its snapshots to %s began at %s and has not finished: the target may be stalled; %s",
 				k.Target, k.Begun.UTC().Format(time.RFC3339), last)
-		case toCome(now, k.Copied):
+		case isInFuture(now, k.Copied):
 			warn(idBackupCopy, a.Host, "make a copy with the current time, on the host: systemctl start slipway-backup",
 				"it is unknown whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
 		case now.Sub(k.Copied) > late:
@@ -186,9 +184,9 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 	}
 }
 
-// judgeDrill warns about restore tests that fail or are not run. A host that reports
+// evaluateRestoreTests warns about restore tests that fail or are not run. A host that reports
 // nothing about restore tests is not set up for them, which the next plan shows.
-func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warner) {
+func (a *ScheduledHost) evaluateRestoreTests(c *v1alpha1.Cluster, now time.Time, warn warnFunc) {
 	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && etcdbackup.HasDrills(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || a.Drill == nil || !slices.ContainsFunc(c.Spec.Hosts, drilling) {
 		return
@@ -206,7 +204,7 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 	case !d.Begun.IsZero() && now.Sub(d.Begun) > op.AutoDrillTime:
 		warn(idBackupDrill, a.Host, "read the log on the host: journalctl -u slipway-backup",
 			"the restore test of a snapshot that began at %s was interrupted; %s", d.Begun.UTC().Format(time.RFC3339), last)
-	case toCome(now, since):
+	case isInFuture(now, since):
 		warn(idBackupDrill, a.Host, "run a restore test with the current time, on the host: systemctl start slipway-backup",
 			"it is unknown whether its snapshots are tested: %s; the interval counts from %s, which is in the future",
 			last, since.UTC().Format(time.RFC3339))
@@ -216,27 +214,27 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 	}
 }
 
-// byItself queries the results of a host's copies and restore tests, if it is to do
+// readSchedule queries the results of a host's copies and restore tests, if it is to do
 // either. Other checks report a host that does not respond.
-func (l *looker) byItself(ctx context.Context, h *hostLook) {
-	if !etcdbackup.HasCopies(l.env.Cluster, h.spec) && !etcdbackup.HasDrills(l.env.Cluster, h.spec) {
+func (s *Session) readSchedule(ctx context.Context, h *Host) {
+	if !etcdbackup.HasCopies(s.Env.Cluster, h.Spec) && !etcdbackup.HasDrills(s.Env.Cluster, h.Spec) {
 		return
 	}
-	is := &ScheduledHost{Host: h.spec.Name}
-	if is.ask(ctx, h) == nil {
+	is := &ScheduledHost{Host: h.Spec.Name}
+	if is.Read(ctx, h) == nil {
 		h.schedule = is
 	}
 }
 
-// judgeByItself warns about automatic copies and restore tests only.
-func (l *looker) judgeByItself(warn warner) {
-	for _, h := range l.hosts {
-		h.schedule.judgeElsewhere(l.env.Cluster, l.svc.Now(), warn)
-		h.schedule.judgeDrill(l.env.Cluster, l.svc.Now(), warn)
+// evaluateSchedules warns about automatic copies and restore tests only.
+func (s *Session) evaluateSchedules(warn warnFunc) {
+	for _, h := range s.Hosts {
+		h.schedule.evaluateCopies(s.Env.Cluster, s.in.c.Now(), warn)
+		h.schedule.evaluateRestoreTests(s.Env.Cluster, s.in.c.Now(), warn)
 	}
 }
 
-func (s *Scheduled) conclude() {
+func (s *Scheduled) setVerdict() {
 	s.Good = len(s.Warnings) == 0
 	has := func(h ScheduledHost) bool { return h.AutoSnapshotOutcome != nil && len(h.Kept) > 0 }
 	switch i := slices.IndexFunc(s.Hosts, has); {
@@ -247,37 +245,4 @@ func (s *Scheduled) conclude() {
 	default:
 		s.Next = "write spec.etcd.backup into the cluster file, then run: slipway apply -f FILE"
 	}
-}
-
-// fromHost returns an automatic snapshot of a host: HOST selects its newest one,
-// HOST/FILE a certain one.
-func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapshot, _ *hostLook, err error) {
-	host, file, _ := strings.Cut(of, "/")
-	see := "list the snapshots: slipway etcd snapshots " + m.report.Name + " --hosts"
-	i := slices.IndexFunc(m.looker.hosts, func(h *hostLook) bool { return h.spec.Name == host && m.looker.asksEtcd(h.spec) })
-	if i < 0 {
-		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with an etcd member", see)
-	}
-	h := m.looker.hosts[i]
-	if h.conn == nil || h.err != nil {
-		d := hostconn.Diagnose(cmp.Or(h.err, errNoTime))
-		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,
-			cmp.Or(d.Hint, "make the host reachable")+", or use a snapshot of another host: slipway etcd snapshots "+m.report.Name+" --hosts")
-	}
-	var is ScheduledHost
-	if err := is.ask(ctx, h); err != nil {
-		return k, nil, err
-	}
-	if is.AutoSnapshotOutcome != nil {
-		for _, k := range is.Kept {
-			if file == "" || path.Base(k.Path) == file {
-				return k, h, nil
-			}
-		}
-	}
-	missing := "host " + host + " has no scheduled snapshot"
-	if file != "" {
-		missing += " named " + file
-	}
-	return k, nil, refused(idBackupNotThere, missing, see)
 }
