@@ -133,7 +133,15 @@ func (s *service) dialer() hostconn.Dialer {
 	return hostconn.Dialer{Connect: s.Connect, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 }
 
-// delegate sets up the parts of the service that are separate packages.
+// parts are the parts of the service that are separate packages.
+type parts struct {
+	*access.Access
+	*hostexec.Executor
+	*inspect.Inspector
+	*supportbundle.Collector
+}
+
+// delegate sets up the parts.
 func (s *service) delegate() {
 	saved := savedClusters{s}
 	s.Executor = hostexec.New(hostexec.Config{

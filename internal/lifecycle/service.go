@@ -21,11 +21,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kube"
-	"slipway.dev/slipway/internal/lifecycle/access"
-	"slipway.dev/slipway/internal/lifecycle/hostexec"
-	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/supportbundle"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -62,10 +58,7 @@ type Config struct {
 
 type service struct {
 	Config
-	*access.Access
-	*hostexec.Executor
-	*inspect.Inspector
-	*supportbundle.Collector
+	parts
 	looks lookTimes
 }
 

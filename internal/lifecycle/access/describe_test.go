@@ -17,13 +17,13 @@ import (
 	"slipway.dev/slipway/internal/spec/live"
 )
 
-// anAPI is an API server that returns the texts of paths for GET. A text that begins with
-// 403 refuses the request. Other paths do not exist.
-func anAPI(t *testing.T, answers map[string]string) (kubeconfig []byte) {
+// newTestAPI serves GET requests by path. The answer "forbidden" has status 403, a missing
+// path 404.
+func newTestAPI(t *testing.T, answers map[string]string) (kubeconfig []byte) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
-			t.Errorf("a cluster that is described was sent %s %s", r.Method, r.URL)
+			t.Errorf("Describe sent %s %s", r.Method, r.URL)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		code, answer := http.StatusNotFound, ""
@@ -57,8 +57,8 @@ func configMapAnswer(key, value string) string {
 	return fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"y"},"data":{%q:%q}}`, key, value)
 }
 
-// describable are the answers of a small cluster.
-func describable() map[string]string {
+// smallCluster returns the answers of a small cluster.
+func smallCluster() map[string]string {
 	const system = "/api/v1/namespaces/kube-system/configmaps/"
 	return map[string]string{
 		system + "kubeadm-config": configMapAnswer("ClusterConfiguration",
@@ -85,9 +85,8 @@ func newTestAccess(t *testing.T) *Access {
 	return New(Config{Catalogue: known})
 }
 
-// Everything that a cluster keeps of itself is asked for, and arrives.
-func TestDescribe(t *testing.T) {
-	d, err := newTestAccess(t).Describe(t.Context(), anAPI(t, describable()), live.Options{User: "ops"})
+func TestDescribe_ReadsConfigurationOfCluster(t *testing.T) {
+	d, err := newTestAccess(t).Describe(t.Context(), newTestAPI(t, smallCluster()), live.Options{User: "ops"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +100,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-func TestDescribeRefused(t *testing.T) {
+func TestDescribe_RefusesUnreadableCluster(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		change func(answers map[string]string)
@@ -115,14 +114,14 @@ func TestDescribeRefused(t *testing.T) {
 		{"a part that may not be read",
 			func(a map[string]string) { a["/api/v1/namespaces/kube-system/configmaps/kube-proxy"] = "forbidden" }, "", idClusterUnreadable},
 		{"no kubeconfig", nil, "kind: Config\napiVersion: v1\n", idKubeconfigUnusable},
-		{"nothing there", nil, strings.Replace(string(anAPI(t, nil)), "https://127.0.0.1:", "https://127.0.0.1:1#", 1), idClusterUnreadable},
+		{"nothing there", nil, strings.Replace(string(newTestAPI(t, nil)), "https://127.0.0.1:", "https://127.0.0.1:1#", 1), idClusterUnreadable},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			conf := []byte(tc.conf)
 			if tc.conf == "" {
-				answers := describable()
+				answers := smallCluster()
 				tc.change(answers)
-				conf = anAPI(t, answers)
+				conf = newTestAPI(t, answers)
 			}
 			_, err := newTestAccess(t).Describe(t.Context(), conf, live.Options{})
 			var list diag.List

@@ -9,8 +9,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// TestManifest: a manifest has the content of a version, and can be read again.
-func TestManifest(t *testing.T) {
+func TestManifest_CanBeParsed(t *testing.T) {
 	text, warnings, err := newTestAccess(t).Manifest(t.Context(), ManifestRequest{
 		Kubernetes: "v1.36.4", Arches: []string{"arm64", "amd64", "arm64"}, Docker: true,
 		Images: []string{"docker.io/library/nginx:1.29", "docker.io/library/nginx:1.29"},
@@ -37,9 +36,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestManifestOfCluster: a manifest has the versions of the nodes, and the images of pods
-// without the images of every bundle.
-func TestManifestOfCluster(t *testing.T) {
+// The images that every bundle has are left out.
+func TestManifest_HasNodesAndPodImagesOfCluster(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	node := func(name, version, arch string) string {
 		return `{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + name + `"},"status":{"nodeInfo":{"kubeletVersion":"` + version +
@@ -61,7 +59,7 @@ func TestManifestOfCluster(t *testing.T) {
 			pod("6", "UPPER:case", ""),
 		}, ",") + `]}`,
 	}
-	text, warnings, err := newTestAccess(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: anAPI(t, answers)})
+	text, warnings, err := newTestAccess(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: newTestAPI(t, answers)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +79,6 @@ func TestManifestOfCluster(t *testing.T) {
 		t.Errorf("warnings %v", warnings)
 	}
 	answers["/api/v1/pods"] = "forbidden"
-	_, _, err = newTestAccess(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: anAPI(t, answers)})
+	_, _, err = newTestAccess(t).Manifest(t.Context(), ManifestRequest{Kubeconfig: newTestAPI(t, answers)})
 	wantRefusal(t, err, idClusterUnreadable)
 }

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -89,18 +87,14 @@ func (in *Inspector) CheckCertificates(ctx context.Context, c *v1alpha1.Cluster,
 		}
 	})
 	out := &Certificates{Name: c.Name, Warnings: diag.List{}, Certificates: []Certificate{}, Automatic: []AutoRenewal{}, Unasked: []string{}}
-	warn := func(id, host, hint, format string, args ...any) {
-		out.Warnings = append(out.Warnings,
-			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
+	warn := warnInto(&out.Warnings)
 	for _, h := range s.Hosts {
 		out.Certificates = append(out.Certificates, h.certificates...)
 		if h.autoRenewal != nil {
 			out.Automatic = append(out.Automatic, *h.autoRenewal)
 		}
 		if h.Err != nil {
-			d := hostconn.Diagnose(h.Err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.Spec.Name, d.Hint, "%s", d.Message)
+			h.warnUnreachable(idNodeNotReady, warn)
 			out.Unasked = append(out.Unasked, h.Spec.Name)
 		}
 	}

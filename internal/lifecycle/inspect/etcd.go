@@ -105,14 +105,10 @@ func NewEtcdHost(h *Host) EtcdHost {
 
 // evaluateEtcdReport sets the verdict, the warnings and the next command.
 func (s *Session) evaluateEtcdReport(r *EtcdReport) {
-	warn := func(id, host, hint, format string, args ...any) {
-		r.Warnings = append(r.Warnings,
-			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
+	warn := warnInto(&r.Warnings)
 	for _, h := range s.Hosts {
 		if h.Err != nil {
-			d := hostconn.Diagnose(h.Err)
-			warn(cmp.Or(d.ID, idEtcdMember), h.Spec.Name, d.Hint, "%s", d.Message)
+			h.warnUnreachable(idEtcdMember, warn)
 		}
 	}
 	if r.Etcd.Message != "" {

@@ -1,27 +1,19 @@
 package inspect
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
 )
 
-// warnFunc adds a warning.
-type warnFunc func(id, host, hint, format string, args ...any)
-
 // evaluate sets the verdict, the warnings and the next command.
 func (s *Session) evaluate(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
-	warn := func(id, host, hint, format string, args ...any) {
-		in.Warnings = append(in.Warnings,
-			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
+	warn := warnInto(&in.Warnings)
 	if len(s.Admin) > 0 && !in.Endpoint.Answers {
 		warn(idAPIDown, "", "", "the API does not respond (%s); the following data is from the hosts and the saved state", in.Endpoint.Message)
 	}
@@ -56,8 +48,7 @@ func (s *Session) evaluate(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operati
 func (s *Session) evaluateHosts(in *Info, warn warnFunc) {
 	for _, h := range s.Hosts {
 		if h.Err != nil {
-			d := hostconn.Diagnose(h.Err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.Spec.Name, d.Hint, "%s", d.Message)
+			h.warnUnreachable(idNodeNotReady, warn)
 		}
 		if h.kubelet != "" && h.kubelet != "active" && in.Phase != v1alpha1.PhasePending {
 			warn(idNodeNotReady, h.Spec.Name, "", "its kubelet is %s", h.kubelet)

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -71,14 +69,10 @@ func (in *Inspector) Scheduled(ctx context.Context, name string, progress event.
 		h.Err = found[h.Spec.Name].Read(ctx, h)
 	})
 	out := &Scheduled{Name: name, On: c.Spec.Etcd.Backup != nil, Warnings: diag.List{}, Hosts: []ScheduledHost{}}
-	warn := func(id, host, hint, format string, args ...any) {
-		out.Warnings = append(out.Warnings,
-			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
+	warn := warnInto(&out.Warnings)
 	for _, h := range s.Hosts {
 		if h.Err != nil {
-			d := hostconn.Diagnose(h.Err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.Spec.Name, d.Hint, "%s", d.Message)
+			h.warnUnreachable(idNodeNotReady, warn)
 			continue
 		}
 		out.Hosts = append(out.Hosts, *found[h.Spec.Name])

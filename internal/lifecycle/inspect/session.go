@@ -28,9 +28,10 @@ type Limits struct {
 
 // A Host is the result of querying one host.
 type Host struct {
-	Spec  v1alpha1.Host
+	Spec v1alpha1.Host
+	// Conn is nil, and Err is the reason, if the host cannot be reached.
 	Conn  remote.Host
-	Err   error // the reason if it cannot be reached
+	Err   error
 	facts *op.HostFacts
 	// kubelet is the state of its unit. endpoint is the reason if the API does not
 	// respond to this host.
@@ -43,10 +44,11 @@ type Host struct {
 	schedule *ScheduledHost
 }
 
-// Session queries a cluster once.
+// A Session queries a cluster once. It connects to the hosts of a cluster.
 type Session struct {
-	in    *Inspector
-	Env   module.Env
+	in  *Inspector
+	Env module.Env
+	// Admin is the admin kubeconfig, empty if there is none yet.
 	Admin []byte
 	Hosts []*Host
 	// ControlPlanes and members receive hosts when they are reached: control planes,
@@ -72,7 +74,7 @@ func (in *Inspector) StartSession(ctx context.Context, c *v1alpha1.Cluster) (_ c
 func (in *Inspector) NewSession(env module.Env) *Session {
 	all := env.Cluster.Spec.Hosts
 	s := &Session{in: in, Env: env, ControlPlanes: make(chan *Host, len(all)), members: make(chan *Host, len(all))}
-	s.Admin, _ = in.c.Store.Kubeconfig(env.Cluster.Name) // there may be none yet
+	s.Admin, _ = in.c.Store.Kubeconfig(env.Cluster.Name) // a new cluster has no kubeconfig yet
 	for _, h := range all {
 		s.Hosts = append(s.Hosts, &Host{Spec: h})
 	}
@@ -96,7 +98,7 @@ func (s *Session) newAPIClient(h *Host, address string) (*kube.Client, error) {
 // QueryHosts queries all hosts of a cluster at the same time, each within a limit. A host
 // that does not respond has an error afterwards. Hosts through which the API or etcd can
 // be queried are sent to the channels as soon as they are reached.
-func (s *Session) QueryHosts(ctx context.Context, limit time.Duration, progress event.Sink, ask func(context.Context, *Host)) {
+func (s *Session) QueryHosts(ctx context.Context, limit time.Duration, progress event.Sink, query func(context.Context, *Host)) {
 	c := s.Env.Cluster
 	defer func() {
 		close(s.ControlPlanes)
@@ -125,7 +127,7 @@ func (s *Session) QueryHosts(ctx context.Context, limit time.Duration, progress 
 		if s.CanQueryEtcd(h.Spec) {
 			s.members <- h
 		}
-		ask(ctx, h)
+		query(ctx, h)
 		h.Err = TimeoutCause(ctx, h.Err)
 	})
 }

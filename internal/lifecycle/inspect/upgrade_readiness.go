@@ -294,10 +294,7 @@ func (s *Session) findExpiringCertificates(ctx context.Context) (soonest []prech
 			})
 		}
 	}
-	judge := certificateCheck{cluster: s.Env.Cluster.Name, now: now, validity: s.Env.Validity()}
-	judge.evaluate(rest, func(id, host, hint, format string, args ...any) {
-		warnings = append(warnings,
-			diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	})
+	check := certificateCheck{cluster: s.Env.Cluster.Name, now: now, validity: s.Env.Validity()}
+	check.evaluate(rest, warnInto(&warnings))
 	return soonest, warnings
 }

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
 
-// keeps are lines that stay as they are: whoever helps needs them.
+// keeps are lines without secrets. The redactor keeps them.
 var keeps = []string{
 	"Nov 22 10:00:00 cp1 kubelet[1]: Node became not ready", "Started slipway-units",
 	"--tls-private-key-file=/etc/kubernetes/pki/apiserver.key next",
@@ -86,13 +86,15 @@ func TestRedactObjects_RemovesWhatUsersWrote(t *testing.T) {
 func TestRedactJSON_KeepsStructure(t *testing.T) {
 	s := &redactor{}
 	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN EC PRIVATE KEY-----\ncanary"))
-	in := `{"message":"joining with --token canary and password \"x\"","args":["--db-password","canary","kept"],"apiToken":"canary","pin":{"secret":12345},"passwords":{"of":"canary","name":"kept"},"passwordFrom":{"file":"/kept"},` +
-
+	in := `{"message":"joining with --token canary and password \"x\"","args":["--db-password","canary","kept"],` +
+		`"apiToken":"canary","pin":{"secret":12345},"passwords":{"of":"canary","name":"kept"},"passwordFrom":{"file":"/kept"},` +
 		`"hostKey":"ssh-ed25519 kept","privateKeyFile":"/root/.ssh/kept","lines":"a: 1\npassword: canary\n","data":"` + pem + `","count":3}`
 	want := map[string]any{
-		"message": "joining with --token REMOVED and password \"x\"", "args": []any{"--db-password", redacted, "kept"}, "apiToken": redacted, "pin": map[string]any{"secret": redacted},
+		"message": "joining with --token REMOVED and password \"x\"", "args": []any{"--db-password", redacted, "kept"},
+		"apiToken": redacted, "pin": map[string]any{"secret": redacted},
 		"passwords": map[string]any{"of": redacted, "name": "kept"}, "passwordFrom": map[string]any{"file": "/kept"},
-		"hostKey": "ssh-ed25519 kept", "privateKeyFile": "/root/.ssh/kept", "lines": "a: 1\npassword: REMOVED\n", "data": redacted, "count": float64(3),
+		"hostKey": "ssh-ed25519 kept", "privateKeyFile": "/root/.ssh/kept", "lines": "a: 1\npassword: REMOVED\n",
+		"data": redacted, "count": float64(3),
 	}
 	var got map[string]any
 	if err := json.Unmarshal(s.redactJSON([]byte(in), ""), &got); err != nil {

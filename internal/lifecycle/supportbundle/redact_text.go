@@ -54,7 +54,7 @@ var patterns = []pattern{
 		regexp.MustCompile(`\b(?:mysql|mariadb|sshpass)[^\n]*?[\s"'=,\[]-p(?:\\*["'],?)?\s?\\*["']?([^\s"',]+)`)},
 	{[]string{"redis-cli"}, regexp.MustCompile(`\bredis-cli\b[^\n]*?[\s"',\[]-a\\*["']?[\s,]\s*` + secretValue)},
 	{[]string{"-u", "--user"}, regexp.MustCompile(`(?:^|[\s"'\[])(?:-u|--user)[\s=]*["']?[^\s:"']+:([^\s"']+)`)}, // curl's
-	// In what kubelet says of a container that does not start.
+	// In the kubelet's message about a container that does not start.
 	{[]string{"envvar{"}, regexp.MustCompile(`EnvVar\{Name:[^,]*,Value:(.*?),ValueFrom:`)},
 	{[]string{"httpheader{"}, regexp.MustCompile(`HTTPHeader\{Name:[^,]*,Value:(.*?),\}`)},
 	{[]string{"args:["}, regexp.MustCompile(`\bArgs:\[(.*?)\],WorkingDir:`)},
@@ -72,8 +72,8 @@ var patterns = []pattern{
 // bootstrapToken matches a kubeadm bootstrap token.
 var bootstrapToken = pattern{nil, regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)}
 
-// mayHaveBootstrapToken reports whether a line may contain a bootstrap token. It is a fast check: a
-// token has no name next to it, and the regular expression is slow.
+// mayHaveBootstrapToken reports whether a line may contain a bootstrap token. It is a fast
+// check: a token has no name next to it, and the regular expression is slow.
 func mayHaveBootstrapToken(line []byte) bool {
 	for at := 0; ; at++ {
 		next := bytes.IndexByte(line[at:], '.')
@@ -101,8 +101,8 @@ var (
 	blockAlone = regexp.MustCompile(`(?i)` + secretWord + `["']?\s*:\s*[|>][-+0-9]*\s*$`)
 	manyLines  = regexp.MustCompile(`:\s*[|>][-+0-9]*\s*$`)
 	valueAlone = regexp.MustCompile(`(?i)^(\s*["']?value["']?\s*[:=]\s*).*$`)
-	// place matches a path, which is not a secret, even if its file contains one.
-	place = regexp.MustCompile(`^(?:~|/(?:etc|var|run|usr|opt|srv|home|root|tmp|mnt|registry))/[\w./+-]*$`)
+	// pathPattern matches a path, which is not a secret, even if its file contains one.
+	pathPattern = regexp.MustCompile(`^(?:~|/(?:etc|var|run|usr|opt|srv|home|root|tmp|mnt|registry))/[\w./+-]*$`)
 )
 
 // redactText returns a text without secrets.
@@ -129,31 +129,31 @@ type lineContext struct {
 }
 
 // redactLine returns a line without secrets.
-func (f *lineContext) redactLine(line []byte) []byte {
+func (c *lineContext) redactLine(line []byte) []byte {
 	body := bytes.TrimRight(line, "\r\n")
 	end := line[len(body):]
 	indent := len(body) - len(bytes.TrimLeft(body, " \t"))
 	blank := len(bytes.TrimSpace(body)) == 0
 	switch {
-	case f.block >= 0 && (blank || indent > f.block):
+	case c.block >= 0 && (blank || indent > c.block):
 		return append([]byte(redacted), end...)
-	case f.flag && !blank && !flagAlone.Match(body):
-		*f = lineContext{block: -1}
+	case c.flag && !blank && !flagAlone.Match(body):
+		*c = lineContext{block: -1}
 		return append(append(append([]byte{}, body[:indent]...), redacted...), end...)
-	case f.value && valueAlone.Match(body):
-		*f = lineContext{block: -1}
+	case c.value && valueAlone.Match(body):
+		*c = lineContext{block: -1}
 		if manyLines.Match(body) {
-			f.block = indent
+			c.block = indent
 			return line
 		}
 		return append(valueAlone.ReplaceAll(body, []byte("${1}"+redacted)), end...)
 	}
-	*f = lineContext{block: -1}
+	*c = lineContext{block: -1}
 	lower := bytes.ToLower(body)
 	if hasHint(lower, secretHints) {
-		f.flag, f.value = flagAlone.Match(body), nameAlone.Match(body)
+		c.flag, c.value = flagAlone.Match(body), nameAlone.Match(body)
 		if blockAlone.Match(body) {
-			f.block = indent
+			c.block = indent
 			return line
 		}
 	}
@@ -204,5 +204,5 @@ func isHarmless(value string) bool {
 	case "", "true", "false", "null", "nil", "<nil>", "none", strings.ToLower(redacted):
 		return true
 	}
-	return place.MatchString(value)
+	return pathPattern.MatchString(value)
 }

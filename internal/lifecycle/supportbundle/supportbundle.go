@@ -50,8 +50,8 @@ type Config struct {
 	Clusters  inspect.Clusters
 	Store     *store.Store
 	Inspector *inspect.Inspector
-	// Secrets returns the secrets of a cluster that this machine can read, besides those in
-	// its SSH settings and registry logins.
+	// Secrets returns the secrets of a cluster that this machine can read, besides the
+	// secrets of its SSH settings and registry logins.
 	Secrets func(*v1alpha1.Cluster) []string
 	Now     func() time.Time
 }

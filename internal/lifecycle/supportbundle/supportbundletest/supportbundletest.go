@@ -26,7 +26,7 @@ func Leaks() []string {
 		`{"name":"X-Api-Key","value":"canary-pair"}`, "- name: DB_PASSWORD", "  value: canary-pair-of-lines",
 		"- name: DB_KEY", "  value: |", "    canary-pair-of-more", "api_key := `canary-backtick`",
 		"privateKey: |", "  canary-block", "", "  canary-block-2", "kept: 1",
-		// What quotes hold to their end.
+		// Quoted values.
 		`"password":"ab,canary"`, `"password":"ab;canary"`, `"password":"ab canary"`, `"password":"ab'canary"`, `"password":"ab}canary"`,
 		`"password":"ab\\canary"`, `"password":"ab\"canary"`, `password='ab"canary'`, `password='it'\''s canary'`, `password: 'it''s canary'`,
 		`msg="{\"password\":\"ab, canary\"}"`, `msg="{\"password\":\"ab\\\"canary\"}"`, `password="not ended canary`,
@@ -35,8 +35,10 @@ func Leaks() []string {
 		"root:canary-dsn@tcp(db:3306)/app", "app:canary/dsn@x@unix(/run/mysql.sock)/app", "postgres://app:canary@2@db/app",
 		"amqp://app:canary@mq:5672",
 		"https://canarycanary@git.example.com/x.git", "app:canary-host@db.example.com:27017", "root:canary-shard@shard-1:27017",
-		// What kubelet says of a container that does not start.
-		`&Container{Name:x,Image:y,Command:[sh -c canary],Args:[--canary],WorkingDir:,Env:[]EnvVar{EnvVar{Name:ANY,Value:canary, really,ValueFrom:nil,},},LivenessProbe:&Probe{HTTPGet:&HTTPGetAction{HTTPHeaders:[]HTTPHeader{HTTPHeader{Name:X-Any,Value:canary,},},},Exec:&ExecAction{Command:[check canary],},},}`,
+		// The kubelet's message about a container that does not start.
+		`&Container{Name:x,Image:y,Command:[sh -c canary],Args:[--canary],WorkingDir:,` +
+			`Env:[]EnvVar{EnvVar{Name:ANY,Value:canary, really,ValueFrom:nil,},},` +
+			`LivenessProbe:&Probe{HTTPGet:&HTTPGetAction{HTTPHeaders:[]HTTPHeader{HTTPHeader{Name:X-Any,Value:canary,},},},Exec:&ExecAction{Command:[check canary],},},}`,
 		// Registries, etcd, kubeadm.
 		`"auths":{"registry":{"auth":"canarycanary=","identitytoken":"canary"}}`,
 		`[plugins.registry.auth] password = "canary"`, "auth = \"canarycanary\"",
