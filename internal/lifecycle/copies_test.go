@@ -1,14 +1,12 @@
 package lifecycle
 
 import (
-	"context"
 	"encoding/json"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,12 +16,10 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/remote"
 )
 
 const copyKey = "/etc/slipway/backup/vault.key"
@@ -261,18 +257,12 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	}
 	w.machines["cp2"].down = errDown
 	_, err = fetch("nas")
-	refusal(t, err, idCopyTarget)
+	refusal(t, err, "backup-copy-unreachable")
 	if text := err.Error(); !strings.Contains(text, "cp2 does not answer") || !strings.Contains(text, "--copy nas/"+names["cp1"]) {
 		t.Error(text)
 	}
 	if got, err := fetch("nas/" + names["cp1"]); err != nil || got != "of cp1" {
 		t.Errorf("by its name: %q, %v", got, err)
-	}
-	r := &CopyReport{Name: "prod",
-		Targets: []CopyTarget{{Name: "nas", Copies: []CopyInfo{{File: names["cp2"]}, {File: names["cp1"], Verified: true}},
-			Problem: &diag.Diagnostic{}}}}
-	if r.conclude(); !strings.HasSuffix(r.Next, "--copy nas/"+names["cp1"]) {
-		t.Errorf("next is %s", r.Next)
 	}
 }
 
@@ -304,11 +294,16 @@ func TestCopiesSilent(t *testing.T) {
 	c := copiedTo(t, w.everyHour(8), m)
 	to := c.Spec.Etcd.Backup.Copies[1]
 	to.SSH.Port = silent.Addr().(*net.TCPAddr).Port
-	look := &copyLook{svc: svc, l: &inspect.Session{Hosts: []*inspect.Host{{Spec: c.Spec.Hosts[0]}}}, name: "prod"}
-	if _, _, err := look.list(t.Context(), to); err == nil || !strings.Contains(err.Error(), placeOf(to)+" did not respond within") {
+	w.machines["cp1"].down = errDown
+	q, done, err := svc.QueryCopies(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if _, _, err := q.List(t.Context(), to); err == nil || !strings.Contains(err.Error(), inspect.CopyPlace(to)+" did not respond within") {
 		t.Error(err)
 	}
-	if _, _, err := look.list(t.Context(), c.Spec.Etcd.Backup.Copies[0]); err == nil || strings.Contains(err.Error(), "nil") {
+	if _, _, err := q.List(t.Context(), c.Spec.Etcd.Backup.Copies[0]); err == nil || strings.Contains(err.Error(), "nil") {
 		t.Error(err)
 	}
 }
@@ -319,11 +314,16 @@ func TestCopiesBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	look := &copyLook{svc: w.service(), name: "prod"}
+	c := copiedTo(t, w.everyHour(8), m)
+	q, done, err := w.service().QueryCopies(t.Context(), c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
 	part := filepath.Join(t.TempDir(), "part")
-	err := look.fetch(t.Context(), copiedTo(t, w.everyHour(8), m).Spec.Etcd.Backup.Copies[1],
+	err = q.Fetch(t.Context(), c.Spec.Etcd.Backup.Copies[1],
 		copies.Copy{File: copies.File{Name: name("cp1", 17), Bytes: 100}}, part)
-	refusal(t, err, idCopyTarget)
+	refusal(t, err, "backup-copy-unreachable")
 	if info, err := os.Stat(part); err != nil || info.Size() > 100 {
 		t.Errorf("%d bytes are here, %v", info.Size(), err)
 	}
@@ -344,62 +344,23 @@ func TestCopiesFromHosts(t *testing.T) {
 			file := name("cp1", 16)
 			w.machines["cp1"].files["/mnt/nas/"+file] = "sixteen"
 			svc := w.impatient()
-			look, done, err := svc.lookForCopies(t.Context(), copiedTo(t, w.everyHour(8), m), nil)
+			q, done, err := svc.QueryCopies(t.Context(), copiedTo(t, w.everyHour(8), m), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer done()
 			tc.ill(w.machines["cp1"])
 			svc.looks.file = 50 * time.Millisecond
-			made := &snapshotting{svc: svc, looker: look.l, report: &inspect.EtcdReport{Name: "prod"}}
+			made := &snapshotting{svc: svc, looker: q.Session, report: &inspect.EtcdReport{Name: "prod"}}
 			part := filepath.Join(t.TempDir(), "part")
-			if err := made.copyFrom(t.Context(), look.l.Hosts[0], "/mnt/nas/"+file, part, 7); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := made.copyFrom(t.Context(), q.Session.Hosts[0], "/mnt/nas/"+file, part, 7); err == nil ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			if left, err := os.ReadDir(filepath.Dir(part)); err != nil || len(left) > 0 {
 				t.Errorf("there is %v, %v", left, err)
 			}
 		})
-	}
-}
-
-// A meeting is a host that answers when all that are to be asked have been.
-type meeting struct {
-	remote.Host
-	asked *sync.WaitGroup
-	file  string
-}
-
-func (m meeting) Check(ctx context.Context, _ op.List) ([]op.Result, error) {
-	m.asked.Done()
-	all := make(chan struct{})
-	go func() {
-		m.asked.Wait()
-		close(all)
-	}()
-	select {
-	case <-all:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	raw, err := json.Marshal([]copies.File{{Name: m.file}})
-	return []op.Result{{Output: raw}}, err
-}
-
-// All hosts are asked at once for all places: nobody waits for one that is dead.
-func TestCopiesAskedAtOnce(t *testing.T) {
-	var asked sync.WaitGroup
-	asked.Add(4)
-	look := &copyLook{svc: newWorld(t).impatient(), l: &inspect.Session{}, name: "prod"}
-	for _, host := range []string{"cp1", "cp2"} {
-		file := copies.Name{Cluster: "prod", ID: "0123456789ab", Host: host, Revision: 1}.String()
-		look.l.Hosts = append(look.l.Hosts, &inspect.Host{Spec: v1alpha1.Host{Name: host}, Conn: meeting{asked: &asked, file: file}})
-	}
-	for _, to := range look.all(t.Context(),
-		[]v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "san", Directory: "/mnt/san"}}, nil) {
-		if to.Problem != nil || len(to.Copies) != 2 || to.Copies[0].Host != "cp1" {
-			t.Errorf("%s: %v, %+v", to.Name, to.Problem, to.Copies)
-		}
 	}
 }
 

@@ -56,6 +56,9 @@ type (
 	AutoRenewal        = inspect.AutoRenewal
 	Scheduled          = inspect.Scheduled
 	ScheduledHost      = inspect.ScheduledHost
+	CopyReport         = inspect.CopyReport
+	CopyTarget         = inspect.CopyTarget
+	CopyInfo           = inspect.CopyInfo
 )
 
 // The verdicts.
@@ -152,6 +155,7 @@ func (s *service) delegate() {
 	})
 	s.Inspector = inspect.New(inspect.Config{
 		Clusters: s, Store: s.Store, Access: s.Access, Catalogue: s.Catalogue, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
+		SigningKey: s.knownKey, CAIDs: authoritiesOf,
 	})
 	s.Collector = supportbundle.New(supportbundle.Config{
 		Clusters: s, Store: s.Store, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,
@@ -186,7 +190,7 @@ func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, 
 // machine can read.
 func (s *service) readableSecrets(c *v1alpha1.Cluster) []string {
 	out := s.registrySecrets(c)
-	if keys, err := copySecrets(c); err == nil {
+	if keys, err := inspect.ReadCopySecrets(c); err == nil {
 		for _, key := range keys {
 			out = append(out, key.Reveal())
 		}

@@ -7,6 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/secret"
 )
@@ -30,7 +31,7 @@ func (p *prepared) loadPasswords() error {
 	if p.env.Passwords, err = passwords(p.env.Cluster); err != nil {
 		return err
 	}
-	if p.env.CopySecrets, err = copySecrets(p.env.Cluster); err != nil {
+	if p.env.CopySecrets, err = inspect.ReadCopySecrets(p.env.Cluster); err != nil {
 		return err
 	}
 	if err := p.svc.signs(&p.env); err != nil {

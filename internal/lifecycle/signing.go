@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -64,7 +65,7 @@ func (s *service) keyOf(cluster string, made func() ([]byte, error)) (*backup.Si
 
 // signs adds the signing key to the environment of a cluster whose hosts make backup sets.
 func (s *service) signs(env *module.Env) error {
-	if len(targetsOf(env.Cluster)) == 0 {
+	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
 	key, text, err := s.signingKey(env.Cluster.Name)
@@ -125,7 +126,7 @@ func (p *prepared) adoptSigner() error {
 // knownSigner adds only the public key to an environment, if there is one: operations that
 // set up no copies keep it in the cluster's ConfigMap.
 func (s *service) knownSigner(env *module.Env) error {
-	if len(targetsOf(env.Cluster)) == 0 {
+	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
 	key, err := s.knownKey(env.Cluster.Name)

@@ -22,4 +22,6 @@ const (
 	idOperationUnfinished = "operation-unfinished"
 	idRenewalFailed       = "renewal-failed"
 	idRenewalTimer        = "renewal-timer"
+	idCopyTarget          = "backup-copy-unreachable"
+	idSecretUnreadable    = "secret-unreadable" // as in package spec
 )

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
@@ -37,6 +38,11 @@ type Config struct {
 	// DialAPI opens a connection from this machine to an API; nil uses the network.
 	DialAPI kube.DialFunc
 	Now     func() time.Time
+	// SigningKey returns the key with which a cluster's backups are signed, nil if there is
+	// none yet.
+	SigningKey func(cluster string) (*backup.SigningKey, error)
+	// CAIDs returns the ids of the cluster's CAs in a kubeconfig.
+	CAIDs func(kubeconfig []byte) []string
 }
 
 // An Inspector queries clusters.
