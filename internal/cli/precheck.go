@@ -50,7 +50,8 @@ ignores a finding.`,
 // newPrecheckRequest returns a request for the cluster to check: for this machine, if no
 // cluster is given or saved.
 func (c precheckCommand) newPrecheckRequest(ctx context.Context, file string, args []string,
-	change changeFlags) (lifecycle.Request, error) {
+	change changeFlags,
+) (lifecycle.Request, error) {
 	r, err := c.requests.newRequest(ctx, kinds.Create, file, args, change)
 	var list diag.List
 	if errors.As(err, &list) && list[0].ID == idNoCluster {

@@ -17,8 +17,10 @@ func TestNextOperationCommand_FitsKindAndPhase(t *testing.T) {
 		want         string
 	}{
 		{"failed", "it goes on", kinds.Create, v1alpha1.OperationFailed, "slipway resume prod"},
-		{"hosts without a cluster", "resume would continue another operation of a saved cluster", kinds.InitOS,
-			v1alpha1.OperationCancelled, "slipway init os -f FILE"},
+		{
+			"hosts without a cluster", "resume would continue another operation of a saved cluster", kinds.InitOS,
+			v1alpha1.OperationCancelled, "slipway init os -f FILE",
+		},
 		{"under way", "it can be watched", kinds.InitOS, v1alpha1.OperationRunning, "slipway operations watch op-1"},
 		{"done", "there is nothing to do", kinds.Apply, v1alpha1.OperationSucceeded, ""},
 	} {

@@ -171,8 +171,10 @@ func TestLive_ShortensLongNames(t *testing.T) {
 // TestLive_ShowsProgressOfABuild: a build in an operation shows the same progress as a
 // separate build.
 func TestLive_ShowsProgressOfABuild(t *testing.T) {
-	p := &plan.Plan{Cluster: "prod", Operation: "create",
-		Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}}}
+	p := &plan.Plan{
+		Cluster: "prod", Operation: "create",
+		Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}},
+	}
 	at := func(sec int, typ event.Type, message string, done, total int64, unit string) event.Event {
 		return event.Event{
 			Module: "bundle", Task: "bundle.ready", Title: "have the bundle", Time: epoch.Add(time.Duration(sec) * time.Second),
@@ -270,8 +272,10 @@ func TestEnding_NamesTheNextCommands(t *testing.T) {
 		return &r
 	}
 	ready := with(event.Succeeded)
-	ready.Ready = []string{"Cluster prod is ready: Kubernetes v1.37.1 on 3 nodes",
-		"Kubeconfig: /home/ada/.local/share/slipway/clusters/prod/kubeconfig"}
+	ready.Ready = []string{
+		"Cluster prod is ready: Kubernetes v1.37.1 on 3 nodes",
+		"Kubeconfig: /home/ada/.local/share/slipway/clusters/prod/kubeconfig",
+	}
 	many := with(event.Partial)
 	for i := range 300 {
 		many.Failures = append(many.Failures, failure(fmt.Sprintf("w%d", i), "install containerd", "no space left"))
@@ -297,18 +301,24 @@ func TestEnding_NamesTheNextCommands(t *testing.T) {
 	}{
 		{"create succeeded", Ending{Result: ready, Kind: operation.Create}},
 		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: operation.Apply, File: "prod.yaml"}},
-		{"nodes added",
-			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: operation.AddNodes}},
-		{"nodes removed",
-			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: operation.DeleteNodes}},
+		{
+			"nodes added",
+			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: operation.AddNodes},
+		},
+		{
+			"nodes removed",
+			Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: operation.DeleteNodes},
+		},
 		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: operation.Delete}},
 		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: operation.InitOS, File: "prod.yaml"}},
 		{"init-registry succeeded", Ending{Result: with(event.Succeeded), Kind: operation.InitRegistry, File: "prod.yaml"}},
 		{"init-registry failed", Ending{Result: with(event.Failed), Kind: operation.InitRegistry, File: "prod.yaml"}},
 		{"init-os failed", Ending{Result: with(event.Failed), Kind: operation.InitOS, File: "prod.yaml"}},
 		{"create failed", Ending{Result: with(event.Failed, full), Kind: operation.Create}},
-		{"create failed on the manager",
-			Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: operation.Create}},
+		{
+			"create failed on the manager",
+			Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: operation.Create},
+		},
 		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: operation.RotateCA}},
 		{"finished with failed hosts", Ending{Result: many, Kind: operation.Create}},
 		{"paused", Ending{Result: with(event.Paused), Kind: operation.Upgrade}},
