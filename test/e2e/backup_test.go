@@ -16,8 +16,8 @@ import (
 )
 
 // TestLongBackup backs up a cluster of three control planes and two workers. The cluster
-// loses its objects, and then the data of all members. Each restore brings every object
-// back. The manager is killed at the end of every step of one restore.
+// loses its objects, and then the data of all members. Each restore recreates all
+// objects. The manager is killed at the end of every step of one restore.
 func TestLongBackup(t *testing.T) {
 	b := newBalanced(t, "e2e-backup", 3, 2)
 	b.setEndpoint(t, "haproxy")

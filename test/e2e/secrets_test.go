@@ -80,9 +80,9 @@ func TestSecrets(t *testing.T) {
 	t.Run("no network", func(t *testing.T) { u.bringsNetwork(t, name, file, machines) })
 }
 
-// searchManager searches all of the user's files. A secret may be where the user has
-// written it, and in the saved state of the cluster where it is needed, if no other user
-// can read the file.
+// searchManager searches all of the user's files. The files of the user may contain
+// a secret, and so may the saved state of the cluster if it needs the secret and no other
+// user can read the file.
 func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 	t.Helper()
 	record := filepath.Join(u.home, "slipway/clusters", cluster)
