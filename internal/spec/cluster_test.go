@@ -420,7 +420,7 @@ func TestHostNames_RefusedWithReason(t *testing.T) {
 		"a.-b": `"a.-b" is not a valid node name: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends ` +
 			`with a letter or digit`,
 	} {
-		v := &validator{c: &v1alpha1.Cluster{}}
+		v := hostValidator{&validator{c: &v1alpha1.Cluster{}}}
 		v.checkHostName(v1alpha1.Host{Name: name}, "spec.hosts[0]")
 		got := ""
 		for _, d := range v.found {

@@ -162,7 +162,7 @@ func unfitForUnit(c rune) bool {
 }
 
 // checkPrivateRegistryFiles checks the registry's password, certificate and key.
-func (v *validator) checkPrivateRegistryFiles(p Paths) {
+func (v fileValidator) checkPrivateRegistryFiles(p Paths) {
 	r := v.c.Spec.Registry.Private
 	if r == nil {
 		return
@@ -194,13 +194,13 @@ func (v *validator) checkPrivateRegistryFiles(p Paths) {
 
 // RegistryChange rejects changes of a cluster's own registry that are not possible.
 func RegistryChange(old, new *v1alpha1.Cluster) diag.List {
-	v := &validator{c: new}
+	v := changeValidator{&validator{c: new}}
 	v.checkSameRegistry(old)
 	return v.found
 }
 
 // checkSameRegistry rejects changes that would leave images behind.
-func (v *validator) checkSameRegistry(old *v1alpha1.Cluster) {
+func (v changeValidator) checkSameRegistry(old *v1alpha1.Cluster) {
 	o, n := old.Spec.Registry.Private, v.c.Spec.Registry.Private
 	if o != nil && n != nil {
 		v.checkFixed(pathPrivate+".directory", o.Directory, n.Directory)

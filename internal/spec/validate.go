@@ -33,12 +33,12 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v := &validator{c: c, supported: opts.Supported, recorded: opts.Recorded}
 	v.checkHeader()
 	v.checkSSH(c.Spec.SSH, v1alpha1.SSH{}, "spec.ssh")
-	v.checkHosts()
-	v.checkEndpoint()
+	hostValidator{v}.checkHosts()
+	endpointValidator{v}.checkEndpoint()
 	v.checkKubernetes()
 	v.checkEtcd()
 	v.checkContainerRuntime()
-	v.checkNetwork()
+	networkValidator{v}.checkNetwork()
 	v.checkRegistry()
 	v.checkBundle()
 	v.checkBundleKeys()
@@ -49,6 +49,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	return v.found
 }
 
+// A validator collects the problems of a cluster. Separate types for large parts embed it.
 type validator struct {
 	c         *v1alpha1.Cluster
 	supported func(string) error

@@ -38,7 +38,7 @@ func (v *validator) checkAudit(a *v1alpha1.Audit) {
 }
 
 // checkAuditPolicy checks the user's policy: with an error in it, no API server would start.
-func (v *validator) checkAuditPolicy(p Paths) {
+func (v fileValidator) checkAuditPolicy(p Paths) {
 	a := v.c.Spec.Kubernetes.Audit
 	if a == nil || a.PolicyFile == "" {
 		return

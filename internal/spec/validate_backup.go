@@ -46,8 +46,11 @@ func setBackupDefaults(b *v1alpha1.EtcdBackup) {
 	}
 }
 
+// A backupValidator checks the settings of etcd snapshots and their copies.
+type backupValidator struct{ *validator }
+
 // checkBackup checks the settings of automatic snapshots.
-func (v *validator) checkBackup(e v1alpha1.Etcd) {
+func (v backupValidator) checkBackup(e v1alpha1.Etcd) {
 	b := e.Backup
 	if b == nil {
 		return
@@ -87,7 +90,7 @@ func recipientMeaning(key string) string {
 }
 
 // checkRestoreTests checks the interval of restore tests.
-func (v *validator) checkRestoreTests(b v1alpha1.EtcdBackup) {
+func (v backupValidator) checkRestoreTests(b v1alpha1.EtcdBackup) {
 	if b.DrillEvery == nil || b.DrillEvery.Duration == 0 {
 		return
 	}
@@ -102,7 +105,7 @@ func (v *validator) checkRestoreTests(b v1alpha1.EtcdBackup) {
 	}
 }
 
-func (v *validator) checkKeep(path string, keep int) {
+func (v backupValidator) checkKeep(path string, keep int) {
 	if keep < 0 || keep > maxBackupKeep {
 		v.refuse(idInvalidValue, path, fmt.Sprintf("%d is not between 1 and %d", keep, maxBackupKeep),
 			"write the number of snapshots that each etcd host keeps, such as 8")
@@ -134,7 +137,7 @@ func CheckSavedState(c *v1alpha1.Cluster) error {
 }
 
 // checkCopies checks the copy targets.
-func (v *validator) checkCopies(e v1alpha1.Etcd) {
+func (v backupValidator) checkCopies(e v1alpha1.Etcd) {
 	if len(e.Backup.Copies) > 0 && len(e.Backup.Recipients) == 0 {
 		v.refuse(idMissingField, pathRecipients, "copies contain the keys of the cluster and leave its hosts: they must be encrypted",
 			"create a key with age-keygen, keep it outside the cluster, and write its public key: recipients: [age1…]")
@@ -190,7 +193,7 @@ func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
 }
 
 // checkCopyTarget checks one copy target.
-func (v *validator) checkCopyTarget(at string, to v1alpha1.EtcdCopy) {
+func (v backupValidator) checkCopyTarget(at string, to v1alpha1.EtcdCopy) {
 	var given []string
 	if to.Directory != "" {
 		given = append(given, "directory")
@@ -217,7 +220,7 @@ func (v *validator) checkCopyTarget(at string, to v1alpha1.EtcdCopy) {
 	}
 }
 
-func (v *validator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
+func (v backupValidator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
 	if !v.requireText(at+".address", to.Address, "write the name or address of the backup server") {
 		if hint, ok := hostAddress(to.Address); !ok {
 			v.refuse(idInvalidAddress, at+".address", quoteAddress(to.Address)+" is neither an IP address nor a host name", hint)
@@ -240,7 +243,7 @@ func (v *validator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
 }
 
 // checkCopyFiles checks the credentials for the copy targets.
-func (v *validator) checkCopyFiles(p Paths) {
+func (v fileValidator) checkCopyFiles(p Paths) {
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
 		if to.S3 != nil {
 			v.checkS3Files(path+".s3", *to.S3, p)

@@ -33,7 +33,7 @@ var (
 )
 
 // checkS3Copy checks storage settings.
-func (v *validator) checkS3Copy(at string, to v1alpha1.S3Copy) {
+func (v backupValidator) checkS3Copy(at string, to v1alpha1.S3Copy) {
 	if !v.requireText(at+".endpoint", to.Endpoint, "write the address of the storage, such as https://s3.example.com:9000") {
 		if problem, hint := storageProblem(to.Endpoint); problem != "" {
 			v.refuse(idInvalidAddress, at+".endpoint", quoteAddress(to.Endpoint)+" "+problem, hint)
@@ -98,7 +98,7 @@ func storageAt(endpoint string) string {
 }
 
 // checkS3Files checks the files and credentials for storage.
-func (v *validator) checkS3Files(at string, to v1alpha1.S3Copy, p Paths) {
+func (v fileValidator) checkS3Files(at string, to v1alpha1.S3Copy, p Paths) {
 	v.checkSecretFrom(at+".accessKeyFrom", to.AccessKeyFrom, p)
 	v.checkSecretFrom(at+".secretKeyFrom", to.SecretKeyFrom, p)
 	if to.CAFile != "" {

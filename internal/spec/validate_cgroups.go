@@ -9,7 +9,7 @@ import (
 // checkSameCgroups rejects another cgroup driver on an existing cluster. A kubelet gets the
 // driver from the runtime at its start, but pods keep their cgroups: until all pods of a
 // node are new, kubelet and runtime look for them in different places.
-func (v *validator) checkSameCgroups(old v1alpha1.ContainerRuntime) {
+func (v changeValidator) checkSameCgroups(old v1alpha1.ContainerRuntime) {
 	was, is := cgroupsBySystemd(old.Config), cgroupsBySystemd(v.c.Spec.ContainerRuntime.Config)
 	if was == is || Docker(v.c) || old.Type != v.c.Spec.ContainerRuntime.Type {
 		return

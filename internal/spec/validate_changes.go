@@ -13,13 +13,16 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
+// A changeValidator checks a new file against the existing cluster.
+type changeValidator struct{ *validator }
+
 // Immutable finds the differences between an existing cluster and its new file that
 // cannot be applied: some would need a new cluster, and others are not supported by any
 // operation yet. Both have their defaults; paths are paths of the new one. halfway lists
 // the wanted states of incomplete changes, which some hosts may have, after the state
 // before these changes. Without any, only old counts.
 func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {
-	v := &validator{c: new}
+	v := changeValidator{&validator{c: new}}
 	o, n := old.Spec, new.Spec
 	v.checkFixed("metadata.name", old.Name, new.Name)
 	v.checkFixedList("spec.network.podCIDR", o.Network.PodCIDR, n.Network.PodCIDR)
@@ -47,7 +50,7 @@ func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.Li
 
 // checkEndpointChanges rejects endpoints that cannot follow one of the endpoints that hosts
 // may have. A change back to the first is always possible, because nodes have used it.
-func (v *validator) checkEndpointChanges(recorded v1alpha1.ControlPlaneEndpoint, halfway []*v1alpha1.Cluster) {
+func (v changeValidator) checkEndpointChanges(recorded v1alpha1.ControlPlaneEndpoint, halfway []*v1alpha1.Cluster) {
 	n := v.c.Spec.ControlPlaneEndpoint
 	var ways []v1alpha1.ControlPlaneEndpoint
 	for _, c := range halfway {
@@ -92,7 +95,7 @@ func formatEndpoint(ep v1alpha1.ControlPlaneEndpoint) string {
 
 // checkEndpointChange rejects endpoint changes that cannot be tested before the old endpoint
 // is removed.
-func (v *validator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
+func (v changeValidator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
 	const between = ", or apply mode: haproxy without an address before this change"
 	switch {
@@ -127,7 +130,7 @@ func (v *validator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 
 // checkBalancerLeaves rejects the removal of a control plane whose own address workers use as
 // the address of the load balancer.
-func (v *validator) checkBalancerLeaves(old *v1alpha1.Cluster) {
+func (v changeValidator) checkBalancerLeaves(old *v1alpha1.Cluster) {
 	ep := v.c.Spec.ControlPlaneEndpoint
 	at := func(h v1alpha1.Host) bool {
 		return slices.Contains([]string{canonicalIP(h.Address), canonicalIP(h.InternalAddress)}, canonicalIP(ep.Address))
@@ -147,7 +150,7 @@ func (v *validator) checkBalancerLeaves(old *v1alpha1.Cluster) {
 
 // checkProxyChanges rejects a mode of kube-proxy that cannot follow the saved one, or one that
 // nodes may still have.
-func (v *validator) checkProxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
+func (v changeValidator) checkProxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
 	before := len(v.found)
 	v.checkProxyChange(recorded, v.c.Spec.Kubernetes.ProxyMode)
 	for _, c := range halfway {
@@ -162,7 +165,7 @@ func (v *validator) checkProxyChanges(recorded string, halfway []*v1alpha1.Clust
 // mode on nodes. kube-proxy removes these rules at its start, except iptables rules,
 // which ipvs uses as well (platformCleanup in its server_linux.go), and not when it is
 // removed. So adding kube-proxy to a cluster without it could not be rolled back.
-func (v *validator) checkProxyChange(old, new string) {
+func (v changeValidator) checkProxyChange(old, new string) {
 	const path = "spec.kubernetes.proxyMode"
 	switch {
 	case old == new || old == "":
@@ -177,7 +180,7 @@ func (v *validator) checkProxyChange(old, new string) {
 	}
 }
 
-func (v *validator) checkFixed(path, old, new string) {
+func (v changeValidator) checkFixed(path, old, new string) {
 	if old != new {
 		v.refuse(idImmutableField, path,
 			"this field cannot change while the cluster exists: it is "+strconv.Quote(old)+", but the file has "+strconv.Quote(new),
@@ -185,7 +188,7 @@ func (v *validator) checkFixed(path, old, new string) {
 	}
 }
 
-func (v *validator) checkFixedList(path string, old, new []string) {
+func (v changeValidator) checkFixedList(path string, old, new []string) {
 	if !slices.Equal(old, new) {
 		v.checkFixed(path, strings.Join(old, ","), strings.Join(new, ","))
 	}
@@ -193,7 +196,7 @@ func (v *validator) checkFixedList(path string, old, new []string) {
 
 // checkSameHosts matches hosts by name. Hosts can be added, removed and replaced by another
 // machine; only the roles of a host cannot change.
-func (v *validator) checkSameHosts(old, new []v1alpha1.Host) {
+func (v changeValidator) checkSameHosts(old, new []v1alpha1.Host) {
 	before := map[string]v1alpha1.Host{}
 	for _, h := range old {
 		before[h.Name] = h

@@ -29,7 +29,10 @@ const (
 // configuration file.
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$`)
 
-func (v *validator) checkEndpoint() {
+// An endpointValidator checks the control plane endpoint.
+type endpointValidator struct{ *validator }
+
+func (v endpointValidator) checkEndpoint() {
 	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
 	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
 	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
@@ -62,7 +65,7 @@ func (v *validator) checkEndpoint() {
 	v.checkVirtualAddress(e, path)
 }
 
-func (v *validator) checkEndpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
+func (v endpointValidator) checkEndpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
 	path += ".address"
 	switch {
 	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
@@ -87,7 +90,7 @@ func (v *validator) checkEndpointAddress(e v1alpha1.ControlPlaneEndpoint, path s
 }
 
 // checkAPIAddress checks an address according to its future holder.
-func (v *validator) checkAPIAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
+func (v endpointValidator) checkAPIAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
 	nobodys := ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()
 	switch {
 	case mode == v1alpha1.EndpointExternal && nobodys:
@@ -117,7 +120,7 @@ func (v *validator) checkAPIAddress(mode v1alpha1.EndpointMode, ip netip.Addr, p
 // checkServiceAddress requires an address that the API server does not assign to another
 // Service: from the part of the range that it uses last, and not one of its own two
 // addresses.
-func (v *validator) checkServiceAddress(ip netip.Addr, path string) {
+func (v endpointValidator) checkServiceAddress(ip netip.Addr, path string) {
 	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
 	if !ok {
 		v.refuse(idInvalidAddress, path, ip.String()+" is not in a range of spec.network.serviceCIDR",
@@ -132,7 +135,7 @@ func (v *validator) checkServiceAddress(ip netip.Addr, path string) {
 }
 
 // checkVirtualAddress checks the settings of an address that moves between control planes.
-func (v *validator) checkVirtualAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
+func (v endpointValidator) checkVirtualAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
 	if e.Interface != "" && !HoldsAddress(e.Mode) {
 		v.refuse(idConflictingFields, path+".interface", "in mode "+string(e.Mode)+" control planes do not hold an address",
 			"leave the field out; only keepalived and kube-vip use it")
@@ -150,7 +153,7 @@ func (v *validator) checkVirtualAddress(e v1alpha1.ControlPlaneEndpoint, path st
 	v.checkKubeVIP(e, path)
 }
 
-func (v *validator) checkKubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
+func (v endpointValidator) checkKubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 	k := e.KubeVIP
 	path += ".kubeVIP"
 	if k == nil {
@@ -183,7 +186,7 @@ func (v *validator) checkKubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 	}
 }
 
-func (v *validator) checkAutonomousSystem(path string, as int) {
+func (v endpointValidator) checkAutonomousSystem(path string, as int) {
 	if as < 1 || int64(as) > 1<<32-1 {
 		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is not a valid autonomous system number",
 			"use 1 to 4294967295; 64512 to 65534 are private")

@@ -51,7 +51,7 @@ func (v *validator) checkEtcd() {
 	if e.Type == EtcdManaged {
 		v.checkMemberCount(len(EtcdHosts(v.c)))
 	}
-	v.checkBackup(e)
+	backupValidator{v}.checkBackup(e)
 	if e.Type != EtcdExternal {
 		if e.External != nil {
 			v.refuse(idConflictingFields, pathExternal, "this field is only for an external etcd, but spec.etcd.type is "+e.Type,
@@ -152,7 +152,7 @@ func endpointProblem(text string) (problem, hint string) {
 
 // checkSameEtcd rejects another etcd cluster than the one with the data of this cluster: each
 // change of endpoints must keep at least one, so that members can move.
-func (v *validator) checkSameEtcd(old, new *v1alpha1.ExternalEtcd) {
+func (v changeValidator) checkSameEtcd(old, new *v1alpha1.ExternalEtcd) {
 	if old == nil || new == nil || slices.ContainsFunc(new.Endpoints, func(e string) bool { return slices.Contains(old.Endpoints, e) }) {
 		return
 	}
@@ -163,7 +163,7 @@ func (v *validator) checkSameEtcd(old, new *v1alpha1.ExternalEtcd) {
 
 // checkKeepsMembers rejects etcd hosts that do not include any host with the data: each change
 // must keep at least one.
-func (v *validator) checkKeepsMembers(old *v1alpha1.Cluster) {
+func (v changeValidator) checkKeepsMembers(old *v1alpha1.Cluster) {
 	has := func(hosts []v1alpha1.Host, name string) bool {
 		return slices.ContainsFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
 	}
@@ -175,7 +175,7 @@ func (v *validator) checkKeepsMembers(old *v1alpha1.Cluster) {
 }
 
 // checkExternalFiles checks the credentials for an external etcd.
-func (v *validator) checkExternalFiles(p Paths) {
+func (v fileValidator) checkExternalFiles(p Paths) {
 	e := v.c.Spec.Etcd.External
 	if e == nil {
 		return
@@ -197,7 +197,7 @@ func (v *validator) checkExternalFiles(p Paths) {
 
 // readContent reads a file of settings, certificates or a key; it returns nil if there is
 // nothing to read.
-func (v *validator) readContent(path, name string, p Paths, private bool) []byte {
+func (v fileValidator) readContent(path, name string, p Paths, private bool) []byte {
 	if name == "" {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (v *validator) readContent(path, name string, p Paths, private bool) []byte
 const maxContentBytes = 1 << 20
 
 // checkCertificates rejects a file without a certificate, or with one that is not valid now.
-func (v *validator) checkCertificates(path string, data []byte, name string, now time.Time) {
+func (v fileValidator) checkCertificates(path string, data []byte, name string, now time.Time) {
 	if data == nil {
 		return
 	}

@@ -175,11 +175,14 @@ func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
 	}
 }
 
+// A fileValidator checks the files that a cluster file names.
+type fileValidator struct{ *validator }
+
 // CheckFiles checks everything on this machine that a cluster names: keys, secrets,
 // scripts, materials, add-ons and a bundle path. It opens files and reads the
 // environment, and prints nothing of their content.
 func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
-	v := &validator{c: c}
+	v := fileValidator{&validator{c: c}}
 	eachSSH(c, func(path string, s *v1alpha1.SSH) {
 		v.checkKeyFile(path+".privateKeyFile", s.PrivateKeyFile, p, s.PassphraseFrom != nil)
 		v.checkSecretFrom(path+".passphraseFrom", s.PassphraseFrom, p)
@@ -214,7 +217,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 }
 
 // checkRegistryFiles checks the credentials and CAs of registries.
-func (v *validator) checkRegistryFiles(p Paths) {
+func (v fileValidator) checkRegistryFiles(p Paths) {
 	for i, a := range v.c.Spec.Registry.Auths {
 		path := yamlfile.IndexPath("spec.registry.auths", i)
 		v.checkSecretFrom(path+".passwordFrom", a.PasswordFrom, p)
@@ -231,7 +234,7 @@ func errorReason(err error, name string) string {
 	return err.Error()
 }
 
-func (v *validator) checkKeyFile(path, name string, p Paths, hasPassphrase bool) {
+func (v fileValidator) checkKeyFile(path, name string, p Paths, hasPassphrase bool) {
 	if name == "" {
 		return
 	}
@@ -261,7 +264,7 @@ func (v *validator) checkKeyFile(path, name string, p Paths, hasPassphrase bool)
 }
 
 // warnReadableSecret warns about a secret that other users of this machine can read.
-func (v *validator) warnReadableSecret(path, name string, f *os.File) {
+func (v fileValidator) warnReadableSecret(path, name string, f *os.File) {
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
 		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users can read it", name, info.Mode().Perm()), "chmod 600 "+name)
 	}
@@ -289,7 +292,7 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 	return block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"), "", ""
 }
 
-func (v *validator) checkSecretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
+func (v fileValidator) checkSecretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
 	if src == nil || (src.File == "") == (src.Env == "") {
 		return // secretSource reports it
 	}
@@ -316,7 +319,7 @@ func (v *validator) checkSecretFrom(path string, src *v1alpha1.SecretSource, p P
 }
 
 // requirePath requires a file or a directory.
-func (v *validator) requirePath(path, name string, p Paths) {
+func (v fileValidator) requirePath(path, name string, p Paths) {
 	if name == "" {
 		return
 	}
@@ -327,7 +330,7 @@ func (v *validator) requirePath(path, name string, p Paths) {
 	}
 }
 
-func (v *validator) requireOrdinaryFile(path, name string, p Paths) {
+func (v fileValidator) requireOrdinaryFile(path, name string, p Paths) {
 	if name == "" {
 		return
 	}

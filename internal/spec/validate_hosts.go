@@ -16,7 +16,10 @@ import (
 // maxHostName is the kernel's limit of a host name, minus one.
 const maxHostName = 63
 
-func (v *validator) checkHosts() {
+// A hostValidator checks the hosts of a cluster.
+type hostValidator struct{ *validator }
+
+func (v hostValidator) checkHosts() {
 	hosts := v.c.Spec.Hosts
 	if len(hosts) == 0 {
 		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host",
@@ -37,7 +40,7 @@ func (v *validator) checkHosts() {
 	v.checkControlPlanes()
 }
 
-func (v *validator) checkHostName(h v1alpha1.Host, path string) {
+func (v hostValidator) checkHostName(h v1alpha1.Host, path string) {
 	path += ".name"
 	if v.requireText(path, h.Name, "write the name of the node") {
 		return
@@ -82,7 +85,7 @@ func didYouMeanName(name string) string {
 	return "did you mean " + plain + "?"
 }
 
-func (v *validator) checkAddresses(h v1alpha1.Host, path string) {
+func (v hostValidator) checkAddresses(h v1alpha1.Host, path string) {
 	at := path + ".address"
 	if !v.requireText(at, h.Address, "write the name or address for SSH, or localhost") {
 		if hint, ok := hostAddress(h.Address); !ok {
@@ -144,7 +147,7 @@ func looksLikeHostPort(address string) bool {
 	return ok && err == nil
 }
 
-func (v *validator) checkRoles(h v1alpha1.Host, path string) {
+func (v hostValidator) checkRoles(h v1alpha1.Host, path string) {
 	path += ".roles"
 	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd), string(v1alpha1.RoleRegistry)}
 	if len(h.Roles) == 0 {
@@ -202,7 +205,7 @@ const (
 func labelKey(key string) bool     { return len(validation.IsQualifiedName(key)) == 0 }
 func labelValue(value string) bool { return len(validation.IsValidLabelValue(value)) == 0 }
 
-func (v *validator) checkLabels(h v1alpha1.Host, path string) {
+func (v hostValidator) checkLabels(h v1alpha1.Host, path string) {
 	path += ".labels"
 	for _, key := range sortedKeys(h.Labels) {
 		at := yamlfile.KeyPath(path, key)
@@ -219,7 +222,7 @@ func (v *validator) checkLabels(h v1alpha1.Host, path string) {
 	}
 }
 
-func (v *validator) checkTaints(h v1alpha1.Host, path string) {
+func (v hostValidator) checkTaints(h v1alpha1.Host, path string) {
 	seen := map[string]bool{}
 	for i, t := range h.Taints {
 		at := yamlfile.IndexPath(path+".taints", i)
@@ -241,7 +244,7 @@ func (v *validator) checkTaints(h v1alpha1.Host, path string) {
 }
 
 // checkUniqueHosts finds hosts that are the same machine, or would be the same node.
-func (v *validator) checkUniqueHosts() {
+func (v hostValidator) checkUniqueHosts() {
 	names, logins, internal := map[string]int{}, map[string]int{}, map[string]int{}
 	once := func(id, path, what string, i int, seen map[string]int, key, hint string) {
 		if key == "" {
@@ -288,7 +291,7 @@ func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	return h.Address
 }
 
-func (v *validator) checkControlPlanes() {
+func (v hostValidator) checkControlPlanes() {
 	switch count := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane)); {
 	case count == 0:
 		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give the role to one of them: roles: [control-plane]")

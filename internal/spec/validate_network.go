@@ -24,7 +24,10 @@ const (
 	maxNodeMaskDiff    = 16
 )
 
-func (v *validator) checkNetwork() {
+// A networkValidator checks the network plugin and the address ranges.
+type networkValidator struct{ *validator }
+
+func (v networkValidator) checkNetwork() {
 	n, path := v.c.Spec.Network, "spec.network"
 	v.checkOneOf(path+".plugin", n.Plugin, []string{pluginFlannel, pluginNone}, []string{"calico", "cilium", "kube-ovn"})
 	v.checkFlannel()
@@ -36,7 +39,7 @@ func (v *validator) checkNetwork() {
 	v.checkOverlaps(pods, services)
 }
 
-func (v *validator) checkFlannel() {
+func (v networkValidator) checkFlannel() {
 	f, path := v.c.Spec.Network.Flannel, "spec.network.flannel"
 	if plugin := v.c.Spec.Network.Plugin; plugin == pluginNone && (f.Backend != "" || f.MTU != 0) {
 		v.refuse(idConflictingFields, path, `flannel has settings, but the plugin is "none"`, "remove the settings, or use plugin flannel")
@@ -54,7 +57,7 @@ type cidr struct {
 }
 
 // parseCIDRs parses a single range, or a pair of IPv4 and IPv6.
-func (v *validator) parseCIDRs(path string, list []string) []cidr {
+func (v networkValidator) parseCIDRs(path string, list []string) []cidr {
 	var out []cidr
 	for i, text := range list {
 		at := yamlfile.IndexPath(path, i)
@@ -84,7 +87,7 @@ func (v *validator) parseCIDRs(path string, list []string) []cidr {
 	return out
 }
 
-func (v *validator) checkPodSizes(pods []cidr) {
+func (v networkValidator) checkPodSizes(pods []cidr) {
 	v.checkNodeMasks(pods)
 	for _, p := range pods {
 		mask := v.checkNodeMask(p, len(pods) == 2)
@@ -106,7 +109,7 @@ func (v *validator) checkPodSizes(pods []cidr) {
 
 // checkPodAddresses warns if a node can have more pods than its part of a range has addresses:
 // all except three, for the network, its bridge, and broadcasts.
-func (v *validator) checkPodAddresses(p cidr, mask int) {
+func (v networkValidator) checkPodAddresses(p cidr, mask int) {
 	const reserved, usual = 3, 110
 	at := "spec.kubernetes.kubelet.config[maxPods]"
 	pods, ok := asNumber(v.c.Spec.Kubernetes.Kubelet.Config["maxPods"])
@@ -129,7 +132,7 @@ func (v *validator) checkPodAddresses(p cidr, mask int) {
 
 // checkNodeMask returns the mask size of each node's part of a pod range: the default of the
 // controller manager, or its argument. 0 means that it is invalid.
-func (v *validator) checkNodeMask(p cidr, dual bool) int {
+func (v networkValidator) checkNodeMask(p cidr, dual bool) int {
 	mask, family := nodeMask4, "-ipv4"
 	if p.Addr().Is6() {
 		mask, family = nodeMask6, "-ipv6"
@@ -155,7 +158,7 @@ func (v *validator) checkNodeMask(p cidr, dual bool) int {
 // checkNodeMasks rejects arguments with which the controller manager does not start. The
 // argument without an IP version cannot be used with others, or for two ranges. An argument
 // for an IP version needs a pod range of that version.
-func (v *validator) checkNodeMasks(pods []cidr) {
+func (v networkValidator) checkNodeMasks(pods []cidr) {
 	args := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs
 	_, plain := args[nodeMaskArgument]
 	for _, family := range []string{"-ipv4", "-ipv6"} {
@@ -184,7 +187,7 @@ func bitsFor(n int) int {
 	return bits
 }
 
-func (v *validator) checkServiceSizes(services []cidr) {
+func (v networkValidator) checkServiceSizes(services []cidr) {
 	for _, s := range services {
 		all := s.Addr().BitLen()
 		switch bits := all - s.Bits(); {
@@ -200,7 +203,7 @@ func (v *validator) checkServiceSizes(services []cidr) {
 
 // checkIPFamilies requires matching IP versions of pods, services and nodes: the versions of the
 // services need pods, and the first of them needs nodes.
-func (v *validator) checkIPFamilies(pods, services []cidr) {
+func (v networkValidator) checkIPFamilies(pods, services []cidr) {
 	if len(pods) == 0 || len(services) == 0 {
 		return
 	}
@@ -237,7 +240,7 @@ func ipVersion(ip netip.Addr) string {
 }
 
 // checkOverlaps finds addresses with two meanings.
-func (v *validator) checkOverlaps(pods, services []cidr) {
+func (v networkValidator) checkOverlaps(pods, services []cidr) {
 	for _, s := range services {
 		for _, p := range pods {
 			if s.Overlaps(p.Prefix) {
@@ -250,7 +253,7 @@ func (v *validator) checkOverlaps(pods, services []cidr) {
 	v.checkOverlap(services, "services")
 }
 
-func (v *validator) checkOverlap(ranges []cidr, what string) {
+func (v networkValidator) checkOverlap(ranges []cidr, what string) {
 	for i, h := range v.c.Spec.Hosts {
 		for _, r := range ranges {
 			for _, f := range []struct{ name, value string }{{"address", h.Address}, {"internalAddress", h.InternalAddress}} {
