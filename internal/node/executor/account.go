@@ -18,9 +18,9 @@ func (a account) credential() *syscall.Credential {
 	return c
 }
 
-// become gives only this thread the user's file permissions: these calls, unlike those of
-// package syscall, change no other thread.
-func (a account) become() error {
+// becomeUser gives only this thread the user's file permissions: these calls, unlike
+// those of package syscall, change no other thread.
+func (a account) becomeUser() error {
 	if a.uid == 0 {
 		return nil
 	}

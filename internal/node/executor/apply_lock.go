@@ -29,9 +29,9 @@ type holder struct {
 	Start string `json:"start"` // of the process, in ticks since boot
 }
 
-// enter makes this helper the only one that changes the host, raises the fence and opens
-// the ledger. waited reports whether another helper was working before.
-func (s *session) enter(ctx context.Context) (leave func(), waited bool, err error) {
+// takeApplyLock makes this helper the only one that changes the host, raises the fence
+// and opens the ledger. waited reports whether another helper was working before.
+func (s *session) takeApplyLock(ctx context.Context) (leave func(), waited bool, err error) {
 	if err := s.Disk.MkdirAll(s.State, atomicfile.Meta{Mode: 0o700}); err != nil {
 		return nil, false, fmt.Errorf("creating %s: %w", s.State, err)
 	}
@@ -39,9 +39,9 @@ func (s *session) enter(ctx context.Context) (leave func(), waited bool, err err
 	if err != nil {
 		return nil, false, fmt.Errorf("opening the apply lock: %w", err)
 	}
-	waited, err = s.flock(ctx, f)
+	waited, err = s.waitForFlock(ctx, f)
 	if err == nil {
-		err = s.entered(f)
+		err = s.prepareApply(f)
 	}
 	if err != nil {
 		f.Close()
@@ -50,8 +50,8 @@ func (s *session) enter(ctx context.Context) (leave func(), waited bool, err err
 	return func() { f.Close() }, waited, nil
 }
 
-func (s *session) entered(f *os.File) error {
-	if err := s.fenced(); err != nil {
+func (s *session) prepareApply(f *os.File) error {
+	if err := s.requireCurrentFence(); err != nil {
 		return err
 	}
 	if s.Batch.Fence > 0 {
@@ -80,10 +80,10 @@ func writeAt0(f *os.File, raw []byte) error {
 	return err
 }
 
-// flock takes the lock, and waits for its holder. A helper without a manager can be
+// waitForFlock takes the lock, and waits for its holder. A helper without a manager can be
 // blocked on a write to a lost connection: a helper with a fencing number stops it after
 // a while, because all its work can be interrupted at any point and repeated.
-func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error) {
+func (s *session) waitForFlock(ctx context.Context, f *os.File) (waited bool, err error) {
 	started := time.Now()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -97,7 +97,7 @@ func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error
 		}
 		waited = true
 		if s.Batch.Fence > 0 && time.Since(started) > s.patience {
-			if err := displace(f); err != nil {
+			if err := killStaleHelper(f); err != nil {
 				return waited, err
 			}
 			started = time.Now()
@@ -110,9 +110,9 @@ func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error
 	}
 }
 
-// displace kills the helper that holds the lock, if it is still the process that wrote
-// the file and runs the same kind of program.
-func displace(f *os.File) error {
+// killStaleHelper kills the helper that holds the lock, if it is still the process that
+// wrote the file and runs the same kind of program.
+func killStaleHelper(f *os.File) error {
 	raw := make([]byte, 1024)
 	n, _ := f.ReadAt(raw, 0)
 	var h holder

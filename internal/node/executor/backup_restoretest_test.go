@@ -170,7 +170,7 @@ func TestAutoDrillJudges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = (autobackup.AutoBackup{Host: s.Host, Job: job}).Try(t.Context(), k); (err == nil) != (tc.want == "") ||
+			if _, err = (autobackup.AutoBackup{Host: s.Host, Job: job}).RunRestoreTest(t.Context(), k); (err == nil) != (tc.want == "") ||
 				err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
 			}
@@ -220,7 +220,7 @@ func TestAutoDrillCutOff(t *testing.T) {
 	defer cancel()
 	var heard []op.DrillOutcome
 	was := op.DrillOutcome{Good: k.Taken.Add(-2 * time.Hour)}
-	if err := (autobackup.AutoBackup{Host: s.Host, Job: job}).DrillDue(ctx, k, &was, func(d op.DrillOutcome) error {
+	if err := (autobackup.AutoBackup{Host: s.Host, Job: job}).RunRestoreTestIfDue(ctx, k, &was, func(d op.DrillOutcome) error {
 		heard = append(heard, d)
 		cancel()
 		return nil

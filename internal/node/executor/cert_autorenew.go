@@ -37,7 +37,7 @@ func (r *Runner) AutoRenew(ctx context.Context, job op.AutoRenewal) (op.AutoOutc
 	if u.before.Result == op.AutoBegun {
 		u.job.Ops = startingUnits(u.job.Ops)
 	}
-	out, err := u.run(ctx)
+	out, err := u.renewIfSafe(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -78,19 +78,19 @@ func (u upkeep) keepOutcome(out op.AutoOutcome) (op.AutoOutcome, error) {
 // startingUnits also starts units that are not running: an interrupted run may have
 // stopped them.
 func startingUnits(ops op.List) op.List {
-	return changed(ops, func(r *op.Renewal) { r.LeaveStopped = false })
+	return changeRenewals(ops, func(r *op.Renewal) { r.LeaveStopped = false })
 }
 
-// late makes certificates due only in the last part of their validity.
-func late(ops op.List) op.List {
-	return changed(ops, func(r *op.Renewal) {
+// dueLateOnly makes certificates due only in the last part of their validity.
+func dueLateOnly(ops op.List) op.List {
+	return changeRenewals(ops, func(r *op.Renewal) {
 		if r.Due == "" {
 			r.Due = op.DueLate
 		}
 	})
 }
 
-func changed(ops op.List, change func(*op.Renewal)) op.List {
+func changeRenewals(ops op.List, change func(*op.Renewal)) op.List {
 	var out op.List
 	for _, o := range ops {
 		if r, ok := o.(op.Renewal); ok {
@@ -102,10 +102,10 @@ func changed(ops op.List, change func(*op.Renewal)) op.List {
 	return out
 }
 
-func (u upkeep) run(ctx context.Context) (op.AutoOutcome, error) {
-	due, problems := u.due(ctx, u.job.Ops)
+func (u upkeep) renewIfSafe(ctx context.Context) (op.AutoOutcome, error) {
+	due, problems := u.countDue(ctx, u.job.Ops)
 	if due == 0 {
-		return concluded(op.AutoNothing, "", problems), nil
+		return outcomeOf(op.AutoNothing, "", problems), nil
 	}
 	// A change by a manager can concern the same files.
 	held, err := u.r.ReadLock(ctx)
@@ -113,14 +113,14 @@ func (u upkeep) run(ctx context.Context) (op.AutoOutcome, error) {
 		return op.AutoOutcome{}, err
 	}
 	if held.Held && !held.Stale {
-		return concluded(op.AutoPostponed, "operation "+held.Holder.Operation+" is running on the cluster", nil), nil
+		return outcomeOf(op.AutoPostponed, "operation "+held.Holder.Operation+" is running on the cluster", nil), nil
 	}
-	own, up, silent := u.neighbours(ctx)
+	own, up, silent := u.servingNeighbours(ctx)
 	todo := u.job.Ops
 	if up && len(silent) > 0 {
-		todo = late(todo)
-		if due, problems = u.due(ctx, todo); due == 0 {
-			return concluded(op.AutoPostponed, "not every API server responds, and renewal can wait: "+strings.Join(silent, "; "), problems), nil
+		todo = dueLateOnly(todo)
+		if due, problems = u.countDue(ctx, todo); due == 0 {
+			return outcomeOf(op.AutoPostponed, "not every API server responds, and renewal can wait: "+strings.Join(silent, "; "), problems), nil
 		}
 	}
 	if _, err := u.keepOutcome(op.AutoOutcome{Result: op.AutoBegun}); err != nil {
@@ -128,23 +128,23 @@ func (u upkeep) run(ctx context.Context) (op.AutoOutcome, error) {
 	}
 	renewed, problems := u.renewDue(ctx, todo)
 	if own {
-		problems = append(problems, u.each(ctx, u.job.Serves, nil)...)
+		problems = append(problems, u.applyEach(ctx, u.job.Serves, nil)...)
 	}
-	out := concluded(op.AutoRenewed, "", problems)
+	out := outcomeOf(op.AutoRenewed, "", problems)
 	out.Renewed = renewed
 	return out, nil
 }
 
-// concluded returns the result, which is a failure if there are problems.
-func concluded(result op.AutoResult, why string, problems []string) op.AutoOutcome {
+// outcomeOf returns the result, which is a failure if there are problems.
+func outcomeOf(result op.AutoResult, why string, problems []string) op.AutoOutcome {
 	if len(problems) > 0 {
 		return op.AutoOutcome{Result: op.AutoFailed, Message: strings.Join(problems, "; ")}
 	}
 	return op.AutoOutcome{Result: result, Message: why}
 }
 
-// due returns how many operations would change something, and why others cannot.
-func (u upkeep) due(ctx context.Context, ops op.List) (due int, problems []string) {
+// countDue returns how many operations would change something, and why others cannot.
+func (u upkeep) countDue(ctx context.Context, ops op.List) (due int, problems []string) {
 	for _, res := range u.r.Check(ctx, ops) {
 		switch res.Status {
 		case op.Changed:
@@ -156,10 +156,10 @@ func (u upkeep) due(ctx context.Context, ops op.List) (due int, problems []strin
 	return due, problems
 }
 
-// neighbours queries the health of this host's API server and of the others: own reports
-// whether this host serves, up whether any serves, and silent lists those that do not. A
-// host without an API server counts as serving if any serves.
-func (u upkeep) neighbours(ctx context.Context) (own, up bool, silent []string) {
+// servingNeighbours queries the health of this host's API server and of the others: own
+// reports whether this host serves, up whether any serves, and silent lists those that do
+// not. A host without an API server counts as serving if any serves.
+func (u upkeep) servingNeighbours(ctx context.Context) (own, up bool, silent []string) {
 	ready := func(url string) error {
 		ctx, cancel := context.WithTimeout(ctx, health.ProbeTimeout)
 		defer cancel()
@@ -185,7 +185,7 @@ func (u upkeep) neighbours(ctx context.Context) (own, up bool, silent []string) 
 // renewDue renews what is due, one after the other: one failure does not prevent the
 // others.
 func (u upkeep) renewDue(ctx context.Context, ops op.List) (renewed, problems []string) {
-	problems = u.each(ctx, ops, func(res op.Result) {
+	problems = u.applyEach(ctx, ops, func(res op.Result) {
 		if res.Kind == op.KindRenewal && res.Status == op.Changed {
 			renewed = append(renewed, res.Target)
 		}
@@ -193,7 +193,7 @@ func (u upkeep) renewDue(ctx context.Context, ops op.List) (renewed, problems []
 	return renewed, problems
 }
 
-func (u upkeep) each(ctx context.Context, ops op.List, did func(op.Result)) (problems []string) {
+func (u upkeep) applyEach(ctx context.Context, ops op.List, did func(op.Result)) (problems []string) {
 	for _, o := range ops {
 		for _, res := range u.r.Apply(ctx, host.Batch{Step: stepUpkeep, Cluster: u.job.Cluster, Ops: op.List{o}}, nil) {
 			if res.Error != nil {

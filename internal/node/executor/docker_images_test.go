@@ -153,7 +153,7 @@ func TestDockerLoadsWhatItLacks(t *testing.T) {
 	h := newHost(t)
 	wanted := h.dockerImages("registry.example/a:1", "registry.example/b:2")
 	if r := h.check(wanted)[0]; r.Summary != "import registry.example/a:1, registry.example/b:2, "+
-		hostfs.BlobText(images.ImagesSize(wanted.Images)) {
+		hostfs.BlobText(images.TotalSize(wanted.Images)) {
 		t.Errorf("before Docker is there, check says %q", r.Summary)
 	}
 	config := func(i int) string { return wanted.Images[i].Blobs[0].Digest }

@@ -212,11 +212,11 @@ func TestScratchScope(t *testing.T) {
 			}
 			c := etcd.NewScratch(s.Host, programs(), h.path("var/lib/slipway/drills/prod-1"))
 			h.write("var/lib/slipway/drills/prod-1/"+scratchDB, "whole 1")
-			h.write("../fakes/scopes/"+filepath.Base(c.Unit()), "") // that of one that was killed
+			h.write("../fakes/scopes/"+filepath.Base(c.ScopeName()), "") // that of one that was killed
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			err = c.Serve(ctx, 1, func(ctx context.Context) error {
-				if !host.Exists(filepath.Join(h.scopes(), c.Unit())) {
+				if !host.Exists(filepath.Join(h.scopes(), c.ScopeName())) {
 					t.Error("it runs in no scope of its own")
 				}
 				if tc.cut {
@@ -235,11 +235,11 @@ func TestScratchScope(t *testing.T) {
 // The memory that a host has to spare bounds what is begun there.
 func TestScratchMemory(t *testing.T) {
 	var c etcd.Scratch
-	if need, err := c.Memory(1 << 20); err != nil || need != etcd.ScratchMemory+2<<20 {
+	if need, err := c.MemoryLimit(1 << 20); err != nil || need != etcd.ScratchMemory+2<<20 {
 		t.Errorf("%d, %v", need, err)
 	}
 	var e *op.Error
-	if _, err := c.Memory(1 << 60); !errors.As(err, &e) || e.Reason != op.ReasonScratchMemory {
+	if _, err := c.MemoryLimit(1 << 60); !errors.As(err, &e) || e.Reason != op.ReasonScratchMemory {
 		t.Errorf("%v", err)
 	}
 }

@@ -181,7 +181,7 @@ func TestEtcdSnapshotFails(t *testing.T) {
 // defragging are three members, of which the host's own is b; a leads.
 func (h *testHost) defragging(change func(*world)) op.EtcdDefrag {
 	h.t.Helper()
-	if err := os.MkdirAll(h.path(etcd.EtcdData), 0o700); err != nil {
+	if err := os.MkdirAll(h.path(etcd.DefaultDataDir), 0o700); err != nil {
 		h.t.Fatal(err)
 	}
 	w := h.see()

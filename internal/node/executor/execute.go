@@ -14,7 +14,7 @@ import (
 
 // check sets the status and evidence of a result.
 func (s *session) check(ctx context.Context, o op.Op, res *op.Result) {
-	v, err := s.look(ctx, o)
+	v, err := s.runCheck(ctx, o)
 	if err != nil {
 		res.Status, res.Error = op.Failed, host.FailureOf(fmt.Errorf("checking %s %s: %w", o.Kind(), o.Target(), err))
 		return
@@ -34,7 +34,7 @@ func (s *session) check(ctx context.Context, o op.Op, res *op.Result) {
 	}
 }
 
-func (s *session) look(ctx context.Context, o op.Op) (host.CheckResult, error) {
+func (s *session) runCheck(ctx context.Context, o op.Op) (host.CheckResult, error) {
 	x, err := s.OperationOf(o)
 	if err != nil {
 		return host.CheckResult{}, err

@@ -223,7 +223,7 @@ func TestUnreadInputGoes(t *testing.T) {
 			}
 			func() {
 				defer func() { _ = recover() }()
-				leave, _, err := s.enter(t.Context())
+				leave, _, err := s.takeApplyLock(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

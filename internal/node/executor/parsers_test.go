@@ -42,7 +42,7 @@ func FuzzParsers(f *testing.F) {
 		facts.IsInDep(raw, "x")
 		system.InFilesystems(raw, "x")
 		systemctl.ParseProperties(text)
-		netfilter.Attrs(raw)
+		netfilter.ParseAttrs(raw)
 		netfilter.RuleJumps(raw)
 		if off := system.WithoutSwap(raw); !strings.Contains(text, system.SwapMark) && !bytes.Equal(system.WithSwap(off), raw) {
 			t.Errorf("swap out of %q and in again: %q", text, system.WithSwap(off))

@@ -49,11 +49,11 @@ func raiseScores(args []string, least int) error {
 	}{
 		{"--bundle", "-b", func(dir string) error {
 			return editJSON(filepath.Join(dir, "config.json"), func(o rawObject) error {
-				return o.nested("process", func(p rawObject) error { return p.raise(least) })
+				return o.changeNested("process", func(p rawObject) error { return p.raiseScore(least) })
 			})
 		}},
 		{"--process", "-p", func(file string) error {
-			return editJSON(file, func(p rawObject) error { return p.raise(least) })
+			return editJSON(file, func(p rawObject) error { return p.raiseScore(least) })
 		}},
 	} {
 		if file := flagValue(args, f.long, f.short); file != "" {
@@ -84,8 +84,8 @@ func flagValue(args []string, names ...string) string {
 // unchanged.
 type rawObject map[string]json.RawMessage
 
-// raise gives a process at least this score.
-func (o rawObject) raise(least int) error {
+// raiseScore gives a process at least this score.
+func (o rawObject) raiseScore(least int) error {
 	const field = "oomScoreAdj"
 	var is int
 	if o[field] == nil {
@@ -100,8 +100,8 @@ func (o rawObject) raise(least int) error {
 	return nil
 }
 
-// nested changes an object in this one, if it exists.
-func (o rawObject) nested(field string, change func(rawObject) error) error {
+// changeNested changes an object in this one, if it exists.
+func (o rawObject) changeNested(field string, change func(rawObject) error) error {
 	var in rawObject
 	if o[field] == nil {
 		return nil

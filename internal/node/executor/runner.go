@@ -107,11 +107,11 @@ func (r *Runner) session(b host.Batch, emit func(int, host.Progress)) (*session,
 	if s.patience == 0 {
 		s.patience = displaceAfter
 	}
-	return s, s.fenced()
+	return s, s.requireCurrentFence()
 }
 
-// fenced rejects a batch of a displaced manager.
-func (s *session) fenced() error {
+// requireCurrentFence rejects a batch of a displaced manager.
+func (s *session) requireCurrentFence() error {
 	if s.Batch.Fence == 0 {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.fenced(); err != nil {
+	if err := s.requireCurrentFence(); err != nil {
 		return err
 	}
 	if s.check(ctx, o, res); res.Status != op.Changed {
@@ -137,7 +137,7 @@ func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {
 	if w, ok := o.(op.Wait); ok {
 		return (&health.WaitOp{Op: w}).Apply(ctx, s.Host, res)
 	}
-	leave, waited, err := s.enter(ctx)
+	leave, waited, err := s.takeApplyLock(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (op.Auto
 	if err != nil {
 		return op.AutoSnapshotOutcome{}, err
 	}
-	return autobackup.Run(ctx, s.Host, job)
+	return autobackup.TakeBackup(ctx, s.Host, job)
 }
 
 // AutoApprove approves requests for serving certificates that kubelets of the cluster are

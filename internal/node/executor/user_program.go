@@ -27,8 +27,8 @@ type account struct {
 	groups            []int
 }
 
-// account finds a user by name, in any user database of the host; "" is root.
-func (r *Runner) account(ctx context.Context, name string) (account, error) {
+// findAccount finds a user by name, in any user database of the host; "" is root.
+func (r *Runner) findAccount(ctx context.Context, name string) (account, error) {
 	if name == "" || name == "root" {
 		return account{name: "root", home: "/root", shell: "/bin/sh"}, nil
 	}
@@ -76,11 +76,11 @@ func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Read
 	if len(argv) == 0 || argv[0] == "" {
 		return 0, errors.New("no program is given")
 	}
-	who, err := r.account(ctx, user)
+	who, err := r.findAccount(ctx, user)
 	if err != nil {
 		return 0, err
 	}
-	cmd, code := r.prepare(ctx, argv, who, errw)
+	cmd, code := r.prepareCommand(ctx, argv, who, errw)
 	if cmd == nil {
 		return code, nil
 	}
@@ -116,8 +116,9 @@ func (r *Runner) Run(ctx context.Context, argv []string, user string, in io.Read
 	return 0, err
 }
 
-// prepare creates a command; it returns nil and an exit code if there is none to run.
-func (r *Runner) prepare(ctx context.Context, argv []string, who account, errw io.Writer) (*exec.Cmd, int) {
+// prepareCommand creates a command; it returns nil and an exit code if there is none to
+// run.
+func (r *Runner) prepareCommand(ctx context.Context, argv []string, who account, errw io.Writer) (*exec.Cmd, int) {
 	path := argv[0]
 	if !strings.ContainsRune(path, '/') {
 		s, err := r.session(host.Batch{}, nil)
@@ -165,7 +166,7 @@ func isDir(path string) bool {
 // As runs f with a user's file permissions, on a separate thread: f must not leave its
 // goroutine. path is completed: a relative one begins in the user's home directory.
 func (r *Runner) As(ctx context.Context, user, path string, f func(path string) error) error {
-	who, err := r.account(ctx, user)
+	who, err := r.findAccount(ctx, user)
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (r *Runner) As(ctx context.Context, user, path string, f func(path string) 
 		// Never unlocked: the thread ends with its goroutine, and its permissions with
 		// it.
 		runtime.LockOSThread()
-		err := who.become()
+		err := who.becomeUser()
 		if err == nil {
 			err = f(path)
 		}

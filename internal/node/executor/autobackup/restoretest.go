@@ -17,9 +17,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// stillTried returns the earlier result of restore tests; nil if they are disabled. From
-// the first time on it has the time since when none has passed.
-func (a AutoBackup) stillTried(at time.Time, before *op.DrillOutcome) *op.DrillOutcome {
+// keepTestOutcome returns the earlier result of restore tests; nil if they are disabled.
+// From the first time on it has the time since when none has passed.
+func (a AutoBackup) keepTestOutcome(at time.Time, before *op.DrillOutcome) *op.DrillOutcome {
 	switch {
 	case a.Job.Drill == nil:
 		return nil
@@ -29,10 +29,10 @@ func (a AutoBackup) stillTried(at time.Time, before *op.DrillOutcome) *op.DrillO
 	return before
 }
 
-// DrillDue runs a restore test if the latest passed test is old enough, or the latest
-// test failed. told is called at its start, whose record remains if its end never comes,
-// and at its end.
-func (a AutoBackup) DrillDue(ctx context.Context, k op.KeptSnapshot, was *op.DrillOutcome, told func(op.DrillOutcome) error) error {
+// RunRestoreTestIfDue runs a restore test if the latest passed test is old enough, or the
+// latest test failed. told is called at its start, whose record remains if its end never
+// comes, and at its end.
+func (a AutoBackup) RunRestoreTestIfDue(ctx context.Context, k op.KeptSnapshot, was *op.DrillOutcome, told func(op.DrillOutcome) error) error {
 	if was == nil || ctx.Err() != nil {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (a AutoBackup) DrillDue(ctx context.Context, k op.KeptSnapshot, was *op.Dri
 	}
 	limited, cancel := context.WithTimeout(ctx, op.AutoDrillTime)
 	defer cancel()
-	is, problem := a.Try(limited, k)
+	is, problem := a.RunRestoreTest(limited, k)
 	if problem != nil && ctx.Err() != nil { // the host shuts down: this proves nothing about the snapshot
 		return nil
 	}
@@ -68,41 +68,41 @@ func (a AutoBackup) DrillDue(ctx context.Context, k op.KeptSnapshot, was *op.Dri
 	return told(is)
 }
 
-// drilled is the directory of a restore test: next to the snapshots, on a disk that it
-// does not fill.
-func (a AutoBackup) drilled() etcd.Scratch {
+// restoreTestScratch is the directory of a restore test: next to the snapshots, on a disk
+// that it does not fill.
+func (a AutoBackup) restoreTestScratch() etcd.Scratch {
 	p := op.EtcdPrograms{Program: a.Job.Program, Utility: a.Job.Utility}
 	if a.Job.Drill != nil {
 		p.Server = a.Job.Drill.Server
 	}
-	return etcd.NewScratch(a.Host, p, filepath.Join(a.dir(), ".drill"))
+	return etcd.NewScratch(a.Host, p, filepath.Join(a.snapshotDir(), ".drill"))
 }
 
-// clearDrill removes the remains of a restore test.
-func (a AutoBackup) clearDrill(ctx context.Context) error {
-	c := a.drilled()
+// clearRestoreTest removes the remains of a restore test.
+func (a AutoBackup) clearRestoreTest(ctx context.Context) error {
+	c := a.restoreTestScratch()
 	if !host.Exists(c.Dir) {
 		return nil
 	}
-	return errors.Join(c.End(ctx), os.RemoveAll(c.Dir))
+	return errors.Join(c.RemoveScope(ctx), os.RemoveAll(c.Dir))
 }
 
-// Try restores a snapshot into a temporary etcd, and compares the served data with the
-// record from the time of the snapshot. It removes all its files.
-func (a AutoBackup) Try(ctx context.Context, k op.KeptSnapshot) (out op.DrillOutcome, err error) {
-	need, err := a.sparing(k.Bytes + etcd.WalRoom)
+// RunRestoreTest restores a snapshot into a temporary etcd, and compares the served data
+// with the record from the time of the snapshot. It removes all its files.
+func (a AutoBackup) RunRestoreTest(ctx context.Context, k op.KeptSnapshot) (out op.DrillOutcome, err error) {
+	need, err := a.requiredSpace(k.Bytes + etcd.WalRoom)
 	if err == nil {
-		err = a.RoomFor(a.dir(), need)
+		err = a.RoomFor(a.snapshotDir(), need)
 	}
 	if err != nil {
 		return out, err
 	}
-	c := a.drilled()
+	c := a.restoreTestScratch()
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.Dir)) }()
-	is, err := c.RunRestoreTest(ctx, filepath.Join(a.dir(), filepath.Base(k.Path)), k.Bytes, a.Job.Drill.Prefix)
+	is, err := c.RunRestoreTest(ctx, filepath.Join(a.snapshotDir(), filepath.Base(k.Path)), k.Bytes, a.Job.Drill.Prefix)
 	if err != nil {
 		return out, err
 	}
@@ -121,9 +121,9 @@ func (a AutoBackup) Try(ctx context.Context, k op.KeptSnapshot) (out op.DrillOut
 	return out, err
 }
 
-// ServesVersion reports whether an etcd with this number of keys has all of a snapshot. etcdutl
-// counts one more if a restore has raised the revision, which it does with a revision
-// without a key.
+// ServesVersion reports whether an etcd with this number of keys has all of a snapshot.
+// etcdutl counts one more if a restore has raised the revision, which it does with a
+// revision without a key.
 func ServesVersion(keys int, k op.KeptSnapshot) bool {
 	return keys == k.Keys || keys == k.Keys-1 && k.Revision > op.FirstBump
 }
@@ -136,7 +136,7 @@ func (a AutoBackup) ReadSecret(key string, value []byte) (string, error) {
 	}
 	var keys *backup.Encryption
 	for _, file := range a.Job.Drill.Encryption {
-		text, err := a.small(file)
+		text, err := a.readSmallFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -55,7 +55,7 @@ func (a AutoBackup) copyAll(ctx context.Context, k op.KeptSnapshot, before []op.
 	for _, to := range a.Job.Copies.To {
 		failed = errors.Join(failed, told(StartedCopies(keptOutcome(before, to.Name))))
 	}
-	set, err := a.set(k)
+	set, err := a.readCopySet(k)
 	ended := make(chan op.CopyOutcome)
 	var all sync.WaitGroup
 	for _, to := range a.Job.Copies.To {
@@ -63,7 +63,7 @@ func (a AutoBackup) copyAll(ctx context.Context, k op.KeptSnapshot, before []op.
 			var sent copies.Sent
 			problem := err
 			if problem == nil {
-				sent, problem = FitsWithin(ctx, func() (copies.Sent, error) { return set.send(ctx, a, to) })
+				sent, problem = FitsWithin(ctx, func() (copies.Sent, error) { return set.sendTo(ctx, a, to) })
 			}
 			ended <- judgeCopy(keptOutcome(before, to.Name), sent, problem, k.Taken)
 		})
@@ -98,7 +98,8 @@ func FitsWithin(ctx context.Context, send func() (copies.Sent, error)) (copies.S
 	}
 }
 
-// StartedCopies returns the record of a running copy: since the first time that did not end.
+// StartedCopies returns the record of a running copy: since the first time that did not
+// end.
 func StartedCopies(out op.CopyOutcome) op.CopyOutcome {
 	if out.Begun.IsZero() {
 		out.Begun = time.Now().UTC().Truncate(time.Second)
@@ -106,8 +107,8 @@ func StartedCopies(out op.CopyOutcome) op.CopyOutcome {
 	return out
 }
 
-// stillCopied returns the earlier results for the current targets.
-func (a AutoBackup) stillCopied(before []op.CopyOutcome) (out []op.CopyOutcome) {
+// keepCopyOutcomes returns the earlier results for the current targets.
+func (a AutoBackup) keepCopyOutcomes(before []op.CopyOutcome) (out []op.CopyOutcome) {
 	if a.Job.Copies == nil {
 		return nil
 	}
@@ -155,15 +156,15 @@ type copySet struct {
 	keys     backup.Keys
 }
 
-// set returns a set with the data of the host. It does not have the description of the
-// cluster, which is saved in etcd.
-func (a AutoBackup) set(k op.KeptSnapshot) (*copySet, error) {
+// readCopySet returns a set with the data of the host. It does not have the description
+// of the cluster, which is saved in etcd.
+func (a AutoBackup) readCopySet(k op.KeptSnapshot) (*copySet, error) {
 	c := a.Job.Copies
 	to, err := backup.Recipients(c.Recipients)
 	if err != nil || len(to) == 0 {
 		return nil, errors.Join(err, host.Invalid("copies must be encrypted before they leave the host, and no recipient is set"))
 	}
-	ca, err := a.small(c.Authority)
+	ca, err := a.readSmallFile(c.Authority)
 	if err != nil {
 		return nil, fmt.Errorf("the CA of the cluster: %w", err)
 	}
@@ -176,11 +177,11 @@ func (a AutoBackup) set(k op.KeptSnapshot) (*copySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, err := a.signer(c.SigningKey)
+	signer, err := a.readSigningKey(c.SigningKey)
 	if err != nil {
 		return nil, err
 	}
-	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer}, snapshot: filepath.Join(a.dir(), filepath.Base(k.Path)), set: backup.Set{
+	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer}, snapshot: filepath.Join(a.snapshotDir(), filepath.Base(k.Path)), set: backup.Set{
 		Cluster: a.Job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType,
 		Member: c.Host, Authority: hex.EncodeToString(sum[:]),
 		Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
@@ -188,7 +189,7 @@ func (a AutoBackup) set(k op.KeptSnapshot) (*copySet, error) {
 	s.name = copies.Name{Cluster: a.Job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken,
 		Revision: k.Revision}.Tagged(signer)
 	for _, p := range c.Files {
-		data, err := a.small(p)
+		data, err := a.readSmallFile(p)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
@@ -200,10 +201,10 @@ func (a AutoBackup) set(k op.KeptSnapshot) (*copySet, error) {
 	return s, nil
 }
 
-// signer returns the key that signs sets; nil if the host must not have one. A set
+// readSigningKey returns the key that signs sets; nil if the host must not have one. A set
 // without a signature is of little use for a restore, so a missing key stops the copies,
 // and this is reported.
-func (a AutoBackup) signer(file string) (*backup.SigningKey, error) {
+func (a AutoBackup) readSigningKey(file string) (*backup.SigningKey, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -218,8 +219,8 @@ func (a AutoBackup) signer(file string) (*backup.SigningKey, error) {
 	return key, nil
 }
 
-// small reads a file for a set.
-func (a AutoBackup) small(path string) ([]byte, error) {
+// readSmallFile reads a file for a set.
+func (a AutoBackup) readSmallFile(path string) ([]byte, error) {
 	return bounded.ReadFile(a.DiskPath(path), maxSetFile)
 }
 
@@ -227,7 +228,7 @@ var serverImage = regexp.MustCompile(`(?m)^[ -]*image:\s*\S+/kube-apiserver:(v[0
 
 // serverVersion returns the version of the host's API server.
 func (a AutoBackup) serverVersion(manifest string) (string, error) {
-	text, err := a.small(manifest)
+	text, err := a.readSmallFile(manifest)
 	if err != nil {
 		return "", fmt.Errorf("reading the version of the API server: %w", err)
 	}
@@ -238,9 +239,9 @@ func (a AutoBackup) serverVersion(manifest string) (string, error) {
 	return string(m[1]), nil
 }
 
-// send copies the set to a target.
-func (s *copySet) send(ctx context.Context, a AutoBackup, to op.CopyTarget) (sent copies.Sent, err error) {
-	target, err := a.open(ctx, to, s.bytes())
+// sendTo copies the set to a target.
+func (s *copySet) sendTo(ctx context.Context, a AutoBackup, to op.CopyTarget) (sent copies.Sent, err error) {
+	target, err := a.openTarget(ctx, to, s.totalBytes())
 	if err != nil {
 		return sent, err
 	}
@@ -256,8 +257,8 @@ func (s *copySet) send(ctx context.Context, a AutoBackup, to op.CopyTarget) (sen
 	return sent, errors.Join(err, target.Close())
 }
 
-// bytes returns the size of the set before encryption.
-func (s *copySet) bytes() int64 {
+// totalBytes returns the size of the set before encryption.
+func (s *copySet) totalBytes() int64 {
 	n := s.set.Snapshot.Bytes
 	for _, c := range s.small {
 		n += int64(len(c.Data))
@@ -265,10 +266,10 @@ func (s *copySet) bytes() int64 {
 	return n
 }
 
-// open connects to a target, for a set of this size.
-func (a AutoBackup) open(ctx context.Context, to op.CopyTarget, bytes int64) (copies.Target, error) {
+// openTarget connects to a target, for a set of this size.
+func (a AutoBackup) openTarget(ctx context.Context, to op.CopyTarget, bytes int64) (copies.Target, error) {
 	if to.Directory != "" {
-		return a.elsewhere(to.Directory, bytes)
+		return a.openDirectory(to.Directory, bytes)
 	}
 	secret, err := atomicfile.ReadFile(a.DiskPath(to.SecretFile), bounded.Config)
 	if err != nil {
@@ -277,16 +278,16 @@ func (a AutoBackup) open(ctx context.Context, to op.CopyTarget, bytes int64) (co
 	return copies.Open(ctx, to, secret)
 }
 
-// elsewhere returns a directory on another disk than the host's snapshots, with room for
-// a set of this size.
-func (a AutoBackup) elsewhere(dir string, bytes int64) (copies.Target, error) {
+// openDirectory returns a directory on another disk than the host's snapshots, with room
+// for a set of this size.
+func (a AutoBackup) openDirectory(dir string, bytes int64) (copies.Target, error) {
 	target, err := copies.Directory(a.DiskPath(dir))
 	if err != nil {
 		return nil, err
 	}
 	var here, root, there unix.Stat_t
 	var system unix.Statfs_t
-	if err := errors.Join(unix.Stat(a.dir(), &here), unix.Stat(a.DiskPath("/"), &root), unix.Stat(a.DiskPath(dir), &there),
+	if err := errors.Join(unix.Stat(a.snapshotDir(), &here), unix.Stat(a.DiskPath("/"), &root), unix.Stat(a.DiskPath(dir), &there),
 		unix.Statfs(a.DiskPath(dir), &system)); err != nil {
 		return nil, err
 	}
@@ -296,10 +297,10 @@ func (a AutoBackup) elsewhere(dir string, bytes int64) (copies.Target, error) {
 	return limitedWriter{target, a.DiskPath(dir), bytes}, nil
 }
 
-// unfitReason returns why a directory is not on another disk, from its device, the devices of
-// the snapshots and of the root directory, and its file system: if the expected file
-// system is not mounted, copies would fill the disk whose failure they must survive, or
-// memory.
+// unfitReason returns why a directory is not on another disk, from its device, the
+// devices of the snapshots and of the root directory, and its file system: if the
+// expected file system is not mounted, copies would fill the disk whose failure they must
+// survive, or memory.
 func unfitReason(there, snapshots, root uint64, system string) string {
 	switch {
 	case there == snapshots:

@@ -75,7 +75,7 @@ func TestAutoCopyRoom(t *testing.T) {
 	}
 	s := &copySet{small: []backup.Content{{Data: []byte("1234")}}}
 	s.set.Snapshot.Bytes = 38
-	if s.bytes() != 42 {
-		t.Errorf("a set has %d bytes", s.bytes())
+	if s.totalBytes() != 42 {
+		t.Errorf("a set has %d bytes", s.totalBytes())
 	}
 }

@@ -38,15 +38,15 @@ type requests struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// ApproveRequests approves requests for serving certificates that kubelets of the cluster are
-// allowed to make, and returns the approved ones. Other requests remain pending, and the
-// error has the reasons. It holds only a few requests in memory at a time, whatever their
-// number and size.
+// ApproveRequests approves requests for serving certificates that kubelets of the cluster
+// are allowed to make, and returns the approved ones. Other requests remain pending, and
+// the error has the reasons. It holds only a few requests in memory at a time, whatever
+// their number and size.
 func ApproveRequests(ctx context.Context, h *host.Host, job op.AutoApproval) (approved []string, err error) {
 	a := approver{Host: h, job: job}
 	limit, at := kubeletcsr.PageSize, ""
 	for {
-		page, err := a.page(ctx, limit, at)
+		page, err := a.listRequests(ctx, limit, at)
 		if errors.As(err, new(*bounded.LimitError)) && limit > 1 {
 			limit /= 2
 			continue
@@ -68,21 +68,21 @@ func ApproveRequests(ctx context.Context, h *host.Host, job op.AutoApproval) (ap
 	return a.approved, errors.Join(a.left...)
 }
 
-// page lists requests from a position on, at most limit.
-func (a *approver) page(ctx context.Context, limit int, at string) (page requests, err error) {
+// listRequests lists requests from a position on, at most limit.
+func (a *approver) listRequests(ctx context.Context, limit int, at string) (page requests, err error) {
 	query := url.Values{"fieldSelector": {"spec.signerName=" + kubeletcsr.Signer}, "limit": {strconv.Itoa(limit)}}
 	if at != "" {
 		query.Set("continue", at)
 	}
-	raw, err := a.get(ctx, "?"+query.Encode())
+	raw, err := a.getFromAPI(ctx, "?"+query.Encode())
 	if err == nil {
 		err = json.Unmarshal(raw, &page)
 	}
 	return page, err
 }
 
-// get reads from the API server at the path in the last argument with a suffix.
-func (a *approver) get(ctx context.Context, more string) ([]byte, error) {
+// getFromAPI reads from the API server at the path in the last argument with a suffix.
+func (a *approver) getFromAPI(ctx context.Context, more string) ([]byte, error) {
 	out := &host.HeadWriter{Limit: bounded.Page + 1}
 	if err := a.Run(ctx, host.Command{Argv: withSuffix(a.job.Get, more), Stdout: out}); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (a *approver) judgeRequest(ctx context.Context, item json.RawMessage) {
 	}
 	err := kubeletcsr.Check(req, a.job.Kubelets)
 	if err == nil {
-		if err = a.approve(ctx, req.Metadata.Name, item); err != nil && !a.pending(ctx, req.Metadata.Name) {
+		if err = a.approveRequest(ctx, req.Metadata.Name, item); err != nil && !a.isPending(ctx, req.Metadata.Name) {
 			return // another control plane was faster
 		}
 	}
@@ -129,9 +129,9 @@ func (a *approver) leavePending(why error) {
 	}
 }
 
-// approve approves a request as it was read: the API server rejects the approval if the
-// request has changed since, or was created again with its name.
-func (a *approver) approve(ctx context.Context, name string, item json.RawMessage) error {
+// approveRequest approves a request as it was read: the API server rejects the approval
+// if the request has changed since, or was created again with its name.
+func (a *approver) approveRequest(ctx context.Context, name string, item json.RawMessage) error {
 	object := map[string]any{}
 	if err := json.Unmarshal(item, &object); err != nil {
 		return err
@@ -145,9 +145,9 @@ func (a *approver) approve(ctx context.Context, name string, item json.RawMessag
 	return a.Run(ctx, host.Command{Argv: argv, Stdin: bytes.NewReader(body), Stdout: new(host.HeadWriter)})
 }
 
-// pending reports whether a request still waits for approval, as far as is known.
-func (a *approver) pending(ctx context.Context, name string) bool {
-	raw, err := a.get(ctx, "/"+url.PathEscape(name))
+// isPending reports whether a request still waits for approval, as far as is known.
+func (a *approver) isPending(ctx context.Context, name string) bool {
+	raw, err := a.getFromAPI(ctx, "/"+url.PathEscape(name))
 	var e *op.Error
 	if errors.As(err, &e) && strings.Contains(e.Detail, "(NotFound)") {
 		return false

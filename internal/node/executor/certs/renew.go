@@ -72,7 +72,7 @@ func (x *RenewalOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, 
 		return v, nil
 	}
 	u, err := systemctl.ShowUnit(ctx, h, o.Unit)
-	if err == nil && u.Load == "loaded" && !u.Running() {
+	if err == nil && u.Load == "loaded" && !u.IsRunning() {
 		v.Change = "start " + o.Unit
 	}
 	return v, err
@@ -107,12 +107,12 @@ func (x *RenewalOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error
 		if err != nil {
 			return err
 		}
-		if !u.Running() {
+		if !u.IsRunning() {
 			o.Unit = ""
 		}
 	}
 	if due != "" && o.Unit != "" {
-		if err := systemctl.Systemctl(ctx, h, "stop", "--", o.Unit); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, "stop", "--", o.Unit); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (x *RenewalOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error
 	// It was stopped for the renewal, and is started again whatever the result.
 	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartTime)
 	defer cancel()
-	return errors.Join(err, systemctl.Systemctl(again, h, "start", "--", o.Unit))
+	return errors.Join(err, systemctl.RunSystemctl(again, h, "start", "--", o.Unit))
 }
 
 // startsWithFile records that the unit was started with the current certificate.
@@ -178,8 +178,8 @@ func renewFiles(h *host.Host, o op.Renewal, now time.Time) error {
 	return nil
 }
 
-// resolveKubeletLink returns the target of a link on the host, or the file itself: the kubelet needs
-// its link to remain a link.
+// resolveKubeletLink returns the target of a link on the host, or the file itself: the
+// kubelet needs its link to remain a link.
 func resolveKubeletLink(h *host.Host, path string) (string, error) {
 	info, err := os.Lstat(h.DiskPath(path))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {

@@ -54,7 +54,7 @@ func appliedTo(data string) (to op.EtcdReach, damaged string, err error) {
 	for range dbTries {
 		var was, is dbReader
 		if was, err = openDB(f); err == nil {
-			to, err = was.applied()
+			to, err = was.lastApplied()
 		}
 		if is, _ = openDB(f); is.txid == was.txid {
 			break
@@ -97,14 +97,14 @@ func openDB(from io.ReaderAt) (d dbReader, err error) {
 		}
 	}
 	if err == nil {
-		err = d.whole()
+		err = d.requireAllPages()
 	}
 	return d, err
 }
 
-// whole rejects a database that ends before its last page: the file grows before a
-// transaction records more pages.
-func (d dbReader) whole() error {
+// requireAllPages rejects a database that ends before its last page: the file grows
+// before a transaction records more pages.
+func (d dbReader) requireAllPages() error {
 	if d.pages == 0 || d.pages > 1<<40 {
 		return fmt.Errorf("its page count %d is not possible", d.pages)
 	}
@@ -133,7 +133,7 @@ func learnerIn(data string, id uint64) (learner, known bool) {
 	if err != nil {
 		return false, false
 	}
-	raw, err := d.value("members", strconv.FormatUint(id, 16))
+	raw, err := d.getValue("members", strconv.FormatUint(id, 16))
 	var is struct{ IsLearner bool }
 	if err != nil || len(raw) == 0 || json.Unmarshal(raw, &is) != nil {
 		return false, false
@@ -141,18 +141,18 @@ func learnerIn(data string, id uint64) (learner, known bool) {
 	return is.IsLearner, true
 }
 
-// value returns the value of a key in a bucket, nil if there is none.
-func (d dbReader) value(bucket, key string) ([]byte, error) {
-	raw, err := d.find(d.root, nil, bucket, 0)
+// getValue returns the value of a key in a bucket, nil if there is none.
+func (d dbReader) getValue(bucket, key string) ([]byte, error) {
+	raw, err := d.findInPage(d.root, nil, bucket, 0)
 	if err != nil || len(raw) < dbBucket {
 		return nil, err
 	}
-	return d.find(binary.LittleEndian.Uint64(raw), raw[dbBucket:], key, 0)
+	return d.findInPage(binary.LittleEndian.Uint64(raw), raw[dbBucket:], key, 0)
 }
 
-// applied returns the last log entry in the database.
-func (d dbReader) applied() (to op.EtcdReach, err error) {
-	bucket, err := d.find(d.root, nil, "meta", 0)
+// lastApplied returns the last log entry in the database.
+func (d dbReader) lastApplied() (to op.EtcdReach, err error) {
+	bucket, err := d.findInPage(d.root, nil, "meta", 0)
 	if err != nil {
 		return to, err
 	}
@@ -160,7 +160,7 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 		return to, errors.New("its last log entry is not recorded")
 	}
 	for key, number := range map[string]*uint64{"consistent_index": &to.Index, "term": &to.Term} {
-		raw, err := d.value("meta", key)
+		raw, err := d.getValue("meta", key)
 		if err == nil && len(raw) != 0 && len(raw) != 8 { // a new one has none yet
 			err = errors.New("its last log entry is not recorded")
 		}
@@ -174,14 +174,14 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 	return to, nil
 }
 
-// find returns the value of a key below a page, nil if there is none. The page of a small
-// bucket is inside the bucket: this is page 0.
-func (d dbReader) find(id uint64, page []byte, key string, depth int) (value []byte, err error) {
+// findInPage returns the value of a key below a page, nil if there is none. The page of a
+// small bucket is inside the bucket: this is page 0.
+func (d dbReader) findInPage(id uint64, page []byte, key string, depth int) (value []byte, err error) {
 	if depth > dbDepth {
 		return nil, errors.New("its pages form a loop")
 	}
 	if id != 0 {
-		if page, err = d.page(id); err != nil {
+		if page, err = d.readPage(id); err != nil {
 			return nil, err
 		}
 	}
@@ -218,11 +218,11 @@ func (d dbReader) find(id uint64, page []byte, key string, depth int) (value []b
 	if next == 0 {
 		return nil, bad
 	}
-	return d.find(next, nil, key, depth+1)
+	return d.findInPage(next, nil, key, depth+1)
 }
 
-// page reads a page with its overflow pages.
-func (d dbReader) page(id uint64) ([]byte, error) {
+// readPage reads a page with its overflow pages.
+func (d dbReader) readPage(id uint64) ([]byte, error) {
 	head := make([]byte, databasePageHead)
 	at := int64(id) * d.pageSize
 	if id >= d.pages {

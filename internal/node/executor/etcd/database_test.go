@@ -114,7 +114,7 @@ func FuzzAppliedTo(f *testing.F) {
 		raw[int(also)%len(raw)] ^= and
 		d, err := openDB(bytes.NewReader(raw))
 		if err == nil {
-			_, err = d.applied()
+			_, err = d.lastApplied()
 		}
 		if err != nil && err.Error() == "" {
 			t.Error("it does not say why")

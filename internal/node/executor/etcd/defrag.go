@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdDefragOp executes op.EtcdDefrag.
-type EtcdDefragOp struct{ Op op.EtcdDefrag }
+// DefragOp executes op.EtcdDefrag.
+type DefragOp struct{ Op op.EtcdDefrag }
 
 const (
 	// defragTime limits the defragmentation of one member: etcd writes all used data
@@ -33,13 +33,13 @@ const (
 	nearlyFull = 95
 )
 
-// healthyMembers returns the states of all members, and the host's own separately; it is an
-// error unless all of them are healthy.
+// healthyMembers returns the states of all members, and the host's own separately; it is
+// an error unless all of them are healthy.
 func healthyMembers(ctx context.Context, h *host.Host, o op.EtcdDefrag) (own Status, all []Status, err error) {
 	ill := func(who, why string) error {
 		return &op.Error{Reason: op.IDEtcdUnhealthy, Message: fmt.Sprintf("etcd member %s is unhealthy: %s", who, why)}
 	}
-	if own, err = EtcdStatus(ctx, h, o.EtcdClient, o.Own); err != nil {
+	if own, err = QueryStatus(ctx, h, o.EtcdClient, o.Own); err != nil {
 		return own, nil, ill(o.Own, host.FailureOf(err).Message)
 	}
 	members, _, err := etcdMembers(ctx, h, o.EtcdClient)
@@ -47,18 +47,18 @@ func healthyMembers(ctx context.Context, h *host.Host, o op.EtcdDefrag) (own Sta
 		return own, nil, &op.Error{Reason: op.IDEtcdUnhealthy, Message: host.FailureOf(err).Message}
 	}
 	for _, m := range members {
-		who := m.called()
+		who := m.displayName()
 		switch {
 		case m.Learner:
 			return own, nil, ill(who, "it is a learner and cannot vote yet")
 		case len(m.ClientURLs) == 0:
 			return own, nil, ill(who, "it has not started")
 		}
-		state, err := EtcdStatus(ctx, h, o.EtcdClient, m.ClientURLs[0])
+		state, err := QueryStatus(ctx, h, o.EtcdClient, m.ClientURLs[0])
 		if err != nil {
 			return own, nil, ill(who, "it does not respond")
 		}
-		if why := state.Trouble(); why != "" {
+		if why := state.Problem(); why != "" {
 			return own, nil, ill(who, why)
 		}
 		all = append(all, state)
@@ -72,7 +72,7 @@ func isNearlyFull(all []Status) bool {
 
 // Check returns the result of a step. The effect of a compaction is not known
 // in advance: with a full database every member is defragmented.
-func (x *EtcdDefragOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *DefragOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	own, all, err := healthyMembers(ctx, h, o)
 	if err != nil {
@@ -93,7 +93,7 @@ func (x *EtcdDefragOp) Check(ctx context.Context, h *host.Host) (host.CheckResul
 	return host.CheckResult{}, nil
 }
 
-func (x *EtcdDefragOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
+func (x *DefragOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
 	o := x.Op
 	own, all, err := healthyMembers(ctx, h, o)
 	if err != nil {
@@ -101,12 +101,12 @@ func (x *EtcdDefragOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 	}
 	switch o.Do {
 	case op.DefragCompact:
-		return compact(ctx, h, o, own)
+		return compactRevisions(ctx, h, o, own)
 	case op.DefragDisarm:
 		return disarmAlarm(ctx, h, o, all)
 	}
 	// etcd writes the used data into a new file next to the old one.
-	if err := h.RoomFor(h.DiskPath(EtcdData), own.InUse); err != nil {
+	if err := h.RoomFor(h.DiskPath(DefaultDataDir), own.InUse); err != nil {
 		return err
 	}
 	if _, err := h.Output(ctx,
@@ -121,8 +121,8 @@ func (x *EtcdDefragOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 	return err
 }
 
-// EtcdData is the data directory of members.
-const EtcdData = "/var/lib/etcd"
+// DefaultDataDir is the data directory of members.
+const DefaultDataDir = "/var/lib/etcd"
 
 // awaitHealthy waits until all members are healthy after the one that did not serve.
 func awaitHealthy(ctx context.Context, h *host.Host, o op.EtcdDefrag) (own Status, err error) {
@@ -133,8 +133,8 @@ func awaitHealthy(ctx context.Context, h *host.Host, o op.EtcdDefrag) (own Statu
 	}
 }
 
-// compact removes all revisions except the latest.
-func compact(ctx context.Context, h *host.Host, o op.EtcdDefrag, own Status) error {
+// compactRevisions removes all revisions except the latest.
+func compactRevisions(ctx context.Context, h *host.Host, o op.EtcdDefrag, own Status) error {
 	_, err := h.Output(ctx,
 		append(EtcdctlArgs(h, o.EtcdClient, o.Own), "--command-timeout="+defragTime.String(), "compact", "--physical",
 			strconv.FormatInt(own.Header.Revision, 10))...)
@@ -156,7 +156,7 @@ func disarmAlarm(ctx context.Context, h *host.Host, o op.EtcdDefrag, all []Statu
 					bytesize.Bytes(m.DBSize), bytesize.Bytes(m.Quota))}
 		}
 	}
-	if _, err := etcdctl(ctx, h, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {
+	if _, err := runEtcdctl(ctx, h, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {
 		return fmt.Errorf("clearing etcd alarms: %w", err)
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdDowngradeOp executes op.EtcdDowngrade.
-type EtcdDowngradeOp struct{ Op op.EtcdDowngrade }
+// DowngradeOp executes op.EtcdDowngrade.
+type DowngradeOp struct{ Op op.EtcdDowngrade }
 
 // downgradeTimes is how much longer members can take to downgrade their storage format:
 // each checks every few seconds whether it can.
@@ -39,8 +39,8 @@ func minorOfEtcd(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// isOlder reports whether a member has the older minor version: the cluster version is then
-// not newer.
+// isOlder reports whether a member has the older minor version: the cluster version is
+// then not newer.
 func (d downgrade) isOlder() bool {
 	return slices.ContainsFunc(d.heard, func(s Status) bool { return minorOfEtcd(s.Version) == d.to })
 }
@@ -72,23 +72,23 @@ func readDowngrade(ctx context.Context, h *host.Host, o op.EtcdDowngrade) (downg
 	}
 	for _, m := range members {
 		if len(m.ClientURLs) == 0 {
-			d.unheard = append(d.unheard, m.called())
+			d.unheard = append(d.unheard, m.displayName())
 			continue
 		}
-		state, err := EtcdStatus(ctx, h, o.EtcdClient, m.ClientURLs[0])
+		state, err := QueryStatus(ctx, h, o.EtcdClient, m.ClientURLs[0])
 		if err != nil {
-			d.unheard = append(d.unheard, m.called())
+			d.unheard = append(d.unheard, m.displayName())
 			continue
 		}
 		if minorOfEtcd(state.Storage) != d.to {
-			d.behind = append(d.behind, m.called())
+			d.behind = append(d.behind, m.displayName())
 		}
 		d.heard, d.heardAt = append(d.heard, state), m.ClientURLs[0]
 	}
 	return d, nil
 }
 
-func (x *EtcdDowngradeOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *DowngradeOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	d, err := readDowngrade(ctx, h, o)
 	if err != nil || d.isOlder() || len(d.unheard) == 0 && d.isReady() {
@@ -101,7 +101,7 @@ func (x *EtcdDowngradeOp) Check(ctx context.Context, h *host.Host) (host.CheckRe
 // all members reach the newer minor version, the cluster version can follow a moment
 // later, and can then be downgraded; an unreachable member can be the reason why it never
 // did.
-func (x *EtcdDowngradeOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *DowngradeOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	var last error
 	for deadline := time.Now().Add(downgradeTimes * h.EtcdTime); ; {
@@ -114,7 +114,7 @@ func (x *EtcdDowngradeOp) Apply(ctx context.Context, h *host.Host, _ *op.Result)
 		case d.hasBegun():
 			last = d.waitsFor()
 		default:
-			_, last = etcdctl(ctx, h, o.EtcdClient, d.heardAt, "downgrade", "enable", d.to)
+			_, last = runEtcdctl(ctx, h, o.EtcdClient, d.heardAt, "downgrade", "enable", d.to)
 			if last == nil {
 				continue
 			}

@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdValuesOp executes op.EtcdValues.
-type EtcdValuesOp struct{ Op op.EtcdValues }
+// GetOp executes op.EtcdValues.
+type GetOp struct{ Op op.EtcdValues }
 
 // ValuesAtOnce is how many values are requested at a time: each has at most one or two
 // megabytes.
@@ -27,7 +27,7 @@ type Valued struct {
 }
 
 // Check queries the first member that responds.
-func (x *EtcdValuesOp) Check(ctx context.Context, h *host.Host) (v host.CheckResult, err error) {
+func (x *GetOp) Check(ctx context.Context, h *host.Host) (v host.CheckResult, err error) {
 	o := x.Op
 	if o.Prefix == "" {
 		return v, host.Invalid("reading the values of all keys is not supported")
@@ -46,7 +46,7 @@ func (x *EtcdValuesOp) Check(ctx context.Context, h *host.Host) (v host.CheckRes
 func valuesAtRevision(ctx context.Context, h *host.Host, o op.EtcdValues, endpoint string) (found op.EtcdValued, err error) {
 	from, end := o.Prefix, nextKey(o.Prefix)
 	for {
-		out, err := etcdctl(ctx, h, o.EtcdClient, endpoint, "get", from, end, fmt.Sprintf("--limit=%d", ValuesAtOnce), "-w", "json")
+		out, err := runEtcdctl(ctx, h, o.EtcdClient, endpoint, "get", from, end, fmt.Sprintf("--limit=%d", ValuesAtOnce), "-w", "json")
 		if err != nil {
 			return found, err
 		}

@@ -34,7 +34,7 @@ func etcdReach(data string) (op.EtcdSalvaged, *WALReader) {
 	case err == nil && len(r.names) == 0 && r.is.Damaged == "":
 		r.is.Damaged = "the log is missing"
 	case err != nil && !missing:
-		r.is.DatabaseDamaged = "the database cannot be read: " + unread(err).Error()
+		r.is.DatabaseDamaged = "the database cannot be read: " + unreadableReason(err).Error()
 	}
 	// Files that cannot be read are skipped: this only estimates the needed space.
 	_ = filepath.WalkDir(filepath.Join(data, "member"), func(_ string, e fs.DirEntry, err error) error {
@@ -48,8 +48,8 @@ func etcdReach(data string) (op.EtcdSalvaged, *WALReader) {
 	return r.is, r
 }
 
-// unread returns why a file cannot be read, without its name.
-func unread(err error) error {
+// unreadableReason returns why a file cannot be read, without its name.
+func unreadableReason(err error) error {
 	var disk *fs.PathError
 	if errors.As(err, &disk) {
 		return disk.Err
@@ -65,47 +65,47 @@ func readLog(data string, database op.EtcdReach) *WALReader {
 	dir := filepath.Join(data, "member", "wal")
 	all, err := os.ReadDir(dir) // sorted by name, which is by number
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.is.Damaged = "the log cannot be read: " + unread(err).Error()
+		r.is.Damaged = "the log cannot be read: " + unreadableReason(err).Error()
 	}
 	for _, e := range all {
 		if filepath.Ext(e.Name()) == ".wal" {
 			r.names = append(r.names, filepath.Join(dir, e.Name()))
 		}
 	}
-	r.from(0)
+	r.readFrom(0)
 	for first := max(r.at, 1); r.is.Damaged != "" && first < len(r.names); {
 		behind := &WALReader{names: r.names}
-		behind.from(first)
+		behind.readFrom(first)
 		if r.is.Cluster == 0 { // each file names its member, whatever remains of earlier files
 			r.is.Cluster = behind.is.Cluster
 		}
 		same := behind.is.Cluster != 0 && behind.is.Cluster == r.is.Cluster && (r.self == 0 || r.self == behind.self)
-		if same && behind.follows(data, database) {
+		if same && behind.continuesFrom(data, database) {
 			behind.is.Damaged, behind.is.From = r.is.Damaged, filepath.Base(r.names[first])
 			r = behind
 			break
 		}
 		first = max(behind.at, first+1)
 	}
-	r.end()
+	r.endWithSnapshot()
 	return r
 }
 
-// from reads the files from one on, up to the end or to a damaged one.
-func (r *WALReader) from(first int) {
+// readFrom reads the files from one on, up to the end or to a damaged one.
+func (r *WALReader) readFrom(first int) {
 	r.first = first
 	for i := first; i < len(r.names) && r.is.Damaged == ""; i++ {
-		r.file(i)
+		r.readFile(i)
 	}
 }
 
-// follows reports whether a log without its first files is sufficient to continue a
+// continuesFrom reports whether a log without its first files is sufficient to continue a
 // database. It must have the database's last entry, with the same term: then all earlier
 // entries are the same, and all later ones exist, because none is missing after the
 // snapshot from which etcd starts. This is the last snapshot that the log records as
 // committed; etcd looks for it in the log file with the matching name, and stores it in a
 // separate file, unless etcd is newer than 3.6.
-func (r *WALReader) follows(data string, database op.EtcdReach) bool {
+func (r *WALReader) continuesFrom(data string, database op.EtcdReach) bool {
 	var s op.EtcdReach
 	for _, is := range r.snapshots {
 		if is.Index <= r.state.commit {
@@ -149,7 +149,7 @@ func snapshotWhole(name string) bool {
 	if err != nil {
 		return false
 	}
-	f, err := fields(raw)
+	f, err := parseFields(raw)
 	return err == nil && len(f.bytes[2]) > 0 && uint64(crc32.Update(0, castagnoli, f.bytes[2])) == f.number[1]
 }
 
@@ -170,9 +170,9 @@ func agreeUpon(data string) error {
 	var records []byte
 	if is.Learner {
 		to.commit++
-		records = r.next(WALEntry, promotion(r.self, to))
+		records = r.encodeNext(WALEntry, promotionEntry(r.self, to))
 	}
-	records = append(records, r.next(WALState, numbered(to.term, to.vote, to.commit))...)
+	records = append(records, r.encodeNext(WALState, encodeNumbers(to.term, to.vote, to.commit))...)
 	for _, name := range r.names[r.at+1:] { // after the damage
 		if err := os.Remove(name); err != nil {
 			return err
@@ -189,10 +189,10 @@ func agreeUpon(data string) error {
 	return errors.Join(err, f.Close())
 }
 
-// promotion returns an entry that makes a learner a voting member.
-func promotion(self uint64, at WALHardState) []byte {
-	change := withBytes(numbered(0, changeVoter, self), 4, fmt.Appendf(nil, `{"id":%d,"isPromote":true}`, self))
-	return withBytes(numbered(entryChange, at.term, at.commit), 4, change)
+// promotionEntry returns an entry that makes a learner a voting member.
+func promotionEntry(self uint64, at WALHardState) []byte {
+	change := withBytes(encodeNumbers(0, changeVoter, self), 4, fmt.Appendf(nil, `{"id":%d,"isPromote":true}`, self))
+	return withBytes(encodeNumbers(entryChange, at.term, at.commit), 4, change)
 }
 
 // copyMember copies the files that etcd needs: the log, as far as it was read, and the

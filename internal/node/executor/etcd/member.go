@@ -22,10 +22,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdMemberOp executes op.EtcdMember.
-type EtcdMemberOp struct{ Op op.EtcdMember }
+// MemberOp executes op.EtcdMember.
+type MemberOp struct{ Op op.EtcdMember }
 
-func (x *EtcdMemberOp) Paths() []string {
+func (x *MemberOp) Paths() []string {
 	if x.Op.Service == nil {
 		return (&program.ExecOp{Op: x.Op.Join}).Paths()
 	}
@@ -45,11 +45,11 @@ type Member struct {
 	Learner    bool     `json:"isLearner"`
 }
 
-// called returns the name of a member, or its URL as long as it has none.
-func (m Member) called() string { return cmp.Or(m.Name, strings.Join(m.PeerURLs, ",")) }
+// displayName returns the name of a member, or its URL as long as it has none.
+func (m Member) displayName() string { return cmp.Or(m.Name, strings.Join(m.PeerURLs, ",")) }
 
-// etcdctl queries one member, by argv.
-func etcdctl(ctx context.Context, h *host.Host, o op.EtcdClient, endpoint string, args ...string) (string, error) {
+// runEtcdctl queries one member, by argv.
+func runEtcdctl(ctx context.Context, h *host.Host, o op.EtcdClient, endpoint string, args ...string) (string, error) {
 	return h.Output(ctx, slices.Concat(EtcdctlArgs(h, o, endpoint), []string{"--command-timeout=8s"}, args)...)
 }
 
@@ -70,7 +70,7 @@ type membership struct {
 	data bool
 }
 
-func (m membership) votes() bool {
+func (m membership) isVoter() bool {
 	return m.data && m.self != nil && !m.self.Learner && m.self.Name != ""
 }
 
@@ -80,7 +80,7 @@ func etcdMembers(ctx context.Context, h *host.Host, o op.EtcdClient) (all []Memb
 	err = errors.New("no other member can be queried")
 	for _, endpoint := range o.Endpoints {
 		var out string
-		if out, err = etcdctl(ctx, h, o, endpoint, "member", "list", "-w", "json"); err != nil {
+		if out, err = runEtcdctl(ctx, h, o, endpoint, "member", "list", "-w", "json"); err != nil {
 			continue
 		}
 		var list struct {
@@ -110,7 +110,7 @@ func readMembership(ctx context.Context, h *host.Host, o op.EtcdMember) (m membe
 
 // Check checks the vote first: once the member votes, the program that adds it
 // only runs again if its inputs have changed.
-func (x *EtcdMemberOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *MemberOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if o.Service == nil {
 		if err := program.CheckExecName(o.Join); err != nil {
@@ -132,8 +132,8 @@ func (x *EtcdMemberOp) Check(ctx context.Context, h *host.Host) (host.CheckResul
 	case err != nil: // possibly by the time it is applied
 		return host.CheckResult{Change: "check again: " + host.FailureOf(err).Message}, nil
 	case m.self == nil && m.data:
-		return host.CheckResult{}, m.removed(o)
-	case !m.votes():
+		return host.CheckResult{}, m.rejectRemoved(o)
+	case !m.isVoter():
 		return host.CheckResult{Change: "join"}, nil
 	case o.Service != nil:
 		return host.CheckResult{}, nil
@@ -142,13 +142,13 @@ func (x *EtcdMemberOp) Check(ctx context.Context, h *host.Host) (host.CheckResul
 	return program.CheckExec(ctx, h, o.Join)
 }
 
-func (x *EtcdMemberOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
+func (x *MemberOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
 	o := x.Op
 	m, err := readMembership(ctx, h, o)
 	if err != nil {
 		return err
 	}
-	if m.votes() {
+	if m.isVoter() {
 		if o.Service != nil {
 			return nil
 		}
@@ -161,7 +161,7 @@ func (x *EtcdMemberOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 		o.Join.Conclusive = !rec.Done
 		return program.Execute(ctx, h, o.Join, nil, res)
 	}
-	if err := m.removed(o); err != nil {
+	if err := m.rejectRemoved(o); err != nil {
 		return err
 	}
 	if err := clearMember(ctx, h, o, m); err != nil {
@@ -179,16 +179,16 @@ func (x *EtcdMemberOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 		return err
 	}
 	return awaitMember(ctx, h, o, h.EtcdTime, func(m membership) error {
-		if m.votes() {
+		if m.isVoter() {
 			return nil
 		}
 		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, but is not a voting member", o.Name)}
 	})
 }
 
-// removed rejects a host with data of a member that is not in the cluster: etcd would not
-// accept it with these data, and a learner that does not start blocks others.
-func (m membership) removed(o op.EtcdMember) error {
+// rejectRemoved rejects a host with data of a member that is not in the cluster: etcd
+// would not accept it with these data, and a learner that does not start blocks others.
+func (m membership) rejectRemoved(o op.EtcdMember) error {
 	if m.self != nil || !m.data {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (m membership) removed(o op.EtcdMember) error {
 // member counts for the majority, so it is not removed on a guess.
 func clearMember(ctx context.Context, h *host.Host, o op.EtcdMember, m membership) error {
 	switch {
-	case m.self == nil, m.data, m.self.Name == "", m.expectedMembers(o):
+	case m.self == nil, m.data, m.self.Name == "", m.isExpected(o):
 		return nil
 	case !m.self.Learner:
 		return &op.Error{
@@ -210,7 +210,7 @@ func clearMember(ctx context.Context, h *host.Host, o op.EtcdMember, m membershi
 			Message: fmt.Sprintf("etcd needs the vote of %s (%s), but its data are not in %s", o.Name, o.PeerURL, o.Data),
 		}
 	}
-	if _, err := etcdctl(ctx, h, o.EtcdClient, m.from, "member", "remove", strconv.FormatUint(m.self.ID, 16)); err != nil {
+	if _, err := runEtcdctl(ctx, h, o.EtcdClient, m.from, "member", "remove", strconv.FormatUint(m.self.ID, 16)); err != nil {
 		return fmt.Errorf("removing the learner %s, whose data are lost, from etcd: %w", o.Name, err)
 	}
 	return nil
@@ -245,9 +245,9 @@ func awaitMember(ctx context.Context, h *host.Host, o op.EtcdMember, within time
 	}
 }
 
-// expectedMembers reports whether the others have known a member from the beginning, and it has
+// isExpected reports whether the others have known a member from the beginning, and it has
 // never been one of them.
-func (m membership) expectedMembers(o op.EtcdMember) bool {
+func (m membership) isExpected(o op.EtcdMember) bool {
 	return o.Service != nil && m.self != nil && !m.self.Learner && len(m.self.ClientURLs) == 0
 }
 
@@ -275,7 +275,7 @@ func joinByService(ctx context.Context, h *host.Host, o op.EtcdMember) error {
 	if err := systemd.ApplyUnit(ctx, h, o.Service.Unit); err != nil || !m.self.Learner {
 		return err
 	}
-	return promote(ctx, h, o)
+	return promoteLearner(ctx, h, o)
 }
 
 // addMember adds a learner. For some seconds after a new member etcd rejects another one,
@@ -285,18 +285,18 @@ func addMember(ctx context.Context, h *host.Host, o op.EtcdMember) error {
 		if m.self != nil {
 			return nil
 		}
-		if _, err := etcdctl(ctx, h, o.EtcdClient, m.from, "member", "add", o.Name, "--learner", "--peer-urls="+o.PeerURL); err != nil {
+		if _, err := runEtcdctl(ctx, h, o.EtcdClient, m.from, "member", "add", o.Name, "--learner", "--peer-urls="+o.PeerURL); err != nil {
 			return fmt.Errorf("adding %s to etcd: %w", o.Name, err)
 		}
 		return nil
 	})
 }
 
-// initialCluster returns the initial configuration of a member: the others, and whether they
-// have already started without it.
+// initialCluster returns the initial configuration of a member: the others, and whether
+// they have already started without it.
 func (m membership) initialCluster(o op.EtcdMember) []byte {
 	state := "existing"
-	if m.expectedMembers(o) {
+	if m.isExpected(o) {
 		state = "new"
 	}
 	members := []string{o.Name + "=" + o.PeerURL}
@@ -310,14 +310,14 @@ func (m membership) initialCluster(o op.EtcdMember) []byte {
 		strings.Join(members, ","), state, o.Service.Token)
 }
 
-// promote makes a learner a voting member, which etcd does when it has nearly all data of
-// the others.
-func promote(ctx context.Context, h *host.Host, o op.EtcdMember) error {
+// promoteLearner makes a learner a voting member, which etcd does when it has nearly all
+// data of the others.
+func promoteLearner(ctx context.Context, h *host.Host, o op.EtcdMember) error {
 	return awaitMember(ctx, h, o, learnTimes*h.EtcdTime, func(m membership) error {
-		if m.self == nil || m.votes() {
+		if m.self == nil || m.isVoter() {
 			return nil // the resulting state is checked afterwards
 		}
-		_, err := etcdctl(ctx, h, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
+		_, err := runEtcdctl(ctx, h, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
 		if err != nil {
 			return &op.Error{Reason: op.ReasonEtcdNoVote,
 				Message: fmt.Sprintf("etcd does not make %s a voting member: %s", o.Name, host.FailureOf(err).Message)}

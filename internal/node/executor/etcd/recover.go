@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdSalvageOp executes op.EtcdSalvage.
-type EtcdSalvageOp struct{ Op op.EtcdSalvage }
+// RecoverOp executes op.EtcdSalvage.
+type RecoverOp struct{ Op op.EtcdSalvage }
 
 // A recoverRecord is the record of a rescue's snapshot, which is removed after the data
 // have been created from it.
@@ -46,7 +46,7 @@ func readRecovered(h *host.Host, o op.EtcdSalvage) (is op.EtcdSalvaged, made boo
 	return rec.Is, rec.Key == o.Key, nil
 }
 
-func (x *EtcdSalvageOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RecoverOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if !filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/" || o.Key != "" && !host.IsFileName(o.Key) {
 		return host.CheckResult{}, host.Invalid("%q is not a data directory, or %q is not a valid rescue name", o.Data, o.Key)
@@ -84,7 +84,7 @@ func roomToRecover(h *host.Host, o op.EtcdSalvage, is op.EtcdSalvaged) error {
 	return h.RoomFor(h.DiskPath(o.Data), 3*is.Bytes+WalRoom)
 }
 
-func (x *EtcdSalvageOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
+func (x *RecoverOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
 	o := x.Op
 	is, made, err := readRecovered(h, o)
 	if err == nil && !made {
@@ -97,8 +97,8 @@ func (x *EtcdSalvageOp) Apply(ctx context.Context, h *host.Host, res *op.Result)
 	return err
 }
 
-// recoverData creates the snapshot. After an interruption it starts again; it only reads the
-// original data.
+// recoverData creates the snapshot. After an interruption it starts again; it only reads
+// the original data.
 func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
 	is, log, err := requireUnmoved(h, o)
 	if err != nil {
@@ -137,7 +137,7 @@ func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.Etc
 		return is, err
 	}
 	info.Path, is.Snapshot = op.SalvagedSnapshot(o.Data, o.Key), &info
-	if err := errors.Join(h.Disk.RemoveAll(c.data()), atomicfile.SyncTree(c.Dir)); err != nil {
+	if err := errors.Join(h.Disk.RemoveAll(c.dataDir()), atomicfile.SyncTree(c.Dir)); err != nil {
 		return is, err
 	}
 	h.Disk.Did("salvaged")
@@ -147,15 +147,15 @@ func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.Etc
 // snapshotOfLog creates a snapshot of everything in a member's log, with an etcd that
 // serves a copy of its data.
 func (c Scratch) snapshotOfLog(ctx context.Context, data string, log *WALReader, file string) error {
-	if err := copyMember(ctx, data, log, c.data()); err != nil {
+	if err := copyMember(ctx, data, log, c.dataDir()); err != nil {
 		return fmt.Errorf("copying the data of etcd: %w", err)
 	}
-	if err := agreeUpon(c.data()); err != nil {
+	if err := agreeUpon(c.dataDir()); err != nil {
 		return fmt.Errorf("committing the entries in the copy of the log: %w", err)
 	}
 	c.s.Disk.Did("copied")
 	return c.Serve(ctx, log.is.Bytes, func(ctx context.Context) error {
-		_, err := c.ask(ctx, "--command-timeout=15m", "snapshot", "save", file)
+		_, err := c.queryEtcd(ctx, "--command-timeout=15m", "snapshot", "save", file)
 		return err
 	}, "--force-new-cluster")
 }

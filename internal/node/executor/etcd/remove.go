@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdRemoveOp executes op.EtcdRemove.
-type EtcdRemoveOp struct{ Op op.EtcdRemove }
+// RemoveOp executes op.EtcdRemove.
+type RemoveOp struct{ Op op.EtcdRemove }
 
 // A memberView is a member and whether it responds.
 type memberView struct {
@@ -26,9 +26,9 @@ type memberView struct {
 	goes    bool
 }
 
-// planRemovals returns the members to remove, in a possible order, and the endpoints for it;
-// none if no member must be removed. It is an error if etcd would have too few members
-// that respond, at any time.
+// planRemovals returns the members to remove, in a possible order, and the endpoints for
+// it; none if no member must be removed. It is an error if etcd would have too few
+// members that respond, at any time.
 func planRemovals(ctx context.Context, h *host.Host, o op.EtcdRemove) (gone []memberView, from string, err error) {
 	o.Peers = slices.DeleteFunc(slices.Clone(o.Peers), func(p op.EtcdPeer) bool { return p.Stays })
 	members, from, err := etcdMembers(ctx, h, o.EtcdClient)
@@ -39,7 +39,7 @@ func planRemovals(ctx context.Context, h *host.Host, o op.EtcdRemove) (gone []me
 	for _, m := range members {
 		v := memberView{Member: m}
 		if len(m.ClientURLs) > 0 {
-			_, err := etcdctl(ctx, h, o.EtcdClient, m.ClientURLs[0], "endpoint", "status")
+			_, err := runEtcdctl(ctx, h, o.EtcdClient, m.ClientURLs[0], "endpoint", "status")
 			v.answers = err == nil
 		}
 		p := peerOf(o.Peers, m)
@@ -96,7 +96,7 @@ func canRemove(all, gone []memberView) error {
 		case v.answers:
 			up++
 		case !v.goes:
-			dead = append(dead, v.called())
+			dead = append(dead, v.displayName())
 		}
 	}
 	for _, v := range gone {
@@ -112,7 +112,7 @@ func canRemove(all, gone []memberView) error {
 		voters--
 		up -= boolInt(v.answers)
 		if up < voters/2+1 {
-			text := fmt.Sprintf("without %s etcd has %d members, of which %d respond, but it needs %d", v.called(), voters, up, voters/2+1)
+			text := fmt.Sprintf("without %s etcd has %d members, of which %d respond, but it needs %d", v.displayName(), voters, up, voters/2+1)
 			if len(dead) > 0 {
 				text += "; first remove the members that do not respond (" + strings.Join(dead, ", ") + ")"
 			}
@@ -122,7 +122,7 @@ func canRemove(all, gone []memberView) error {
 	return nil
 }
 
-func (x *EtcdRemoveOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RemoveOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	gone, _, err := planRemovals(ctx, h, o)
 	if err != nil || len(gone) == 0 {
@@ -130,14 +130,14 @@ func (x *EtcdRemoveOp) Check(ctx context.Context, h *host.Host) (host.CheckResul
 	}
 	names := make([]string, len(gone))
 	for i, v := range gone {
-		names[i] = v.called()
+		names[i] = v.displayName()
 	}
 	return host.CheckResult{Change: "remove " + strings.Join(names, ", then ")}, nil
 }
 
 // Apply removes one member after the other. For some seconds after losing
 // contact with a member etcd considers the cluster unhealthy, and removes none.
-func (x *EtcdRemoveOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *RemoveOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	deadline := time.Now().Add(h.EtcdTime)
 	for {
@@ -146,11 +146,11 @@ func (x *EtcdRemoveOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) er
 			return err
 		}
 		id := strconv.FormatUint(gone[0].ID, 16)
-		if _, err := etcdctl(ctx, h, o.EtcdClient, from, "member", "remove", id); err != nil {
+		if _, err := runEtcdctl(ctx, h, o.EtcdClient, from, "member", "remove", id); err != nil {
 			if health.TryAgain(ctx, deadline) {
 				continue
 			}
-			return fmt.Errorf("removing member %s of etcd: %w", gone[0].called(), err)
+			return fmt.Errorf("removing member %s of etcd: %w", gone[0].displayName(), err)
 		}
 		if err := awaitRemoved(ctx, h, o, gone[0]); err != nil {
 			return err
@@ -158,8 +158,8 @@ func (x *EtcdRemoveOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) er
 	}
 }
 
-// awaitRemoved waits until no member list has a member: the queried member may be behind, and
-// right after a change there may be no leader.
+// awaitRemoved waits until no member list has a member: the queried member may be behind,
+// and right after a change there may be no leader.
 func awaitRemoved(ctx context.Context, h *host.Host, o op.EtcdRemove, gone memberView) error {
 	deadline := time.Now().Add(h.EtcdTime)
 	for {
@@ -168,7 +168,7 @@ func awaitRemoved(ctx context.Context, h *host.Host, o op.EtcdRemove, gone membe
 			return nil
 		}
 		if err == nil {
-			err = &op.Error{Reason: "EtcdStays", Message: "etcd still lists the removed member " + gone.called()}
+			err = &op.Error{Reason: "EtcdStays", Message: "etcd still lists the removed member " + gone.displayName()}
 		}
 		if !health.TryAgain(ctx, deadline) {
 			return err

@@ -26,8 +26,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdRestoreOp executes op.EtcdRestore.
-type EtcdRestoreOp struct{ Op op.EtcdRestore }
+// RestoreOp executes op.EtcdRestore.
+type RestoreOp struct{ Op op.EtcdRestore }
 
 const (
 	// WalRoom is the space that etcd preallocates for its log, in bytes.
@@ -65,9 +65,9 @@ func readRestoreRecord(h *host.Host) (rec restoreRecord, err error) {
 	return rec, nil
 }
 
-// ofThisRestore returns the record of this operation's restore, empty if it belongs to another
-// one. A plan has no operation: for it nothing is done yet except prepared data, which
-// are valid for any operation.
+// ofThisRestore returns the record of this operation's restore, empty if it belongs to
+// another one. A plan has no operation: for it nothing is done yet except prepared data,
+// which are valid for any operation.
 func ofThisRestore(h *host.Host, o op.EtcdRestore) (restoreRecord, error) {
 	rec, err := readRestoreRecord(h)
 	if rec.Key == o.Key && rec.Operation == h.Batch.Operation && h.Batch.Operation != "" {
@@ -102,7 +102,7 @@ func restoredDir(h *host.Host, o op.EtcdRestore) string {
 	return h.DiskPath(filepath.Join(o.Data, ".restore-"+o.Key))
 }
 
-func (x *EtcdRestoreOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RestoreOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if err := checkRestoreStep(o); err != nil {
 		return host.CheckResult{}, err
@@ -192,7 +192,7 @@ func runningEtcdUnits(ctx context.Context, h *host.Host, names []string) (runnin
 		if err != nil {
 			return nil, err
 		}
-		if u.Running() {
+		if u.IsRunning() {
 			running = append(running, name)
 		}
 	}
@@ -205,7 +205,7 @@ func podsUsing(h *host.Host, o op.EtcdRestore) ([]process.Process, error) {
 	return slices.DeleteFunc(all, func(p process.Process) bool { return p.Shim || !slices.Contains(o.Programs, p.Program()) }), err
 }
 
-func (x *EtcdRestoreOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *RestoreOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	rec, err := ofThisRestore(h, o)
 	if err != nil {
@@ -367,7 +367,7 @@ func stopForRestore(ctx context.Context, h *host.Host, o op.EtcdRestore) error {
 		return err
 	}
 	for _, name := range running {
-		if err := systemctl.Systemctl(ctx, h, "stop", "--", name); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, "stop", "--", name); err != nil {
 			return err
 		}
 	}
@@ -409,7 +409,7 @@ func endPrograms(ctx context.Context, h *host.Host, o op.EtcdRestore) error {
 
 func startUnits(ctx context.Context, h *host.Host, o op.EtcdRestore) error {
 	for _, name := range o.Units {
-		if err := systemctl.Systemctl(ctx, h, "start", "--", name); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, "start", "--", name); err != nil {
 			return err
 		}
 	}

@@ -17,10 +17,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdDrillOp executes op.EtcdDrill.
-type EtcdDrillOp struct{ Op op.EtcdDrill }
+// RestoreTestOp executes op.EtcdDrill.
+type RestoreTestOp struct{ Op op.EtcdDrill }
 
-func (x *EtcdDrillOp) Check(_ context.Context, _ *host.Host) (host.CheckResult, error) {
+func (x *RestoreTestOp) Check(_ context.Context, _ *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if !host.IsFileName(o.Name) {
 		return host.CheckResult{}, host.Invalid("%q is not a valid name for a restore test", o.Name)
@@ -28,11 +28,12 @@ func (x *EtcdDrillOp) Check(_ context.Context, _ *host.Host) (host.CheckResult, 
 	return host.CheckResult{Change: "restore the snapshot into a temporary etcd"}, hostfs.CheckBlobName(o.Snapshot)
 }
 
+// RestoreTestDir returns the directory for the data of restore tests.
 func RestoreTestDir(h *host.Host) string { return h.StatePath(filepath.Base(op.EtcdDrills)) }
 
 // Apply removes its files in any case; the remains of a killed helper are
 // removed by the next one.
-func (x *EtcdDrillOp) Apply(ctx context.Context, h *host.Host, res *op.Result) (err error) {
+func (x *RestoreTestOp) Apply(ctx context.Context, h *host.Host, res *op.Result) (err error) {
 	o := x.Op
 	all := RestoreTestDir(h)
 	if err := h.Disk.MkdirAll(all, atomicfile.Meta{Mode: 0o700}); err != nil {
@@ -67,15 +68,15 @@ func (c Scratch) RunRestoreTest(ctx context.Context, from string, size int64, pr
 	if is.Snapshot, err = SnapshotAt(ctx, c.s, c.Utility, from); err != nil {
 		return is, err
 	}
-	if _, err := c.s.Output(ctx, c.Utility, "snapshot", "restore", from, "--name", "scratch", "--data-dir", c.data(),
+	if _, err := c.s.Output(ctx, c.Utility, "snapshot", "restore", from, "--name", "scratch", "--data-dir", c.dataDir(),
 		"--initial-cluster", "scratch="+nowhere, "--initial-advertise-peer-urls", nowhere); err != nil {
 		return is, fmt.Errorf("restoring the snapshot: %w", err)
 	}
 	return is, c.Serve(ctx, size, func(ctx context.Context) error { return c.readKeys(ctx, prefix, &is) })
 }
 
-// ClearRestoreTests removes the remains of killed helpers that have a minimum age. A helper
-// that changes a host, which only one does at a time, removes all remains.
+// ClearRestoreTests removes the remains of killed helpers that have a minimum age. A
+// helper that changes a host, which only one does at a time, removes all remains.
 func ClearRestoreTests(ctx context.Context, h *host.Host, dir string, age time.Duration) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -86,14 +87,14 @@ func ClearRestoreTests(ctx context.Context, h *host.Host, dir string, age time.D
 			continue
 		}
 		c := Scratch{s: h, Dir: filepath.Join(dir, e.Name())}
-		err = errors.Join(err, c.End(ctx), os.RemoveAll(c.Dir))
+		err = errors.Join(err, c.RemoveScope(ctx), os.RemoveAll(c.Dir))
 	}
 	return err
 }
 
 // readKeys reads the served data.
 func (c Scratch) readKeys(ctx context.Context, prefix string, is *op.EtcdDrilled) error {
-	st, err := c.status(ctx)
+	st, err := c.readStatus(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (c Scratch) readKeys(ctx context.Context, prefix string, is *op.EtcdDrilled
 		KVs   []struct{ Key, Value []byte }
 	}
 	get := func(args ...string) error {
-		out, err := c.ask(ctx, append(append([]string{"get"}, args...), "--limit=1", "-w", "json")...)
+		out, err := c.queryEtcd(ctx, append(append([]string{"get"}, args...), "--limit=1", "-w", "json")...)
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &found)
 		}

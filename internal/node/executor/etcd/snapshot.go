@@ -17,12 +17,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// EtcdSnapshotOp executes op.EtcdSnapshot.
-type EtcdSnapshotOp struct{ Op op.EtcdSnapshot }
+// SnapshotOp executes op.EtcdSnapshot.
+type SnapshotOp struct{ Op op.EtcdSnapshot }
 
 // LeftSnapshot is the age from which a snapshot is no longer fetched by anyone.
 const LeftSnapshot = 24 * time.Hour
 
+// SnapshotPath returns the path on disk of a snapshot.
 func SnapshotPath(h *host.Host, name string) string { return h.StatePath("snapshots", name) }
 
 func checkSnapshot(o op.EtcdSnapshot) error {
@@ -35,7 +36,7 @@ func checkSnapshot(o op.EtcdSnapshot) error {
 	return nil
 }
 
-func (x *EtcdSnapshotOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *SnapshotOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if err := checkSnapshot(o); err != nil {
 		return host.CheckResult{}, err
@@ -54,7 +55,7 @@ func (x *EtcdSnapshotOp) Check(ctx context.Context, h *host.Host) (host.CheckRes
 }
 
 // Apply takes a snapshot, and verifies it before it reports success.
-func (x *EtcdSnapshotOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
+func (x *SnapshotOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
 	o := x.Op
 	path := SnapshotPath(h, o.Name)
 	if o.Gone {
@@ -104,7 +105,7 @@ func ClearSnapshots(h *host.Host, dir string) error {
 
 // etcdSize returns the size of the member's database, in bytes.
 func etcdSize(ctx context.Context, h *host.Host, o op.EtcdSnapshot) (int64, error) {
-	states, err := EtcdStatus(ctx, h, o.EtcdClient, o.Endpoints[0])
+	states, err := QueryStatus(ctx, h, o.EtcdClient, o.Endpoints[0])
 	if err != nil {
 		return 0, err
 	}

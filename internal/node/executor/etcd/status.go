@@ -38,8 +38,8 @@ type Status struct {
 
 func (s Status) isLeader() bool { return s.Leader != 0 && s.Leader == s.Header.MemberID }
 
-// alarmOf reports whether any member has raised an alarm: each member reports the alarms of
-// all.
+// alarmOf reports whether any member has raised an alarm: each member reports the alarms
+// of all.
 func (s Status) alarmOf(which string) bool {
 	for _, said := range s.Errors {
 		if strings.Contains(said, "alarm:") && strings.Contains(said, which) {
@@ -49,8 +49,8 @@ func (s Status) alarmOf(which string) bool {
 	return false
 }
 
-// Trouble returns a problem of a member other than a full database; "" if there is none.
-func (s Status) Trouble() string {
+// Problem returns a problem of a member other than a full database; "" if there is none.
+func (s Status) Problem() string {
 	for _, said := range s.Errors {
 		if !(strings.Contains(said, "alarm:") && strings.Contains(said, "NOSPACE")) {
 			return strings.TrimSpace(said)
@@ -62,9 +62,9 @@ func (s Status) Trouble() string {
 	return ""
 }
 
-// EtcdStatus reads the status of one member.
-func EtcdStatus(ctx context.Context, h *host.Host, o op.EtcdClient, endpoint string) (Status, error) {
-	out, err := etcdctl(ctx, h, o, endpoint, "endpoint", "status", "-w", "json")
+// QueryStatus reads the status of one member.
+func QueryStatus(ctx context.Context, h *host.Host, o op.EtcdClient, endpoint string) (Status, error) {
+	out, err := runEtcdctl(ctx, h, o, endpoint, "endpoint", "status", "-w", "json")
 	if err != nil {
 		return Status{}, err
 	}

@@ -36,37 +36,38 @@ type Scratch struct {
 	Dir string
 }
 
+// NewScratch returns a temporary etcd in a directory. It does not start it.
 func NewScratch(h *host.Host, p op.EtcdPrograms, dir string) Scratch { return Scratch{h, p, dir} }
 
-func (c Scratch) data() string { return filepath.Join(c.Dir, "data") }
+func (c Scratch) dataDir() string { return filepath.Join(c.Dir, "data") }
 
-func (c Scratch) socket() string { return "unix://" + filepath.Join(c.Dir, "client.sock") }
+func (c Scratch) socketURL() string { return "unix://" + filepath.Join(c.Dir, "client.sock") }
 
-// Unit returns the name of its scope, derived from the directory, so that a cleanup after
-// an interruption finds it.
-func (c Scratch) Unit() string {
+// ScopeName returns the name of its scope, derived from the directory, so that a cleanup
+// after an interruption finds it.
+func (c Scratch) ScopeName() string {
 	return systemctl.UnitPrefix + "scratch-" + filepath.Base(c.Dir) + ".scope"
 }
 
-// End removes its scope. Not every systemd detects the end of the last process in a
-// scope: with cgroup v1 in a container it does not.
-func (c Scratch) End(ctx context.Context) error {
-	is, err := systemctl.ShowUnit(ctx, c.s, c.Unit())
-	if err != nil || !is.Running() {
+// RemoveScope removes its scope. Not every systemd detects the end of the last process in
+// a scope: with cgroup v1 in a container it does not.
+func (c Scratch) RemoveScope(ctx context.Context) error {
+	is, err := systemctl.ShowUnit(ctx, c.s, c.ScopeName())
+	if err != nil || !is.IsRunning() {
 		return err
 	}
-	if err = systemctl.Systemctl(ctx, c.s, "stop", "--", c.Unit()); err == nil {
+	if err = systemctl.RunSystemctl(ctx, c.s, "stop", "--", c.ScopeName()); err == nil {
 		return nil
 	}
-	if is, asked := systemctl.ShowUnit(ctx, c.s, c.Unit()); asked == nil && !is.Running() { // it was just ending
+	if is, asked := systemctl.ShowUnit(ctx, c.s, c.ScopeName()); asked == nil && !is.IsRunning() { // it was just ending
 		return nil
 	}
 	return err
 }
 
-// Memory returns the memory limit for an etcd with a database of this size, in bytes. The
-// host must have that free.
-func (c Scratch) Memory(size int64) (int64, error) {
+// MemoryLimit returns the memory limit for an etcd with a database of this size, in
+// bytes. The host must have that free.
+func (c Scratch) MemoryLimit(size int64) (int64, error) {
 	need := ScratchMemory + 2*size
 	free, err := freeMemory()
 	if err == nil && free < need {
@@ -94,18 +95,18 @@ func freeMemory() (int64, error) {
 // Serve runs the etcd while use runs. It ends with this process, however that ends, and
 // has the lowest priority on the host.
 func (c Scratch) Serve(ctx context.Context, size int64, use func(context.Context) error, more ...string) error {
-	memory, err := c.Memory(size)
+	memory, err := c.MemoryLimit(size)
 	if err != nil {
 		return err
 	}
-	if err := c.End(ctx); err != nil { // of a killed helper
+	if err := c.RemoveScope(ctx); err != nil { // of a killed helper
 		return err
 	}
 	argv := append([]string{
-		"systemd-run", "--scope", "--unit=" + c.Unit(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: temporary etcd",
+		"systemd-run", "--scope", "--unit=" + c.ScopeName(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: temporary etcd",
 		"--property=MemoryMax=" + strconv.FormatInt(memory, 10), "--property=CPUWeight=10", "--property=IOWeight=10", "--",
-		c.Server, "--name=scratch", "--data-dir=" + c.data(),
-		"--listen-client-urls=" + c.socket(), "--advertise-client-urls=" + nowhere,
+		c.Server, "--name=scratch", "--data-dir=" + c.dataDir(),
+		"--listen-client-urls=" + c.socketURL(), "--advertise-client-urls=" + nowhere,
 		"--listen-peer-urls=unix://" + filepath.Join(c.Dir, "peer.sock"), "--initial-advertise-peer-urls=" + nowhere,
 		"--initial-cluster=scratch=" + nowhere,
 		"--enable-grpc-gateway=false", "--log-level=warn", "--quota-backend-bytes=" + strconv.FormatInt(2*size+WalRoom, 10),
@@ -116,20 +117,20 @@ func (c Scratch) Serve(ctx context.Context, size int64, use func(context.Context
 		defer close(gone)
 		ended <- c.s.Run(running, host.Command{Argv: argv, Env: []string{"GOMEMLIMIT=" + strconv.FormatInt(memory*3/4, 10)}})
 	}()
-	if err = c.ready(ctx, ended); err == nil {
+	if err = c.awaitReady(ctx, ended); err == nil {
 		err = use(ctx)
 	}
 	stop()
 	<-gone // its end was requested
-	return errors.Join(err, c.End(context.WithoutCancel(ctx)))
+	return errors.Join(err, c.RemoveScope(context.WithoutCancel(ctx)))
 }
 
-// ready waits until the etcd serves. It may exit instead.
-func (c Scratch) ready(ctx context.Context, ended <-chan error) error {
+// awaitReady waits until the etcd serves. It may exit instead.
+func (c Scratch) awaitReady(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, scratchStart)
 	defer cancel()
 	for {
-		_, err := c.status(ctx)
+		_, err := c.readStatus(ctx)
 		if err == nil {
 			return nil
 		}
@@ -147,9 +148,9 @@ func (c Scratch) ready(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// ask queries it with etcdctl.
-func (c Scratch) ask(ctx context.Context, args ...string) (string, error) {
-	return c.s.Output(ctx, append([]string{c.Program, "--endpoints=" + c.socket(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
+// queryEtcd queries it with etcdctl.
+func (c Scratch) queryEtcd(ctx context.Context, args ...string) (string, error) {
+	return c.s.Output(ctx, append([]string{c.Program, "--endpoints=" + c.socketURL(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
 }
 
 // A scratchState is its status.
@@ -161,9 +162,9 @@ type scratchState struct {
 	Leader  uint64 `json:"leader"`
 }
 
-// status reads its status.
-func (c Scratch) status(ctx context.Context) (is scratchState, err error) {
-	out, err := c.ask(ctx, "endpoint", "status", "-w", "json")
+// readStatus reads its status.
+func (c Scratch) readStatus(ctx context.Context) (is scratchState, err error) {
+	out, err := c.queryEtcd(ctx, "endpoint", "status", "-w", "json")
 	if err != nil {
 		return is, err
 	}

@@ -60,16 +60,17 @@ type WALReader struct {
 
 type walTerm struct{ first, term uint64 }
 
+// WALHardState is the state that a member must not lose: its term, vote and commit index.
 type WALHardState struct{ term, vote, commit uint64 }
 
 // errTorn reports an incomplete record. In the last file it is the end of the log:
 // nothing in it was acknowledged.
 var errTorn = errors.New("a record is incomplete")
 
-// end removes the entry that removes the member itself, and all later ones, because an
-// etcd that is forced to run alone would stop at it. etcd cannot use a damaged log
-// without a snapshot to start from.
-func (r *WALReader) end() {
+// endWithSnapshot removes the entry that removes the member itself, and all later ones,
+// because an etcd that is forced to run alone would stop at it. etcd cannot use a damaged
+// log without a snapshot to start from.
+func (r *WALReader) endWithSnapshot() {
 	if r.removed > 0 {
 		if r.removed <= r.is.Commit && r.is.Damaged == "" {
 			r.is.Damaged = fmt.Sprintf("entry %d removed the member from the cluster", r.removed)
@@ -92,24 +93,24 @@ func (r *WALReader) termOf(index uint64) (term uint64) {
 	return term
 }
 
-// file reads one of the files, and returns where it is damaged.
-func (r *WALReader) file(i int) {
-	if size, err := r.through(i); err != nil {
+// readFile reads one of the files, and returns where it is damaged.
+func (r *WALReader) readFile(i int) {
+	if size, err := r.readRecords(i); err != nil {
 		r.is.Damaged = fmt.Sprintf("%s, from byte %d of %d: %v", filepath.Base(r.names[i]), r.good, size, err)
 	}
 }
 
-// through reads one of the files, of this size in bytes.
-func (r *WALReader) through(i int) (size int64, err error) {
+// readRecords reads one of the files, of this size in bytes.
+func (r *WALReader) readRecords(i int) (size int64, err error) {
 	r.at, r.good = i, 0
 	f, err := os.Open(r.names[i])
 	if err != nil {
-		return 0, unread(err)
+		return 0, unreadableReason(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, unread(err)
+		return 0, unreadableReason(err)
 	}
 	for in := bufio.NewReaderSize(f, 1<<20); ; {
 		raw, size, err := walRecord(in, info.Size()-r.good)
@@ -117,8 +118,8 @@ func (r *WALReader) through(i int) (size int64, err error) {
 			return info.Size(), nil
 		}
 		if err == nil {
-			err = r.record(raw[:size])
-			if err != nil && torn(raw, r.good+walFrame) {
+			err = r.addRecord(raw[:size])
+			if err != nil && isTorn(raw, r.good+walFrame) {
 				err = errTorn
 			}
 		}
@@ -126,7 +127,7 @@ func (r *WALReader) through(i int) (size int64, err error) {
 		case errors.Is(err, errTorn) && i == len(r.names)-1:
 			return info.Size(), nil
 		case err != nil:
-			return info.Size(), unread(err)
+			return info.Size(), unreadableReason(err)
 		}
 		r.good += walFrame + int64(len(raw))
 	}
@@ -167,9 +168,9 @@ func asTorn(err error) error {
 	return err
 }
 
-// torn reports whether a record at this offset of its file was interrupted by a power
+// isTorn reports whether a record at this offset of its file was interrupted by a power
 // failure: one of its sectors still has the preallocated content.
-func torn(raw []byte, offset int64) bool {
+func isTorn(raw []byte, offset int64) bool {
 	for len(raw) > 0 {
 		n := min(int(WALSector-offset%WALSector), len(raw))
 		if !slices.ContainsFunc(raw[:n], func(b byte) bool { return b != 0 }) {
@@ -182,10 +183,10 @@ func torn(raw []byte, offset int64) bool {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record processes a record. Checksums continue from record to record, and from file to
+// addRecord processes a record. Checksums continue from record to record, and from file to
 // file.
-func (r *WALReader) record(raw []byte) error {
-	outer, err := fields(raw)
+func (r *WALReader) addRecord(raw []byte) error {
+	outer, err := parseFields(raw)
 	if err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (r *WALReader) record(raw []byte) error {
 	if is != sum {
 		return errors.New("a record is corrupt")
 	}
-	inner, err := fields(data)
+	inner, err := parseFields(data)
 	if err != nil {
 		return err
 	}
@@ -214,12 +215,12 @@ func (r *WALReader) record(raw []byte) error {
 		}
 		r.self, r.is.Cluster = n[1], n[2]
 	case WALEntry:
-		return r.entry(inner)
+		return r.addEntry(inner)
 	case WALState:
 		r.state = WALHardState{n[1], n[2], n[3]}
 		r.is.Commit = max(r.is.Commit, n[3])
 	case WALSnapshot:
-		r.snapshot(n[1], n[2])
+		r.addSnapshot(n[1], n[2])
 	}
 	return nil
 }
@@ -233,8 +234,8 @@ const (
 	entryChange = 1
 )
 
-// entry replaces all entries from its index on.
-func (r *WALReader) entry(f fieldsOf) error {
+// addEntry replaces all entries from its index on.
+func (r *WALReader) addEntry(f fieldsOf) error {
 	term, index := f.number[2], f.number[3]
 	if index > r.is.Log.Index+1 { // the entries in between are missing
 		r.terms = nil
@@ -255,7 +256,7 @@ func (r *WALReader) entry(f fieldsOf) error {
 	if f.number[1] != entryChange {
 		return nil
 	}
-	c, err := fields(f.bytes[4])
+	c, err := parseFields(f.bytes[4])
 	if err != nil || c.number[3] != r.self {
 		return err
 	}
@@ -270,9 +271,9 @@ func (r *WALReader) entry(f fieldsOf) error {
 	return nil
 }
 
-// snapshot restarts the log if the snapshot belongs to another one, with other or more
+// addSnapshot restarts the log if the snapshot belongs to another one, with other or more
 // entries. The earlier part is then not continued.
-func (r *WALReader) snapshot(index, term uint64) {
+func (r *WALReader) addSnapshot(index, term uint64) {
 	r.snapshots = append(r.snapshots, op.EtcdReach{Term: term, Index: index})
 	if index == 0 { // of a new member
 		return
@@ -285,10 +286,10 @@ func (r *WALReader) snapshot(index, term uint64) {
 	r.removed, r.changed = 0, 0
 }
 
-// next returns the record after the records that were read and created.
-func (r *WALReader) next(kind uint64, data []byte) []byte {
+// encodeNext returns the record after the records that were read and created.
+func (r *WALReader) encodeNext(kind uint64, data []byte) []byte {
 	r.crc = crc32.Update(r.crc, castagnoli, data)
-	rec := withBytes(numbered(kind, uint64(r.crc)), 3, data)
+	rec := withBytes(encodeNumbers(kind, uint64(r.crc)), 3, data)
 	size := uint64(len(rec))
 	pad := (walFrame - size%walFrame) % walFrame
 	if pad > 0 {
@@ -297,8 +298,8 @@ func (r *WALReader) next(kind uint64, data []byte) []byte {
 	return append(append(binary.LittleEndian.AppendUint64(nil, size), rec...), make([]byte, pad)...)
 }
 
-// numbered returns a message with numbers: fields 1, 2, ….
-func numbered(all ...uint64) (out []byte) {
+// encodeNumbers returns a message with numbers: fields 1, 2, ….
+func encodeNumbers(all ...uint64) (out []byte) {
 	for i, v := range all {
 		out = binary.AppendUvarint(binary.AppendUvarint(out, uint64(i+1)<<3), v)
 	}
@@ -319,7 +320,7 @@ type fieldsOf struct {
 
 var errMessage = errors.New("a record cannot be read")
 
-func fields(raw []byte) (fieldsOf, error) {
+func parseFields(raw []byte) (fieldsOf, error) {
 	f := fieldsOf{map[int]uint64{}, map[int][]byte{}}
 	for len(raw) > 0 {
 		tag, n := binary.Uvarint(raw)

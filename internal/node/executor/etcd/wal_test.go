@@ -238,7 +238,7 @@ func TestEtcdLog(t *testing.T) {
 				size += len(raw)
 			}
 			s := &host.Host{Root: h.root, State: h.path("var/lib/slipway")}
-			r, err := (&EtcdSalvageOp{Op: op.EtcdSalvage{Data: "/var/lib/etcd"}}).Check(t.Context(), s)
+			r, err := (&RecoverOp{Op: op.EtcdSalvage{Data: "/var/lib/etcd"}}).Check(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,12 +30,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// FactsOp executes op.Facts.
-type FactsOp struct{ Op op.Facts }
+// ReadOp executes op.Facts.
+type ReadOp struct{ Op op.Facts }
 
 // Check returns the facts of this host. Unreadable facts are left out: the prechecks
 // decide about a missing fact.
-func (x *FactsOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *ReadOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	f := op.HostFacts{
 		Arch: runtime.GOARCH, Kernel: system.KernelRelease(h), CPUs: runtime.NumCPU(), TimeUnix: time.Now().Unix(),
@@ -43,18 +43,18 @@ func (x *FactsOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, er
 		BootID:      h.ReadText("/proc/sys/kernel/random/boot_id"),
 		OS:          ParseOSRelease(h.ReadText("/etc/os-release", "/usr/lib/os-release")),
 		MemoryBytes: ParseMemTotal(h.ReadText("/proc/meminfo")),
-		SELinux:     selinux(h), ResourceCapability: MayRaiseLimits(h.ReadText("/proc/self/status")),
+		SELinux:     selinuxMode(h), ResourceCapability: MayRaiseLimits(h.ReadText("/proc/self/status")),
 	}
 	unreached := reachableAddresses(ctx, h, o.Reach)
-	f.CgroupVersion, f.CgroupControllers = cgroups(h)
+	f.CgroupVersion, f.CgroupControllers = cgroupVersion(h)
 	for _, a := range system.ParseSwaps([]byte(h.ReadText("/proc/swaps"))) {
 		f.Swap = append(f.Swap, a.Device)
 	}
 	if h.ReadText("/proc/1/comm") == "systemd" {
 		f.Systemd = systemdVersion(ctx, h)
-		f.Firewall = firewalls(ctx, h)
+		f.Firewall = activeFirewalls(ctx, h)
 	}
-	f.Resolver = resolver(ctx, h)
+	f.Resolver = readResolver(ctx, h)
 	f.Named = ParseHosts(h.ReadText("/etc/hosts"), o.Names)
 	for _, name := range []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan", "ipvs"} {
 		if hasFeature(h, name) {
@@ -63,7 +63,7 @@ func (x *FactsOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, er
 	}
 	f.Links, f.Addresses = linkNames()
 	f.Routes = append(ParseRoutes(h.ReadText("/proc/net/route")), ParseRoutes6(h.ReadText("/proc/net/ipv6_route"))...)
-	f.Listeners = listeners(h, o.Ports)
+	f.Listeners = findListeners(h, o.Ports)
 	for _, p := range o.Paths {
 		found, err := filepath.Glob(h.DiskPath(p))
 		if err != nil {
@@ -99,13 +99,13 @@ func (x *FactsOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, er
 	return host.CheckResult{Output: raw}, ctx.Err()
 }
 
-// reachableAddresses starts connections to addresses; the returned function waits, and returns the
-// addresses that accept none.
+// reachableAddresses starts connections to addresses; the returned function waits, and
+// returns the addresses that accept none.
 func reachableAddresses(ctx context.Context, h *host.Host, addresses []string) func() []string {
 	failed := make([]bool, len(addresses))
 	var wg sync.WaitGroup
 	for i, address := range addresses {
-		wg.Go(func() { failed[i] = health.Probe(ctx, h, op.Wait{TCP: address}) != nil })
+		wg.Go(func() { failed[i] = health.ProbeCondition(ctx, h, op.Wait{TCP: address}) != nil })
 	}
 	return func() (out []string) {
 		wg.Wait()
@@ -124,14 +124,14 @@ func ParseOSRelease(text string) op.OS {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if ok && !strings.HasPrefix(key, "#") {
-			v[key] = unquote(value)
+			v[key] = unquoteValue(value)
 		}
 	}
 	return op.OS{ID: v["ID"], Version: v["VERSION_ID"], Name: v["PRETTY_NAME"], Like: strings.Fields(v["ID_LIKE"])}
 }
 
-// unquote removes a shell's quotes as far as os-release(5) allows them.
-func unquote(s string) string {
+// unquoteValue removes a shell's quotes as far as os-release(5) allows them.
+func unquoteValue(s string) string {
 	if len(s) < 2 || s[0] != s[len(s)-1] || s[0] != '"' && s[0] != '\'' {
 		return s
 	}
@@ -149,6 +149,7 @@ func unquote(s string) string {
 	return b.String()
 }
 
+// ParseMemTotal returns the memory of the host in bytes.
 func ParseMemTotal(meminfo string) uint64 {
 	for line := range strings.Lines(meminfo) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
@@ -161,7 +162,7 @@ func ParseMemTotal(meminfo string) uint64 {
 	return 0
 }
 
-func selinux(h *host.Host) string {
+func selinuxMode(h *host.Host) string {
 	switch h.ReadText("/sys/fs/selinux/enforce") {
 	case "1":
 		return "enforcing"
@@ -182,8 +183,8 @@ func MayRaiseLimits(status string) bool {
 	return false
 }
 
-// cgroups returns the version in use and the available controllers.
-func cgroups(h *host.Host) (int, []string) {
+// cgroupVersion returns the version in use and the available controllers.
+func cgroupVersion(h *host.Host) (int, []string) {
 	if host.Exists(h.DiskPath("/sys/fs/cgroup/cgroup.controllers")) {
 		return 2, strings.Fields(h.ReadText("/sys/fs/cgroup/cgroup.controllers"))
 	}

@@ -44,11 +44,11 @@ func ParseHosts(text string, names []string) []op.Named {
 	return out
 }
 
-// resolver returns the file that kubeadm makes the kubelet use: with systemd-resolved,
+// readResolver returns the file that kubeadm makes the kubelet use: with systemd-resolved,
 // /etc/resolv.conf has only its own address.
-func resolver(ctx context.Context, h *host.Host) *op.Resolver {
+func readResolver(ctx context.Context, h *host.Host) *op.Resolver {
 	r := &op.Resolver{Path: "/etc/resolv.conf"}
-	if u, err := systemctl.ShowUnit(ctx, h, "systemd-resolved.service"); err == nil && u.Running() {
+	if u, err := systemctl.ShowUnit(ctx, h, "systemd-resolved.service"); err == nil && u.IsRunning() {
 		r.Path = "/run/systemd/resolve/resolv.conf"
 	}
 	raw, err := bounded.ReadFile(h.DiskPath(r.Path), bounded.Config)
@@ -64,12 +64,12 @@ func resolver(ctx context.Context, h *host.Host) *op.Resolver {
 	return r
 }
 
-// firewalls returns what drops packets that are not explicitly allowed.
-func firewalls(ctx context.Context, h *host.Host) []string {
+// activeFirewalls returns what drops packets that are not explicitly allowed.
+func activeFirewalls(ctx context.Context, h *host.Host) []string {
 	var out []string
 	for _, name := range []string{"firewalld", "ufw"} {
 		u, err := systemctl.ShowUnit(ctx, h, name+".service")
-		if err != nil || !u.Running() {
+		if err != nil || !u.IsRunning() {
 			continue
 		}
 		// The ufw unit is active whether or not ufw is enabled.
@@ -98,11 +98,11 @@ func DroppingChains() []string {
 	}
 	var out []string
 	for _, c := range chains {
-		if !c.Base || c.Policy == netfilter.NfAccept {
+		if !c.Base || c.Policy == netfilter.PolicyAccept {
 			continue
 		}
 		family := fmt.Sprint(c.Table.Family)
-		for name, number := range netfilter.NftFamilies {
+		for name, number := range netfilter.Families {
 			if number == c.Table.Family {
 				family = name
 			}

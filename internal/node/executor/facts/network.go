@@ -38,7 +38,7 @@ func ParseRoutes(text string) []string {
 		}
 		out = append(out, routeName(netip.PrefixFrom(addr, bits)))
 	}
-	return unique(out)
+	return withoutDuplicates(out)
 }
 
 // ParseRoutes6 parses /proc/net/ipv6_route. Routes of loopback, link-local and multicast
@@ -61,7 +61,7 @@ func ParseRoutes6(text string) []string {
 		}
 		out = append(out, routeName(netip.PrefixFrom(addr, int(bits))))
 	}
-	return unique(out)
+	return withoutDuplicates(out)
 }
 
 func routeName(p netip.Prefix) string {
@@ -71,7 +71,7 @@ func routeName(p netip.Prefix) string {
 	return p.String()
 }
 
-func unique(list []string) []string {
+func withoutDuplicates(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -102,8 +102,8 @@ func ParseListeners(text, protocol string) []listeningSocket {
 	return out
 }
 
-// listeners returns the listeners on the requested ports, by port.
-func listeners(h *host.Host, ports []int) []op.Listener {
+// findListeners returns the listeners on the requested ports, by port.
+func findListeners(h *host.Host, ports []int) []op.Listener {
 	var sockets []listeningSocket
 	for _, protocol := range []string{"tcp", "udp"} {
 		for _, version := range []string{"", "6"} {

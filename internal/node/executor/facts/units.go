@@ -31,7 +31,7 @@ func unitFacts(ctx context.Context, h *host.Host, names []string) (out []op.Unit
 	for _, name := range names {
 		f := op.UnitFacts{Name: name, Commands: commandDropIns(h, name)}
 		if u, err := systemctl.ShowUnit(ctx, h, name); err == nil && u.Load != "not-found" {
-			f.File, f.Running = u.Fragment, u.Running()
+			f.File, f.Running = u.Fragment, u.IsRunning()
 		}
 		if f.File != "" || f.Running || len(f.Commands) > 0 {
 			out = append(out, f)

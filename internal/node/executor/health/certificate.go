@@ -11,7 +11,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// CheckCertificateFile returns an error unless a file has a certificate that has not expired.
+// CheckCertificateFile returns an error unless a file has a certificate that has not
+// expired.
 func CheckCertificateFile(h *host.Host, path string) error {
 	st := pki.State(h.ReadFile, op.CertificateFile{Path: path})
 	switch {

@@ -74,7 +74,7 @@ func LastPodOutput(h *host.Host, manifest string) string {
 	logs := podLogs(h, manifest)
 	slices.Reverse(logs) // the one that has just started has no output yet
 	for _, file := range logs {
-		if text := tail(file); text != "" {
+		if text := readLogEnd(file); text != "" {
 			return text
 		}
 	}
@@ -113,8 +113,9 @@ func podLogs(h *host.Host, manifest string) []string {
 	return logs
 }
 
-// tail returns the end of a container's log, without the runtime's prefix of each line.
-func tail(file string) string {
+// readLogEnd returns the end of a container's log, without the runtime's prefix of each
+// line.
+func readLogEnd(file string) string {
 	f, err := bounded.Open(file)
 	if err != nil {
 		return ""

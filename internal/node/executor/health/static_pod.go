@@ -53,8 +53,8 @@ func runsManifest(h *host.Host, manifest string) error {
 	return fmt.Errorf("no %s runs with the current settings of %s: the kubelet has not started it", path.Base(want[0].Text), manifest)
 }
 
-// hasRunFor returns why no program has been running for a time with the command in a static
-// pod's manifest, or nil.
+// hasRunFor returns why no program has been running for a time with the command in a
+// static pod's manifest, or nil.
 func hasRunFor(h *host.Host, manifest string, least time.Duration) error {
 	raw, err := bounded.ReadFile(h.DiskPath(manifest), bounded.Config)
 	if err != nil {
@@ -82,8 +82,8 @@ func hasEnded(h *host.Host, argument string) error {
 	return err
 }
 
-// anyProgramOf reports whether a program with a certain command runs. Programs of pods that
-// are not static do not count, because their users choose their command lines.
+// anyProgramOf reports whether a program with a certain command runs. Programs of pods
+// that are not static do not count, because their users choose their command lines.
 func anyProgramOf(h *host.Host, is func(command []string) bool) (bool, error) {
 	processes, err := filepath.Glob(h.DiskPath("/proc/[0-9]*/cmdline"))
 	if err != nil {
@@ -140,6 +140,7 @@ func podsOf(dir string) (static, ordinary bool) {
 	return static, ordinary
 }
 
+// IsCommand reports whether a command line has the wanted arguments.
 func IsCommand(want []Argument, have []string) bool {
 	if len(want) != len(have) || path.Base(want[0].Text) != path.Base(have[0]) {
 		return false
@@ -166,7 +167,7 @@ func CommandOf(manifest string) (out []Argument) {
 		item, isItem := strings.CutPrefix(text, "- ")
 		switch indent := len(line) - len(text); {
 		case indent == depth && isItem:
-			out = append(out, scalar(item))
+			out = append(out, parseScalar(item))
 		case indent > depth && len(out) > 0: // it continues, in one of YAML's ways
 			out[len(out)-1].loose = true
 		default:
@@ -176,8 +177,8 @@ func CommandOf(manifest string) (out []Argument) {
 	return out
 }
 
-// scalar parses a scalar on one line. The kubelet replaces $(NAME) with values.
-func scalar(text string) Argument {
+// parseScalar parses a scalar on one line. The kubelet replaces $(NAME) with values.
+func parseScalar(text string) Argument {
 	loose := strings.Contains(text, "$")
 	if len(text) > 1 && text[0] == '\'' && text[len(text)-1] == '\'' {
 		return Argument{strings.ReplaceAll(text[1:len(text)-1], "''", "'"), loose}
@@ -185,8 +186,8 @@ func scalar(text string) Argument {
 	return Argument{strings.TrimLeft(text, `"'`), loose || strings.IndexAny(text, `"'|>&*!`) == 0}
 }
 
-// FindPrograms returns the processes in static pods of this machine with a certain command.
-// Machines inside this machine have such processes as well.
+// FindPrograms returns the processes in static pods of this machine with a certain
+// command. Machines inside this machine have such processes as well.
 func FindPrograms(h *host.Host, is func(command []string) bool) (out []process.Process, err error) {
 	files, err := filepath.Glob(h.DiskPath("/proc/[0-9]*/cmdline"))
 	if err != nil {

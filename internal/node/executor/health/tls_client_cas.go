@@ -13,9 +13,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// trustsCAs returns why the client CAs of a server differ from the CAs in files, or nil. The
-// server sends the names of its client CAs before it authenticates the client; nothing
-// else is sent or trusted.
+// trustsCAs returns why the client CAs of a server differ from the CAs in files, or nil.
+// The server sends the names of its client CAs before it authenticates the client;
+// nothing else is sent or trusted.
 func trustsCAs(ctx context.Context, h *host.Host, address string, files []string) error {
 	var want []string
 	seen := map[string]bool{}

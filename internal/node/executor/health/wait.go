@@ -23,7 +23,7 @@ import (
 type WaitOp struct{ Op op.Wait }
 
 func (x *WaitOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
-	return Await(ctx, h, x.Op)
+	return AwaitCondition(ctx, h, x.Op)
 }
 
 func (*WaitOp) LedgerEntries() ([]host.Subject, bool) {
@@ -37,8 +37,8 @@ const (
 	ProbeEvery     = 500 * time.Millisecond
 )
 
-// Probe returns why the condition of a wait is not true yet, or nil.
-func Probe(ctx context.Context, h *host.Host, o op.Wait) error {
+// ProbeCondition returns why the condition of a wait is not true yet, or nil.
+func ProbeCondition(ctx context.Context, h *host.Host, o op.Wait) error {
 	limit := ProbeTimeout
 	if len(o.Program) > 0 || o.Container != "" {
 		limit = ProgramTimeout
@@ -101,6 +101,7 @@ func hasRun(ctx context.Context, h *host.Host, unit string, least time.Duration)
 	return err
 }
 
+// ProbeHTTP returns why a URL does not return 200 with the wanted body, or nil.
 func ProbeHTTP(ctx context.Context, url, says string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -162,13 +163,14 @@ func (x *WaitOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, err
 	if err := RequireOneCondition(o); err != nil {
 		return host.CheckResult{}, err
 	}
-	if err := Probe(ctx, h, o); err != nil {
+	if err := ProbeCondition(ctx, h, o); err != nil {
 		return host.CheckResult{Change: "wait"}, ctx.Err()
 	}
 	return host.CheckResult{}, nil
 }
 
-func Await(ctx context.Context, h *host.Host, o op.Wait) error {
+// AwaitCondition waits until the condition is true, at most for its timeout.
+func AwaitCondition(ctx context.Context, h *host.Host, o op.Wait) error {
 	limit := time.Duration(o.TimeoutSeconds) * time.Second
 	if limit <= 0 {
 		limit = DefaultTimeout
@@ -180,7 +182,7 @@ func Await(ctx context.Context, h *host.Host, o op.Wait) error {
 	before := LatestExits(h, o.Manifest)
 	var why error
 	for {
-		err := Probe(bounded, h, o)
+		err := ProbeCondition(bounded, h, o)
 		if err == nil {
 			return nil
 		}
@@ -205,15 +207,15 @@ func Await(ctx context.Context, h *host.Host, o op.Wait) error {
 	}
 }
 
-// ElectionTime limits the wait for a change of the member list: until another member is added,
-// because etcd adds one at a time, or until this one votes.
+// ElectionTime limits the wait for a change of the member list: until another member is
+// added, because etcd adds one at a time, or until this one votes.
 const ElectionTime = 20 * time.Second
 
 // RetryEvery is the time between two attempts to change etcd.
 const RetryEvery = 500 * time.Millisecond
 
-// IsOnlyFull reports whether etcdctl calls an etcd member unhealthy only because a database
-// is full: it does so for every member, although each of them serves.
+// IsOnlyFull reports whether etcdctl calls an etcd member unhealthy only because a
+// database is full: it does so for every member, although each of them serves.
 func IsOnlyFull(err error) bool {
 	var e *op.Error
 	return errors.As(err, &e) && strings.Contains(e.Detail, "Active Alarm(s): NOSPACE") &&
@@ -236,13 +238,13 @@ func TryAgain(ctx context.Context, deadline time.Time) bool {
 // DefaultTimeout limits a program without its own timeout.
 const DefaultTimeout = 10 * time.Minute
 
-// Serves reports whether the condition after a change is already true, whatever the
+// IsServing reports whether the condition after a change is already true, whatever the
 // program was started with. A program that does not respond at once may be electing a
 // leader.
-func Serves(ctx context.Context, h *host.Host, w op.Wait) bool {
+func IsServing(ctx context.Context, h *host.Host, w op.Wait) bool {
 	w.Manifest, w.Crashes, w.SteadySeconds = "", 0, 0
 	for deadline := time.Now().Add(h.EtcdTime); RequireOneCondition(w) == nil; {
-		if err := Probe(ctx, h, w); err == nil || IsOnlyFull(err) {
+		if err := ProbeCondition(ctx, h, w); err == nil || IsOnlyFull(err) {
 			return true
 		}
 		if !TryAgain(ctx, deadline) {
@@ -254,7 +256,7 @@ func Serves(ctx context.Context, h *host.Host, w op.Wait) bool {
 
 // UnlessServes returns the result of a check, without changes if Serves responds.
 func UnlessServes(ctx context.Context, h *host.Host, answers *op.Wait, v host.CheckResult, err error) (host.CheckResult, error) {
-	if err == nil && v.Change != "" && answers != nil && Serves(ctx, h, *answers) {
+	if err == nil && v.Change != "" && answers != nil && IsServing(ctx, h, *answers) {
 		return host.CheckResult{}, nil
 	}
 	return v, err
@@ -268,5 +270,5 @@ func AwaitGate(ctx context.Context, h *host.Host, gate *op.Wait) error {
 	if err := RequireOneCondition(*gate); err != nil {
 		return err
 	}
-	return Await(ctx, h, *gate)
+	return AwaitCondition(ctx, h, *gate)
 }

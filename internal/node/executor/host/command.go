@@ -143,8 +143,8 @@ func commandError(ctx context.Context, argv []string, err error, stderr string) 
 	return e
 }
 
-// DescribeFailure adds the output of a program to an error, and detects a full disk from it, because
-// there is no exit status for that.
+// DescribeFailure adds the output of a program to an error, and detects a full disk from
+// it, because there is no exit status for that.
 func DescribeFailure(e *op.Error) {
 	if last := lastErrorLine(e.Detail); last != "" {
 		e.Message += ": " + last
@@ -154,9 +154,9 @@ func DescribeFailure(e *op.Error) {
 	}
 }
 
-// lastErrorLine returns the essential output of a failed program, about 300 bytes: the lines that
-// kubeadm marks as errors, else the last line that is not advice. The middle of a long
-// line is left out, because it begins with the action and ends with the reason.
+// lastErrorLine returns the essential output of a failed program, about 300 bytes: the
+// lines that kubeadm marks as errors, else the last line that is not advice. The middle
+// of a long line is left out, because it begins with the action and ends with the reason.
 func lastErrorLine(text string) string {
 	var last string
 	var marked []string
@@ -195,6 +195,7 @@ func (t *tailWriter) Write(p []byte) (int, error) {
 
 func (t *tailWriter) String() string { return strings.ToValidUTF8(string(t.buf), "\uFFFD") }
 
+// ReadHead returns the start of a file; a missing one is empty.
 func ReadHead(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -211,6 +212,7 @@ func ReadHead(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
+// ReadTail returns the end of a file as valid UTF-8.
 func ReadTail(path string, limit int64) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

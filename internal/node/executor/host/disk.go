@@ -26,6 +26,7 @@ func (h *Host) RoomFor(dir string, need int64) error {
 	return err
 }
 
+// RoomOn rejects content that would not fit on the disk of a directory.
 func RoomOn(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -37,6 +38,7 @@ func RoomOn(dir string, need int64) error {
 	return nil
 }
 
+// DiskFull returns the error for a full disk.
 func DiskFull(dir string, need int64) error {
 	var st unix.Statfs_t
 	free := int64(0)

@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/node/atomicfile"
 )
 
+// Digest returns the SHA-256 of content, in hexadecimal.
 func Digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -79,11 +80,13 @@ func NonEmpty(paths ...string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
 }
 
+// StatOf returns the attributes of a file on Linux.
 func StatOf(info fs.FileInfo) *syscall.Stat_t {
 	st, _ := info.Sys().(*syscall.Stat_t)
 	return st
 }
 
+// Exists reports whether there is a file, directory or link at a path on disk.
 func Exists(p string) bool {
 	_, err := os.Lstat(p)
 	return err == nil

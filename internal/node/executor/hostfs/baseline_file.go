@@ -26,7 +26,8 @@ func (x *KeptOp) Paths() []string {
 	return []string{x.Op.Target()}
 }
 
-// BaselineDir has, below the state directory, files in the state in which programs left them.
+// BaselineDir has, below the state directory, files in the state in which programs left
+// them.
 const BaselineDir = "kept"
 
 // A baseline is a file in the state in which a program left it.
@@ -39,7 +40,7 @@ type baseline struct {
 	GID     int         `json:"gid"`
 }
 
-func (k baseline) meta() atomicfile.Meta {
+func (k baseline) fileMeta() atomicfile.Meta {
 	return atomicfile.Meta{Mode: k.Mode, UID: k.UID, GID: k.GID}
 }
 
@@ -63,8 +64,8 @@ func ReadBaseline(h *host.Host, path string) (*baseline, error) {
 	return k, nil
 }
 
-// ForgetBaseline removes the saved state of a file before Slipway writes the file again, so that
-// after a crash the old saved state is not restored over the new content.
+// ForgetBaseline removes the saved state of a file before Slipway writes the file again,
+// so that after a crash the old saved state is not restored over the new content.
 func ForgetBaseline(h *host.Host, paths ...string) error {
 	for _, p := range paths {
 		if !host.Exists(baselinePath(h, p)) {
@@ -86,8 +87,8 @@ func ForgetBaselines(h *host.Host, o op.Exec) error {
 	return ForgetBaseline(h, slices.Concat(files, o.Replaces, o.Keeps)...)
 }
 
-// RememberBaselines saves the results of a successful program. A file that the program did not
-// create is not saved.
+// RememberBaselines saves the results of a successful program. A file that the program
+// did not create is not saved.
 func RememberBaselines(h *host.Host, o op.Exec) error {
 	for _, p := range o.Keeps {
 		content, err := atomicfile.ReadFile(h.DiskPath(p), bounded.Config)
@@ -118,7 +119,7 @@ func (x *KeptOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error
 	if k == nil || err != nil {
 		return host.CheckResult{}, err
 	}
-	v, err := CompareFile(h, op.File{Path: k.Path, Content: k.Content}, k.meta(), "")
+	v, err := CompareFile(h, op.File{Path: k.Path, Content: k.Content}, k.fileMeta(), "")
 	if v.Change == "create" {
 		v.Change, v.Diff = "it is missing", "" // the whole content would not be a useful diff
 	}
@@ -136,7 +137,7 @@ func (x *KeptOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	if k == nil || err != nil {
 		return err
 	}
-	if o.Serves == nil || health.Serves(ctx, h, *o.Serves) {
+	if o.Serves == nil || health.IsServing(ctx, h, *o.Serves) {
 		if err := health.AwaitGate(ctx, h, o.Gate); err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (x *KeptOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 		err = SaveParents(h, o.Path)
 	}
 	if err == nil {
-		err = write(o.Path, k.Content, k.meta())
+		err = write(o.Path, k.Content, k.fileMeta())
 	}
 	if err != nil {
 		return err
@@ -155,8 +156,8 @@ func (x *KeptOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	return health.AwaitGate(ctx, h, o.Then)
 }
 
-// MatchingFiles returns the regular files that match a program's patterns, sorted; without any, an
-// empty list.
+// MatchingFiles returns the regular files that match a program's patterns, sorted;
+// without any, an empty list.
 func MatchingFiles(h *host.Host, o op.Exec) ([]string, error) {
 	out := []string{}
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {

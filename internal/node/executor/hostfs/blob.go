@@ -46,6 +46,7 @@ func blobPath(h *host.Host, store, digest string) string {
 	return h.StatePath(store, "sha256", strings.TrimPrefix(digest, "sha256:"))
 }
 
+// CheckBlobName rejects a blob whose digest is not valid.
 func CheckBlobName(b op.Blob) error {
 	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
 	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size || hexa != strings.ToLower(hexa) {
@@ -77,12 +78,12 @@ func (x *FetchBlobOp) Check(_ context.Context, h *host.Host) (host.CheckResult, 
 
 func (x *FetchBlobOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
-	_, err := fetch(ctx, h, KeptBlobs, o.Blob, 0, o.Size)
+	_, err := fetchBlob(ctx, h, KeptBlobs, o.Blob, 0, o.Size)
 	return err
 }
 
-// GetBlob fetches a blob to this host, and returns its path. done and total are added to the
-// progress if it is one of several.
+// GetBlob fetches a blob to this host, and returns its path. done and total are added to
+// the progress if it is one of several.
 func GetBlob(ctx context.Context, h *host.Host, b op.Blob, done, total int64) (string, error) {
 	if err := CheckBlobName(b); err != nil {
 		return "", err
@@ -93,10 +94,11 @@ func GetBlob(ctx context.Context, h *host.Host, b op.Blob, done, total int64) (s
 	if err := forgetPassingBlobs(h); err != nil {
 		return "", err
 	}
-	return fetch(ctx, h, PassingBlobs, b, done, total)
+	return fetchBlob(ctx, h, PassingBlobs, b, done, total)
 }
 
-// forgetPassingBlobs removes passing blobs of interrupted operations that were not resumed.
+// forgetPassingBlobs removes passing blobs of interrupted operations that were not
+// resumed.
 func forgetPassingBlobs(h *host.Host) error {
 	dir := h.StatePath(PassingBlobs, "sha256")
 	entries, err := os.ReadDir(dir)
@@ -120,7 +122,7 @@ func ReleaseBlob(h *host.Host, b op.Blob) error {
 	return h.Disk.Remove(blobPath(h, PassingBlobs, b.Digest))
 }
 
-func fetch(ctx context.Context, h *host.Host, store string, b op.Blob, done, total int64) (string, error) {
+func fetchBlob(ctx context.Context, h *host.Host, store string, b op.Blob, done, total int64) (string, error) {
 	to := blobPath(h, store, b.Digest)
 	if HasBlob(h, store, b) {
 		return to, nil

@@ -76,8 +76,8 @@ func setBlock(text []byte, name string, lines []string) ([]byte, error) {
 	return append(append(before, block...), after...), nil
 }
 
-// resolveLink returns the path on disk of a file of the host, after links are followed. It may
-// not exist.
+// resolveLink returns the path on disk of a file of the host, after links are followed.
+// It may not exist.
 func resolveLink(h *host.Host, path string) (string, error) {
 	p := h.DiskPath(path)
 	info, err := os.Lstat(p)
@@ -107,6 +107,7 @@ func checkLines(o op.Block) error {
 	return nil
 }
 
+// CheckBlock compares a block with its file.
 func CheckBlock(h *host.Host, o op.Block) (host.CheckResult, error) {
 	if err := checkLines(o); err != nil {
 		return host.CheckResult{}, err
@@ -127,6 +128,7 @@ func CheckBlock(h *host.Host, o op.Block) (host.CheckResult, error) {
 	return v, nil
 }
 
+// ApplyBlock writes a block into its file.
 func ApplyBlock(ctx context.Context, h *host.Host, o op.Block) error {
 	if err := checkLines(o); err != nil {
 		return err
@@ -158,6 +160,7 @@ func ApplyBlock(ctx context.Context, h *host.Host, o op.Block) error {
 	return RewriteSharedFile(h, o.Path, text)
 }
 
+// RestoreBlock removes a block from its file.
 func RestoreBlock(h *host.Host, e *ledger.Entry) error {
 	var was SharedFile
 	if err := e.Decode(&was); err != nil {

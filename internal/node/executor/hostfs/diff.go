@@ -28,7 +28,7 @@ func UnifiedDiff(from, to string, a, b []byte) string {
 	if bytes.Equal(a, b) || !isText(a) || !isText(b) {
 		return ""
 	}
-	edits := compare(splitLines(a), splitLines(b))
+	edits := compareLines(splitLines(a), splitLines(b))
 	var out strings.Builder
 	fmt.Fprintf(&out, "--- %s\n+++ %s\n", from, to)
 	writeHunks(&out, edits)
@@ -54,8 +54,8 @@ func splitLines(b []byte) []string {
 	return out
 }
 
-// compare returns a shortest edit script, except for texts that differ very much.
-func compare(a, b []string) []edit {
+// compareLines returns a shortest edit script, except for texts that differ very much.
+func compareLines(a, b []string) []edit {
 	var head, tail []edit
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		head = append(head, edit{' ', a[0]})

@@ -96,8 +96,9 @@ func (x *DirOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error)
 	return host.CheckResult{Change: strings.Join(change, ", ")}, nil
 }
 
-// unrecordedDirs returns what must be recorded in the ledger about a directory before it gets
-// new content, which would otherwise remain for ever: that it is empty, or its content.
+// unrecordedDirs returns what must be recorded in the ledger about a directory before it
+// gets new content, which would otherwise remain for ever: that it is empty, or its
+// content.
 func unrecordedDirs(h *host.Host, path string) (string, error) {
 	empty, err := ledger.Vacant(h.DiskPath(path))
 	if err != nil {
@@ -168,8 +169,8 @@ func (x *DirOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
 	return h.Disk.Mkdir(h.DiskPath(path), want)
 }
 
-// saveDirContent records the content of other software in a directory that Slipway is about
-// to use.
+// saveDirContent records the content of other software in a directory that Slipway is
+// about to use.
 func saveDirContent(h *host.Host, path string, shared []string) error {
 	if h.Ledger.Get(ledger.KindPath, path) != nil {
 		return nil // its current content may belong to Slipway
@@ -217,6 +218,7 @@ func (x *LinkOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error
 
 func applyLink(h *host.Host, o op.Link) error { return WriteLink(h, o.Path, o.To) }
 
+// WriteLink creates or replaces a symbolic link.
 func WriteLink(h *host.Host, path, to string) error {
 	if err := h.Ledger.SavePath(path); err != nil {
 		return err
@@ -257,6 +259,7 @@ func (x *AbsentOp) Check(_ context.Context, h *host.Host) (host.CheckResult, err
 	return v, nil
 }
 
+// ApplyAbsent removes a path and saves what existed there in the ledger.
 func ApplyAbsent(h *host.Host, o op.Absent) error {
 	if err := ForgetBaseline(h, o.Path); err != nil {
 		return err

@@ -1,2 +1,3 @@
-// Package hostfs executes operations on files, directories, blobs and archives. Linux only.
+// Package hostfs executes operations on files, directories, blobs and archives. Linux
+// only.
 package hostfs

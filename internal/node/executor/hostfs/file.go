@@ -82,6 +82,7 @@ func MetaDifferences(now, want atomicfile.Meta, unknown string) []string {
 	return out
 }
 
+// CheckFile compares a file with its wanted content and attributes.
 func CheckFile(h *host.Host, o op.File) (host.CheckResult, error) {
 	want, unknown, err := wantedMeta(h, o.Mode, 0o644, o.Owner, o.Group)
 	if err != nil {
@@ -133,6 +134,7 @@ func fileDiff(from string, o op.File, old []byte) string {
 	return UnifiedDiff(from, o.Path, old, o.Content)
 }
 
+// ApplyFile writes a file.
 func ApplyFile(h *host.Host, o op.File) error {
 	want, unknown, err := wantedMeta(h, o.Mode, 0o644, o.Owner, o.Group)
 	if err != nil {
@@ -144,8 +146,8 @@ func ApplyFile(h *host.Host, o op.File) error {
 	return WriteFile(h, o.Path, o.Content, want)
 }
 
-// WriteFile sets content, mode and owner of a path; the replaced state is in the ledger, and
-// other attributes are kept. From now on the operation decides the content, and not a
+// WriteFile sets content, mode and owner of a path; the replaced state is in the ledger,
+// and other attributes are kept. From now on the operation decides the content, and not a
 // program.
 func WriteFile(h *host.Host, path string, content []byte, m atomicfile.Meta) error {
 	if err := ForgetBaseline(h, path); err != nil {
@@ -176,7 +178,8 @@ func replaceFile(h *host.Host, path string, content []byte, m atomicfile.Meta) e
 	return h.Disk.Replace(p, bytes.NewReader(content), m)
 }
 
-// EditFile writes with unchanged mode and owner; a new file belongs to root, with mode 0644.
+// EditFile writes with unchanged mode and owner; a new file belongs to root, with mode
+// 0644.
 func EditFile(h *host.Host, path string, content []byte) error {
 	m := atomicfile.Meta{Mode: 0o644}
 	now, err := atomicfile.ReadMeta(h.DiskPath(path))

@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/node/executor/host"
 )
 
-// SharedFile is a file of other software with some lines of Slipway, in its state before the
-// first of them: enough to recognize it after they are removed.
+// SharedFile is a file of other software with some lines of Slipway, in its state before
+// the first of them: enough to recognize it after they are removed.
 type SharedFile struct {
 	Path    string `json:"path"`
 	Existed bool   `json:"existed"`
@@ -25,6 +25,7 @@ type SharedFile struct {
 	NoNewline bool `json:"noNewline,omitempty"`
 }
 
+// ReadSharedFile describes the current file of other software.
 func ReadSharedFile(h *host.Host, path string) (SharedFile, error) {
 	raw, err := atomicfile.ReadFile(h.DiskPath(path), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +44,8 @@ func ReadSharedFile(h *host.Host, path string) (SharedFile, error) {
 	}, nil
 }
 
-// RewriteSharedFile writes new content to a file of other software, and keeps its other attributes.
-// A link is followed: the file behind it is changed.
+// RewriteSharedFile writes new content to a file of other software, and keeps its other
+// attributes. A link is followed: the file behind it is changed.
 func RewriteSharedFile(h *host.Host, path string, content []byte) error {
 	p, err := resolveLink(h, path)
 	if err != nil {

@@ -59,7 +59,7 @@ func FuzzCompare(f *testing.F) {
 	f.Add("", "x")
 	f.Add("x\ny", "x\ny\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		edits := compare(splitLines([]byte(a)), splitLines([]byte(b)))
+		edits := compareLines(splitLines([]byte(a)), splitLines([]byte(b)))
 		gotA, gotB := sides(edits)
 		if gotA != a || gotB != b {
 			t.Errorf("compare(%q, %q) gives back %q and %q", a, b, gotA, gotB)

@@ -261,7 +261,8 @@ func unpackMember(h *host.Host, o op.Unpack, name string, header *tar.Header, co
 	return unpackedMember{}, host.Invalid("it is not a file, a directory or a link")
 }
 
-// requireWithin rejects a file with a parent below dir that is a link to a path outside of it.
+// requireWithin rejects a file with a parent below dir that is a link to a path outside
+// of it.
 func requireWithin(h *host.Host, dir, name string) error {
 	parent := h.DiskPath(filepath.Join(dir, filepath.Dir(name)))
 	root, err := filepath.EvalSymlinks(h.DiskPath(dir))

@@ -88,8 +88,9 @@ func planImages(want []op.Image, have map[string]storedImage) imagePlan {
 	return p
 }
 
-// brings maps the names of images that will be imported or pinned to their manifests.
-func (p imagePlan) brings(have map[string]storedImage) map[string]string {
+// broughtImages maps the names of images that will be imported or pinned to their
+// manifests.
+func (p imagePlan) broughtImages(have map[string]storedImage) map[string]string {
 	out := map[string]string{}
 	for _, img := range p.load {
 		out[img.Ref] = img.Manifest.Digest
@@ -107,7 +108,7 @@ func (p imagePlan) String() string {
 		for _, img := range p.load {
 			refs = append(refs, img.Ref)
 		}
-		parts = append(parts, "import "+host.Summarize(refs)+", "+hostfs.BlobText(ImagesSize(p.load)))
+		parts = append(parts, "import "+host.Summarize(refs)+", "+hostfs.BlobText(TotalSize(p.load)))
 	}
 	if len(p.pin) > 0 {
 		parts = append(parts, "pin "+host.Summarize(p.pin))
@@ -130,7 +131,8 @@ func imageBlobs(images []op.Image) []op.Blob {
 	return out
 }
 
-func ImagesSize(images []op.Image) int64 { return sizeOf(imageBlobs(images)) }
+// TotalSize returns the size of all content of images, in bytes.
+func TotalSize(images []op.Image) int64 { return sizeOf(imageBlobs(images)) }
 
 func sizeOf(blobs []op.Blob) (total int64) {
 	for _, b := range blobs {
@@ -244,7 +246,7 @@ func (x *ImportImagesOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) 
 		return &op.Error{Reason: "NoRuntime", Message: "containerd does not answer on " + process.ContainerdSocket}
 	}
 	p := planImages(o.Images, have)
-	if err := noteImported(h, false, p.brings(have)); err != nil {
+	if err := noteImported(h, false, p.broughtImages(have)); err != nil {
 		return err
 	}
 	if len(p.load) > 0 {
@@ -279,7 +281,7 @@ func settleImports(ctx context.Context, h *host.Host) error {
 		if err != nil {
 			return err
 		}
-		if u.Succeeded() {
+		if u.HasSucceeded() {
 			if err := h.WriteRecord(h.StatePath("exec", ImportStep().Name+".json"), program.ExecRecord{Done: true}); err != nil {
 				return err
 			}
@@ -317,13 +319,13 @@ type layoutFile struct {
 	content []byte
 }
 
-// writeImageLayout fetches missing content of images, and returns a function that writes a layout
-// of them.
+// writeImageLayout fetches missing content of images, and returns a function that writes
+// a layout of them.
 func writeImageLayout(ctx context.Context, h *host.Host, images []op.Image) (func(io.Writer, ...layoutFile) error, error) {
 	blobs := imageBlobs(images)
 	paths := make([]string, len(blobs))
 	var done int64
-	total := ImagesSize(images)
+	total := TotalSize(images)
 	for i, b := range blobs {
 		p, err := hostfs.GetBlob(ctx, h, b, done, total)
 		if err != nil {
@@ -347,6 +349,7 @@ func writeImageLayout(ctx context.Context, h *host.Host, images []op.Image) (fun
 // blobName returns the path of a blob in a layout.
 func blobName(b op.Blob) string { return "blobs/" + strings.Replace(b.Digest, ":", "/", 1) }
 
+// ImageDescriptor describes an image in the index of a layout.
 type ImageDescriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`

@@ -39,7 +39,8 @@ type imported struct {
 	Images map[string]string `json:"images"`
 }
 
-// readImported reads the record. Imports into another runtime were removed with that runtime.
+// readImported reads the record. Imports into another runtime were removed with that
+// runtime.
 func readImported(h *host.Host, docker bool) (map[string]string, error) {
 	raw, err := atomicfile.ReadFile(h.StatePath(ImportedFile), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,8 +150,8 @@ func pinnedImages(ctx context.Context, h *host.Host, ours map[string]string) (ou
 	return out, err
 }
 
-// unusedDockerImages returns the names of the images that Docker has without a container; used
-// is the number of images with one.
+// unusedDockerImages returns the names of the images that Docker has without a container;
+// used is the number of images with one.
 func unusedDockerImages(ctx context.Context, h *host.Host, ours map[string]string) (out []string, used int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dockerAsk)
 	defer cancel()

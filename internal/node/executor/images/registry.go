@@ -127,8 +127,8 @@ func (r *registry) expect(ctx context.Context, method string, at *url.URL, c con
 		Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
 }
 
-// serves returns why a registry cannot be used with the login, or nil.
-func (r *registry) serves(ctx context.Context) error {
+// isServing returns why a registry cannot be used with the login, or nil.
+func (r *registry) isServing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, health.ProbeTimeout)
 	defer cancel()
 	if _, _, err := r.expect(ctx, http.MethodGet, r.urlOf(""), content{}, http.StatusOK); err != nil {
@@ -155,7 +155,7 @@ func (x *RegistryServesOp) Check(ctx context.Context, h *host.Host) (host.CheckR
 	r, err := connectRegistry(h, o.RegistryClient)
 	if err == nil {
 		defer r.close()
-		err = r.serves(ctx)
+		err = r.isServing(ctx)
 	}
 	if err != nil {
 		return host.CheckResult{Change: "wait"}, ctx.Err()
@@ -163,6 +163,7 @@ func (x *RegistryServesOp) Check(ctx context.Context, h *host.Host) (host.CheckR
 	return host.CheckResult{}, nil
 }
 
+// ApplyRegistryServes waits until the registry responds.
 func ApplyRegistryServes(ctx context.Context, h *host.Host, o op.RegistryServes) error {
 	r, err := connectRegistry(h, o.RegistryClient)
 	if err != nil {
@@ -175,7 +176,7 @@ func ApplyRegistryServes(ctx context.Context, h *host.Host, o op.RegistryServes)
 	defer tick.Stop()
 	var why error
 	for {
-		err := r.serves(bounded)
+		err := r.isServing(bounded)
 		if err == nil {
 			return nil
 		}
@@ -295,7 +296,7 @@ func (x *PushImagesOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) er
 	defer r.close()
 	p := &push{Host: h, registry: r, in: map[string]string{}}
 	for _, img := range missing {
-		p.total += ImagesSize(img.Platforms)
+		p.total += TotalSize(img.Platforms)
 	}
 	for _, img := range missing {
 		if err := p.pushImage(ctx, img); err != nil {

@@ -20,6 +20,7 @@ type netlinkSocket struct {
 	seq uint32
 }
 
+// OpenNetlink opens a socket of a netlink protocol.
 func OpenNetlink(protocol int) (*netlinkSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -52,6 +53,7 @@ func (n *netlinkSocket) Message(kind, flags uint16, payload ...[]byte) []byte {
 	return b
 }
 
+// Send sends messages.
 func (n *netlinkSocket) Send(b []byte) error {
 	if err := unix.Sendto(n.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("sending over netlink: %w", err)
@@ -103,8 +105,8 @@ func (n *netlinkSocket) dump(kind uint16, payload []byte) ([][]byte, error) {
 	return out, err
 }
 
-// Attr encodes an attribute, padded to four bytes.
-func Attr(kind uint16, data []byte) []byte {
+// EncodeAttr encodes an attribute, padded to four bytes.
+func EncodeAttr(kind uint16, data []byte) []byte {
 	b := make([]byte, 4, 4+len(data)+3)
 	binary.NativeEndian.PutUint16(b[0:], uint16(4+len(data)))
 	binary.NativeEndian.PutUint16(b[2:], kind)
@@ -115,11 +117,11 @@ func Attr(kind uint16, data []byte) []byte {
 	return b
 }
 
-// Cstring encodes a string for the kernel.
-func Cstring(s string) []byte { return append([]byte(s), 0) }
+// CString encodes a string for the kernel.
+func CString(s string) []byte { return append([]byte(s), 0) }
 
-// Attrs decodes attributes by kind; it keeps all attributes of a kind.
-func Attrs(b []byte) map[uint16][][]byte {
+// ParseAttrs decodes attributes by kind; it keeps all attributes of a kind.
+func ParseAttrs(b []byte) map[uint16][][]byte {
 	out := map[uint16][][]byte{}
 	for len(b) >= 4 {
 		size := int(binary.NativeEndian.Uint16(b))
@@ -133,8 +135,8 @@ func Attrs(b []byte) map[uint16][][]byte {
 	return out
 }
 
-// first returns the first attribute of a kind, or nil.
-func first(m map[uint16][][]byte, kind uint16) []byte {
+// firstAttr returns the first attribute of a kind, or nil.
+func firstAttr(m map[uint16][][]byte, kind uint16) []byte {
 	if v := m[kind]; len(v) > 0 {
 		return v[0]
 	}
@@ -143,7 +145,7 @@ func first(m map[uint16][][]byte, kind uint16) []byte {
 
 // attrText returns a string attribute.
 func attrText(m map[uint16][][]byte, kind uint16) string {
-	return unix.ByteSliceToString(first(m, kind))
+	return unix.ByteSliceToString(firstAttr(m, kind))
 }
 
 // DeleteLink removes a network link by name; a missing one is not an error.

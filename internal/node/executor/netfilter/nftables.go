@@ -11,32 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NftFamilies are the nftables address families by name.
-var NftFamilies = map[string]uint8{
+// Families are the nftables address families by name.
+var Families = map[string]uint8{
 	"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6,
 	"arp": unix.NFPROTO_ARP, "bridge": unix.NFPROTO_BRIDGE, "netdev": unix.NFPROTO_NETDEV,
 }
 
-// NfAccept is the kernel's NF_ACCEPT: the policy of a base chain without effect.
-const NfAccept = 1
+// PolicyAccept is the kernel's NF_ACCEPT: the policy of a base chain without effect.
+const PolicyAccept = 1
 
-// NftTable identifies a table.
-type NftTable struct {
+// Table identifies a table.
+type Table struct {
 	Family uint8
 	Name   string
 }
 
-// NftChain is a chain; base chains hook into the kernel.
-type NftChain struct {
-	Table  NftTable
+// Chain is a chain; base chains hook into the kernel.
+type Chain struct {
+	Table  Table
 	Name   string
 	Base   bool
 	Policy uint32
 }
 
-// NftRule is a rule and the chains to which it jumps.
-type NftRule struct {
-	Table   NftTable
+// Rule is a rule and the chains to which it jumps.
+type Rule struct {
+	Table   Table
 	Chain   string
 	Handle  uint64
 	Jumps   []string
@@ -46,6 +46,7 @@ type NftRule struct {
 // NFT uses nfnetlink: it replaces the program nft on hosts without it.
 type NFT struct{ *netlinkSocket }
 
+// OpenNFT opens a socket for nftables.
 func OpenNFT() (NFT, error) {
 	n, err := OpenNetlink(unix.NETLINK_NETFILTER)
 	return NFT{n}, err
@@ -69,9 +70,9 @@ func nfgenmsg(family uint8, resource uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{family, unix.NFNETLINK_V0}, resource)
 }
 
-// list dumps objects; it passes on the family and attributes of each. A kernel without
-// nftables has none.
-func (n NFT) list(message uint16, each func(family uint8, a map[uint16][][]byte)) error {
+// listObjects dumps objects; it passes on the family and attributes of each. A kernel
+// without nftables has none.
+func (n NFT) listObjects(message uint16, each func(family uint8, a map[uint16][][]byte)) error {
 	msgs, err := n.dump(nftType(message), nfgenmsg(unix.NFPROTO_UNSPEC, 0))
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil
@@ -81,26 +82,28 @@ func (n NFT) list(message uint16, each func(family uint8, a map[uint16][][]byte)
 	}
 	for _, m := range msgs {
 		if len(m) >= 4 {
-			each(m[0], Attrs(m[4:]))
+			each(m[0], ParseAttrs(m[4:]))
 		}
 	}
 	return nil
 }
 
-func (n NFT) Tables() ([]NftTable, error) {
-	var out []NftTable
-	err := n.list(unix.NFT_MSG_GETTABLE, func(family uint8, a map[uint16][][]byte) {
-		out = append(out, NftTable{family, attrText(a, unix.NFTA_TABLE_NAME)})
+// Tables lists all tables.
+func (n NFT) Tables() ([]Table, error) {
+	var out []Table
+	err := n.listObjects(unix.NFT_MSG_GETTABLE, func(family uint8, a map[uint16][][]byte) {
+		out = append(out, Table{family, attrText(a, unix.NFTA_TABLE_NAME)})
 	})
 	return out, err
 }
 
-func (n NFT) Chains() ([]NftChain, error) {
-	var out []NftChain
-	err := n.list(unix.NFT_MSG_GETCHAIN, func(family uint8, a map[uint16][][]byte) {
-		c := NftChain{Table: NftTable{family, attrText(a, unix.NFTA_CHAIN_TABLE)}, Name: attrText(a, unix.NFTA_CHAIN_NAME)}
-		c.Base = first(a, unix.NFTA_CHAIN_HOOK) != nil
-		if p := first(a, unix.NFTA_CHAIN_POLICY); len(p) == 4 {
+// Chains lists all chains.
+func (n NFT) Chains() ([]Chain, error) {
+	var out []Chain
+	err := n.listObjects(unix.NFT_MSG_GETCHAIN, func(family uint8, a map[uint16][][]byte) {
+		c := Chain{Table: Table{family, attrText(a, unix.NFTA_CHAIN_TABLE)}, Name: attrText(a, unix.NFTA_CHAIN_NAME)}
+		c.Base = firstAttr(a, unix.NFTA_CHAIN_HOOK) != nil
+		if p := firstAttr(a, unix.NFTA_CHAIN_POLICY); len(p) == 4 {
 			c.Policy = binary.BigEndian.Uint32(p)
 		}
 		out = append(out, c)
@@ -108,15 +111,16 @@ func (n NFT) Chains() ([]NftChain, error) {
 	return out, err
 }
 
-func (n NFT) Rules() ([]NftRule, error) {
-	var out []NftRule
-	err := n.list(unix.NFT_MSG_GETRULE, func(family uint8, a map[uint16][][]byte) {
-		r := NftRule{Table: NftTable{family, attrText(a, unix.NFTA_RULE_TABLE)}, Chain: attrText(a, unix.NFTA_RULE_CHAIN)}
-		if h := first(a, unix.NFTA_RULE_HANDLE); len(h) == 8 {
+// Rules lists all rules.
+func (n NFT) Rules() ([]Rule, error) {
+	var out []Rule
+	err := n.listObjects(unix.NFT_MSG_GETRULE, func(family uint8, a map[uint16][][]byte) {
+		r := Rule{Table: Table{family, attrText(a, unix.NFTA_RULE_TABLE)}, Chain: attrText(a, unix.NFTA_RULE_CHAIN)}
+		if h := firstAttr(a, unix.NFTA_RULE_HANDLE); len(h) == 8 {
 			r.Handle = binary.BigEndian.Uint64(h)
 		}
-		r.Jumps = RuleJumps(first(a, unix.NFTA_RULE_EXPRESSIONS))
-		r.Comment = ruleComment(first(a, unix.NFTA_RULE_EXPRESSIONS), first(a, unix.NFTA_RULE_USERDATA))
+		r.Jumps = RuleJumps(firstAttr(a, unix.NFTA_RULE_EXPRESSIONS))
+		r.Comment = ruleComment(firstAttr(a, unix.NFTA_RULE_EXPRESSIONS), firstAttr(a, unix.NFTA_RULE_USERDATA))
 		out = append(out, r)
 	})
 	return out, err
@@ -125,13 +129,13 @@ func (n NFT) Rules() ([]NftRule, error) {
 // RuleJumps returns the chains to which the expressions of a rule jump or go.
 func RuleJumps(expressions []byte) []string {
 	var out []string
-	for _, e := range Attrs(expressions)[unix.NFTA_LIST_ELEM] {
-		expr := Attrs(e)
+	for _, e := range ParseAttrs(expressions)[unix.NFTA_LIST_ELEM] {
+		expr := ParseAttrs(e)
 		if attrText(expr, unix.NFTA_EXPR_NAME) != "immediate" {
 			continue
 		}
-		data := Attrs(first(Attrs(first(expr, unix.NFTA_EXPR_DATA)), unix.NFTA_IMMEDIATE_DATA))
-		verdict := Attrs(first(data, unix.NFTA_DATA_VERDICT))
+		data := ParseAttrs(firstAttr(ParseAttrs(firstAttr(expr, unix.NFTA_EXPR_DATA)), unix.NFTA_IMMEDIATE_DATA))
+		verdict := ParseAttrs(firstAttr(data, unix.NFTA_DATA_VERDICT))
 		if chain := attrText(verdict, unix.NFTA_VERDICT_CHAIN); chain != "" {
 			out = append(out, chain)
 		}
@@ -148,12 +152,12 @@ func ruleComment(expressions, userdata []byte) string {
 			return unix.ByteSliceToString(b[2 : 2+int(b[1])])
 		}
 	}
-	for _, e := range Attrs(expressions)[unix.NFTA_LIST_ELEM] {
-		expr := Attrs(e)
+	for _, e := range ParseAttrs(expressions)[unix.NFTA_LIST_ELEM] {
+		expr := ParseAttrs(e)
 		if attrText(expr, unix.NFTA_EXPR_NAME) != "match" {
 			continue
 		}
-		data := Attrs(first(expr, unix.NFTA_EXPR_DATA))
+		data := ParseAttrs(firstAttr(expr, unix.NFTA_EXPR_DATA))
 		if attrText(data, unix.NFTA_MATCH_NAME) == "comment" {
 			return attrText(data, unix.NFTA_MATCH_INFO)
 		}
@@ -189,6 +193,7 @@ func (n NFT) Change(message uint16, family uint8, attributes ...[]byte) []byte {
 	return n.Message(nftType(message), 0, append([][]byte{nfgenmsg(family, 0)}, attributes...)...)
 }
 
-func (n NFT) DeleteTable(t NftTable) []byte {
-	return n.Change(unix.NFT_MSG_DELTABLE, t.Family, Attr(unix.NFTA_TABLE_NAME, Cstring(t.Name)))
+// DeleteTable returns the message that deletes a table.
+func (n NFT) DeleteTable(t Table) []byte {
+	return n.Change(unix.NFT_MSG_DELTABLE, t.Family, EncodeAttr(unix.NFTA_TABLE_NAME, CString(t.Name)))
 }

@@ -97,16 +97,16 @@ func (x *PodHostsOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error 
 		if i := strings.Index(text, podHostsOwn); i >= 0 {
 			aliases = text[i:]
 		}
-		if err := overwrite(p, PodHostsBegin+string(own)+aliases); err != nil {
+		if err := overwriteContent(p, PodHostsBegin+string(own)+aliases); err != nil {
 			return fmt.Errorf("writing the hosts file of a pod: %w", err)
 		}
 	}
 	return nil
 }
 
-// overwrite replaces the content of a file that is mounted elsewhere; replacing the file
-// itself would have no effect there. A missing file is not written.
-func overwrite(path, text string) error {
+// overwriteContent replaces the content of a file that is mounted elsewhere; replacing
+// the file itself would have no effect there. A missing file is not written.
+func overwriteContent(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -81,7 +81,7 @@ func PodLogNames(ctx context.Context, h *host.Host, o op.PodLogs) (host.CheckRes
 // It reads the directories of pods first, then the directories of their containers.
 func findPodLogs(ctx context.Context, h *host.Host) ([]string, error) {
 	left := MostEntries
-	found, err := entries(h, podsDir, left)
+	found, err := listNames(h, podsDir, left)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func findPodLogs(ctx context.Context, h *host.Host) ([]string, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			names, _ := entries(h, path.Join(podsDir, dir), left) // a link, or removed meanwhile
+			names, _ := listNames(h, path.Join(podsDir, dir), left) // a link, or removed meanwhile
 			left -= len(names)
 			for _, name := range names {
 				below = append(below, path.Join(dir, name))
@@ -137,7 +137,7 @@ func openPodLog(h *host.Host, name string) (*os.File, error) {
 	if !op.IsPodLog(name) {
 		return nil, host.Invalid("%q is not a pod log name", name)
 	}
-	dir, base, err := parent(h, logDir, path.Join(podsDir, name))
+	dir, base, err := openParent(h, logDir, path.Join(podsDir, name))
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func openDockerLog(h *host.Host, dir *os.File, link string) (*os.File, error) {
 	if m := dockerLog.FindStringSubmatch(to); !below || m == nil || m[1] != m[2] {
 		return nil, &fs.PathError{Op: "open", Path: link, Err: errors.New("it is a symbolic link, but not to a Docker log")}
 	}
-	target, base, err := parent(h, dockerLogs, to)
+	target, base, err := openParent(h, dockerLogs, to)
 	if err != nil {
 		return nil, err
 	}
@@ -168,12 +168,12 @@ func openDockerLog(h *host.Host, dir *os.File, link string) (*os.File, error) {
 	return onlyFile(openAt(target, base, unix.O_NONBLOCK))
 }
 
-// entries returns the names in a directory below /var/log, at most most of them.
-func entries(h *host.Host, name string, most int) ([]string, error) {
+// listNames returns the names in a directory below /var/log, at most most of them.
+func listNames(h *host.Host, name string, most int) ([]string, error) {
 	if most <= 0 { // Readdirnames would return all
 		return nil, nil
 	}
-	dir, base, err := parent(h, logDir, name)
+	dir, base, err := openParent(h, logDir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +191,9 @@ func entries(h *host.Host, name string, most int) ([]string, error) {
 	return names, err
 }
 
-// parent opens the parent directory of a path below a root, without following a link
+// openParent opens the parent directory of a path below a root, without following a link
 // below the root.
-func parent(h *host.Host, root, name string) (*os.File, string, error) {
+func openParent(h *host.Host, root, name string) (*os.File, string, error) {
 	dir, err := os.Open(h.DiskPath(root))
 	if err != nil {
 		return nil, "", err

@@ -28,9 +28,9 @@ func (x *PodRestartOp) Paths() []string {
 	return append([]string{x.Op.Manifest}, x.Op.Files...)
 }
 
-// outdated returns the programs of a static pod that were started before one of the files
-// was created, and that file; runs reports whether any is running.
-func outdated(h *host.Host, o op.PodRestart) (old []process.Process, file string, runs bool, err error) {
+// outdatedPrograms returns the programs of a static pod that were started before one of
+// the files was created, and that file; runs reports whether any is running.
+func outdatedPrograms(h *host.Host, o op.PodRestart) (old []process.Process, file string, runs bool, err error) {
 	raw, err := bounded.ReadFile(h.DiskPath(o.Manifest), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", false, nil
@@ -92,7 +92,7 @@ func madeSince(h *host.Host, files []string, p process.Process) (string, error) 
 
 func (x *PodRestartOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
-	old, file, _, err := outdated(h, o)
+	old, file, _, err := outdatedPrograms(h, o)
 	if err != nil || len(old) == 0 {
 		return host.CheckResult{}, err
 	}
@@ -114,7 +114,7 @@ func (x *PodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) er
 	tick := time.NewTicker(health.ProbeEvery)
 	defer tick.Stop()
 	for {
-		old, _, runs, err := outdated(h, o)
+		old, _, runs, err := outdatedPrograms(h, o)
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (x *ReloadOp) Paths() []string {
 
 func (x *ReloadOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
-	old, _, _, err := outdated(h, op.PodRestart{Manifest: o.Manifest, Files: []string{o.File}})
+	old, _, _, err := outdatedPrograms(h, op.PodRestart{Manifest: o.Manifest, Files: []string{o.File}})
 	if err != nil || len(old) == 0 {
 		return host.CheckResult{}, err
 	}
@@ -43,7 +43,7 @@ func (x *ReloadOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error 
 	first := -1
 	var why error
 	for {
-		n, err := readings(bounded, h, o)
+		n, err := countReadings(bounded, h, o)
 		switch {
 		case err != nil:
 			if bounded.Err() == nil || why == nil { // else it only reports that time is up
@@ -56,7 +56,7 @@ func (x *ReloadOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error 
 		default:
 			why = fmt.Errorf("it was read %d times since then", n-first)
 		}
-		if err := touch(h, o.File); err != nil {
+		if err := touchFile(h, o.File); err != nil {
 			return err
 		}
 		select {
@@ -71,8 +71,8 @@ func (x *ReloadOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error 
 	}
 }
 
-// touch triggers the watchers of a file: it sets its mode to the current mode.
-func touch(h *host.Host, file string) error {
+// touchFile triggers the watchers of a file: it sets its mode to the current mode.
+func touchFile(h *host.Host, file string) error {
 	info, err := os.Stat(h.DiskPath(file))
 	if err != nil {
 		return err
@@ -80,25 +80,25 @@ func touch(h *host.Host, file string) error {
 	return os.Chmod(h.DiskPath(file), info.Mode().Perm())
 }
 
-// readings returns how often the program has read the file without an error since its
+// countReadings returns how often the program has read the file without an error since its
 // start: each failed reading is retried.
-func readings(ctx context.Context, h *host.Host, o op.Reload) (int, error) {
+func countReadings(ctx context.Context, h *host.Host, o op.Reload) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, health.ProgramTimeout)
 	defer cancel()
 	text, err := h.Output(ctx, o.Metrics...)
 	if err != nil {
 		return 0, err
 	}
-	all, told := metric(text, "workqueue_work_duration_seconds_count", o.Queue)
+	all, told := findMetric(text, "workqueue_work_duration_seconds_count", o.Queue)
 	if !told {
 		return 0, fmt.Errorf("its metrics have no queue %s", o.Queue)
 	}
-	failed, _ := metric(text, "workqueue_retries_total", o.Queue)
+	failed, _ := findMetric(text, "workqueue_retries_total", o.Queue)
 	return all - failed, nil
 }
 
-// metric returns the metric of a queue from a program's metrics, if they have it.
-func metric(text, name, queue string) (int, bool) {
+// findMetric returns the metric of a queue from a program's metrics, if they have it.
+func findMetric(text, name, queue string) (int, bool) {
 	_, after, found := strings.Cut("\n"+text, "\n"+name+`{name="`+queue+`"} `)
 	if !found {
 		return 0, false

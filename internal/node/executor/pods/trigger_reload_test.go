@@ -14,7 +14,7 @@ func TestMetric(t *testing.T) {
 		want        int
 		told        bool
 	}{{"a", "q", 1, true}, {"b", "q", 2000000, true}, {"b", "r", 3, true}, {"c", "q", 0, false}, {"a", "r", 0, false}} {
-		if n, told := metric(text, tc.name, tc.queue); n != tc.want || told != tc.told {
+		if n, told := findMetric(text, tc.name, tc.queue); n != tc.want || told != tc.told {
 			t.Errorf("%s of %s: %d, %t", tc.name, tc.queue, n, told)
 		}
 	}

@@ -68,6 +68,7 @@ type ExecRecord struct {
 	Ended bool `json:"ended,omitempty"`
 }
 
+// ReadExecRecord reads the record of a program's last run.
 func ReadExecRecord(h *host.Host, name string) (rec ExecRecord, known bool, err error) {
 	raw, err := atomicfile.ReadFile(h.StatePath("exec", name+".json"), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,6 +96,7 @@ func inputStates(h *host.Host, o op.Exec) (map[string]string, error) {
 	return in, nil
 }
 
+// CheckExecName rejects a program without a valid name or arguments.
 func CheckExecName(o op.Exec) error {
 	if !host.IsFileName(o.Name) {
 		return host.Invalid("%q is not a valid step name: only letters, digits, '.', '_' and '-' are allowed", o.Name)
@@ -127,7 +129,7 @@ func CheckExec(ctx context.Context, h *host.Host, o op.Exec) (host.CheckResult, 
 	}
 	var err error
 	if v.Change, err = checkGuards(ctx, h, o); err == nil && v.Change != "" && o.UnlessServes != nil &&
-		health.Serves(ctx, h, *o.UnlessServes) {
+		health.IsServing(ctx, h, *o.UnlessServes) {
 		v.Change = ""
 	}
 	if err != nil || v.Change != "" || !o.Whole {
@@ -234,7 +236,7 @@ func Execute(ctx context.Context, h *host.Host, o op.Exec, stdin func(io.Writer)
 	if err != nil {
 		return err
 	}
-	if o.Then == nil || health.Serves(ctx, h, *o.Then) { // nothing depends on a program that does not serve, so it can be repaired
+	if o.Then == nil || health.IsServing(ctx, h, *o.Then) { // nothing depends on a program that does not serve, so it can be repaired
 		if err := health.AwaitGate(ctx, h, o.Gate); err != nil {
 			return err
 		}
@@ -282,7 +284,8 @@ func Execute(ctx context.Context, h *host.Host, o op.Exec, stdin func(io.Writer)
 	return awaitSuccess(ctx, h, o, record, in)
 }
 
-// awaitSuccess waits for the conditions after a program, if any: then the run has succeeded.
+// awaitSuccess waits for the conditions after a program, if any: then the run has
+// succeeded.
 func awaitSuccess(ctx context.Context, h *host.Host, o op.Exec, record string, in map[string]string) error {
 	if o.Then == nil {
 		return nil
@@ -293,8 +296,8 @@ func awaitSuccess(ctx context.Context, h *host.Host, o op.Exec, record string, i
 	return h.WriteRecord(record, ExecRecord{Done: true, Inputs: in})
 }
 
-// syncResults syncs the program's files to disk: the record that they exist must not outlast
-// them.
+// syncResults syncs the program's files to disk: the record that they exist must not
+// outlast them.
 func syncResults(h *host.Host, pattern string) error {
 	matches, err := filepath.Glob(h.DiskPath(pattern))
 	for _, m := range matches {

@@ -65,8 +65,8 @@ func readUnitPhase(ctx context.Context, h *host.Host, unit string) (unitPhase, s
 	return wholeNone, u, nil
 }
 
-// pendingTransientUnit returns why an uninterruptible step must run whatever its guards return:
-// an earlier run of it continues, or ended without a read result.
+// pendingTransientUnit returns why an uninterruptible step must run whatever its guards
+// return: an earlier run of it continues, or ended without a read result.
 func pendingTransientUnit(ctx context.Context, h *host.Host, o op.Exec) (string, error) {
 	if h.Batch.Operation != "" {
 		st, _, err := readUnitPhase(ctx, h, transientUnitName(h, o))
@@ -95,7 +95,8 @@ func pendingTransientUnit(ctx context.Context, h *host.Host, o op.Exec) (string,
 	return "", nil
 }
 
-// otherTransientUnits returns the units that other operations or steps started for the same program.
+// otherTransientUnits returns the units that other operations or steps started for the
+// same program.
 func otherTransientUnits(h *host.Host, o op.Exec) ([]string, error) {
 	units, err := StartedUnits(h, o)
 	own := transientUnitName(h, o)
@@ -128,9 +129,9 @@ func UnclaimedUnits(h *host.Host) (units []string, err error) {
 	return units, nil
 }
 
-// runTransientUnit runs a program as a transient unit, or attaches to the unit of an earlier
-// manager, and waits for its end. When ctx ends, the unit continues. stdin, if set,
-// writes the input of the program.
+// runTransientUnit runs a program as a transient unit, or attaches to the unit of an
+// earlier manager, and waits for its end. When ctx ends, the unit continues. stdin, if
+// set, writes the input of the program.
 func runTransientUnit(ctx context.Context, h *host.Host, o op.Exec, stdin func(io.Writer) error, rec ExecRecord) ([]byte, error) {
 	if !host.IsFileName(h.Batch.Operation) || !host.IsFileName(h.Batch.Step) {
 		return nil, host.Invalid("a step in its own unit needs an operation and a step: %q, %q", h.Batch.Operation, h.Batch.Step)
@@ -159,9 +160,9 @@ func runTransientUnit(ctx context.Context, h *host.Host, o op.Exec, stdin func(i
 	return transientResult(ctx, h, o, unit, u)
 }
 
-// runWithoutOthers waits until none of the programs is running that other steps started before
-// their manager went away, because such programs must not run concurrently. Their results
-// are left to their steps.
+// runWithoutOthers waits until none of the programs is running that other steps started
+// before their manager went away, because such programs must not run concurrently. Their
+// results are left to their steps.
 func runWithoutOthers(ctx context.Context, h *host.Host, o op.Exec) error {
 	all, err := UnclaimedUnits(h)
 	if err != nil {
@@ -189,9 +190,9 @@ func runWithoutOthers(ctx context.Context, h *host.Host, o op.Exec) error {
 	return nil
 }
 
-// awaitOtherUnits waits until no other operation runs the same program. Its work, or the work
-// of a partly cleaned up run of this operation, may be the wanted result; so may the work
-// of an interrupted run, if its result is known.
+// awaitOtherUnits waits until no other operation runs the same program. Its work, or the
+// work of a partly cleaned up run of this operation, may be the wanted result; so may the
+// work of an interrupted run, if its result is known.
 func awaitOtherUnits(ctx context.Context, h *host.Host, o op.Exec) (satisfied bool, err error) {
 	others, err := otherTransientUnits(h, o)
 	if err != nil {
@@ -231,7 +232,7 @@ func adoptUnit(ctx context.Context, h *host.Host, o op.Exec, unit string) error 
 	if err != nil {
 		return err
 	}
-	succeeded := st == wholeDone && u.Succeeded()
+	succeeded := st == wholeDone && u.HasSucceeded()
 	err = markRun(h, o.Name, func(rec *ExecRecord) {
 		rec.Done = rec.Done || succeeded
 		rec.Ended = rec.Ended || u.Result == unitExitCode
@@ -376,7 +377,7 @@ func FollowUnit(ctx context.Context, h *host.Host, o op.Exec, unit string) (syst
 // transientResult reads the result of an ended unit.
 func transientResult(ctx context.Context, h *host.Host, o op.Exec, unit string, u systemctl.UnitState) ([]byte, error) {
 	dir := h.StatePath(RunDir, unit)
-	if u.Succeeded() {
+	if u.HasSucceeded() {
 		out, err := host.ReadHead(filepath.Join(dir, "stdout"), maxOutput)
 		return out, err
 	}
@@ -415,9 +416,9 @@ func ForgetUnit(ctx context.Context, h *host.Host, unit string) error {
 	case st == wholeRunning:
 		return nil
 	case u.Active == "failed":
-		err = systemctl.Systemctl(ctx, h, "reset-failed", "--", unit)
+		err = systemctl.RunSystemctl(ctx, h, "reset-failed", "--", unit)
 	case st == wholeDone:
-		err = systemctl.Systemctl(ctx, h, "stop", "--", unit)
+		err = systemctl.RunSystemctl(ctx, h, "stop", "--", unit)
 	}
 	if err != nil {
 		return fmt.Errorf("removing the result of %s: %w", unit, err)
@@ -437,7 +438,7 @@ func EndUnit(ctx context.Context, h *host.Host, unit string) error {
 		return err
 	}
 	if st == wholeRunning {
-		if err := systemctl.Systemctl(ctx, h, "stop", "--", unit); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, "stop", "--", unit); err != nil {
 			return err
 		}
 	}

@@ -47,8 +47,8 @@ func heldAddresses(wanted []string) ([]held, error) {
 	return out, nil
 }
 
-// remove removes the address; a missing one is not an error.
-func (h held) remove() error {
+// removeAddresses removes the address; a missing one is not an error.
+func (h held) removeAddresses() error {
 	n, err := netfilter.OpenNetlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (h held) remove() error {
 		info[0] = unix.AF_INET6
 	}
 	binary.NativeEndian.PutUint32(info[4:], uint32(h.link))
-	err = n.Send(n.Message(unix.RTM_DELADDR, unix.NLM_F_ACK, info, netfilter.Attr(unix.IFA_LOCAL, h.prefix.Addr().AsSlice())))
+	err = n.Send(n.Message(unix.RTM_DELADDR, unix.NLM_F_ACK, info, netfilter.EncodeAttr(unix.IFA_LOCAL, h.prefix.Addr().AsSlice())))
 	if err == nil {
 		err = n.Receive(func(m syscall.NetlinkMessage) bool { return m.Header.Type == unix.NLMSG_ERROR })
 	}

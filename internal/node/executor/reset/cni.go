@@ -57,15 +57,15 @@ func findAttachments(h *host.Host, o op.Reset) (attachments, error) {
 	if err := cachedAttachments(h, filepath.Join(o.CNI, "results"), &a); err != nil {
 		return a, err
 	}
-	if err := reservations(h, filepath.Join(o.CNI, "networks"), &a); err != nil {
+	if err := findReservations(h, filepath.Join(o.CNI, "networks"), &a); err != nil {
 		return a, err
 	}
 	return a, removeIfEmpty(h, o, &a)
 }
 
-// cachedAttachments finds Slipway's attachments in the records of the library. A container is in
-// more than one network, such as loopback; a network that only Slipway uses identifies
-// its owner.
+// cachedAttachments finds Slipway's attachments in the records of the library. A
+// container is in more than one network, such as loopback; a network that only Slipway
+// uses identifies its owner.
 func cachedAttachments(h *host.Host, dir string, a *attachments) error {
 	names, err := containerNames(h, dir)
 	if err != nil {
@@ -98,10 +98,10 @@ func cachedAttachments(h *host.Host, dir string, a *attachments) error {
 	return nil
 }
 
-// reservations finds the addresses that host-local has assigned to Slipway's containers,
-// one file each; a network without other addresses is removed with the plugin's own
-// records.
-func reservations(h *host.Host, dir string, a *attachments) error {
+// findReservations finds the addresses that host-local has assigned to Slipway's
+// containers, one file each; a network without other addresses is removed with the
+// plugin's own records.
+func findReservations(h *host.Host, dir string, a *attachments) error {
 	networks, err := containerNames(h, dir)
 	if err != nil {
 		return err
@@ -135,7 +135,8 @@ func reservations(h *host.Host, dir string, a *attachments) error {
 	return nil
 }
 
-// containerNames returns the content of a directory of the host; none if it does not exist.
+// containerNames returns the content of a directory of the host; none if it does not
+// exist.
 func containerNames(h *host.Host, dir string) ([]string, error) {
 	entries, err := atomicfile.ReadDir(h.DiskPath(dir))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -171,8 +172,8 @@ func (a attachments) isOwn(comment string) bool {
 	return false
 }
 
-// removeIfEmpty adds the directories below CNI's that only have content of Slipway and did not
-// exist before Slipway.
+// removeIfEmpty adds the directories below CNI's that only have content of Slipway and
+// did not exist before Slipway.
 func removeIfEmpty(h *host.Host, o op.Reset, a *attachments) error {
 	l, err := ledger.Open(h.State, h.Root, h.Disk, ledger.Owner{})
 	if err != nil {

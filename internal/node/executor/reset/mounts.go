@@ -61,14 +61,14 @@ func mountsBelow(h *host.Host, dirs []string) ([]string, error) {
 func unmountAll(ctx context.Context, h *host.Host, mounts []string) error {
 	until := time.Now().Add(host.SettleTime)
 	for _, m := range mounts {
-		if err := unmount(ctx, h, m, until); err != nil {
+		if err := unmountPath(ctx, h, m, until); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func unmount(ctx context.Context, h *host.Host, path string, until time.Time) error {
+func unmountPath(ctx context.Context, h *host.Host, path string, until time.Time) error {
 	flags := unix.UMOUNT_NOFOLLOW
 	if isRemote(path) {
 		flags |= unix.MNT_DETACH // its server may be gone

@@ -22,19 +22,19 @@ type owned struct {
 
 // packetFilter has the findings of a Reset in nftables.
 type packetFilter struct {
-	tables []netfilter.NftTable // to be removed completely
-	chains []netfilter.NftChain // owned chains in other software's tables
-	rules  []netfilter.NftRule  // owned rules in other software's chains, and rules that jump to owned chains
-	empty  []netfilter.NftTable // other software's tables that would become empty
+	tables []netfilter.Table // to be removed completely
+	chains []netfilter.Chain // owned chains in other software's tables
+	rules  []netfilter.Rule  // owned rules in other software's chains, and rules that jump to owned chains
+	empty  []netfilter.Table // other software's tables that would become empty
 }
 
-func (p packetFilter) none() bool { return len(p.tables)+len(p.chains)+len(p.rules) == 0 }
+func (p packetFilter) isEmpty() bool { return len(p.tables)+len(p.chains)+len(p.rules) == 0 }
 
 // found has all objects in nftables.
 type found struct {
-	tables []netfilter.NftTable
-	chains []netfilter.NftChain
-	rules  []netfilter.NftRule
+	tables []netfilter.Table
+	chains []netfilter.Chain
+	rules  []netfilter.Rule
 }
 
 func readAllRules(n netfilter.NFT) (f found, err error) {
@@ -53,29 +53,29 @@ func findOwnedRules(n netfilter.NFT, o owned) (packetFilter, error) {
 	if err != nil {
 		return packetFilter{}, err
 	}
-	return f.filter(o), nil
+	return f.selectOwned(o), nil
 }
 
-// filter selects the owned objects: whole tables, chains in the iptables tables, rules
-// with the name of a container.
-func (f found) filter(o owned) packetFilter {
+// selectOwned selects the owned objects: whole tables, chains in the iptables tables,
+// rules with the name of a container.
+func (f found) selectOwned(o owned) packetFilter {
 	var p packetFilter
 	for _, t := range f.tables {
 		if slices.ContainsFunc(o.tables, func(name string) bool { return isTable(name, t) }) ||
-			o.cni.asked && isCNITable(t) && !f.foreign(o, t, "") {
+			o.cni.asked && isCNITable(t) && !f.hasForeignRule(o, t, "") {
 			p.tables = append(p.tables, t)
 		}
 	}
-	busy, touched := map[netfilter.NftTable]bool{}, map[netfilter.NftTable]bool{}
+	busy, touched := map[netfilter.Table]bool{}, map[netfilter.Table]bool{}
 	ours := map[[2]string]bool{}
-	key := func(t netfilter.NftTable, chain string) [2]string { return [2]string{fmt.Sprint(t), chain} }
+	key := func(t netfilter.Table, chain string) [2]string { return [2]string{fmt.Sprint(t), chain} }
 	for _, c := range f.chains {
 		switch {
 		case slices.Contains(p.tables, c.Table):
-		case isIPTables(c.Table) && f.ourChain(o, c):
+		case isIPTables(c.Table) && f.isOwnChain(o, c):
 			p.chains = append(p.chains, c)
 			ours[key(c.Table, c.Name)], touched[c.Table] = true, true
-		case !c.Base || c.Policy != netfilter.NfAccept:
+		case !c.Base || c.Policy != netfilter.PolicyAccept:
 			busy[c.Table] = true
 		}
 	}
@@ -105,10 +105,10 @@ const (
 	cniPortMaps = "CNI-HOSTPORT-DNAT" // has a rule for each container
 )
 
-// ourChain reports whether an iptables chain belongs to the cluster: by its prefix, or as
-// the chain of one of its containers. Chains shared by all containers are removed with
+// isOwnChain reports whether an iptables chain belongs to the cluster: by its prefix, or
+// as the chain of one of its containers. Chains shared by all containers are removed with
 // the last container.
-func (f found) ourChain(o owned, c netfilter.NftChain) bool {
+func (f found) isOwnChain(o owned, c netfilter.Chain) bool {
 	if slices.ContainsFunc(o.prefixes, func(x string) bool { return strings.HasPrefix(c.Name, x) }) {
 		return true
 	}
@@ -116,34 +116,34 @@ func (f found) ourChain(o owned, c netfilter.NftChain) bool {
 		return false
 	}
 	if strings.HasPrefix(c.Name, cniShared) {
-		return !f.foreign(o, c.Table, cniPortMaps)
+		return !f.hasForeignRule(o, c.Table, cniPortMaps)
 	}
-	return slices.ContainsFunc(f.rules, func(r netfilter.NftRule) bool {
+	return slices.ContainsFunc(f.rules, func(r netfilter.Rule) bool {
 		return r.Table == c.Table && (r.Chain == c.Name || slices.Contains(r.Jumps, c.Name)) && o.cni.isOwn(r.Comment)
 	})
 }
 
-// foreign reports whether a table, or one of its chains, has a rule for a container that
-// does not belong to the cluster.
-func (f found) foreign(o owned, t netfilter.NftTable, chain string) bool {
-	return slices.ContainsFunc(f.rules, func(r netfilter.NftRule) bool {
+// hasForeignRule reports whether a table, or one of its chains, has a rule for a
+// container that does not belong to the cluster.
+func (f found) hasForeignRule(o owned, t netfilter.Table, chain string) bool {
+	return slices.ContainsFunc(f.rules, func(r netfilter.Rule) bool {
 		return r.Table == t && (chain == "" || r.Chain == chain) && r.Comment != "" && !o.cni.isOwn(r.Comment)
 	})
 }
 
 // isCNITable reports whether CNI plugins created a table for all their users, with a rule
 // for each container that names its owner.
-func isCNITable(t netfilter.NftTable) bool {
+func isCNITable(t netfilter.Table) bool {
 	return t.Name == "cni_hostport" || t.Name == "cni_plugins_masquerade"
 }
 
 // isIPTables reports whether a table belongs to iptables.
-func isIPTables(t netfilter.NftTable) bool {
+func isIPTables(t netfilter.Table) bool {
 	return (t.Family == unix.NFPROTO_IPV4 || t.Family == unix.NFPROTO_IPV6) &&
 		slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, t.Name)
 }
 
-func isTable(owned string, t netfilter.NftTable) bool {
+func isTable(owned string, t netfilter.Table) bool {
 	f := strings.Fields(owned)
 	family, name := "ip", ""
 	switch len(f) {
@@ -152,41 +152,41 @@ func isTable(owned string, t netfilter.NftTable) bool {
 	case 2:
 		family, name = f[0], f[1]
 	}
-	number, ok := netfilter.NftFamilies[family]
+	number, ok := netfilter.Families[family]
 	return ok && t.Family == number && t.Name == name
 }
 
-// removeOwnedRules removes the findings in one transaction. An iptables table that would only
-// have empty base chains, which iptables creates on first use, is removed as well.
+// removeOwnedRules removes the findings in one transaction. An iptables table that would
+// only have empty base chains, which iptables creates on first use, is removed as well.
 func removeOwnedRules(n netfilter.NFT, p packetFilter) error {
-	if p.none() {
+	if p.isEmpty() {
 		return nil
 	}
 	var changes [][]byte
 	for _, t := range slices.Concat(p.tables, p.empty) {
 		changes = append(changes, n.DeleteTable(t))
 	}
-	stays := func(t netfilter.NftTable) bool { return !slices.Contains(p.empty, t) }
+	stays := func(t netfilter.Table) bool { return !slices.Contains(p.empty, t) }
 	for _, r := range p.rules {
 		if stays(r.Table) {
 			changes = append(changes,
-				n.Change(unix.NFT_MSG_DELRULE, r.Table.Family, netfilter.Attr(unix.NFTA_RULE_TABLE, netfilter.Cstring(r.Table.Name)),
-					netfilter.Attr(unix.NFTA_RULE_CHAIN, netfilter.Cstring(r.Chain)),
-					netfilter.Attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.Handle))))
+				n.Change(unix.NFT_MSG_DELRULE, r.Table.Family, netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(r.Table.Name)),
+					netfilter.EncodeAttr(unix.NFTA_RULE_CHAIN, netfilter.CString(r.Chain)),
+					netfilter.EncodeAttr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.Handle))))
 		}
 	}
 	// All rules of owned chains before any chain, because they jump to each other.
 	for _, c := range p.chains {
 		if stays(c.Table) {
 			changes = append(changes, n.Change(unix.NFT_MSG_DELRULE, c.Table.Family,
-				netfilter.Attr(unix.NFTA_RULE_TABLE, netfilter.Cstring(c.Table.Name)), netfilter.Attr(unix.NFTA_RULE_CHAIN, netfilter.Cstring(c.Name))))
+				netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(c.Table.Name)), netfilter.EncodeAttr(unix.NFTA_RULE_CHAIN, netfilter.CString(c.Name))))
 		}
 	}
 	for _, c := range p.chains {
 		if stays(c.Table) {
 			changes = append(changes, n.Change(unix.NFT_MSG_DELCHAIN, c.Table.Family,
-				netfilter.Attr(unix.NFTA_CHAIN_TABLE, netfilter.Cstring(c.Table.Name)),
-				netfilter.Attr(unix.NFTA_CHAIN_NAME, netfilter.Cstring(c.Name))))
+				netfilter.EncodeAttr(unix.NFTA_CHAIN_TABLE, netfilter.CString(c.Table.Name)),
+				netfilter.EncodeAttr(unix.NFTA_CHAIN_NAME, netfilter.CString(c.Name))))
 		}
 	}
 	if err := n.Commit(changes); err != nil {

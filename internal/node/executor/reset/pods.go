@@ -35,8 +35,8 @@ func stopPods(ctx context.Context, h *host.Host, o op.Reset) error {
 		if err != nil {
 			return err
 		}
-		if u.Running() {
-			if err := systemctl.Systemctl(ctx, h, "stop", "--", name); err != nil {
+		if u.IsRunning() {
+			if err := systemctl.RunSystemctl(ctx, h, "stop", "--", name); err != nil {
 				return err
 			}
 		}
@@ -121,7 +121,7 @@ func removeCgroups(ctx context.Context, h *host.Host, names []string) error {
 			continue
 		}
 		if u, err := systemctl.ShowUnit(ctx, h, name); err == nil && u.Active == "active" {
-			if err := systemctl.Systemctl(ctx, h, "stop", "--", name); err != nil {
+			if err := systemctl.RunSystemctl(ctx, h, "stop", "--", name); err != nil {
 				return err
 			}
 		}

@@ -25,10 +25,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// ResetOp executes op.Reset.
-type ResetOp struct{ Op op.Reset }
+// KubernetesOp executes op.Reset.
+type KubernetesOp struct{ Op op.Reset }
 
-func (x *ResetOp) Paths() []string {
+func (x *KubernetesOp) Paths() []string {
 	return slices.Concat(x.Op.Mounts, x.Op.Paths)
 }
 
@@ -51,7 +51,8 @@ type leftovers struct {
 	kept      []string // with the reason why some of them must not be removed
 }
 
-// matchPaths reports whether a name is in the list, or begins with an item that ends in "*".
+// matchPaths reports whether a name is in the list, or begins with an item that ends in
+// "*".
 func matchPaths(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool {
 		prefix, wild := strings.CutSuffix(n, "*")
@@ -70,7 +71,7 @@ func findLeftovers(ctx context.Context, h *host.Host, o op.Reset) (leftovers, er
 		if err != nil {
 			return l, err
 		}
-		if u.Running() {
+		if u.IsRunning() {
 			l.units = append(l.units, name)
 		}
 	}
@@ -177,7 +178,7 @@ func (l leftovers) String() string {
 		add("remove address", []string{a.prefix.Addr().String()})
 	}
 	add("remove network namespaces", l.cni.namespaces)
-	if !l.filter.none() {
+	if !l.filter.isEmpty() {
 		parts = append(parts,
 			fmt.Sprintf("remove %d tables, %d chains and %d rules of the packet filter", len(l.filter.tables),
 				len(l.filter.chains), len(l.filter.rules)))
@@ -190,7 +191,7 @@ func (l leftovers) String() string {
 	return strings.Join(parts, ", ")
 }
 
-func (x *ResetOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *KubernetesOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	l, err := findLeftovers(ctx, h, o)
 	if err != nil {
@@ -208,9 +209,9 @@ func (x *ResetOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, er
 	return host.CheckResult{Change: change}, nil
 }
 
-func (x *ResetOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
+func (x *KubernetesOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
 	o := x.Op
-	if o.Serves == nil || health.Serves(ctx, h, *o.Serves) {
+	if o.Serves == nil || health.IsServing(ctx, h, *o.Serves) {
 		if err := health.AwaitGate(ctx, h, o.Gate); err != nil {
 			return err
 		}
@@ -247,7 +248,7 @@ func (x *ResetOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error
 		}
 	}
 	for _, a := range l.addresses {
-		if err := a.remove(); err != nil {
+		if err := a.removeAddresses(); err != nil {
 			return err
 		}
 	}
@@ -292,7 +293,7 @@ func removePaths(h *host.Host, l leftovers) ([]string, error) {
 }
 
 func removeFilter(p packetFilter) error {
-	if p.none() {
+	if p.isEmpty() {
 		return nil
 	}
 	n, err := netfilter.OpenNFT()

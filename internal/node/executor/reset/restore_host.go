@@ -200,7 +200,7 @@ func reviveUnits(ctx context.Context, h *host.Host, entries []*ledger.Entry, rep
 	if !reload {
 		return nil
 	}
-	if err := systemctl.Systemctl(ctx, h, "daemon-reload"); err != nil {
+	if err := systemctl.RunSystemctl(ctx, h, "daemon-reload"); err != nil {
 		return err
 	}
 	for _, e := range entries {

@@ -22,9 +22,9 @@ func (*PutBackOp) LedgerEntries() ([]host.Subject, bool) {
 	return nil, true
 }
 
-// neededSubjects returns the subjects of a list, with the directories that contain them. It is
-// an error if an operation does not determine its subjects: its changes would be reverted
-// as unneeded.
+// neededSubjects returns the subjects of a list, with the directories that contain them.
+// It is an error if an operation does not determine its subjects: its changes would be
+// reverted as unneeded.
 func neededSubjects(h *host.Host, list op.List) (map[host.Subject]bool, error) {
 	out := map[host.Subject]bool{}
 	for _, o := range list {
@@ -64,7 +64,8 @@ func normalSubject(sub host.Subject) host.Subject {
 	return sub
 }
 
-// unneededEntries returns the entries of a step that its list no longer needs, newest first.
+// unneededEntries returns the entries of a step that its list no longer needs, newest
+// first.
 func unneededEntries(h *host.Host, l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, error) {
 	wanted, err := neededSubjects(h, h.Batch.Ops)
 	if err != nil {

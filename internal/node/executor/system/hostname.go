@@ -58,6 +58,7 @@ func (x *HostnameOp) Check(_ context.Context, h *host.Host) (host.CheckResult, e
 	return host.CheckResult{}, nil
 }
 
+// ReadLiveHostname returns the current host name.
 func ReadLiveHostname(h *host.Host) (string, error) {
 	raw, err := bounded.ReadFile(h.DiskPath(LiveHostname), bounded.Config)
 	if err != nil {
@@ -98,6 +99,7 @@ func setLiveHostname(h *host.Host, name string) error {
 	return nil
 }
 
+// RestoreHostname sets the host name from before the first change.
 func RestoreHostname(h *host.Host, e *ledger.Entry) (string, error) {
 	var was string
 	if err := e.Decode(&was); err != nil {

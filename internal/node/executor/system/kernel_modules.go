@@ -123,6 +123,7 @@ func InBuiltin(raw []byte, name string) bool {
 	return false
 }
 
+// KernelRelease returns the release of the running kernel.
 func KernelRelease(h *host.Host) string {
 	if raw, err := bounded.ReadFile(h.DiskPath("/proc/sys/kernel/osrelease"), bounded.Proc); err == nil {
 		return strings.TrimSpace(string(raw))

@@ -81,6 +81,7 @@ func WithoutSwap(raw []byte) []byte {
 	return out.Bytes()
 }
 
+// WithSwap restores the lines of swap in an fstab.
 func WithSwap(raw []byte) []byte {
 	var out bytes.Buffer
 	for line := range strings.Lines(string(raw)) {
@@ -123,7 +124,7 @@ func readSwapState(ctx context.Context, h *host.Host) (swapState, error) {
 		if err != nil {
 			return st, err
 		}
-		if u.Running() || strings.HasPrefix(u.Enablement, "enabled") {
+		if u.IsRunning() || strings.HasPrefix(u.Enablement, "enabled") {
 			st.makers = append(st.makers, name)
 		}
 	}
@@ -225,7 +226,7 @@ func applySwap(ctx context.Context, h *host.Host) error {
 		if err := hostfs.RewriteSharedFile(h, Fstab, st.off); err != nil {
 			return err
 		}
-		if err := systemctl.Systemctl(ctx, h, "daemon-reload"); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, "daemon-reload"); err != nil {
 			return err
 		}
 	}

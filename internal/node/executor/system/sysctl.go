@@ -61,8 +61,8 @@ func SysctlPath(key string) (string, error) {
 	return filepath.Join("/proc/sys", path), nil
 }
 
-// normalSysctl returns a value in a form in which the kernel's variants are equal: "4096 87380"
-// and "4096\t87380\n".
+// normalSysctl returns a value in a form in which the kernel's variants are equal: "4096
+// 87380" and "4096\t87380\n".
 func normalSysctl(value string) string { return strings.Join(strings.Fields(value), " ") }
 
 // sysctlFile returns the content of the file that sets values at boot.
@@ -189,6 +189,7 @@ func WouldRestoreSysctl(h *host.Host, e *ledger.Entry) (string, error) {
 	return fmt.Sprintf("%s %s → %s", e.Key, now, was), err
 }
 
+// RestoreSysctl sets a kernel parameter from before the first change.
 func RestoreSysctl(h *host.Host, e *ledger.Entry) (string, error) {
 	would, err := WouldRestoreSysctl(h, e)
 	if err != nil || would == "" {

@@ -22,7 +22,7 @@ func (*TimeSyncOp) LedgerEntries() ([]host.Subject, bool) {
 	var out []host.Subject
 	for _, t := range timeServices() {
 		out = append(out, host.Subject{Kind: ledger.KindUnit, Key: t.unit}, host.Subject{Kind: ledger.KindPath, Key: t.conf},
-			host.Subject{Kind: ledger.KindBlock, Key: t.block(nil).Target()})
+			host.Subject{Kind: ledger.KindBlock, Key: t.confBlock(nil).Target()})
 	}
 	return out, true
 }
@@ -62,11 +62,11 @@ func findTimeService(h *host.Host) (timeService, error) {
 		Message: "this host has no supported time service: install systemd-timesyncd or chrony"}
 }
 
-func (t timeService) file(servers []string) op.File {
+func (t timeService) confFile(servers []string) op.File {
 	return op.File{Path: t.conf, Content: []byte("[Time]\nNTP=" + strings.Join(servers, " ") + "\n")}
 }
 
-func (t timeService) block(servers []string) op.Block {
+func (t timeService) confBlock(servers []string) op.Block {
 	lines := make([]string, len(servers))
 	for i, name := range servers {
 		lines[i] = "server " + name + " iburst"
@@ -120,9 +120,9 @@ func (x *TimeSyncOp) Check(ctx context.Context, h *host.Host) (host.CheckResult,
 
 func checkTimeConf(h *host.Host, t timeService, servers []string) (host.CheckResult, error) {
 	if t.ours {
-		return hostfs.CheckFile(h, t.file(servers))
+		return hostfs.CheckFile(h, t.confFile(servers))
 	}
-	return hostfs.CheckBlock(h, t.block(servers))
+	return hostfs.CheckBlock(h, t.confBlock(servers))
 }
 
 func withoutLine(list []string, s string) []string {
@@ -148,9 +148,9 @@ func (x *TimeSyncOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) erro
 	switch {
 	case v.Change == "":
 	case t.ours:
-		err = hostfs.WriteFile(h, t.conf, t.file(o.Servers).Content, atomicfile.Meta{Mode: 0o644})
+		err = hostfs.WriteFile(h, t.conf, t.confFile(o.Servers).Content, atomicfile.Meta{Mode: 0o644})
 	default:
-		err = hostfs.ApplyBlock(ctx, h, t.block(o.Servers))
+		err = hostfs.ApplyBlock(ctx, h, t.confBlock(o.Servers))
 	}
 	if err != nil {
 		return err

@@ -92,7 +92,7 @@ func (x *UserOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 		{hostfs.Group, fmt.Sprintf("%s:x:%s:", o.Name, group0)},
 		{hostfs.Gshadow, o.Name + ":!::"},
 		{hostfs.Shadow, o.Name + ":!:" + strconv.FormatInt(time.Now().Unix()/86400, 10) + "::::::"},
-		{hostfs.Passwd, fmt.Sprintf("%s:x:%d:%s::%s:%s", o.Name, id, group0, home, nologin(h))},
+		{hostfs.Passwd, fmt.Sprintf("%s:x:%d:%s::%s:%s", o.Name, id, group0, home, nologinShell(h))},
 	}
 	for _, l := range lines {
 		if err := addAccount(h, l.file, o.Name, l.line); err != nil {
@@ -121,7 +121,7 @@ func addAccount(h *host.Host, file, name, line string) error {
 	return hostfs.RewriteSharedFile(h, file, append(raw, line+"\n"...))
 }
 
-func nologin(h *host.Host) string {
+func nologinShell(h *host.Host) string {
 	for _, p := range []string{"/usr/sbin/nologin", "/sbin/nologin"} {
 		if _, err := os.Stat(h.DiskPath(p)); err == nil {
 			return p

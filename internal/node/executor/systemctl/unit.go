@@ -46,17 +46,18 @@ type UnitState struct {
 	Started time.Duration
 }
 
-// Running reports whether the unit is running, or systemd is starting it.
-func (u UnitState) Running() bool {
+// IsRunning reports whether the unit is running, or systemd is starting it.
+func (u UnitState) IsRunning() bool {
 	return u.Active == "active" || u.Active == "activating" || u.Active == "reloading"
 }
 
-// Enabled reports whether it is started at boot, or cannot be enabled.
-func (u UnitState) Enabled() bool {
+// IsEnabled reports whether it is started at boot, or cannot be enabled.
+func (u UnitState) IsEnabled() bool {
 	return slices.Contains([]string{"enabled", "enabled-runtime", "static", "indirect", "alias", "generated", "transient"}, u.Enablement)
 }
 
-func (u UnitState) Masked() bool {
+// IsMasked reports whether the unit is masked.
+func (u UnitState) IsMasked() bool {
 	return u.Load == "masked" || strings.HasPrefix(u.Enablement, "masked")
 }
 
@@ -91,7 +92,8 @@ func ParseProperties(out string) map[string]string {
 	return p
 }
 
-func Systemctl(ctx context.Context, h *host.Host, args ...string) error {
+// RunSystemctl runs systemctl, which waits until the change is done.
+func RunSystemctl(ctx context.Context, h *host.Host, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
 	defer cancel()
 	_, err := h.Output(ctx, append([]string{"systemctl", "--no-ask-password"}, args...)...)
@@ -112,6 +114,7 @@ type UnitRecord struct {
 	Awaits []string `json:"awaits,omitempty"`
 }
 
+// ReadUnitRecord reads the record of a unit; it is empty if Slipway did not start it.
 func ReadUnitRecord(h *host.Host, name string) (UnitRecord, error) {
 	var rec UnitRecord
 	raw, err := atomicfile.ReadFile(h.StatePath("units", name+".json"), bounded.Record)
@@ -127,6 +130,7 @@ func ReadUnitRecord(h *host.Host, name string) (UnitRecord, error) {
 	return rec, nil
 }
 
+// CheckUnitName rejects what is not the name of one unit.
 func CheckUnitName(name string) error {
 	if !strings.Contains(name, ".") || strings.ContainsAny(name, "/ \t\n*?[") || name[0] == '-' {
 		return host.Invalid("%q is not a unit name", name)
@@ -152,9 +156,9 @@ func WithJournal(ctx context.Context, h *host.Host, unit string, err error) erro
 // UnitPrefix begins the names of Slipway's transient units.
 const UnitPrefix = "slipway-"
 
-// Succeeded reports whether a unit's program succeeded. For systemd, a program that was
+// HasSucceeded reports whether a unit's program succeeded. For systemd, a program that was
 // signalled to stop, for instance by an orderly shutdown, has also succeeded.
-func (u UnitState) Succeeded() bool { return u.Active == "active" && u.mainCode == mainExited }
+func (u UnitState) HasSucceeded() bool { return u.Active == "active" && u.mainCode == mainExited }
 
 // TimeOfMonotonic converts a time of CLOCK_MONOTONIC to the host's current clock.
 func TimeOfMonotonic(at time.Duration) (time.Time, error) {
@@ -165,6 +169,7 @@ func TimeOfMonotonic(at time.Duration) (time.Time, error) {
 	return time.Now().Add(at - time.Duration(mono.Nano())), nil
 }
 
+// HasUnitFile reports whether a unit file with this name is installed.
 func HasUnitFile(h *host.Host, name string) bool {
 	for _, dir := range []string{"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"} {
 		if host.Exists(h.DiskPath(dir + "/" + name)) {

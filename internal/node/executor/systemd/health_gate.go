@@ -102,7 +102,7 @@ func (x *ServingOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error
 		return ctx.Err()
 	}
 	for _, w := range awaitedWaits(o.Waits, rec.Awaits) {
-		if err := health.Await(ctx, h, w); err != nil {
+		if err := health.AwaitCondition(ctx, h, w); err != nil {
 			var late *op.Error
 			if ctx.Err() != nil || !errors.As(err, &late) {
 				return err

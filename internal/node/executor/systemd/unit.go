@@ -85,6 +85,7 @@ func (p *unitPlan) add(flag *bool, why string) {
 	p.Why = append(p.Why, why)
 }
 
+// PlanUnit returns what must change for a unit.
 func PlanUnit(ctx context.Context, h *host.Host, o op.Unit) (unitPlan, error) {
 	var p unitPlan
 	if err := systemctl.CheckUnitName(o.Name); err != nil {
@@ -96,44 +97,44 @@ func PlanUnit(ctx context.Context, h *host.Host, o op.Unit) (unitPlan, error) {
 	}
 	p.Now = now
 	if o.Masked {
-		if now.Running() {
+		if now.IsRunning() {
 			p.add(&p.stop, "stop")
 		}
-		if !now.Masked() {
+		if !now.IsMasked() {
 			p.add(&p.mask, "mask")
 		}
 		return p, nil
 	}
 	wantUp := o.Running != nil && *o.Running
 	wantEnabled := o.Enabled != nil && *o.Enabled
-	if now.Masked() && (wantUp || wantEnabled) {
+	if now.IsMasked() && (wantUp || wantEnabled) {
 		p.add(&p.unmask, "unmask")
 	}
 	if now.Reload {
 		p.add(&p.reloaded, "daemon-reload")
 	}
 	switch {
-	case wantEnabled && !now.Enabled():
+	case wantEnabled && !now.IsEnabled():
 		p.add(&p.enable, "enable")
 	case o.Enabled != nil && !wantEnabled && strings.HasPrefix(now.Enablement, "enabled"):
 		p.add(&p.disable, "disable")
 	}
 	switch {
-	case wantUp && !now.Running():
+	case wantUp && !now.IsRunning():
 		p.add(&p.Start, "start")
 		return p, nil
 	case o.Running != nil && !wantUp:
-		if now.Running() {
+		if now.IsRunning() {
 			p.add(&p.stop, "stop")
 		}
 		return p, nil
-	case !now.Running() || o.KeepRunning && now.Sub != "auto-restart":
+	case !now.IsRunning() || o.KeepRunning && now.Sub != "auto-restart":
 		return p, nil
 	}
 	switch changed, err := StaleFiles(h, o, now); {
 	case len(changed) == 0:
 		return p, errors.Join(err, planRestartChecks(h, o, &p))
-	case o.UnlessServes == nil || !health.Serves(ctx, h, *o.UnlessServes):
+	case o.UnlessServes == nil || !health.IsServing(ctx, h, *o.UnlessServes):
 		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
 	}
 	return p, nil
@@ -145,6 +146,7 @@ func (x *UnitOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, err
 	return host.CheckResult{Change: strings.Join(p.Why, ", ")}, err
 }
 
+// ApplyUnit changes a unit as planned, and waits until it is healthy.
 func ApplyUnit(ctx context.Context, h *host.Host, o op.Unit) error {
 	p, err := PlanUnit(ctx, h, o)
 	if err != nil {
@@ -159,7 +161,7 @@ func ApplyUnit(ctx context.Context, h *host.Host, o op.Unit) error {
 		}
 	}
 	if p.Now.Load == "not-found" || p.Now.Reload {
-		if err := systemctl.Systemctl(ctx, h, "daemon-reload"); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, "daemon-reload"); err != nil {
 			return err
 		}
 	}
@@ -177,7 +179,7 @@ func ApplyUnit(ctx context.Context, h *host.Host, o op.Unit) error {
 		if !step.do {
 			continue
 		}
-		if err := systemctl.Systemctl(ctx, h, step.verb, "--", o.Name); err != nil {
+		if err := systemctl.RunSystemctl(ctx, h, step.verb, "--", o.Name); err != nil {
 			return err
 		}
 	}
@@ -240,7 +242,7 @@ func startUnit(ctx context.Context, h *host.Host, o op.Unit, p unitPlan) error {
 		}
 		verb = "start"
 	}
-	if err := systemctl.Systemctl(ctx, h, verb, "--", o.Name); err != nil {
+	if err := systemctl.RunSystemctl(ctx, h, verb, "--", o.Name); err != nil {
 		return systemctl.WithJournal(ctx, h, o.Name, err)
 	}
 	now, err := systemctl.ShowUnit(ctx, h, o.Name)
@@ -279,20 +281,20 @@ func QuietUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, erro
 	var did []string
 	do := func(verb string) error {
 		did = append(did, verb)
-		return systemctl.Systemctl(ctx, h, verb, "--", e.Key)
+		return systemctl.RunSystemctl(ctx, h, verb, "--", e.Key)
 	}
-	if !was.Active && (now.Running() || now.Active == "deactivating") {
+	if !was.Active && (now.IsRunning() || now.Active == "deactivating") {
 		if err = do("stop"); err == nil {
 			now, err = systemctl.ShowUnit(ctx, h, e.Key) // a job that was stopped while it ran counts as failed
 		}
 	}
 	if err == nil && !was.Active && now.Active == "failed" {
-		err = systemctl.Systemctl(ctx, h, "reset-failed", "--", e.Key)
+		err = systemctl.RunSystemctl(ctx, h, "reset-failed", "--", e.Key)
 	}
 	if err == nil && strings.HasPrefix(now.Enablement, "enabled") && !strings.HasPrefix(was.Enablement, "enabled") {
 		err = do("disable")
 	}
-	if err == nil && now.Masked() && !was.Masked {
+	if err == nil && now.IsMasked() && !was.Masked {
 		err = do("unmask")
 	}
 	return strings.Join(did, ", "), err
@@ -311,9 +313,9 @@ func ReviveUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, err
 	var did []string
 	do := func(verb string) error {
 		did = append(did, verb)
-		return systemctl.Systemctl(ctx, h, verb, "--", e.Key)
+		return systemctl.RunSystemctl(ctx, h, verb, "--", e.Key)
 	}
-	if was.Masked && !now.Masked() {
+	if was.Masked && !now.IsMasked() {
 		return "mask", do("mask")
 	}
 	if strings.HasPrefix(was.Enablement, "enabled") && now.Enablement == "disabled" {
@@ -333,7 +335,7 @@ func ReviveUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, err
 	changed, err := StaleFiles(h, o, now)
 	switch {
 	case err != nil:
-	case !now.Running():
+	case !now.IsRunning():
 		err = do("start")
 	case len(changed) > 0:
 		rec, err = recordUnitFiles(h, o)

@@ -10,18 +10,19 @@ import (
 	"slipway.dev/slipway/internal/node/ledger"
 )
 
-// OnlineTarget is a target that Slipway's units want: starting one of them starts it as well.
+// OnlineTarget is a target that Slipway's units want: starting one of them starts it as
+// well.
 const OnlineTarget = "network-online.target"
 
-// saveUnitBaseline records the original state of a unit, the directories of links that enabling
-// units can extend, and the target that starting units can start.
+// saveUnitBaseline records the original state of a unit, the directories of links that
+// enabling units can extend, and the target that starting units can start.
 func saveUnitBaseline(ctx context.Context, h *host.Host, name string, now systemctl.UnitState) error {
 	if h.Ledger.Get(ledger.KindUnit, OnlineTarget) == nil {
 		target, err := systemctl.ShowUnit(ctx, h, OnlineTarget)
 		if err != nil {
 			return err
 		}
-		was := unitWas{Enablement: target.Enablement, Active: target.Running(), Masked: target.Masked()}
+		was := unitWas{Enablement: target.Enablement, Active: target.IsRunning(), Masked: target.IsMasked()}
 		if err := h.Ledger.Save(ledger.KindUnit, OnlineTarget, was); err != nil {
 			return err
 		}
@@ -31,5 +32,5 @@ func saveUnitBaseline(ctx context.Context, h *host.Host, name string, now system
 			return err
 		}
 	}
-	return h.Ledger.Save(ledger.KindUnit, name, unitWas{Enablement: now.Enablement, Active: now.Running(), Masked: now.Masked()})
+	return h.Ledger.Save(ledger.KindUnit, name, unitWas{Enablement: now.Enablement, Active: now.IsRunning(), Masked: now.IsMasked()})
 }

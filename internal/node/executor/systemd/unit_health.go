@@ -46,7 +46,7 @@ func respondingWaits(ctx context.Context, h *host.Host, waits []op.Wait, before 
 		}
 		now := w
 		now.Since, now.SinceSeconds = "", 0 // it has responded, however long the unit has been running
-		if slices.Contains(before, w.Target()) || asked && health.Probe(ctx, h, now) == nil {
+		if slices.Contains(before, w.Target()) || asked && health.ProbeCondition(ctx, h, now) == nil {
 			names = append(names, w.Target())
 		}
 	}
@@ -63,7 +63,7 @@ func awaitRestarted(ctx context.Context, h *host.Host, o op.Unit) error {
 		return err
 	}
 	for _, w := range awaitedWaits(o.Again, rec.Awaits) {
-		if err := health.Await(ctx, h, w); err != nil {
+		if err := health.AwaitCondition(ctx, h, w); err != nil {
 			var late *op.Error
 			if ctx.Err() != nil || !errors.As(err, &late) {
 				return err
@@ -78,8 +78,8 @@ func awaitRestarted(ctx context.Context, h *host.Host, o op.Unit) error {
 	return h.WriteRecord(h.StatePath("units", o.Name+".json"), rec)
 }
 
-// unhealthyReason returns the error for a started unit that does not serve, with its own output
-// if it has any.
+// unhealthyReason returns the error for a started unit that does not serve, with its own
+// output if it has any.
 func unhealthyReason(ctx context.Context, h *host.Host, o op.Unit, late *op.Error) error {
 	failed := &op.Error{Reason: op.ReasonUnhealthy, Message: fmt.Sprintf("%s was restarted, but %s", o.Name, late.Message)}
 	err := systemctl.WithJournal(ctx, h, o.Name, failed)
@@ -92,7 +92,7 @@ func unhealthyReason(ctx context.Context, h *host.Host, o op.Unit, late *op.Erro
 
 // stopAndForget stops a unit and removes the files that it must not have at its start.
 func stopAndForget(ctx context.Context, h *host.Host, o op.Unit) error {
-	if err := systemctl.Systemctl(ctx, h, "stop", "--", o.Name); err != nil {
+	if err := systemctl.RunSystemctl(ctx, h, "stop", "--", o.Name); err != nil {
 		return err
 	}
 	for _, path := range o.Forgets {
