@@ -150,7 +150,8 @@ func (c Scratch) awaitReady(ctx context.Context, ended <-chan error) error {
 
 // queryEtcd queries it with etcdctl.
 func (c Scratch) queryEtcd(ctx context.Context, args ...string) (string, error) {
-	return c.s.Output(ctx, append([]string{c.Program, "--endpoints=" + c.socketURL(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
+	return c.s.Output(ctx,
+		append([]string{c.Program, "--endpoints=" + c.socketURL(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
 }
 
 // A scratchState is its status.

@@ -179,7 +179,8 @@ func removeOwnedRules(n netfilter.NFT, p packetFilter) error {
 	for _, c := range p.chains {
 		if stays(c.Table) {
 			changes = append(changes, n.Change(unix.NFT_MSG_DELRULE, c.Table.Family,
-				netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(c.Table.Name)), netfilter.EncodeAttr(unix.NFTA_RULE_CHAIN, netfilter.CString(c.Name))))
+				netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(c.Table.Name)),
+				netfilter.EncodeAttr(unix.NFTA_RULE_CHAIN, netfilter.CString(c.Name))))
 		}
 	}
 	for _, c := range p.chains {

@@ -130,7 +130,7 @@ func ReadUnitRecord(h *host.Host, name string) (UnitRecord, error) {
 	return rec, nil
 }
 
-// CheckUnitName rejects what is not the name of one unit.
+// CheckUnitName rejects an invalid unit name.
 func CheckUnitName(name string) error {
 	if !strings.Contains(name, ".") || strings.ContainsAny(name, "/ \t\n*?[") || name[0] == '-' {
 		return host.Invalid("%q is not a unit name", name)
