@@ -308,7 +308,7 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 	if len(warnings) != 1 || warnings[0].ID != IDChartHook || !strings.HasSuffix(warnings[0].Message, "not run: post-rollback (Job back)") {
 		t.Errorf("%v", warnings)
 	}
-	if len(a.Hooks) != 2 || !a.Hooks[0].In(PostInstall) || a.Hooks[0].In(PreInstall) {
+	if len(a.Hooks) != 2 || !a.Hooks[0].RunsIn(PostInstall) || a.Hooks[0].RunsIn(PreInstall) {
 		t.Errorf("%+v", a.Hooks)
 	}
 	var got []string
@@ -323,20 +323,20 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 	}
 
 	t.Run("packed", func(t *testing.T) {
-		raw, err := a.Farewell().Pack()
+		raw, err := a.DeleteHooks().Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := Unpack(raw)
+		back, err := DecodeDeleteHooks(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if same, err := back.Same(a.Farewell()); !same || err != nil || back.Timeout != DefaultTimeout {
+		if same, err := back.IsSame(a.DeleteHooks()); !same || err != nil || back.Timeout != DefaultTimeout {
 			t.Errorf("%+v, %v", back, err)
 		}
 		less := back
 		less.Hooks = less.Hooks[1:]
-		if same, _ := less.Same(back); same {
+		if same, _ := less.IsSame(back); same {
 			t.Error("hooks with fewer objects count as the same")
 		}
 		var bomb bytes.Buffer
@@ -346,11 +346,11 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		var over *bounded.LimitError
-		if _, err := Unpack(bomb.Bytes()); !errors.As(err, &over) {
+		if _, err := DecodeDeleteHooks(bomb.Bytes()); !errors.As(err, &over) {
 			t.Errorf("%d bytes that unpack to more than the limit: %v", bomb.Len(), err)
 		}
 		for name, bad := range map[string][]byte{"nothing": nil, "no gzip": []byte("{}"), "cut": raw[:len(raw)/2]} {
-			if _, err := Unpack(bad); err == nil {
+			if _, err := DecodeDeleteHooks(bad); err == nil {
 				t.Errorf("%s: it is read", name)
 			}
 		}
@@ -360,8 +360,8 @@ func TestLoad_SeparatesDeleteHooksFromObjects(t *testing.T) {
 		bye := map[string]string{"templates/bye.yaml": job("late", "helm.sh/hook: pre-delete")}
 		with, _ := of(bye)
 		without, _ := of(nil)
-		if with.Digest != without.Digest || len(without.Last) > 0 || without.Farewell().Timeout != 0 {
-			t.Errorf("%+v", without.Farewell())
+		if with.Digest != without.Digest || len(without.Last) > 0 || without.DeleteHooks().Timeout != 0 {
+			t.Errorf("%+v", without.DeleteHooks())
 		}
 	})
 }
@@ -675,7 +675,8 @@ func TestLoad_RendersBundledAddons(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if d := cmp.Diff([]string{"metrics-server"}, Images([]v1alpha1.Addon{metrics, {Name: "local-path", Manifests: []string{"a"}}})); d != "" {
+	if d := cmp.Diff([]string{"metrics-server"},
+		BundleImages([]v1alpha1.Addon{metrics, {Name: "local-path", Manifests: []string{"a"}}})); d != "" {
 		t.Errorf("an add-on with own manifests counts as bundled (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff(spec.BundledAddons(), slices.Sorted(maps.Keys(bundledAddons()))); d != "" {

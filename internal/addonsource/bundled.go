@@ -50,8 +50,8 @@ func IsBundled(a v1alpha1.Addon) bool {
 	return ok && a.Chart == nil && len(a.Manifests) == 0
 }
 
-// Images returns the bundle images that add-ons use, by short name.
-func Images(list []v1alpha1.Addon) (out []string) {
+// BundleImages returns the bundle images that add-ons use, by short name.
+func BundleImages(list []v1alpha1.Addon) (out []string) {
 	for _, a := range list {
 		if IsBundled(a) {
 			out = append(out, bundledAddons()[a.Name].images...)

@@ -182,7 +182,7 @@ func (w *loadRun) parseObjects(c *chart.Chart, texts map[string]string, out *Add
 		if path.Base(name) == "NOTES.txt" {
 			continue
 		}
-		objects, err := kube.Objects([]byte(texts[name]))
+		objects, err := kube.DecodeObjects([]byte(texts[name]))
 		if err != nil {
 			return w.refuseAddon(IDRender, ".chart", name+" does not render to Kubernetes objects: "+err.Error(), "check the values of the chart")
 		}

@@ -12,24 +12,24 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 )
 
-// A Farewell has the hooks of a chart for the deletion of its objects. The zero value has
+// A DeleteHooks has the hooks of a chart for the deletion of its objects. The zero value has
 // no hooks.
-type Farewell struct {
+type DeleteHooks struct {
 	Hooks []Hook `json:"hooks,omitempty"`
 	// Timeout limits the hooks before the deletion, and the hooks after it.
 	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
-// Farewell returns the deletion hooks of the add-on.
-func (a Addon) Farewell() Farewell {
+// DeleteHooks returns the deletion hooks of the add-on.
+func (a Addon) DeleteHooks() DeleteHooks {
 	if len(a.Last) == 0 {
-		return Farewell{}
+		return DeleteHooks{}
 	}
-	return Farewell{Hooks: a.Last, Timeout: a.Timeout}
+	return DeleteHooks{Hooks: a.Last, Timeout: a.Timeout}
 }
 
-// Same reports whether the hooks are the same.
-func (f Farewell) Same(other Farewell) (bool, error) {
+// IsSame reports whether the hooks are the same.
+func (f DeleteHooks) IsSame(other DeleteHooks) (bool, error) {
 	one, err := json.Marshal(f)
 	if err != nil {
 		return false, err
@@ -38,8 +38,8 @@ func (f Farewell) Same(other Farewell) (bool, error) {
 	return bytes.Equal(one, two), err
 }
 
-// Pack returns the stored form: compressed JSON.
-func (f Farewell) Pack() ([]byte, error) {
+// Encode returns the stored form: compressed JSON.
+func (f DeleteHooks) Encode() ([]byte, error) {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	if err := json.NewEncoder(z).Encode(f); err != nil {
@@ -51,26 +51,26 @@ func (f Farewell) Pack() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unpack decodes the stored form of hooks. Its size is limited, because the content of a
+// DecodeDeleteHooks decodes the stored form of hooks. Its size is limited, because the content of a
 // Secret in the cluster may have been changed.
-func Unpack(raw []byte) (f Farewell, err error) {
+func DecodeDeleteHooks(raw []byte) (f DeleteHooks, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
-		return Farewell{}, err
+		return DeleteHooks{}, err
 	}
 	text, err := bounded.ReadAll(z, bounded.Document)
 	if err != nil {
-		return Farewell{}, err
+		return DeleteHooks{}, err
 	}
 	if err := json.Unmarshal(text, &f); err != nil {
-		return Farewell{}, err
+		return DeleteHooks{}, err
 	}
 	return f, nil
 }
 
 // checkStorable rejects hooks that are too large for a Secret.
 func (w *loadRun) checkStorable(a *Addon) error {
-	raw, err := a.Farewell().Pack()
+	raw, err := a.DeleteHooks().Encode()
 	if err != nil {
 		return fmt.Errorf("reading add-on %s: %w", a.Name, err)
 	}

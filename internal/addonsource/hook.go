@@ -32,16 +32,16 @@ type Hook struct {
 	Goes bool `json:"goes,omitempty"`
 }
 
-// In reports whether it belongs to a phase.
-func (h Hook) In(p HookPhase) bool { return slices.Contains(h.Phases, p) }
+// RunsIn reports whether it belongs to a phase.
+func (h Hook) RunsIn(p HookPhase) bool { return slices.Contains(h.Phases, p) }
 
 // runsOnChange reports whether it runs when the add-on is installed or changed, leaving
 // whether it runs when the add-on is removed; it can be both.
 func (h Hook) runsOnChange() bool {
-	return h.In(PreInstall) || h.In(PostInstall) || h.In(PreUpgrade) || h.In(PostUpgrade)
+	return h.RunsIn(PreInstall) || h.RunsIn(PostInstall) || h.RunsIn(PreUpgrade) || h.RunsIn(PostUpgrade)
 }
 
-func (h Hook) runsOnDelete() bool { return h.In(PreDelete) || h.In(PostDelete) }
+func (h Hook) runsOnDelete() bool { return h.RunsIn(PreDelete) || h.RunsIn(PostDelete) }
 
 // sortHooks sorts hooks in the order in which they run.
 func sortHooks(hooks []Hook) {

@@ -26,7 +26,7 @@ func (w *loadRun) readManifests(ctx context.Context, a v1alpha1.Addon, out *Addo
 	for i, name := range a.Manifests {
 		at := fmt.Sprintf(".manifests[%d]", i)
 		if spec.IsURL(name) {
-			address, pin := spec.Pinned(name)
+			address, pin := spec.SplitPinnedURL(name)
 			text, err := w.download(ctx, at, address, pin, fresh)
 			if err != nil {
 				return err
@@ -106,7 +106,7 @@ func (w *loadRun) readLocal(at, file string) ([]byte, error) {
 
 // decodeObjects appends the objects of a text; name is the name of the text for people.
 func (w *loadRun) decodeObjects(at, name string, text []byte, out *Addon) error {
-	objects, err := kube.Objects(text)
+	objects, err := kube.DecodeObjects(text)
 	if err != nil {
 		return w.refuseAddon(IDUnusable, at, name+": "+err.Error(), "check the file: kubectl apply --dry-run=client -f FILE")
 	}

@@ -25,8 +25,8 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// Object returns an object to request, in a version of its API.
-func (r Ref) Object(version string) *unstructured.Unstructured {
+// ToObject returns an object to request, in a version of its API.
+func (r Ref) ToObject(version string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: version, Kind: r.Kind})
 	o.SetNamespace(r.Namespace)
@@ -34,9 +34,9 @@ func (r Ref) Object(version string) *unstructured.Unstructured {
 	return o
 }
 
-// Holders lists the kinds of objects whose deletion also deletes other things: the
+// CascadingKinds lists the kinds of objects whose deletion also deletes other things: the
 // content of a namespace, the objects of a kind, the data of a volume.
-func Holders() []string {
+func CascadingKinds() []string {
 	return []string{"Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"}
 }
 

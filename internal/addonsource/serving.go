@@ -52,46 +52,46 @@ func (s Serving) NewServingCert(now time.Time, before ServingCert) (ServingCert,
 		Subject: pkix.Name{CommonName: s.Secret + "-ca"}, NotBefore: begins, NotAfter: ends,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	text, err := pki.Sign(ca, ca, caKey.Public(), caKey)
+	text, err := pki.SignCertificate(ca, ca, caKey.Public(), caKey)
 	if err != nil {
 		return ServingCert{}, fmt.Errorf("creating a CA: %w", err)
 	}
-	if ca, err = pki.Certificate(text); err != nil {
+	if ca, err = pki.ParseCertificate(text); err != nil {
 		return ServingCert{}, err
 	}
 	key, keyText, err := pki.NewKey()
 	if err != nil {
 		return ServingCert{}, err
 	}
-	cert, err := pki.Sign(&x509.Certificate{
+	cert, err := pki.SignCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: s.Name}, DNSNames: []string{s.Name}, NotBefore: begins, NotAfter: ends,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, ca, key.Public(), caKey)
 	if err != nil {
 		return ServingCert{}, fmt.Errorf("creating a certificate: %w", err)
 	}
-	if old, err := pki.Authorities(before.CA); err == nil && len(old) > 0 {
-		text = slices.Concat(text, pki.Bundle(old[0]))
+	if old, err := pki.ParseAuthorities(before.CA); err == nil && len(old) > 0 {
+		text = slices.Concat(text, pki.BundleCAs(old[0]))
 	}
 	return ServingCert{Cert: cert, Key: keyText, CA: text}, nil
 }
 
-// Due returns why the certificate must be renewed, or "".
-func (c ServingCert) Due(s Serving, now time.Time) string {
+// RenewalReason returns why the certificate must be renewed, or "".
+func (c ServingCert) RenewalReason(s Serving, now time.Time) string {
 	if len(c.Cert) == 0 {
 		return "it is missing"
 	}
-	cert, err := pki.Certificate(c.Cert)
+	cert, err := pki.ParseCertificate(c.Cert)
 	if err != nil {
 		return "it cannot be read"
 	}
-	ca, err := pki.Certificate(c.CA)
+	ca, err := pki.ParseCertificate(c.CA)
 	if err != nil {
 		return "its CA cannot be read"
 	}
-	key, err := pki.Key(c.Key)
+	key, err := pki.ParseKey(c.Key)
 	switch {
-	case err != nil || !pki.Belong(cert, key):
+	case err != nil || !pki.IsPair(cert, key):
 		return "its key does not match"
 	case pki.LastPart(cert.NotBefore, cert.NotAfter, now):
 		return "it expires on " + cert.NotAfter.Format(time.DateOnly)
@@ -128,8 +128,8 @@ func (s Serving) IsAPI(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "APIService" && o.GetName() == s.APIService
 }
 
-// With returns the add-on with a certificate in its objects.
-func (a Addon) With(c ServingCert) Addon {
+// WithServingCert returns the add-on with a certificate in its objects.
+func (a Addon) WithServingCert(c ServingCert) Addon {
 	a.Objects = slices.Clone(a.Objects)
 	for i, o := range a.Objects {
 		encoded := base64.StdEncoding.EncodeToString

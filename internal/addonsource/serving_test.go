@@ -42,21 +42,21 @@ func TestRenewalReason_FindsWhyCertificateMustBeRenewed(t *testing.T) {
 		{"another name", "the API server would refuse it", elsewhere, now, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if why := tc.cert.Due(s, tc.at); (why != "") != tc.due {
+			if why := tc.cert.RenewalReason(s, tc.at); (why != "") != tc.due {
 				t.Errorf("due: %q, want %t: %s", why, tc.due, tc.reason)
 			}
 		})
 	}
 	next := made(s, now.AddDate(9, 0, 0), first)
-	trusted, err := pki.Authorities(next.CA)
+	trusted, err := pki.ParseAuthorities(next.CA)
 	if err != nil || len(trusted) != 2 {
 		t.Errorf("%d CAs are trusted after a renewal, want the new and the previous one: %v", len(trusted), err)
 	}
 	third := made(s, now.AddDate(18, 0, 0), next)
-	if trusted, err = pki.Authorities(third.CA); err != nil || len(trusted) != 2 {
+	if trusted, err = pki.ParseAuthorities(third.CA); err != nil || len(trusted) != 2 {
 		t.Errorf("%d CAs are trusted after two renewals, want no more than two: %v", len(trusted), err)
 	}
-	if fresh := made(s, now, ServingCert{CA: []byte("x")}); fresh.Due(s, now) != "" {
+	if fresh := made(s, now, ServingCert{CA: []byte("x")}); fresh.RenewalReason(s, now) != "" {
 		t.Error("an unreadable previous certificate makes the new one invalid")
 	}
 }
@@ -70,7 +70,7 @@ func TestWithServingCert_PutsCertificateIntoObjects(t *testing.T) {
 	}
 	a := list[0]
 	c := ServingCert{Cert: []byte("cert"), Key: []byte("key"), CA: []byte("ca")}
-	with := a.With(c)
+	with := a.WithServingCert(c)
 	var secret, api *unstructured.Unstructured
 	for i, o := range with.Objects {
 		switch {

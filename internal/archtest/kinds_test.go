@@ -35,7 +35,7 @@ var kindWords = []string{
 
 // otherWords lists the files whose literals are other things with the same names.
 var otherWords = map[string]string{
-	"internal/plan/text.go":           "words of summaries of node operations",
+	"internal/plan/text.go":            "words of summaries of node operations",
 	"internal/node/op/etcd_defrag.go":  "a kind of node operation",
 	"internal/node/op/etcd_restore.go": "a kind of node operation",
 }

@@ -49,7 +49,7 @@ func FuzzRead(f *testing.F) {
 		if set.isSigned() != (set.Signature != nil) {
 			t.Errorf("format %d, and the signature is %v", set.Format, set.Signature)
 		}
-		if key.Public().Verifies(set.Signature) && set.Cluster != "prod" {
+		if key.PublicKey().IsSignerOf(set.Signature) && set.Cluster != "prod" {
 			t.Errorf("a set of cluster %q is verified", set.Cluster)
 		}
 	})
@@ -70,7 +70,7 @@ func newSetBytes(f *testing.F, by Keys) []byte {
 	}
 	var out bytes.Buffer
 	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.crt"), []byte("certificate")}}
-	if err := Stream(&out, set, small, db, by); err != nil {
+	if err := WriteStream(&out, set, small, db, by); err != nil {
 		f.Fatal(err)
 	}
 	return out.Bytes()
@@ -84,9 +84,9 @@ func FuzzPlaced(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		cluster, taken, encrypted, ok := Placed(name)
-		if ok && Place(cluster, taken, encrypted) != name {
-			t.Errorf("%q is read as %q", name, Place(cluster, taken, encrypted))
+		cluster, taken, encrypted, ok := ParseFileName(name)
+		if ok && FileName(cluster, taken, encrypted) != name {
+			t.Errorf("%q is read as %q", name, FileName(cluster, taken, encrypted))
 		}
 	})
 }

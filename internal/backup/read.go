@@ -22,8 +22,8 @@ import (
 // sealed is the beginning of every file that age has encrypted.
 const sealed = "age-encryption.org/"
 
-// Identities returns the keys of a file that age-keygen wrote.
-func Identities(file string) ([]age.Identity, error) {
+// ReadIdentities returns the keys of a file that age-keygen wrote.
+func ReadIdentities(file string) ([]age.Identity, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func Identities(file string) ([]age.Identity, error) {
 	return ids, nil
 }
 
-// Head returns the header of a set. It does not check the rest of the set.
-func Head(file string, ids []age.Identity) (*Set, error) {
+// ReadHeader returns the header of a set. It does not check the rest of the set.
+func ReadHeader(file string, ids []age.Identity) (*Set, error) {
 	f, err := bounded.Open(file)
 	if err != nil {
 		return nil, err

@@ -124,8 +124,8 @@ func newError(r Reason, msg string, args ...any) error {
 	return &Error{Reason: r, Message: fmt.Sprintf(msg, args...)}
 }
 
-// Place returns the file name of a set. File names of a cluster sort by age.
-func Place(cluster string, taken time.Time, encrypted bool) string {
+// FileName returns the file name of a set. File names of a cluster sort by age.
+func FileName(cluster string, taken time.Time, encrypted bool) string {
 	name := cluster + "-" + taken.UTC().Format("20060102-150405") + ".tar"
 	if encrypted {
 		name += ".age"
@@ -135,8 +135,8 @@ func Place(cluster string, taken time.Time, encrypted bool) string {
 
 var places = regexp.MustCompile(`^(.+)-([0-9]{8}-[0-9]{6})\.tar(\.age)?$`)
 
-// Placed parses the file name of a set. ok reports whether it is one.
-func Placed(file string) (cluster string, taken time.Time, encrypted, ok bool) {
+// ParseFileName parses the file name of a set. ok reports whether it is one.
+func ParseFileName(file string) (cluster string, taken time.Time, encrypted, ok bool) {
 	m := places.FindStringSubmatch(file)
 	if m == nil {
 		return "", time.Time{}, false, false

@@ -58,7 +58,7 @@ func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *
 	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
 		Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
 	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
-	file = filepath.Join(t.TempDir(), Place("prod", set.Taken, len(recipients) > 0))
+	file = filepath.Join(t.TempDir(), FileName("prod", set.Taken, len(recipients) > 0))
 	if err := Write(file, set, small, db, Keys{Recipients: recipients}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestRead_RefusesSnapshotInKeysOnlySet(t *testing.T) {
 	set := &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
 		EtcdType: "external", Authority: "a"}
 	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
-	file := filepath.Join(t.TempDir(), Place("prod", set.Taken, false))
+	file := filepath.Join(t.TempDir(), FileName("prod", set.Taken, false))
 	if err := Write(file, set, small, "", Keys{}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to, err := Recipients([]string{id.Recipient().String()})
+	to, err := ParseRecipients([]string{id.Recipient().String()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 			if digestOf(db.Bytes()) != set.Snapshot.SHA256 {
 				t.Error("the snapshot differs")
 			}
-			if h, err := Head(file, tc.ids); err != nil || h.Cluster != "prod" {
+			if h, err := ReadHeader(file, tc.ids); err != nil || h.Cluster != "prod" {
 				t.Errorf("head %+v, %v", h, err)
 			}
 			info, err := os.Stat(file)
@@ -151,10 +151,10 @@ func TestWrite_WritesSetThatReadReturns(t *testing.T) {
 		t.Log(name)
 		wantReason(t, err, Encrypted)
 	}
-	if _, err := Recipients([]string{id.String()}); err == nil || strings.Contains(err.Error(), id.String()[:25]) {
+	if _, err := ParseRecipients([]string{id.String()}); err == nil || strings.Contains(err.Error(), id.String()[:25]) {
 		t.Errorf("the error contains the private key: %v", err)
 	}
-	if _, err := Recipients([]string{"ssh-rsa AAAA"}); err == nil {
+	if _, err := ParseRecipients([]string{"ssh-rsa AAAA"}); err == nil {
 		t.Error("a text that is not an age key was accepted")
 	}
 }
@@ -259,7 +259,7 @@ func TestRead_DoesNotWaitForPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
-		_, err := Head(name, nil)
+		_, err := ReadHeader(name, nil)
 		_, _, readErr := Read(name, nil, &bytes.Buffer{}, nil)
 		if err == nil || readErr == nil {
 			t.Errorf("%s: %v, %v", name, err, readErr)
@@ -308,13 +308,13 @@ func inHeader(raw []byte, at int) bool {
 func TestParseFileName_ReadsNamesOfFileName(t *testing.T) {
 	taken := time.Date(2026, 11, 20, 18, 0, 7, 0, time.UTC)
 	for _, encrypted := range []bool{false, true} {
-		cluster, at, sealed, ok := Placed(Place("a-b-1", taken, encrypted))
+		cluster, at, sealed, ok := ParseFileName(FileName("a-b-1", taken, encrypted))
 		if !ok || cluster != "a-b-1" || !at.Equal(taken) || sealed != encrypted {
 			t.Errorf("%s %s %t %t", cluster, at, sealed, ok)
 		}
 	}
 	for _, name := range []string{"prod.tar", ".slipway-backup-1", "prod-20261120-180007.tar.gz", "prod-20269920-180007.tar"} {
-		if _, _, _, ok := Placed(name); ok {
+		if _, _, _, ok := ParseFileName(name); ok {
 			t.Errorf("%s is taken for a set", name)
 		}
 	}

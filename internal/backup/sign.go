@@ -65,8 +65,8 @@ func ParseSigningKey(text []byte) (*SigningKey, error) {
 	return &SigningKey{private}, nil
 }
 
-// Public returns the public key.
-func (k *SigningKey) Public() PublicKey {
+// PublicKey returns the public key.
+func (k *SigningKey) PublicKey() PublicKey {
 	if k == nil {
 		return PublicKey{}
 	}
@@ -108,9 +108,9 @@ func (k PublicKey) String() string {
 	return publicPrefix + base64.StdEncoding.EncodeToString([]byte(k.key))
 }
 
-// Verifies reports whether a signature was made with the matching private key. It returns
+// IsSignerOf reports whether a signature was made with the matching private key. It returns
 // false for nil, the signature of an unsigned set.
-func (k PublicKey) Verifies(s *Signature) bool {
+func (k PublicKey) IsSignerOf(s *Signature) bool {
 	return s != nil && len(k.key) == ed25519.PublicKeySize &&
 		ed25519.Verify(ed25519.PublicKey(k.key), append([]byte(signedText), s.Head...), s.Value)
 }

@@ -61,10 +61,10 @@ func TestIsSignerOf_AcceptsOnlyMatchingKey(t *testing.T) {
 			if d := cmp.Diff(&one, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			if got.KeysOnly() != (tc.snapshot == "") || key.Public().Verifies(got.Signature) != tc.verified {
-				t.Errorf("format %d is verified: %t, want %t", got.Format, key.Public().Verifies(got.Signature), tc.verified)
+			if got.KeysOnly() != (tc.snapshot == "") || key.PublicKey().IsSignerOf(got.Signature) != tc.verified {
+				t.Errorf("format %d is verified: %t, want %t", got.Format, key.PublicKey().IsSignerOf(got.Signature), tc.verified)
 			}
-			if (PublicKey{}).Verifies(got.Signature) {
+			if (PublicKey{}).IsSignerOf(got.Signature) {
 				t.Error("the zero key verifies a signature")
 			}
 		})
@@ -126,7 +126,7 @@ func TestRead_RefusesForgedHeader(t *testing.T) {
 	}
 	refused := errors.New("not verified")
 	verify := func(s *Set) error {
-		if !key.Public().Verifies(s.Signature) {
+		if !key.PublicKey().IsSignerOf(s.Signature) {
 			return refused
 		}
 		return nil
@@ -150,17 +150,17 @@ func TestRead_RefusesForgedHeader(t *testing.T) {
 		})
 	}
 	cut := replaceHeader(t, file, func(s *Set) { s.Format = signedKeysOnly })
-	if _, err := Head(cut, nil); err == nil {
+	if _, err := ReadHeader(cut, nil); err == nil {
 		t.Error("a set with keys only has a snapshot")
 	}
 }
 
 func TestSigningKey_RefusesInvalidKeys(t *testing.T) {
 	key := signingKey(t)
-	if got, err := ParsePublicKey(" " + key.Public().String() + "\n"); err != nil || got != key.Public() {
-		t.Errorf("%v is read as %v, %v", key.Public(), got, err)
+	if got, err := ParsePublicKey(" " + key.PublicKey().String() + "\n"); err != nil || got != key.PublicKey() {
+		t.Errorf("%v is read as %v, %v", key.PublicKey(), got, err)
 	}
-	for _, bad := range []string{"", "ed25519:", "ed25519:AAAA", key.Public().String()[8:], "rsa:" + key.Public().String()[8:]} {
+	for _, bad := range []string{"", "ed25519:", "ed25519:AAAA", key.PublicKey().String()[8:], "rsa:" + key.PublicKey().String()[8:]} {
 		if k, err := ParsePublicKey(bad); err == nil {
 			t.Errorf("%q is read as %v", bad, k)
 		}
@@ -171,7 +171,7 @@ func TestSigningKey_RefusesInvalidKeys(t *testing.T) {
 		}
 	}
 	var none *SigningKey
-	if none.Tag("a") != "" || none.Public() != (PublicKey{}) || none.Public().String() != "" {
+	if none.Tag("a") != "" || none.PublicKey() != (PublicKey{}) || none.PublicKey().String() != "" {
 		t.Error("a nil key returns tags or a public key")
 	}
 	if key.Tag("a") == key.Tag("b") || key.Tag("a") == signingKey(t).Tag("a") || len(key.Tag("a")) != 2*tagBytes {

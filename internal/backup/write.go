@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// Recipients parses the public keys ("age1…") for which a set is encrypted.
-func Recipients(keys []string) (out []age.Recipient, err error) {
+// ParseRecipients parses the public keys ("age1…") for which a set is encrypted.
+func ParseRecipients(keys []string) (out []age.Recipient, err error) {
 	for _, k := range keys {
 		r, err := age.ParseRecipients(strings.NewReader(k))
 		if err != nil || len(r) != 1 {
@@ -55,16 +55,16 @@ func Write(to string, set *Set, small []Content, snapshot string, by Keys) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, removeFile(f.Name())) }()
-	err = Stream(f, set, small, snapshot, by)
+	err = WriteStream(f, set, small, snapshot, by)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return Settle(f.Name(), to)
+	return CommitFile(f.Name(), to)
 }
 
-// Settle gives a synced file its final name in the same directory. It never overwrites a
+// CommitFile gives a synced file its final name in the same directory. It never overwrites a
 // file.
-func Settle(part, to string) error {
+func CommitFile(part, to string) error {
 	// Unlike a rename, a hard link never replaces an existing file. Some file systems
 	// have no hard links.
 	err := os.Link(part, to)
@@ -76,7 +76,7 @@ func Settle(part, to string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return newError(Exists, "%s already exists", to)
 	}
-	return errors.Join(err, fsync.Dir(filepath.Dir(to)))
+	return errors.Join(err, fsync.SyncDir(filepath.Dir(to)))
 }
 
 func removeFile(path string) error {
@@ -113,10 +113,10 @@ func (k Keys) formatFor(snapshot bool) int {
 	return keysOnly
 }
 
-// Stream writes a set to a stream, and returns an error at its end if the snapshot does
+// WriteStream writes a set to a stream, and returns an error at its end if the snapshot does
 // not match the header. snapshot is the snapshot's file, "" for a set without one. Stream
 // sets the Format, Files and Signature of the set.
-func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) error {
+func WriteStream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) error {
 	set.Format, set.Files, set.Signature = by.formatFor(snapshot != ""), nil, nil
 	for _, c := range small {
 		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: digestOf(c.Data)})

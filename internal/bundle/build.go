@@ -99,11 +99,11 @@ type builder struct {
 }
 
 func newBuilder(o BuildOptions) (*builder, error) {
-	r, err := o.Releases.Resolve(o.Kubernetes)
+	r, err := o.Releases.ResolveVersion(o.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
-	if r, err = (Wanted{Components: o.Components}).applyVersions(r); err != nil {
+	if r, err = (ManifestRequest{Components: o.Components}).applyVersions(r); err != nil {
 		return nil, err
 	}
 	if len(o.Arches) == 0 {
@@ -225,7 +225,7 @@ func (b *builder) obtainBundle(ctx context.Context) (*Bundle, error) {
 
 // findCached finds a bundle in the cache with the requested content.
 func (b *builder) findCached() (path string, ok bool) {
-	path, ok = Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
+	path, ok = FindCached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
 	if !ok || !b.Docker && len(b.Images) == 0 && b.Components == (release.Components{}) {
 		return path, ok
 	}

@@ -47,12 +47,12 @@ func diagnosticIDs(t *testing.T, err error) []string {
 func siteOptions(t *testing.T, s *bundletest.Site) bundle.BuildOptions {
 	return bundle.BuildOptions{
 		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
-		Releases: bundletest.Catalogue(t), Upstream: s.Options(),
+		Releases: bundletest.LoadCatalogue(t), Upstream: s.Options(),
 	}
 }
 
 func TestBuild_HasAllComponentsAndImages(t *testing.T) {
-	b := bundletest.Build(t, "amd64", "arm64")
+	b := bundletest.BuildBundle(t, "amd64", "arm64")
 	if err := b.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestBuild_HasAllComponentsAndImages(t *testing.T) {
 }
 
 func TestBundle_NamesWhatIsMissing(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	_, err := b.Component("kubernetes", "arm64")
 	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDArchMissing}) {
 		t.Errorf("another architecture: %v", got)
@@ -107,7 +107,7 @@ func TestBundle_NamesWhatIsMissing(t *testing.T) {
 // opens and has the other images. For the missing image, the hint names a build that adds
 // it.
 func TestImage_NamesBuildThatHasMissingImage(t *testing.T) {
-	catalogue := bundletest.Catalogue(t)
+	catalogue := bundletest.LoadCatalogue(t)
 	site := bundletest.NewSite(t)
 	options := site.Options()
 	// These registries have none of the images, so images that are not needed are left
@@ -145,11 +145,11 @@ func TestImage_NamesBuildThatHasMissingImage(t *testing.T) {
 // TestImage_UsesSlipwayNameAndRecordsOrigin: clusters use Slipway's own name of an image
 // for each source. The bundle records the image and its origin.
 func TestImage_UsesSlipwayNameAndRecordsOrigin(t *testing.T) {
-	m := bundletest.Build(t, "amd64").Manifest()
+	m := bundletest.BuildBundle(t, "amd64").Manifest()
 	i := slices.IndexFunc(m.Images, func(i bundle.Image) bool { return i.Name == "haproxy" })
 	o := slices.IndexFunc(m.Origins, func(o source.Origin) bool { return o.For == "haproxy" })
-	published := bundletest.Catalogue(t)
-	r, err := published.Resolve("")
+	published := bundletest.LoadCatalogue(t)
+	r, err := published.ResolveVersion("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestVerify_DetectsEveryDamage(t *testing.T) {
 }
 
 func TestVerify_ListsAllFaults(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	for _, name := range []string{"crictl", "etcd"} {
 		c, err := b.Component(name, "amd64")
 		if err != nil {
@@ -490,7 +490,7 @@ func TestEstimateBuild_ReportsCachedBundle(t *testing.T) {
 	if again, err := bundle.Build(t.Context(), o); err != nil || again.Digest() != b.Digest() {
 		t.Errorf("building with a bundle in the cache and without a source: %v", err)
 	}
-	if _, ok := bundle.Cached(o.Cache, b.Manifest().Kubernetes, []string{"amd64", "arm64"}); ok {
+	if _, ok := bundle.FindCached(o.Cache, b.Manifest().Kubernetes, []string{"amd64", "arm64"}); ok {
 		t.Error("a bundle for one architecture counts for two")
 	}
 	o.Arches = []string{"arm64"}
@@ -530,7 +530,7 @@ func TestBuild_AddsDockerOnlyIfRequested(t *testing.T) {
 	site := bundletest.NewSite(t)
 	o := bundle.BuildOptions{
 		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(),
-		Releases: bundletest.Catalogue(t), Upstream: site.Options(),
+		Releases: bundletest.LoadCatalogue(t), Upstream: site.Options(),
 	}
 	plain, err := bundle.Build(t.Context(), o)
 	if err != nil {
@@ -547,7 +547,7 @@ func TestBuild_AddsDockerOnlyIfRequested(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "releases.yaml")
-	if err := os.WriteFile(file, []byte(site.Sums()), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(site.DockerSums()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if o.Releases, err = release.Load(file); err != nil {

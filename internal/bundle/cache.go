@@ -106,9 +106,9 @@ func linkName(version string, arches []string) string {
 	return strings.Join(append([]string{version}, arches...), "_")
 }
 
-// Cached finds a bundle of a version ("v1.37.1") with all given architectures in the
+// FindCached finds a bundle of a version ("v1.37.1") with all given architectures in the
 // cache; if there are keys, one that they have signed.
-func Cached(cache, version string, arches []string, keys ...Key) (path string, ok bool) {
+func FindCached(cache, version string, arches []string, keys ...Key) (path string, ok bool) {
 	dir := filepath.Join(cache, "bundles")
 	entries, err := safefile.ReadDir(dir)
 	if err != nil {

@@ -63,8 +63,8 @@ func (r Registry) forHost(host string) Registry {
 	return r
 }
 
-// Speak returns the access to one registry, for other packages. The error is a diag.List.
-func (r Registry) Speak(ctx context.Context, host string) ([]remote.Option, error) {
+// AccessOptions returns the access to one registry, for other packages. The error is a diag.List.
+func (r Registry) AccessOptions(ctx context.Context, host string) ([]remote.Option, error) {
 	return r.forHost(host).requestOptions(ctx)
 }
 

@@ -22,10 +22,10 @@ type Difference struct {
 	SizeBytes int64
 }
 
-// Delta writes the content that next has and old lacks to the file out. Import creates
+// WriteDelta writes the content that next has and old lacks to the file out. Import creates
 // next from it if the cache has old, or the same blobs from other bundles. Every byte of
 // next is compared with its digest first.
-func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, error) {
+func WriteDelta(ctx context.Context, old, next *Bundle, out string) (Difference, error) {
 	if err := CheckOut(out); err != nil {
 		return Difference{}, err
 	}

@@ -39,7 +39,7 @@ func TestWriteDelta_HasOnlyNewContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "delta.tar.zst")
-	d, err := bundle.Delta(t.Context(), old, next, out)
+	d, err := bundle.WriteDelta(t.Context(), old, next, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestWriteDelta_HasOnlyNewContent(t *testing.T) {
 func TestImport_RefusesDeltaOnDamagedBlob(t *testing.T) {
 	old, next := twoVersions(t)
 	out := filepath.Join(t.TempDir(), "delta.tar.zst")
-	if _, err := bundle.Delta(t.Context(), old, next, out); err != nil {
+	if _, err := bundle.WriteDelta(t.Context(), old, next, out); err != nil {
 		t.Fatal(err)
 	}
 	cache := t.TempDir()
@@ -99,15 +99,15 @@ func TestImport_RefusesDeltaOnDamagedBlob(t *testing.T) {
 	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
 		t.Errorf("got %v (%v)", got, err)
 	}
-	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
+	if _, ok := bundle.FindCached(cache, "v1.37.1", nil); ok {
 		t.Error("a part of the bundle was imported")
 	}
 }
 
 func TestWriteDelta_RefusesDirectoryAsOutput(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	for _, out := range []string{t.TempDir(), t.TempDir() + "/"} {
-		_, err := bundle.Delta(t.Context(), b, b, out)
+		_, err := bundle.WriteDelta(t.Context(), b, b, out)
 		if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDOut}) {
 			t.Errorf("%s: %v", out, got)
 		}

@@ -36,9 +36,9 @@ func UnknownRuntime(name string) error {
 	return newProblem(IDUnknownName, "use containerd or docker", "a bundle cannot contain the container runtime %q", name)
 }
 
-// Unnamed returns an error for an empty bundle name, such as an unset variable in a
+// EmptyNameError returns an error for an empty bundle name, such as an unset variable in a
 // script: it must not mean a bundle that happens to exist.
-func Unnamed() error {
+func EmptyNameError() error {
 	return newProblem(IDNotFound, "give a file, a directory or a version", "the bundle name is empty")
 }
 

@@ -39,14 +39,14 @@ func wantSameBundle(t *testing.T, want, got *bundle.Bundle, cache string) {
 	if err := got.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	path, ok := bundle.Cached(cache, want.Manifest().Kubernetes, want.Manifest().Arches)
+	path, ok := bundle.FindCached(cache, want.Manifest().Kubernetes, want.Manifest().Arches)
 	if !ok || path != got.Path() || got.Digest() != want.Digest() {
 		t.Errorf("%s is in the cache at %q (%v), want %s at %s", got.Digest(), path, ok, want.Digest(), got.Path())
 	}
 }
 
 func TestExportImport_KeepsContent(t *testing.T) {
-	want := bundletest.Build(t, "amd64", "arm64")
+	want := bundletest.BuildBundle(t, "amd64", "arm64")
 	dir := t.TempDir()
 	for name, out := range map[string]string{"file": filepath.Join(dir, "sub", "b.tar.zst"), "directory": filepath.Join(dir, "d") + "/"} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestExportImport_KeepsContent(t *testing.T) {
 // TestImport_LeavesNothingOfInvalidBundle: an incomplete or damaged bundle leaves nothing
 // behind, wherever its fault is.
 func TestImport_LeavesNothingOfInvalidBundle(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "b.tar.zst")
 	if err := bundle.Export(t.Context(), b, whole); err != nil {
@@ -195,7 +195,7 @@ func craftBundle(t *testing.T, config string) string {
 }
 
 func TestPushPull_KeepsContent(t *testing.T) {
-	want := bundletest.Build(t, "amd64", "arm64")
+	want := bundletest.BuildBundle(t, "amd64", "arm64")
 	for name, referrers := range map[string]bool{"referrers": true, "by tag": false} {
 		t.Run(name, func(t *testing.T) {
 			reg := bundletest.NewRegistry(t, referrers)
@@ -235,7 +235,7 @@ func TestPushPull_KeepsContent(t *testing.T) {
 }
 
 func TestPushPull_ReportsRegistryProblems(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	reg := bundletest.NewRegistry(t, true)
 	ref := reg.Host + "/slipway/bundle:v1"
 	file := func(content string) string {
@@ -311,7 +311,7 @@ func TestPushPull_ReportsRegistryProblems(t *testing.T) {
 }
 
 func TestPush_RefusesDamagedBundle(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	c, err := b.Component("etcd", "amd64")
 	if err != nil {
 		t.Fatal(err)

@@ -253,9 +253,9 @@ func extraName(ref string) string {
 	return "extra-" + strings.Trim(notInNames.ReplaceAllString(last, "-"), "-") + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Tags maps image references to their names with a tag. Each name belongs to one image:
+// TagNames maps image references to their names with a tag. Each name belongs to one image:
 // to the one without a digest, or else to the first one.
-func Tags(images []Image) map[string]string {
+func TagNames(images []Image) map[string]string {
 	tags, has := map[string]string{}, map[string]bool{}
 	for _, pinned := range []bool{false, true} {
 		for _, i := range images {
@@ -272,7 +272,7 @@ func Tags(images []Image) map[string]string {
 // CheckTags returns an error for images of manifests that have only a digest: Docker
 // cannot load an image without a tag.
 func (b *Bundle) CheckTags() error {
-	tags := Tags(b.manifest.Images)
+	tags := TagNames(b.manifest.Images)
 	var faults diag.List
 	for _, i := range b.manifest.Images {
 		if i.Extra && tags[i.Ref] == "" && i.Arch == b.manifest.Arches[0] {

@@ -94,7 +94,7 @@ func TestBuild_AddsExtraImagesForEachArchitecture(t *testing.T) {
 	digest := pushTestImage(t, app, "amd64", "arm64", "s390x")
 	pinned := at + "/team/tool:v2@" + pushTestImage(t, tool, "amd64", "arm64")
 	o := bundle.BuildOptions{
-		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.Catalogue(t),
+		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.LoadCatalogue(t),
 		Upstream: bundletest.NewSite(t).Options(), Images: []string{app, pinned},
 		Registry: bundle.Registry{Credentials: loginFile(t, at), Insecure: true},
 	}
@@ -156,7 +156,7 @@ func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			cache := t.TempDir()
 			_, err := bundle.Build(t.Context(), bundle.BuildOptions{
-				Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache, Releases: bundletest.Catalogue(t),
+				Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache, Releases: bundletest.LoadCatalogue(t),
 				Upstream: bundletest.NewSite(t).Options(), Images: []string{tc.ref}, Registry: tc.registry,
 			})
 			var list diag.List
@@ -164,7 +164,7 @@ func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 				strings.Contains(list[0].Message, "word") {
 				t.Errorf("got error %v", err)
 			}
-			if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
+			if _, ok := bundle.FindCached(cache, "v1.37.1", nil); ok {
 				t.Error("a bundle without the image was built")
 			}
 		})
@@ -174,7 +174,7 @@ func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 // TestManifestRequest_ReportsEveryProblem: the output of create manifest can be read, and
 // all problems of a file are reported together.
 func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
-	r, err := bundletest.Catalogue(t).Resolve("")
+	r, err := bundletest.LoadCatalogue(t).ResolveVersion("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 // program, but not the versions in image names.
 func TestManifestRequest_ReplacesProgramVersions(t *testing.T) {
 	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
-		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options()}
+		Releases: bundletest.LoadCatalogue(t), Upstream: bundletest.NewSite(t).Options()}
 	o.Components = release.Components{CoreDNS: "9.9.9"}
 	_, err := bundle.Build(t.Context(), o)
 	var list diag.List

@@ -175,12 +175,12 @@ func TestCommands_ChangeNothingThroughCacheLinks(t *testing.T) {
 // TestSign_WritesNothingThroughLink: a signature is not written through a link.
 func TestSign_WritesNothingThroughLink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
-	b, key := bundletest.Build(t, "amd64"), signingKey(t)
+	b, key := bundletest.BuildBundle(t, "amd64"), signingKey(t)
 	v, cache := newVictim(t), callersCache(t)
 	if _, err := bundle.Import(t.Context(), b.Path(), cache); err != nil {
 		t.Fatal(err)
 	}
-	path, ok := bundle.Cached(cache, "v1.37.1", nil)
+	path, ok := bundle.FindCached(cache, "v1.37.1", nil)
 	if !ok {
 		t.Fatal("the cache has no bundle")
 	}
@@ -190,7 +190,7 @@ func TestSign_WritesNothingThroughLink(t *testing.T) {
 	if _, err := bundle.Sign(t.Context(), path, cache, key, bundle.Registry{}, time.Now()); err == nil {
 		t.Error("no error")
 	}
-	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
+	if _, ok := bundle.FindCached(cache, "v1.37.1", nil); ok {
 		t.Error("a bundle of another user is in the cache")
 	}
 	v.wantUnharmed()
@@ -235,7 +235,7 @@ func TestBuild_ChangesNothingThroughPlantedLinks(t *testing.T) {
 // others.
 func TestCommands_WriteNothingThroughUserLinksToForeignDirectories(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	dir := t.TempDir()
 	others, home := filepath.Join(dir, "others"), filepath.Join(dir, "home")
 	if err := errors.Join(bundle.Export(t.Context(), b, others+"/"), os.Mkdir(home, 0o755),
@@ -266,10 +266,10 @@ func TestCommands_WriteNothingThroughUserLinksToForeignDirectories(t *testing.T)
 		"a directory": func() error { return bundle.Export(t.Context(), b, link+"/") },
 		"below it":    func() error { return bundle.Export(t.Context(), b, link+"/new/") },
 		"a delta": func() error {
-			_, err := bundle.Delta(t.Context(), b, b, filepath.Join(link, "delta.tar.zst"))
+			_, err := bundle.WriteDelta(t.Context(), b, b, filepath.Join(link, "delta.tar.zst"))
 			return err
 		},
-		"keys": func() error { _, err := bundle.Keygen(filepath.Join(link, "release")); return err },
+		"keys": func() error { _, err := bundle.GenerateKey(filepath.Join(link, "release")); return err },
 	} {
 		if err := write(); err == nil {
 			t.Errorf("%s: written through a link", name)
@@ -289,7 +289,7 @@ func TestCommands_WriteNothingThroughUserLinksToForeignDirectories(t *testing.T)
 func signingKey(t *testing.T) bundle.SigningKey {
 	t.Helper()
 	prefix := filepath.Join(t.TempDir(), "release")
-	_, err := bundle.Keygen(prefix)
+	_, err := bundle.GenerateKey(prefix)
 	key, readErr := bundle.ReadSigningKey(prefix + ".key")
 	if err := errors.Join(err, readErr); err != nil {
 		t.Fatal(err)

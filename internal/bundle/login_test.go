@@ -14,7 +14,7 @@ import (
 // TestOpen_UsesCredentialsAndCAOfRegistry opens a bundle in a registry with the
 // credentials and the CA of that registry, as in a cluster file.
 func TestOpen_UsesCredentialsAndCAOfRegistry(t *testing.T) {
-	want := bundletest.Build(t, "amd64")
+	want := bundletest.BuildBundle(t, "amd64")
 	reg := bundletest.NewRegistry(t, true)
 	ref := reg.Host + "/slipway/bundle:v1"
 	if _, err := bundle.Push(t.Context(), want, ref, reg.At); err != nil {

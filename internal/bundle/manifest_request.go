@@ -20,12 +20,12 @@ import (
 
 // The type of a bundle manifest.
 const (
-	WantedVersion = "slipway.dev/v1alpha1"
-	WantedKind    = "BundleManifest"
+	ManifestRequestVersion = "slipway.dev/v1alpha1"
+	ManifestRequestKind    = "BundleManifest"
 )
 
-// A Wanted is a bundle manifest: the wanted content of a bundle.
-type Wanted struct {
+// A ManifestRequest is a bundle manifest: the wanted content of a bundle.
+type ManifestRequest struct {
 	APIVersion string `yaml:"apiVersion" json:"apiVersion"`
 	Kind       string `yaml:"kind" json:"kind"`
 	// Kubernetes is the version: "v1.37.1".
@@ -40,12 +40,13 @@ type Wanted struct {
 }
 
 // NewWanted returns the manifest of a release.
-func NewWanted(r release.Release, arches []string) Wanted {
-	return Wanted{APIVersion: WantedVersion, Kind: WantedKind, Kubernetes: r.Kubernetes, Arches: arches, Components: r.Components}
+func NewWanted(r release.Release, arches []string) ManifestRequest {
+	return ManifestRequest{APIVersion: ManifestRequestVersion, Kind: ManifestRequestKind, Kubernetes: r.Kubernetes,
+		Arches: arches, Components: r.Components}
 }
 
 // Encode returns the file.
-func (w Wanted) Encode() ([]byte, error) {
+func (w ManifestRequest) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
@@ -54,17 +55,17 @@ func (w Wanted) Encode() ([]byte, error) {
 }
 
 // ReadWanted reads a manifest file. The error is a diag.List of all problems.
-func ReadWanted(file string) (Wanted, error) {
+func ReadWanted(file string) (ManifestRequest, error) {
 	data, err := bounded.ReadArgument(file, bounded.Argument)
 	if err != nil {
-		return Wanted{}, newProblem(IDWanted, "run `slipway create manifest` to write one", "the manifest cannot be read: %v", err)
+		return ManifestRequest{}, newProblem(IDWanted, "run `slipway create manifest` to write one", "the manifest cannot be read: %v", err)
 	}
 	return ParseWanted(file, data)
 }
 
 // ParseWanted parses the text of a manifest file.
-func ParseWanted(file string, data []byte) (Wanted, error) {
-	var w Wanted
+func ParseWanted(file string, data []byte) (ManifestRequest, error) {
+	var w ManifestRequest
 	const form = "see docs/guide/bundle.md for the format, or run `slipway create manifest` to write one"
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -72,10 +73,10 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 	if err := d.Decode(&w); err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &misread) {
 		return w, newProblem(IDWanted, form, "%s is not a bundle manifest: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
 	}
-	if w.APIVersion != WantedVersion || w.Kind != WantedKind {
+	if w.APIVersion != ManifestRequestVersion || w.Kind != ManifestRequestKind {
 		return w, newProblem(IDWanted, form,
 			"%s is not a bundle manifest: it has kind %q and apiVersion %q, expected kind %q and apiVersion %q",
-			file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
+			file, w.Kind, w.APIVersion, ManifestRequestKind, ManifestRequestVersion)
 	}
 	list := parserErrors(file, misread)
 	if w.Kubernetes == "" && misread == nil {
@@ -168,9 +169,9 @@ func CheckArches(arches []string) error {
 
 // applyVersions replaces versions in a release. Versions that other programs expect in image
 // names can only be changed in the release catalogue.
-func (w Wanted) applyVersions(r release.Release) (release.Release, error) {
+func (w ManifestRequest) applyVersions(r release.Release) (release.Release, error) {
 	with := r
-	with.Components = w.Components.Over(r.Components)
+	with.Components = w.Components.OverlaidOn(r.Components)
 	free := r
 	free.Containerd, free.Runc, free.CRITools = with.Containerd, with.Runc, with.CRITools
 	free.CNIPlugins, free.FlannelCNI, free.Registry = with.CNIPlugins, with.FlannelCNI, with.Registry

@@ -37,9 +37,9 @@ type Key struct {
 	since  time.Time
 }
 
-// Since returns the key for checks that accept only signatures from this time or later,
+// AcceptedSince returns the key for checks that accept only signatures from this time or later,
 // so that an older bundle does not pass as the newest.
-func (k Key) Since(t time.Time) Key {
+func (k Key) AcceptedSince(t time.Time) Key {
 	k.since = t
 	return k
 }
@@ -108,9 +108,9 @@ func (k Key) Name() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Keygen creates a key pair: the file prefix.key, which only its owner can read, and the
+// GenerateKey creates a key pair: the file prefix.key, which only its owner can read, and the
 // file prefix.pub. Neither may exist already.
-func Keygen(prefix string) (Key, error) {
+func GenerateKey(prefix string) (Key, error) {
 	if prefix == "" || strings.HasSuffix(prefix, "/") {
 		return Key{}, newProblem(IDKey,
 			"choose a name for the key pair: `slipway bundle keygen release` writes release.key and release.pub",

@@ -20,7 +20,7 @@ import (
 func newTestKeys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 	t.Helper()
 	prefix := filepath.Join(t.TempDir(), "release")
-	made, err := bundle.Keygen(prefix)
+	made, err := bundle.GenerateKey(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +44,8 @@ func TestBundle_RefusesDevicesAsFiles(t *testing.T) {
 	_, err := bundle.ReadKey(device)
 	_, signingErr := bundle.ReadSigningKey(device)
 	_, wantedErr := bundle.ReadWanted(device)
-	_, credentialsErr := bundle.Registry{Credentials: device}.Speak(t.Context(), "registry.example.com")
-	_, authorityErr := bundle.Registry{CA: device}.Speak(t.Context(), "registry.example.com")
+	_, credentialsErr := bundle.Registry{Credentials: device}.AccessOptions(t.Context(), "registry.example.com")
+	_, authorityErr := bundle.Registry{CA: device}.AccessOptions(t.Context(), "registry.example.com")
 	for _, err := range []error{err, signingErr, wantedErr, credentialsErr, authorityErr} {
 		if err == nil || !strings.Contains(err.Error(), "more than") {
 			t.Errorf("%v", err)
@@ -65,13 +65,13 @@ func TestGenerateKey_LeavesNoHalfPair(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(dir)
-			_, err := bundle.Keygen(prefix)
+			_, err := bundle.GenerateKey(prefix)
 			if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKey}) {
 				t.Errorf("got %v", got)
 			}
 		})
 	}
-	_, err := bundle.Keygen(filepath.Join(dir, "half"))
+	_, err := bundle.GenerateKey(filepath.Join(dir, "half"))
 	if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
 		t.Errorf("with something by the name of a half: %v", got)
 	}
@@ -82,7 +82,7 @@ func TestGenerateKey_LeavesNoHalfPair(t *testing.T) {
 
 func TestGenerateKey_WritesPrivateAndPublicKey(t *testing.T) {
 	prefix := filepath.Join(t.TempDir(), "k")
-	if _, err := bundle.Keygen(prefix); err != nil {
+	if _, err := bundle.GenerateKey(prefix); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(prefix + ".key")
@@ -97,7 +97,7 @@ func TestGenerateKey_WritesPrivateAndPublicKey(t *testing.T) {
 		if err := os.Rename(prefix+gone, prefix+gone+".away"); err != nil {
 			t.Fatal(err)
 		}
-		_, err = bundle.Keygen(prefix)
+		_, err = bundle.GenerateKey(prefix)
 		if got := diagnosticIDs(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
 			t.Errorf("with one existing file: %v", got)
 		}
@@ -114,7 +114,7 @@ func TestGenerateKey_WritesPrivateAndPublicKey(t *testing.T) {
 // TestSign_SignsEveryFormOfBundle: a signature is part of each form of a bundle and does
 // not change its content.
 func TestSign_SignsEveryFormOfBundle(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	private, public := newTestKeys(t)
 	_, stranger := newTestKeys(t)
 	reg := bundletest.NewRegistry(t, true)
@@ -186,7 +186,7 @@ func TestSign_SignsEveryFormOfBundle(t *testing.T) {
 // TestSign_IsValidForOneContentOnly: a signature is valid for one content only, also if a
 // user copies it to another bundle.
 func TestSign_IsValidForOneContentOnly(t *testing.T) {
-	one, two := bundletest.Build(t, "amd64"), bundletest.Build(t, "arm64")
+	one, two := bundletest.BuildBundle(t, "amd64"), bundletest.BuildBundle(t, "arm64")
 	private, public := newTestKeys(t)
 	if _, err := bundle.Sign(t.Context(), one.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
@@ -212,13 +212,13 @@ func TestSign_IsValidForOneContentOnly(t *testing.T) {
 	if _, err := bundle.Import(t.Context(), two.Path(), cache); err != nil {
 		t.Errorf("without a key that must have signed: %v", err)
 	}
-	if _, ok := bundle.Cached(cache, two.Manifest().Kubernetes, nil, public); ok {
+	if _, ok := bundle.FindCached(cache, two.Manifest().Kubernetes, nil, public); ok {
 		t.Error("the cache returns it as signed")
 	}
 	if _, err := bundle.Import(t.Context(), one.Path(), cache, public); err != nil {
 		t.Fatal(err)
 	}
-	if path, ok := bundle.Cached(cache, one.Manifest().Kubernetes, nil, public); !ok ||
+	if path, ok := bundle.FindCached(cache, one.Manifest().Kubernetes, nil, public); !ok ||
 		!strings.Contains(path, strings.TrimPrefix(one.Digest(), "sha256:")) {
 		t.Errorf("the signed bundle was not found: %q", path)
 	}
@@ -227,7 +227,7 @@ func TestSign_IsValidForOneContentOnly(t *testing.T) {
 // TestImport_AddsSignatureToCachedBundle: a bundle in the cache without a signature gets
 // it when a signed copy is imported.
 func TestImport_AddsSignatureToCachedBundle(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	private, public := newTestKeys(t)
 	cache := t.TempDir()
 	if _, err := bundle.Import(t.Context(), b.Path(), cache); err != nil {
@@ -239,7 +239,7 @@ func TestImport_AddsSignatureToCachedBundle(t *testing.T) {
 	if _, err := bundle.Import(t.Context(), b.Path(), cache, public); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := bundle.Cached(cache, b.Manifest().Kubernetes, nil, public); !ok {
+	if _, ok := bundle.FindCached(cache, b.Manifest().Kubernetes, nil, public); !ok {
 		t.Error("the cache did not take the signature")
 	}
 }
@@ -284,7 +284,7 @@ func TestParseKey_RefusesInvalidKeys(t *testing.T) {
 // TestOpen_FindsSignatureAmongMany: a registry may return any number of foreign
 // signatures before the valid one.
 func TestOpen_FindsSignatureAmongMany(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	private, public := newTestKeys(t)
 	stranger, _ := newTestKeys(t)
 	reg := bundletest.NewRegistry(t, true)

@@ -62,10 +62,10 @@ func TestCheckSigned_AcceptsOnlyGivenKeys(t *testing.T) {
 		"for other architectures":  {as("v1.37.1", "amd64"), []Key{key}, IDSignature},
 		"another time written":     {strings.Replace(good, "08:00", "09:00", 1), []Key{key}, IDSignature},
 		"of the former statement":  {v1Statement, []Key{key}, IDUnsigned},
-		"made then":                {good, []Key{key.Since(signedAt)}, ""},
-		"made before":              {good, []Key{key.Since(signedAt.Add(time.Second))}, IDOldSignature},
-		"before, and bogus later":  {older + "\n" + bogusSignatures(1)[0], []Key{key.Since(signedAt)}, IDOldSignature},
-		"one before and one later": {older + "\n" + good, []Key{key.Since(signedAt)}, ""},
+		"made then":                {good, []Key{key.AcceptedSince(signedAt)}, ""},
+		"made before":              {good, []Key{key.AcceptedSince(signedAt.Add(time.Second))}, IDOldSignature},
+		"before, and bogus later":  {older + "\n" + bogusSignatures(1)[0], []Key{key.AcceptedSince(signedAt)}, IDOldSignature},
+		"one before and one later": {older + "\n" + good, []Key{key.AcceptedSince(signedAt)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := v1.Descriptor{Digest: ofDigest, Annotations: map[string]string{annotationSignature + key.Name(): tt.value}}

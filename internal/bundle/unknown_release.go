@@ -8,17 +8,17 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Beyond extends a release catalogue with the versions of bundles for minor versions
+// ExtendCatalogue extends a release catalogue with the versions of bundles for minor versions
 // after all that it lists: first bundles that are named by a path or a reference, then
 // bundles in the cache. A bundle in the cache that cannot be read is skipped.
-func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry, named ...string) (*release.Catalogue, error) {
+func ExtendCatalogue(ctx context.Context, c *release.Catalogue, cache string, at Registry, named ...string) (*release.Catalogue, error) {
 	links, err := filepath.Glob(filepath.Join(cache, "bundles", "v*_*"))
 	if err != nil {
 		return nil, err
 	}
 	for _, link := range links {
 		version, _, _ := strings.Cut(filepath.Base(link), "_")
-		if _, err := c.Resolve(version); err == nil {
+		if _, err := c.ResolveVersion(version); err == nil {
 			continue // there is nothing to learn
 		}
 		path, err := filepath.EvalSymlinks(link)
@@ -26,7 +26,7 @@ func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry
 			continue
 		}
 		if b, err := openDir(path); err == nil {
-			c = c.With(b.manifest.Kubernetes, b.manifest.componentVersions())
+			c = c.WithVersion(b.manifest.Kubernetes, b.manifest.componentVersions())
 		}
 	}
 	for _, name := range named {
@@ -34,7 +34,7 @@ func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry
 		if err != nil {
 			return nil, err
 		}
-		c = c.With(b.manifest.Kubernetes, b.manifest.componentVersions())
+		c = c.WithVersion(b.manifest.Kubernetes, b.manifest.componentVersions())
 	}
 	return c, nil
 }

@@ -15,9 +15,9 @@ import (
 // For a version that is not in the catalogue, the bundle gives its component versions.
 // Components without a recorded version are as in the newest minor.
 func TestExtendCatalogue_ReadsVersionsFromBundle(t *testing.T) {
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	cache := filepath.Dir(filepath.Dir(b.Path()))
-	want, err := bundletest.Catalogue(t).Resolve(b.Manifest().Kubernetes)
+	want, err := bundletest.LoadCatalogue(t).ResolveVersion(b.Manifest().Kubernetes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,11 +34,11 @@ minors: {"1.36": {versions: [v1.36.4], components: {etcd: 9.9.7}}}`))
 		"named":        {t.TempDir(), []string{b.Path()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			known, err := bundle.Beyond(t.Context(), old, tt.cache, bundle.Registry{}, tt.named...)
+			known, err := bundle.ExtendCatalogue(t.Context(), old, tt.cache, bundle.Registry{}, tt.named...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := known.Resolve(want.Kubernetes)
+			got, err := known.ResolveVersion(want.Kubernetes)
 			has := want.Components
 			has.Runc, has.FlannelCNI = "9.9.9", "9.9.8"
 			if d := cmp.Diff(has, got.Components); d != "" || !got.Beyond || err != nil {
@@ -46,13 +46,13 @@ minors: {"1.36": {versions: [v1.36.4], components: {etcd: 9.9.7}}}`))
 			}
 		})
 	}
-	if _, err := bundle.Beyond(t.Context(), old, t.TempDir(), bundle.Registry{}, filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := bundle.ExtendCatalogue(t.Context(), old, t.TempDir(), bundle.Registry{}, filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a named bundle that is missing was ignored")
 	}
 	if err := os.Remove(filepath.Join(b.Path(), "index.json")); err != nil {
 		t.Fatal(err)
 	}
-	if known, err := bundle.Beyond(t.Context(), old, cache, bundle.Registry{}); err != nil || known != old {
+	if known, err := bundle.ExtendCatalogue(t.Context(), old, cache, bundle.Registry{}); err != nil || known != old {
 		t.Errorf("with an unreadable bundle in the cache: %v", err)
 	}
 }

@@ -24,7 +24,7 @@ func TestFormat_RoundsDown(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := bytesize.Bytes(tt.n); got != tt.want {
+			if got := bytesize.Format(tt.n); got != tt.want {
 				t.Errorf("%d is %q, want %q", tt.n, got, tt.want)
 			}
 		})

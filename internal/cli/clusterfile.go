@@ -38,7 +38,7 @@ func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte
 	loader := spec.Loader{
 		Files: &paths,
 		Supported: func(v string) error {
-			_, err := cat.With(v, release.Components{}).Resolve(v) // the service checks the minor versions of bundles
+			_, err := cat.WithVersion(v, release.Components{}).ResolveVersion(v) // the service checks the minor versions of bundles
 			return err
 		},
 	}
@@ -55,7 +55,7 @@ func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte
 		return nil, err
 	}
 	f.printDiagnostics(loaded.Warnings)
-	if err := spec.Absolute(loaded.Cluster, paths); err != nil {
+	if err := spec.MakePathsAbsolute(loaded.Cluster, paths); err != nil {
 		return nil, err
 	}
 	d := &clusterFile{Loaded: loaded, dir: dir}
@@ -106,7 +106,7 @@ func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes st
 	if name == "" {
 		name = host
 	}
-	text, err := spec.Sample(spec.SampleOptions{
+	text, err := spec.WriteSample(spec.SampleOptions{
 		Name: name, Kubernetes: kubernetes, File: name + ".yaml",
 		Hosts: []spec.HostFlag{{
 			Address: "localhost", Name: host, Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker},

@@ -20,7 +20,7 @@ func TestCompletion_OffersNamesFromState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	versions := strings.Join(known.Supported(), " ") + " :36"
+	versions := strings.Join(known.SupportedVersions(), " ") + " :36"
 	for line, want := range map[string]string{
 		"plan":                          "prod dev " + noFiles,
 		"apply":                         "prod dev " + noFiles,

@@ -64,9 +64,9 @@ func (c convertCommand) convertFile(ctx context.Context, o convertFlags) error {
 		return err
 	}
 	opts := kubekey.Options{
-		File: displayFileName(o.file), Kubernetes: o.kubernetes, Default: cat.Default(), AllowLoss: o.allowLoss,
+		File: displayFileName(o.file), Kubernetes: o.kubernetes, Default: cat.DefaultVersion(), AllowLoss: o.allowLoss,
 		Supported: func(v string) error {
-			_, err := cat.Resolve(v)
+			_, err := cat.ResolveVersion(v)
 			return err
 		},
 	}
@@ -127,7 +127,7 @@ func (c convertCommand) writeConverted(out string, r *kubekey.Result) error {
 	for _, name := range scripts {
 		dir := filepath.Dir(paths.Resolve(name))
 		if err := safefile.Mkdir(dir, 0o755); err == nil {
-			if err := d.Owner.Give(dir); err != nil {
+			if err := d.Owner.GiveFiles(dir); err != nil {
 				return markRefused(err)
 			}
 		} else if !errors.Is(err, fs.ErrExist) {

@@ -116,9 +116,9 @@ func (c hostCommand) printCopies(results []lifecycle.HostResult, isFetch bool, l
 		if r.Copied == nil || r.Failed() {
 			continue
 		}
-		what := fmt.Sprintf("%d files, %s", r.Copied.Files, bytesize.Bytes(r.Copied.Bytes))
+		what := fmt.Sprintf("%d files, %s", r.Copied.Files, bytesize.Format(r.Copied.Bytes))
 		if r.Copied.Files == 1 {
-			what = bytesize.Bytes(r.Copied.Bytes)
+			what = bytesize.Format(r.Copied.Bytes)
 		}
 		where := label(r.Cluster, r.Host) + ":" + view.PrintableLine(r.Copied.To)
 		if isFetch {

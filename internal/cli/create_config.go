@@ -99,10 +99,10 @@ func (c describeCommand) writeSample(_ context.Context, o configFlags) (text []b
 		if err != nil {
 			return nil, "", err
 		}
-		o.Kubernetes = cat.Default()
+		o.Kubernetes = cat.DefaultVersion()
 	}
 	o.File = o.out
-	text, err = spec.Sample(o.SampleOptions)
+	text, err = spec.WriteSample(o.SampleOptions)
 	return text, "slipway create cluster -f", err
 }
 

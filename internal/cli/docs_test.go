@@ -55,8 +55,8 @@ func TestDocs_HaveOnlyValidClusterFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loader := spec.Loader{KubernetesVersion: known.Default(), Supported: func(v string) error {
-		_, err := known.Resolve(v)
+	loader := spec.Loader{KubernetesVersion: known.DefaultVersion(), Supported: func(v string) error {
+		_, err := known.ResolveVersion(v)
 		return err
 	}}
 	for _, page := range []string{"../../README.md", "../../docs/spec/cluster.md"} {
@@ -159,14 +159,14 @@ func checkSelector(command string, words []string) string {
 			c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: name, Roles: []v1alpha1.Role{role}})
 		}
 	}
-	for _, choice := range spec.Choices(strings.Trim(words[0], "'")) {
+	for _, choice := range spec.SplitByCluster(strings.Trim(words[0], "'")) {
 		if choice.Cluster != "" && !slices.Contains([]string{"prod", "left", "right", "lab", "*"}, choice.Cluster) {
 			return "there is no cluster " + choice.Cluster
 		}
 		if placeholder.MatchString(choice.Selector) {
 			continue
 		}
-		if _, err := spec.Select(c, choice.Selector); err != nil {
+		if _, err := spec.SelectHosts(c, choice.Selector); err != nil {
 			return words[0] + ": " + err.Error()
 		}
 	}

@@ -121,8 +121,8 @@ func (e Env) newCacheHandover(talk io.Writer) func() {
 	if err != nil || d.Owner == nil {
 		return func() {} // commands that need the directories report the error
 	}
-	missing := fileowner.Missing(d.Cache)
-	if len(missing) == 0 && !d.Owner.Holds(d.Cache) {
+	missing := fileowner.MissingPaths(d.Cache)
+	if len(missing) == 0 && !d.Owner.CanTake(d.Cache) {
 		return func() {}
 	}
 	return func() {

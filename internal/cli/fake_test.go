@@ -512,7 +512,7 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 	}
 	switch p.fake.Apply {
 	case "succeeded":
-		if p.plan.Empty() {
+		if p.plan.IsEmpty() {
 			return &lifecycle.Result{Cluster: p.plan.Cluster, Outcome: event.Succeeded}, nil
 		}
 		if p.Forgets {

@@ -21,7 +21,7 @@ import (
 // Targets selects from the hosts that Cluster returns.
 func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, diag.List, error) {
 	var out []lifecycle.Target
-	for _, choice := range spec.Choices(selector) {
+	for _, choice := range spec.SplitByCluster(selector) {
 		if choice.Cluster != "" {
 			cluster = choice.Cluster
 		}
@@ -29,7 +29,7 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 		if err != nil {
 			return nil, nil, err
 		}
-		hosts, err := spec.Select(c, choice.Selector)
+		hosts, err := spec.SelectHosts(c, choice.Selector)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -58,7 +58,7 @@ func newGetCommand(c getCommand) *cobra.Command {
 				return err
 			}
 			// Passwords in the cluster file must not be shown.
-			cluster = spec.Redacted(cluster)
+			cluster = spec.RedactCluster(cluster)
 			return c.writeResult(cluster, func(w io.Writer) error { return view.WriteCluster(w, cluster) })
 		},
 	})
@@ -88,7 +88,7 @@ func (c getCommand) writeClusterTable(w io.Writer, list []lifecycle.ClusterSumma
 	}
 	chosen := ""
 	if s, err := c.openStore(); err == nil {
-		chosen, _ = s.Default() // without it, no line is marked
+		chosen, _ = s.DefaultCluster() // without it, no line is marked
 	}
 	var rows [][]string
 	for _, cluster := range list {

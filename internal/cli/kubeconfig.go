@@ -47,7 +47,7 @@ context again.`,
 				return err
 			}
 			access := kubeconfig.Access{Cluster: name, Context: called, Admin: admin}
-			if err := access.Check(); err != nil {
+			if err := access.CheckUsable(); err != nil {
 				return err
 			}
 			switch {

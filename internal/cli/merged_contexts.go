@@ -63,7 +63,7 @@ func (m *mergedContexts) prepareRemoval(ctx context.Context, name string) func()
 // findOwnKubeconfig returns the path of the caller's kubeconfig, and its owner.
 func (w *workspace) findOwnKubeconfig() (path string, to *fileowner.Owner, err error) {
 	d, err := w.findDirectories()
-	return kubeconfig.Path(d.User), d.Owner, err
+	return kubeconfig.DefaultPath(d.User), d.Owner, err
 }
 
 func containsCluster(list []lifecycle.ClusterSummary, name string) bool {

@@ -61,7 +61,7 @@ func (r *operationRunner) reportEnd(res *lifecycle.Result, o operation, p *plan.
 	case res.Outcome == event.Paused:
 		e.Style = r.outStyle()
 		e.Paused(r.Out)
-	case p.Empty() && res.Operation == "":
+	case p.IsEmpty() && res.Operation == "":
 		return view.WritePlan(r.Out, p, true, r.outStyle()) // "nothing to do"
 	default:
 		e.Style = r.outStyle()

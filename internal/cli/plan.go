@@ -81,7 +81,7 @@ func (c planCommand) showPlan(prepared lifecycle.Prepared, out string, exitCode 
 	switch {
 	case len(prepared.Failures()) > 0: // the plan does not cover failed hosts
 		return &exitError{code: exitPartial}
-	case exitCode && !p.Empty():
+	case exitCode && !p.IsEmpty():
 		return &exitError{code: exitChanges}
 	}
 	return nil

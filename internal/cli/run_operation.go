@@ -74,7 +74,7 @@ func (r *operationRunner) runForResult(ctx context.Context, o operation) (res *l
 		}
 	}()
 	pl := p.Plan()
-	if !pl.Empty() && !o.isConfirmed {
+	if !pl.IsEmpty() && !o.isConfirmed {
 		if err := r.showAndConfirm(ctx, p, o); err != nil {
 			return nil, err
 		}

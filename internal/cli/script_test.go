@@ -84,7 +84,7 @@ func setUpBundles(t *testing.T, ts *testscript.TestScript) {
 	for _, version := range []string{"v1.36.4", "v1.37.1"} {
 		_, err := bundle.Build(t.Context(), bundle.BuildOptions{
 			Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: ts.Getenv("SLIPWAY_CACHE"),
-			Releases: bundletest.Catalogue(t), Upstream: site.Options(),
+			Releases: bundletest.LoadCatalogue(t), Upstream: site.Options(),
 		})
 		ts.Check(err)
 	}

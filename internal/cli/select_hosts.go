@@ -36,7 +36,7 @@ func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRu
 		return nil, nil, err
 	}
 	cluster := ""
-	for _, c := range spec.Choices(selector) {
+	for _, c := range spec.SplitByCluster(selector) {
 		if c.Cluster == "" && cluster == "" {
 			if cluster, err = s.clusters.chooseCluster(ctx, nil); err != nil {
 				return nil, nil, err

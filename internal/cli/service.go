@@ -112,7 +112,7 @@ func NewLifecycleService(_ context.Context, s Settings) (Service, error) {
 	dialer := dial.New(nil)
 	return lifecycle.New(lifecycle.Config{
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
-		Connect: dialer.Connect, Resolve: dialer.Login, Shell: dialer.Shell, Now: s.Now, Log: s.Log, Warn: s.Warn,
+		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 	}), nil
 }
 

@@ -20,7 +20,7 @@ shows the default cluster.`,
 				return err
 			}
 			if len(args) == 0 {
-				name, err := records.Default()
+				name, err := records.DefaultCluster()
 				if err != nil {
 					return err
 				}

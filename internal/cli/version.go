@@ -44,8 +44,8 @@ func (c versionCommand) listSupported() error {
 		Default    bool   `json:"default,omitempty"`
 	}
 	list := []line{}
-	for _, v := range cat.Supported() {
-		list = append(list, line{v, v == cat.Default()})
+	for _, v := range cat.SupportedVersions() {
+		list = append(list, line{v, v == cat.DefaultVersion()})
 	}
 	return c.writeResult(list, func(w io.Writer) error {
 		for _, l := range list {

@@ -18,7 +18,7 @@ func TestWriteFile_AsRootRefusesLinksOfUsers(t *testing.T) {
 	dir := t.TempDir()
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	link := filepath.Join(home, "link")
-	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, link), to.Give(home, link)); err != nil {
+	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, link), to.GiveFiles(home, link)); err != nil {
 		t.Fatal(err)
 	}
 	for name, write := range map[string]func(path string) error{

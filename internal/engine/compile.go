@@ -233,7 +233,7 @@ func verifyPipeline(p Pipeline) (map[string]string, error) {
 			providers[k.name] = t.ID
 		}
 		for _, s := range []string{t.Rollout.MaxParallel, t.Rollout.MaxUnavailable} {
-			if _, err := Bound(s, 1); err != nil {
+			if _, err := ParseBound(s, 1); err != nil {
 				errs = append(errs, fmt.Errorf("task %s: rollout %w", t.ID, err))
 			}
 		}

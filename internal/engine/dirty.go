@@ -30,11 +30,11 @@ func (d *dirty) addRemoved(host string, o op.Op) {
 		d.paths[host] = m
 	}
 	switch o := o.(type) {
-	case op.File, op.Link, op.Absent, op.Kept, op.KubeconfigCA:
+	case op.File, op.Link, op.Absent, op.BaselineFile, op.KubeconfigCA:
 		m[o.Target()] = true
 	case op.Block:
 		m[o.Path] = true
-	case op.Renewal:
+	case op.RenewCertificate:
 		m[o.Path] = true
 	case op.KeyPair:
 		m[o.Private], m[o.Public] = true, true

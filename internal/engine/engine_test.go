@@ -366,7 +366,7 @@ func TestLanes_AdvanceIndependently(t *testing.T) {
 func TestNote_ReachesTheEvents(t *testing.T) {
 	w := newWorld("a")
 	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", ""), After: func(_ context.Context, s *Scope, _ []op.Result) error {
-		s.Note("%s stays", "/y")
+		s.ShowNote("%s stays", "/y")
 		return nil
 	}})
 	w.planSteps(t, p)
@@ -391,10 +391,10 @@ func TestValues_PassBetweenTasks(t *testing.T) {
 	token := NewKey("token", "(token)")
 	provider := Task{
 		ID: "t.make", On: onlyHost("a"), Provides: []KeyRef{token.Ref()}, Ops: execOps("make"),
-		After: func(_ context.Context, s *Scope, _ []op.Result) error { Provide(s, token, "secret"); return nil },
+		After: func(_ context.Context, s *Scope, _ []op.Result) error { ProvideValue(s, token, "secret"); return nil },
 	}
 	consumer := Task{ID: "t.use", On: onlyHost("b"), Consumes: []KeyRef{token.Ref()}, Ops: func(s *Scope) (op.List, error) {
-		return op.List{op.File{Path: "/token", Content: []byte(Get(s, token))}}, nil
+		return op.List{op.File{Path: "/token", Content: []byte(GetValue(s, token))}}, nil
 	}}
 	w := newWorld("a", "b")
 	steps := w.planSteps(t, pipelineOf(provider, consumer))

@@ -349,14 +349,14 @@ func newGates(p *program) (map[string]*gate, error) {
 	gates := map[string]*gate{}
 	for id, t := range tasks {
 		g := &gate{}
-		parallel, err := Bound(t.Rollout.MaxParallel, hosts[id])
+		parallel, err := ParseBound(t.Rollout.MaxParallel, hosts[id])
 		if err != nil {
 			return nil, err
 		}
 		if parallel > 0 {
 			g.slots = make(chan struct{}, parallel)
 		}
-		if g.max, err = Bound(t.Rollout.MaxUnavailable, hosts[id]); err != nil {
+		if g.max, err = ParseBound(t.Rollout.MaxUnavailable, hosts[id]); err != nil {
 			return nil, err
 		}
 		gates[id] = g

@@ -378,7 +378,7 @@ func declareSteps(steps []plan.Step) map[string]*declaration {
 // they change nothing, and an earlier declared step may have stopped their target.
 func (d *declaration) permitStep(s plan.Step) error {
 	for _, c := range s.Changes {
-		if c.Kind == op.KindWait || c.Kind == op.KindServing {
+		if c.Kind == op.KindWait || c.Kind == op.KindHealthGate {
 			continue
 		}
 		name := string(c.Kind) + " " + c.Target

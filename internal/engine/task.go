@@ -130,14 +130,14 @@ func (h *Host) HasRole(r v1alpha1.Role) bool {
 	return false
 }
 
-// Role returns a function that selects hosts by role.
-func Role(r v1alpha1.Role) func(*Host) bool {
+// HasRole returns a function that selects hosts by role.
+func HasRole(r v1alpha1.Role) func(*Host) bool {
 	return func(h *Host) bool { return h.HasRole(r) }
 }
 
-// Bound parses a number ("3") or a percentage of n ("20%", at least one); "" is 0, no
+// ParseBound parses a number ("3") or a percentage of n ("20%", at least one); "" is 0, no
 // bound.
-func Bound(s string, n int) (int, error) {
+func ParseBound(s string, n int) (int, error) {
 	if s == "" {
 		return 0, nil
 	}

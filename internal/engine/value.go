@@ -72,34 +72,34 @@ func (s *Scope) Host() *Host { return s.step.host }
 // Hosts returns all hosts of the operation.
 func (s *Scope) Hosts() []*Host { return s.run.Hosts }
 
-// Operation returns the id of the run; "" while planning.
-func (s *Scope) Operation() string { return s.run.Operation }
+// OperationID returns the id of the run; "" while planning.
+func (s *Scope) OperationID() string { return s.run.Operation }
 
-// Pending reports whether the task has read a value that is not known yet.
-func (s *Scope) Pending() bool { return s.pending != "" }
+// IsPending reports whether the task has read a value that is not known yet.
+func (s *Scope) IsPending() bool { return s.pending != "" }
 
-// Emit sends an event about the progress of the step, or a note. The event need not name
+// EmitEvent sends an event about the progress of the step, or a note. The event need not name
 // the step.
-func (s *Scope) Emit(e event.Event) {
+func (s *Scope) EmitEvent(e event.Event) {
 	if s.emit != nil {
 		s.emit(e)
 	}
 }
 
-// Tell shows a line of progress.
-func (s *Scope) Tell(format string, args ...any) {
-	s.Emit(event.Event{Type: event.StepProgress, Message: fmt.Sprintf(format, args...)})
+// ShowProgress shows a line of progress.
+func (s *Scope) ShowProgress(format string, args ...any) {
+	s.EmitEvent(event.Event{Type: event.StepProgress, Message: fmt.Sprintf(format, args...)})
 }
 
-// Note shows a message that the user must see; it remains on the screen.
-func (s *Scope) Note(format string, args ...any) {
-	s.Emit(event.Event{Type: event.Note, Message: fmt.Sprintf(format, args...)})
+// ShowNote shows a message that the user must see; it remains on the screen.
+func (s *Scope) ShowNote(format string, args ...any) {
+	s.EmitEvent(event.Event{Type: event.Note, Message: fmt.Sprintf(format, args...)})
 }
 
-// Get returns a value. For a value that is not known yet, it returns the unknown value of
+// GetValue returns a value. For a value that is not known yet, it returns the unknown value of
 // the key, and the step counts as pending. A key that the task does not declare in
 // Consumes fails the step.
-func Get[T any](s *Scope, k Key[T]) T {
+func GetValue[T any](s *Scope, k Key[T]) T {
 	if !containsKey(s.step.task.Consumes, k.name) {
 		s.failWith(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
 		return k.unknown
@@ -114,8 +114,8 @@ func Get[T any](s *Scope, k Key[T]) T {
 	return val.(T)
 }
 
-// Known reports whether a key has a value. It does not make the step pending.
-func Known[T any](s *Scope, k Key[T]) bool {
+// IsKnown reports whether a key has a value. It does not make the step pending.
+func IsKnown[T any](s *Scope, k Key[T]) bool {
 	if !containsKey(s.step.task.Consumes, k.name) {
 		s.failWith(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
 	}
@@ -123,8 +123,8 @@ func Known[T any](s *Scope, k Key[T]) bool {
 	return ok
 }
 
-// Provide sets a value. The key must be in the task's Provides.
-func Provide[T any](s *Scope, k Key[T], v T) {
+// ProvideValue sets a value. The key must be in the task's Provides.
+func ProvideValue[T any](s *Scope, k Key[T], v T) {
 	if !containsKey(s.step.task.Provides, k.name) {
 		s.failWith(fmt.Errorf("task %s provides %q without declaring it", s.step.task.ID, k.name))
 		return

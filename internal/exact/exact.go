@@ -41,11 +41,11 @@ func (t *Text) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Texts converts a list.
-func Texts(list []string) []Text { return convertList[Text](list) }
+// ToTexts converts a list.
+func ToTexts(list []string) []Text { return convertList[Text](list) }
 
-// Strings converts a list back.
-func Strings(list []Text) []string { return convertList[string](list) }
+// ToStrings converts a list back.
+func ToStrings(list []Text) []string { return convertList[string](list) }
 
 func convertList[To, From ~string](list []From) []To {
 	if list == nil {

@@ -41,7 +41,7 @@ func TestText_KeepsBytesInJSON(t *testing.T) {
 
 func TestToTexts_ConvertsBothWays(t *testing.T) {
 	for _, list := range [][]string{nil, {}, {"a", "\xff"}} {
-		if diff := cmp.Diff(list, Strings(Texts(list))); diff != "" {
+		if diff := cmp.Diff(list, ToStrings(ToTexts(list))); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -31,17 +31,17 @@ type Host struct {
 	Uncertainty time.Duration
 }
 
-// Ours reports whether Slipway has set up the host for this cluster.
-func (h Host) Ours(cluster string) bool {
+// IsManagedFor reports whether Slipway has set up the host for this cluster.
+func (h Host) IsManagedFor(cluster string) bool {
 	return h.Facts != nil && h.Facts.Ledger && h.Facts.Cluster == cluster
 }
 
 // askTime limits the request: a hanging file system must not block the manager.
 const askTime = time.Minute
 
-// Ask reads the facts of a host. It changes nothing on the host; an error is returned in
+// ReadHost reads the facts of a host. It changes nothing on the host; an error is returned in
 // Err.
-func Ask(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Facts) Host {
+func ReadHost(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Facts) Host {
 	h := Host{Spec: spec}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -74,11 +74,11 @@ func Ask(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Fact
 	return h
 }
 
-// Digest covers the facts that plans depend on, so that a plan can be rejected if the
+// DigestOf covers the facts that plans depend on, so that a plan can be rejected if the
 // hosts have changed. It does not include measured values (free space, time, listeners)
 // and values that an operation itself changes (host name, swap, ledger). It does not
 // depend on the order of hosts.
-func Digest(hosts []Host) string {
+func DigestOf(hosts []Host) string {
 	type stable struct {
 		Name        string   `json:"name"`
 		Known       bool     `json:"known"`

@@ -56,7 +56,7 @@ func TestAsk_KeepsFactsAndErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn := &fakeHost{results: tt.results, err: tt.err}
 			want := op.Facts{Ports: []int{1}}
-			h := Ask(t.Context(), v1alpha1.Host{Name: "a"}, conn, want)
+			h := ReadHost(t.Context(), v1alpha1.Host{Name: "a"}, conn, want)
 			if (h.Err == nil) != tt.ok || (h.Facts != nil) != tt.ok || tt.is != nil && !errors.Is(h.Err, tt.is) {
 				t.Errorf("%s: got %+v", tt.reason, h)
 			}
@@ -73,7 +73,7 @@ func TestSkew_CoversTheRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := Ask(t.Context(), v1alpha1.Host{}, &fakeHost{results: []op.Result{{Output: raw}}}, op.Facts{})
+		h := ReadHost(t.Context(), v1alpha1.Host{}, &fakeHost{results: []op.Result{{Output: raw}}}, op.Facts{})
 		// The clock above was read before the question: by as much as this
 		// machine was busy in between, the answer is old.
 		if d := h.Skew - off; d > h.Uncertainty || d < -h.Uncertainty-time.Minute {
@@ -114,12 +114,12 @@ func TestDigest_IgnoresOrder(t *testing.T) {
 		"silent":   {"a host that says nothing is not one that says little", func(h []Host) { h[0].Facts = nil }, false},
 		"new name": {"tasks are named by it", func(h []Host) { h[0].Spec.Name = "c" }, false},
 	}
-	want := Digest(base())
+	want := DigestOf(base())
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := base()
 			tt.change(h)
-			if got := Digest(h); (got == want) != tt.same {
+			if got := DigestOf(h); (got == want) != tt.same {
 				t.Errorf("%s: digests are the same: %v, want %v", tt.reason, got == want, tt.same)
 			}
 		})

@@ -16,8 +16,8 @@ import (
 // program, who already owns the files.
 type Owner struct{ UID, GID int }
 
-// Of returns the owner of an existing file; nil means root.
-func Of(path string) (*Owner, error) {
+// OwnerOf returns the owner of an existing file; nil means root.
+func OwnerOf(path string) (*Owner, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -28,9 +28,9 @@ func Of(path string) (*Owner, error) {
 	return nil, nil
 }
 
-// Give changes the owner of files; of a link itself, and not of its target. Links in the
+// GiveFiles changes the owner of files; of a link itself, and not of its target. Links in the
 // path are followed according to package safefile.
-func (o *Owner) Give(paths ...string) error {
+func (o *Owner) GiveFiles(paths ...string) error {
 	if o == nil {
 		return nil
 	}
@@ -63,16 +63,16 @@ func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
 func (o *Owner) GiveMade(missing []string) error {
 	var errs []error
 	for _, path := range missing {
-		if err := o.Give(path); !errors.Is(err, fs.ErrNotExist) {
+		if err := o.GiveFiles(path); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Missing returns the path and its parents that do not exist yet: the paths that creating
+// MissingPaths returns the path and its parents that do not exist yet: the paths that creating
 // it will create.
-func Missing(path string) (missing []string) {
+func MissingPaths(path string) (missing []string) {
 	for {
 		if _, err := os.Lstat(path); err == nil || path == filepath.Dir(path) {
 			return missing
@@ -139,16 +139,16 @@ func (o *Owner) takeFile(root *os.Root, path string, seen map[uint64]uint64) err
 	return root.Lchown(path, o.UID, o.GID)
 }
 
-// Holds reports whether a directory can be given to the owner, wherever links lead: it
+// CanTake reports whether a directory can be given to the owner, wherever links lead: it
 // belongs to the owner, or to root inside a directory of the owner, as an interrupted run
 // leaves it. Any other directory can have other content.
-func (o *Owner) Holds(dir string) bool {
+func (o *Owner) CanTake(dir string) bool {
 	real, err := filepath.EvalSymlinks(dir)
-	return err == nil && (isOwnedBy(real, o.UID) || IsRoots(real) && isOwnedBy(filepath.Dir(real), o.UID))
+	return err == nil && (isOwnedBy(real, o.UID) || BelongsToRoot(real) && isOwnedBy(filepath.Dir(real), o.UID))
 }
 
-// IsRoots reports whether an existing file belongs to root.
-func IsRoots(path string) bool { return isOwnedBy(path, 0) }
+// BelongsToRoot reports whether an existing file belongs to root.
+func BelongsToRoot(path string) bool { return isOwnedBy(path, 0) }
 
 func isOwnedBy(path string, uid int) bool {
 	info, err := os.Stat(path)

@@ -97,7 +97,8 @@ func TestCanTake_RefusesDirectoriesOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(to.Give(path("home")), other.Give(path("other")), os.Symlink(path("shared"), path("home", "link"))); err != nil {
+	if err := errors.Join(to.GiveFiles(path("home")), other.GiveFiles(path("other")),
+		os.Symlink(path("shared"), path("home", "link"))); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -112,7 +113,7 @@ func TestCanTake_RefusesDirectoriesOfOthers(t *testing.T) {
 		{path("other", "roots"), "it is made for another", false},
 		{path("none"), "it is not there", false},
 	} {
-		if got := to.Holds(tt.dir); got != tt.want {
+		if got := to.CanTake(tt.dir); got != tt.want {
 			t.Errorf("%s: %t, want %t: %s", tt.dir, got, tt.want, tt.reason)
 		}
 	}

@@ -40,10 +40,10 @@ func (o *Owner) Environ(env []string) []string {
 	return append(env[:len(env):len(env)], "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
 }
 
-// Runs returns the user for programs in a directory, on behalf of the owner: root (nil)
+// ProgramUser returns the user for programs in a directory, on behalf of the owner: root (nil)
 // only if no other user can write there, or there is no other user; a user could put
 // links and programs in their way.
-func (o *Owner) Runs(dir string) *Owner {
+func (o *Owner) ProgramUser(dir string) *Owner {
 	if os.Geteuid() != 0 || safefile.RootOnly(dir) {
 		return nil
 	}

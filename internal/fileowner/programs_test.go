@@ -45,7 +45,7 @@ func TestEnviron_SetsHomeOfOwner(t *testing.T) {
 func TestProgramUser_IsRootOnlyWhereOnlyRootWrites(t *testing.T) {
 	to, dir := testOwner(t), t.TempDir()
 	theirs, roots := filepath.Join(dir, "theirs"), filepath.Join(dir, "theirs", "roots")
-	if err := errors.Join(os.MkdirAll(roots, 0o755), to.Give(theirs)); err != nil {
+	if err := errors.Join(os.MkdirAll(roots, 0o755), to.GiveFiles(theirs)); err != nil {
 		t.Fatal(err)
 	}
 	other := &Owner{UID: 54321, GID: 54321}
@@ -61,7 +61,7 @@ func TestProgramUser_IsRootOnlyWhereOnlyRootWrites(t *testing.T) {
 		{"root's in the caller's, as it is made", roots, to, to},
 		{"missing", filepath.Join(theirs, "none"), to, to},
 	} {
-		if d := cmp.Diff(tt.want, tt.owner.Runs(tt.dir)); d != "" {
+		if d := cmp.Diff(tt.want, tt.owner.ProgramUser(tt.dir)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
 		}
 	}

@@ -60,7 +60,7 @@ func (o *Owner) MakeRoot(dir string, mode fs.FileMode) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	missing := Missing(dir)
+	missing := MissingPaths(dir)
 	if len(missing) == 0 {
 		return o.OpenRoot(dir)
 	}
@@ -87,7 +87,7 @@ func (o *Owner) createDirIn(root *os.Root, name string, mode fs.FileMode) (*os.R
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := fsync.Root(root, "."); err != nil {
+	if err := fsync.SyncDirIn(root, "."); err != nil {
 		return nil, err
 	}
 	return root.OpenRoot(name)
@@ -143,7 +143,7 @@ func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err 
 	if err != nil {
 		return errors.Join(err, dir.Remove(temp))
 	}
-	return fsync.Root(dir, ".")
+	return fsync.SyncDirIn(dir, ".")
 }
 
 func (o *Owner) openExisting(root *os.Root, name string, flag int) (*os.File, error) {

@@ -18,7 +18,7 @@ func TestOpenRoot_RefusesLinksToForeignDirectories(t *testing.T) {
 		os.Mkdir(path("other"), 0o755), os.Mkdir(path("big"), 0o755),
 		os.Symlink(path("etc"), path("home", "link")), os.Symlink(path("big"), path("home", "elsewhere")), os.Symlink("etc", path("system")),
 		os.Symlink(path("etc"), path("loop-out")), os.Symlink("loop", path("loop")), os.WriteFile(path("file"), nil, 0o600),
-		to.Give(path("home"), path("home", "link"), path("home", "elsewhere"), path("big")), other.Give(path("other")),
+		to.GiveFiles(path("home"), path("home", "link"), path("home", "elsewhere"), path("big")), other.GiveFiles(path("other")),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestMakeRoot_CreatesNothingThroughLink(t *testing.T) {
 	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
 	if err := errors.Join(
 		os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(home, ".local")),
-		to.Give(home, filepath.Join(home, ".local")),
+		to.GiveFiles(home, filepath.Join(home, ".local")),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +99,14 @@ func TestOpenFile_RefusesForeignAndIrregularFiles(t *testing.T) {
 		{"a hard link", to, os.Link, &ForeignError{}},
 		{"a hard link of the user's own", nil, os.Link, nil},
 		{"another user's",
-			to, func(_, lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), other.Give(lock)) }, &ForeignError{}},
+			to, func(_, lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), other.GiveFiles(lock)) }, &ForeignError{}},
 		{"a pipe", to, func(_, lock string) error { return syscall.Mkfifo(lock, 0o600) }, &ForeignError{}},
 		{"a directory", to, func(_, lock string) error { return os.Mkdir(lock, 0o700) }, &ForeignError{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			shadow, home := filepath.Join(dir, "shadow"), filepath.Join(dir, "home")
-			if err := errors.Join(os.Mkdir(home, 0o700), to.Give(home), os.WriteFile(shadow, []byte("root"), 0o600),
+			if err := errors.Join(os.Mkdir(home, 0o700), to.GiveFiles(home), os.WriteFile(shadow, []byte("root"), 0o600),
 				tt.plant(shadow, filepath.Join(home, "lock"))); err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func TestCheckLinks_RefusesLinksToForeignDirectories(t *testing.T) {
 			link := filepath.Join(cache, tt.link)
 			if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.Mkdir(filepath.Join(dir, "disk"), 0o755),
 				os.MkdirAll(filepath.Dir(link), 0o755),
-				to.Give(cache, filepath.Join(dir, "disk")), to.GiveTree(cache)); err != nil {
+				to.GiveFiles(cache, filepath.Join(dir, "disk")), to.GiveTree(cache)); err != nil {
 				t.Fatal(err)
 			}
 			if tt.target != "" {
@@ -206,13 +206,13 @@ func TestGiveFiles_GivesNothingThroughLink(t *testing.T) {
 	shadow := filepath.Join(etc, "shadow")
 	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.WriteFile(shadow, nil, 0o600),
 		os.Symlink(etc, filepath.Join(home, "out")), os.Link(shadow, filepath.Join(home, "hard")),
-		to.Give(home), os.Lchown(filepath.Join(home, "out"), to.UID, to.GID)); err != nil {
+		to.GiveFiles(home), os.Lchown(filepath.Join(home, "out"), to.UID, to.GID)); err != nil {
 		t.Fatal(err)
 	}
 	before := ownerOf(t, shadow)
 	for name, give := range map[string]func() error{
-		"a file":       func() error { return to.Give(filepath.Join(home, "out", "shadow")) },
-		"a hard link":  func() error { return to.Give(filepath.Join(home, "hard")) },
+		"a file":       func() error { return to.GiveFiles(filepath.Join(home, "out", "shadow")) },
+		"a hard link":  func() error { return to.GiveFiles(filepath.Join(home, "hard")) },
 		"what is made": func() error { return to.GiveMade([]string{filepath.Join(home, "out", "shadow")}) },
 		"a tree":       func() error { return to.GiveTree(filepath.Join(home, "out")) },
 		"a replaced one": func() error {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Dir writes the names in a directory to disk. File systems that cannot do that,
+// SyncDir writes the names in a directory to disk. File systems that cannot do that,
 // such as /proc, are not an error.
-func Dir(path string) error {
+func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
@@ -21,8 +21,8 @@ func Dir(path string) error {
 	return syncAndClose(d)
 }
 
-// Root writes the names in a directory below root to disk.
-func Root(root *os.Root, name string) error {
+// SyncDirIn writes the names in a directory below root to disk.
+func SyncDirIn(root *os.Root, name string) error {
 	d, err := root.Open(name)
 	if err != nil {
 		return err
@@ -47,11 +47,11 @@ func Rename(from, to string) error {
 		return err
 	}
 	if filepath.Dir(from) != filepath.Dir(to) {
-		if err := Dir(filepath.Dir(from)); err != nil {
+		if err := SyncDir(filepath.Dir(from)); err != nil {
 			return err
 		}
 	}
-	return Dir(filepath.Dir(to))
+	return SyncDir(filepath.Dir(to))
 }
 
 // atOnce is how many files are synced at a time: a file system writes its journal
@@ -72,7 +72,7 @@ func SyncFiles(dir *os.Root) error {
 			g.Go(func() error { return syncFile(dir, e.Name()) })
 		}
 	}
-	return errors.Join(g.Wait(), Root(dir, "."))
+	return errors.Join(g.Wait(), SyncDirIn(dir, "."))
 }
 
 func syncFile(dir *os.Root, name string) error {

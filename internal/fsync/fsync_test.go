@@ -73,7 +73,7 @@ func TestRename_ReturnsErrorIfSourceIsMissing(t *testing.T) {
 
 func TestSyncDir_IgnoresFileSystemsWithoutSync(t *testing.T) {
 	for path, want := range map[string]error{t.TempDir(): nil, "/proc": nil, "/nonexistent": fs.ErrNotExist} {
-		if err := Dir(path); !errors.Is(err, want) {
+		if err := SyncDir(path); !errors.Is(err, want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -90,11 +90,11 @@ func TestSyncDirIn_SyncsDirectoryBelowRoot(t *testing.T) {
 	}
 	defer func() { _ = root.Close() }() // the test is over
 	for name, want := range map[string]error{".": nil, "in": nil, "missing": fs.ErrNotExist} {
-		if err := Root(root, name); !errors.Is(err, want) {
+		if err := SyncDirIn(root, name); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
-	if err := Dir("/proc/self"); err != nil {
+	if err := SyncDir("/proc/self"); err != nil {
 		t.Errorf("a file system without fsync: %v", err)
 	}
 }

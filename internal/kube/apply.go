@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Apply applies objs with server-side apply: namespaces and CustomResourceDefinitions
+// ApplyObjects applies objs with server-side apply: namespaces and CustomResourceDefinitions
 // first, the others in their order. Slipway becomes the owner of the given fields; other
 // fields are kept. Apply stops at the first error.
-func (c *Client) Apply(ctx context.Context, objs []*unstructured.Unstructured) error {
+func (c *Client) ApplyObjects(ctx context.Context, objs []*unstructured.Unstructured) error {
 	for _, obj := range sortByDependency(objs) {
 		if err := c.applyOne(ctx, obj); err != nil {
 			return fmt.Errorf("applying %s: %w", objectName(obj), c.describeError(err))
@@ -35,7 +35,7 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	}
 	// Until a definition is established and published, requests for its kinds return
 	// "not found".
-	return c.Until(ctx, func(ctx context.Context) (string, error) {
+	return c.WaitUntil(ctx, func(ctx context.Context) (string, error) {
 		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
 		if err != nil {
 			return "", err
@@ -54,8 +54,8 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	})
 }
 
-// Existing returns the objs that exist in the cluster.
-func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+// FindExisting returns the objs that exist in the cluster.
+func (c *Client) FindExisting(ctx context.Context, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, obj := range objs {
 		r, obj, err := c.resourceFor(ctx, obj)
@@ -76,9 +76,9 @@ func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured
 	return out, nil
 }
 
-// Delete deletes objs in reverse order and waits until they are gone. It ignores objects
+// DeleteObjects deletes objs in reverse order and waits until they are gone. It ignores objects
 // that do not exist.
-func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) error {
+func (c *Client) DeleteObjects(ctx context.Context, objs []*unstructured.Unstructured) error {
 	list := sortByDependency(objs)
 	slices.Reverse(list)
 	for _, obj := range list {
@@ -110,7 +110,7 @@ func (c *Client) deleteWithPreconditions(ctx context.Context, obj *unstructured.
 	if err != nil {
 		return err
 	}
-	return c.Until(ctx, func(ctx context.Context) (string, error) {
+	return c.WaitUntil(ctx, func(ctx context.Context) (string, error) {
 		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
 		if isNotFound(err) {
 			return "", nil
@@ -157,9 +157,9 @@ func conditionStatus(u *unstructured.Unstructured, name string) string {
 	return ""
 }
 
-// Until calls look repeatedly until it returns "" or an error that is not temporary. When
+// WaitUntil calls look repeatedly until it returns "" or an error that is not temporary. When
 // ctx ends, the error contains what was missing last.
-func (c *Client) Until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
+func (c *Client) WaitUntil(ctx context.Context, look func(context.Context) (missing string, err error)) error {
 	var failed error
 	last := "there was no response yet"
 	pause := wait.Backoff{Duration: c.first, Factor: 2, Cap: c.interval, Steps: math.MaxInt32}

@@ -43,7 +43,7 @@ func TestApplyObjects_SendsNamespacesAndDefinitionsFirst(t *testing.T) {
 		call{request: "PATCH " + thingPath + asSlipway, body: `"size":3`, answer: `{"apiVersion":"a.dev/v1","kind":"Thing"}`},
 		call{request: "PATCH " + mapPath + asSlipway, body: `"namespace":"default"`, status: 422, answer: statusAnswer(422, "data is too long")},
 	)
-	err := f.newClient().Apply(t.Context(), decodeObjects(t, `
+	err := f.newClient().ApplyObjects(t.Context(), decodeObjects(t, `
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}, spec: {size: 3}}
 ---
 {apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.a.dev}}
@@ -71,7 +71,7 @@ func TestDiffObjects_ReturnsChangesOfDryRun(t *testing.T) {
 		call{request: "PATCH " + mapPath + dryRun, answer: live},
 		call{request: "GET " + nsPath, status: 404},
 	)
-	got, err := f.newClient().Diff(t.Context(), decodeObjects(t, `
+	got, err := f.newClient().DiffObjects(t.Context(), decodeObjects(t, `
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {x: "2"}}
@@ -85,7 +85,7 @@ func TestDiffObjects_ReturnsChangesOfDryRun(t *testing.T) {
 	}
 	var said []string
 	for _, ch := range got {
-		said = append(said, string(ch.Action)+" "+ch.Target())
+		said = append(said, string(ch.Action)+" "+ch.ObjectName())
 	}
 	want := []string{"create Thing ns/t", "update ConfigMap default/c", "create Namespace ns"}
 	if diff := cmp.Diff(want, said); diff != "" {
@@ -102,7 +102,7 @@ func TestDeleteObjects_DeletesInReverseOrderAndWaits(t *testing.T) {
 		call{request: "GET " + nsPath, answer: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","finalizers":["x"]}}`},
 		call{request: "GET " + nsPath, status: 404},
 	)
-	err := f.newClient().Delete(t.Context(), decodeObjects(t, `
+	err := f.newClient().DeleteObjects(t.Context(), decodeObjects(t, `
 {apiVersion: v1, kind: Namespace, metadata: {name: ns}}
 ---
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}}

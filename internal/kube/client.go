@@ -162,8 +162,8 @@ func checkSelfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthIn
 	return nil
 }
 
-// Healthy returns an error if the API server is not ready (/readyz).
-func (c *Client) Healthy(ctx context.Context) error {
+// CheckReady returns an error if the API server is not ready (/readyz).
+func (c *Client) CheckReady(ctx context.Context) error {
 	if _, err := c.rest.Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return fmt.Errorf("checking whether the API server is ready: %w", c.describeError(err))
 	}
@@ -197,8 +197,8 @@ func fromUnstructured(u *unstructured.Unstructured, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
-// Raw returns the API server's JSON response for a path, such as /api/v1/events.
-func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+// GetRaw returns the API server's JSON response for a path, such as /api/v1/events.
+func (c *Client) GetRaw(ctx context.Context, path string) ([]byte, error) {
 	out, err := c.rest.Get().AbsPath(path).DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, c.describeError(err))

@@ -67,7 +67,7 @@ func TestNew_RefusesUnsafeKubeconfigs(t *testing.T) {
 
 func TestNew_DialsOverrideAndVerifiesServerCertificate(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /readyz", answer: "ok"})
-	if err := f.newClient().Healthy(t.Context()); err != nil {
+	if err := f.newClient().CheckReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{f.server.Listener.Addr().String()}; !cmp.Equal(f.dialed, want) {
@@ -77,7 +77,7 @@ func TestNew_DialsOverrideAndVerifiesServerCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantReason(t, c.Healthy(t.Context()), ReasonCertificate)
+	wantReason(t, c.CheckReady(t.Context()), ReasonCertificate)
 }
 
 func wantReason(t *testing.T, err error, want Reason) {
@@ -105,7 +105,7 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t, call{request: "GET /api/v1/nodes", status: tt.status, answer: statusAnswer(tt.status, "no")})
-			_, err := f.newClient().Nodes(t.Context())
+			_, err := f.newClient().ListNodes(t.Context())
 			wantReason(t, err, tt.want)
 			if IsTemporary(err) != tt.temp {
 				t.Errorf("temporary is %v, want %v: %s", IsTemporary(err), tt.temp, tt.reason)
@@ -124,7 +124,7 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.Healthy(t.Context())
+		err = c.CheckReady(t.Context())
 		wantReason(t, err, ReasonUnreachable)
 		if !strings.Contains(err.Error(), "no API server is listening at example.com:6443") {
 			t.Errorf("error is %v", err)
@@ -133,7 +133,7 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantReason(t, newFakeAPI(t).newClient().Healthy(ctx), ReasonTimeout)
+		wantReason(t, newFakeAPI(t).newClient().CheckReady(ctx), ReasonTimeout)
 	})
 }
 

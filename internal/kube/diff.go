@@ -33,18 +33,18 @@ type Change struct {
 	Diff string
 }
 
-// Target returns the object for users: "DaemonSet kube-flannel/kube-flannel-ds".
-func (c Change) Target() string {
+// ObjectName returns the object for users: "DaemonSet kube-flannel/kube-flannel-ds".
+func (c Change) ObjectName() string {
 	if c.Namespace == "" {
 		return c.Kind + " " + c.Name
 	}
 	return c.Kind + " " + c.Namespace + "/" + c.Name
 }
 
-// Diff returns, by a dry run, what applying objs would change. It leaves out objects
+// DiffObjects returns, by a dry run, what applying objs would change. It leaves out objects
 // without a change. An object whose kind or namespace does not exist yet counts as one to
 // create.
-func (c *Client) Diff(ctx context.Context, objs []*unstructured.Unstructured) ([]Change, error) {
+func (c *Client) DiffObjects(ctx context.Context, objs []*unstructured.Unstructured) ([]Change, error) {
 	var out []Change
 	for _, obj := range objs {
 		ch, err := c.diffOne(ctx, obj)
@@ -174,5 +174,5 @@ func redactSecretValues(before, after map[string]any) {
 
 // objectName returns the name of an object for users.
 func objectName(u *unstructured.Unstructured) string {
-	return Change{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}.Target()
+	return Change{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}.ObjectName()
 }

@@ -99,7 +99,7 @@ func TestCompareObjects_HidesSecretValues(t *testing.T) {
 
 func decodeObjects(t *testing.T, manifests string) []*unstructured.Unstructured {
 	t.Helper()
-	objs, err := Objects([]byte(manifests))
+	objs, err := DecodeObjects([]byte(manifests))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ var budgets = schema.GroupVersionResource{Group: "policy", Version: "v1", Resour
 // evictAgain is the pause before a refused eviction is repeated.
 const evictAgain = 5 * time.Second
 
-// Draining holds the remaining steps of a drain. The zero value means that the node is
+// PendingDrain holds the remaining steps of a drain. The zero value means that the node is
 // drained.
-type Draining struct {
+type PendingDrain struct {
 	// Cordon reports whether the node is not cordoned yet.
 	Cordon bool
 	// Pods are the pods to evict: all except pods of DaemonSets and mirror pods, which
@@ -40,14 +40,14 @@ type Draining struct {
 	Blocked []string
 }
 
-// Undrained returns what a drain of a node has to do, the zero value if the node does not
+// PodsToDrain returns what a drain of a node has to do, the zero value if the node does not
 // exist.
-func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
-	n, err := c.Node(ctx, node)
+func (c *Client) PodsToDrain(ctx context.Context, node string) (PendingDrain, error) {
+	n, err := c.GetNode(ctx, node)
 	if n == nil || err != nil {
-		return Draining{}, err
+		return PendingDrain{}, err
 	}
-	d := Draining{Cordon: !n.Spec.Unschedulable}
+	d := PendingDrain{Cordon: !n.Spec.Unschedulable}
 	if d.Pods, err = c.podsToEvict(ctx, node); err != nil || len(d.Pods) == 0 {
 		return d, err
 	}
@@ -167,14 +167,14 @@ func budgetText(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("%d of %d pods must be healthy", b.Status.DesiredHealthy, b.Status.ExpectedPods)
 }
 
-// Cordoned reports whether Slipway has cordoned a node.
-func Cordoned(n *corev1.Node) bool {
+// IsCordoned reports whether Slipway has cordoned a node.
+func IsCordoned(n *corev1.Node) bool {
 	_, ours := n.Annotations[LeavingAnnotation]
 	return ours
 }
 
-// Uncordon uncordons a node that Slipway has cordoned.
-func (c *Client) Uncordon(ctx context.Context, node string) error {
+// UncordonNode uncordons a node that Slipway has cordoned.
+func (c *Client) UncordonNode(ctx context.Context, node string) error {
 	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}, "spec": {"unschedulable": null}}`, LeavingAnnotation)
 	_, err := c.dynamic.Resource(nodes).Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
@@ -183,9 +183,9 @@ func (c *Client) Uncordon(ctx context.Context, node string) error {
 	return nil
 }
 
-// Cordon cordons a node that leaves or is out of service for a while.
-func (c *Client) Cordon(ctx context.Context, node string) error {
-	n, err := c.Node(ctx, node)
+// CordonNode cordons a node that leaves or is out of service for a while.
+func (c *Client) CordonNode(ctx context.Context, node string) error {
+	n, err := c.GetNode(ctx, node)
 	if n == nil || err != nil || n.Spec.Unschedulable {
 		return err
 	}
@@ -213,15 +213,15 @@ func (e *BlockedError) Error() string {
 	return "node " + e.Node + " cannot be drained: pod " + strings.Join(e.Pods, "; pod ")
 }
 
-// Drain evicts the pods of a node and waits until they are gone. It respects disruption
+// DrainNode evicts the pods of a node and waits until they are gone. It respects disruption
 // budgets. If there is a pod without a controller, it returns a BlockedError and evicts
 // nothing more. It waits for pods that a budget protects, because a budget can change: for
 // example, a pod that is recreated under its name is missing for a moment. With force, it
 // deletes Blocked pods. progress, which may be nil, is called with the pods that it waits
 // for. Only ctx limits the time; the error then has the remaining pods and the reasons.
-func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
+func (c *Client) DrainNode(ctx context.Context, node string, force bool, progress func(string)) error {
 	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
-	if err := c.Until(ctx, withProgress(progress, d.evictRemaining)); err != nil {
+	if err := c.WaitUntil(ctx, withProgress(progress, d.evictRemaining)); err != nil {
 		return fmt.Errorf("draining node %s: %w", node, err)
 	}
 	return nil

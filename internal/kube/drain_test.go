@@ -102,7 +102,7 @@ func TestPodsToDrain_ListsEvictableAndBlockedPods(t *testing.T) {
 			if len(tc.evicted) > 0 {
 				calls = append(calls, call{request: listBudgets, answer: listJSON(tc.budgets...)})
 			}
-			d, err := newFakeAPI(t, calls...).newClient().Undrained(t.Context(), "w1")
+			d, err := newFakeAPI(t, calls...).newClient().PodsToDrain(t.Context(), "w1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func TestDrainNode_EvictsPodsAndWaitsUntilGone(t *testing.T) {
 		call{request: listPods, answer: nothing},
 	)
 	var told []string
-	if err := f.newClient().Drain(t.Context(), "w1", false, func(m string) { told = append(told, m) }); err != nil {
+	if err := f.newClient().DrainNode(t.Context(), "w1", false, func(m string) { told = append(told, m) }); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"ns/web is terminating"}, told); d != "" {
@@ -156,7 +156,7 @@ func TestDrainNode_NamesBudgetThatRefusesEviction(t *testing.T) {
 	c.first = time.Hour // only one check
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	err := c.Drain(ctx, "w1", false, nil)
+	err := c.DrainNode(ctx, "w1", false, nil)
 	want := "draining node w1: stopped waiting: ns/web cannot be evicted now: The disruption budget b needs 2 healthy pods and has 2 currently"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -205,7 +205,7 @@ func TestDrainNode_EvictsNothingIfPodIsBlocked(t *testing.T) {
 			"ns/other has no controller that would recreate it on another node"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := newFakeAPI(t, tc.calls...).newClient().Drain(t.Context(), "w1", false, nil)
+			err := newFakeAPI(t, tc.calls...).newClient().DrainNode(t.Context(), "w1", false, nil)
 			var stopped *BlockedError
 			if errors.As(err, &stopped) != (tc.blocked != nil) || err != nil && stopped == nil {
 				t.Fatal(err)
@@ -230,7 +230,7 @@ func TestDrainNode_DeletesBlockedPodsWithForce(t *testing.T) {
 		call{request: evictWeb, status: 404},
 		call{request: listPods, answer: nothing},
 	)
-	if err := f.newClient().Drain(t.Context(), "w1", true, nil); err != nil {
+	if err := f.newClient().DrainNode(t.Context(), "w1", true, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -249,7 +249,7 @@ func TestNodeDiff_UncordonsNodeThatSlipwayCordoned(t *testing.T) {
 	)
 	c := f.newClient()
 	for range 2 {
-		if err := c.Cordon(t.Context(), "w1"); err != nil {
+		if err := c.CordonNode(t.Context(), "w1"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// Writers returns the field managers that set the current value of a key of a ConfigMap,
+// FindFieldManagers returns the field managers that set the current value of a key of a ConfigMap,
 // sorted: "kubeadm", "kubectl-edit". found reports whether the key exists.
-func (c *Client) Writers(ctx context.Context, namespace, name, key string) (by []string, found bool, err error) {
+func (c *Client) FindFieldManagers(ctx context.Context, namespace, name, key string) (by []string, found bool, err error) {
 	cm, err := c.ConfigMap(ctx, namespace, name)
 	if cm == nil || err != nil {
 		return nil, false, err
@@ -34,8 +34,8 @@ func (c *Client) Writers(ctx context.Context, namespace, name, key string) (by [
 	return slices.Compact(by), true, nil
 }
 
-// Replicas returns the wanted number of pods of a Deployment, 0 if it does not exist.
-func (c *Client) Replicas(ctx context.Context, namespace, name string) (int64, error) {
+// GetReplicas returns the wanted number of pods of a Deployment, 0 if it does not exist.
+func (c *Client) GetReplicas(ctx context.Context, namespace, name string) (int64, error) {
 	d := &appsv1.Deployment{}
 	err := c.getObject(ctx, "deployments", namespace, name, d)
 	if isNotFound(err) {

@@ -35,7 +35,7 @@ func TestFindFieldManagers_ReturnsManagersOfKey(t *testing.T) {
 		{"gone", "it was deleted", call{request: path, status: 404}, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			by, found, err := newFakeAPI(t, tc.call).newClient().Writers(t.Context(), "kube-system", "kubelet-config", "kubelet")
+			by, found, err := newFakeAPI(t, tc.call).newClient().FindFieldManagers(t.Context(), "kube-system", "kubelet-config", "kubelet")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func TestGetReplicas_ReturnsWantedNumberOrZero(t *testing.T) {
 	)
 	c := f.newClient()
 	for _, want := range []int64{0, 5, 0, 1} {
-		if n, err := c.Replicas(t.Context(), "kube-system", "coredns"); n != want || err != nil {
+		if n, err := c.GetReplicas(t.Context(), "kube-system", "coredns"); n != want || err != nil {
 			t.Errorf("got %d, %v, want %d", n, err, want)
 		}
 	}

@@ -60,10 +60,10 @@ func (c *Client) checkAndApprove(ctx context.Context, u *unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
-	if !r.Pending() || !r.IsFromNode(kubelet.Name) {
+	if !r.IsPending() || !r.IsFromNode(kubelet.Name) {
 		return errNotAsked, nil
 	}
-	if why := kubeletcsr.Check(r, []op.KubeletIdentity{kubelet}); why != nil {
+	if why := kubeletcsr.CheckRequest(r, []op.KubeletIdentity{kubelet}); why != nil {
 		return why, nil
 	}
 	return nil, c.approveRequest(ctx, u)
@@ -71,7 +71,7 @@ func (c *Client) checkAndApprove(ctx context.Context, u *unstructured.Unstructur
 
 // approveRequest approves a request. A request that was just deleted needs no approval.
 func (c *Client) approveRequest(ctx context.Context, u *unstructured.Unstructured) error {
-	if err := unstructured.SetNestedSlice(u.Object, []any{kubeletcsr.Approval()}, "status", "conditions"); err != nil {
+	if err := unstructured.SetNestedSlice(u.Object, []any{kubeletcsr.ApprovedCondition()}, "status", "conditions"); err != nil {
 		return err
 	}
 	_, err := c.dynamic.Resource(signingRequests).Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager}, "approval")

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Live returns an object from the cluster, nil if the object does not exist or the cluster
+// GetLive returns an object from the cluster, nil if the object does not exist or the cluster
 // does not know its kind.
-func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (c *Client) GetLive(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	r, obj, err := c.resourceFor(ctx, obj)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
@@ -44,8 +44,8 @@ func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured
 	return nil
 }
 
-// Unlabel removes a label from an object and changes nothing else.
-func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, label string) error {
+// RemoveLabel removes a label from an object and changes nothing else.
+func (c *Client) RemoveLabel(ctx context.Context, obj *unstructured.Unstructured, label string) error {
 	r, obj, err := c.resourceFor(ctx, obj)
 	if err == nil {
 		var patch []byte
@@ -87,7 +87,7 @@ func (c *Client) WaitSettled(ctx context.Context, obj *unstructured.Unstructured
 	if look == nil {
 		return nil
 	}
-	if err := c.Until(ctx, withProgress(progress, look)); err != nil {
+	if err := c.WaitUntil(ctx, withProgress(progress, look)); err != nil {
 		return fmt.Errorf("waiting for %s: %w", objectName(obj), err)
 	}
 	return nil
@@ -100,7 +100,7 @@ func (c *Client) settleCheck(obj *unstructured.Unstructured) func(context.Contex
 	kind, group := obj.GetKind(), obj.GroupVersionKind().Group
 	live := func(judge func(*unstructured.Unstructured) (string, error)) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
-			u, err := c.Live(ctx, obj)
+			u, err := c.GetLive(ctx, obj)
 			if err != nil {
 				return "", err
 			}

@@ -16,7 +16,7 @@ const (
 
 func decodeObject(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
-	objs, err := Objects([]byte(text))
+	objs, err := DecodeObjects([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,21 +33,21 @@ func TestDeleteLive_DeletesOnlyTheObjectThatWasRead(t *testing.T) {
 		call{request: "GET /apis/example.com/v1", status: 404},
 		call{request: "PATCH " + at + "?fieldManager=slipway", body: `{"metadata":{"labels":{"x":null}}}`, answer: aMap},
 	).newClient()
-	live, err := c.Live(t.Context(), decodeObject(t, aMap))
+	live, err := c.GetLive(t.Context(), decodeObject(t, aMap))
 	if err != nil || live.GetUID() != "u-1" {
 		t.Fatal(live, err)
 	}
 	if err := c.DeleteLive(t.Context(), live); err != nil {
 		t.Fatal(err)
 	}
-	if live, err := c.Live(t.Context(), decodeObject(t, aMap)); live != nil || err != nil {
+	if live, err := c.GetLive(t.Context(), decodeObject(t, aMap)); live != nil || err != nil {
 		t.Errorf("a missing object: %v, %v", live, err)
 	}
-	if live, err := c.Live(t.Context(), decodeObject(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")); live != nil ||
+	if live, err := c.GetLive(t.Context(), decodeObject(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")); live != nil ||
 		err != nil {
 		t.Errorf("an object of an unknown kind: %v, %v", live, err)
 	}
-	if err := c.Unlabel(t.Context(), decodeObject(t, aMap), "x"); err != nil {
+	if err := c.RemoveLabel(t.Context(), decodeObject(t, aMap), "x"); err != nil {
 		t.Error(err)
 	}
 }

@@ -40,17 +40,17 @@ type NodeState struct {
 	Unschedulable bool
 }
 
-// Unnoticed reports whether the cluster still keeps pods away from a node that may be
+// HasStaleTaint reports whether the cluster still keeps pods away from a node that may be
 // Ready: it removes the taint a moment later. The taint that evicts pods may remain for
 // some seconds more; pods tolerate that one for five minutes.
-func (s NodeState) Unnoticed() bool {
+func (s NodeState) HasStaleTaint() bool {
 	return slices.ContainsFunc(s.Taints, func(t v1alpha1.Taint) bool {
 		return t.Key == corev1.TaintNodeNotReady && t.Effect == string(corev1.TaintEffectNoSchedule)
 	})
 }
 
-// State reads a node.
-func State(n *corev1.Node) NodeState {
+// NodeStateOf reads a node.
+func NodeStateOf(n *corev1.Node) NodeState {
 	s := NodeState{
 		Name: n.Name, MachineID: n.Status.NodeInfo.MachineID, Version: n.Status.NodeInfo.KubeletVersion,
 		Labels: n.Labels, Unschedulable: n.Spec.Unschedulable,
@@ -83,8 +83,8 @@ func (s NodeState) ReadySince(started time.Time) bool {
 	return s.Ready && !s.Reported.Before(started.Truncate(time.Second))
 }
 
-// Nodes returns all nodes of the cluster, sorted by name.
-func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
+// ListNodes returns all nodes of the cluster, sorted by name.
+func (c *Client) ListNodes(ctx context.Context) ([]corev1.Node, error) {
 	list, err := c.dynamic.Resource(nodes).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", c.describeError(err))
@@ -99,8 +99,8 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return out, nil
 }
 
-// Node returns a node, nil without an error if it does not exist.
-func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+// GetNode returns a node, nil without an error if it does not exist.
+func (c *Client) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
 	u, err := c.dynamic.Resource(nodes).Get(ctx, name, metav1.GetOptions{})
 	if isNotFound(err) {
 		return nil, nil
@@ -133,8 +133,8 @@ type NodeWant struct {
 // each. It keeps labels and taints of others. It waits for a node that has just joined.
 func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]string, error) {
 	var changes []string
-	err := c.Until(ctx, func(ctx context.Context) (string, error) {
-		n, err := c.Node(ctx, name)
+	err := c.WaitUntil(ctx, func(ctx context.Context) (string, error) {
+		n, err := c.GetNode(ctx, name)
 		if err != nil {
 			return "", err
 		}
@@ -187,7 +187,7 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 	record(TaintsAnnotation, ids)
 
 	spec := map[string]any{}
-	if Cordoned(n) {
+	if IsCordoned(n) {
 		// The node was to be removed but remains.
 		notes[LeavingAnnotation], spec["unschedulable"] = nil, nil
 		changes = append(changes, "uncordon")

@@ -23,8 +23,8 @@ const (
 
 var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
 
-// Forgotten returns the ids of the machines that the policy rejects, sorted.
-func (c *Client) Forgotten(ctx context.Context) ([]string, error) {
+// ListForgottenMachines returns the ids of the machines that the policy rejects, sorted.
+func (c *Client) ListForgottenMachines(ctx context.Context) ([]string, error) {
 	u, err := c.dynamic.Resource(policies).Get(ctx, ForgottenPolicy, metav1.GetOptions{})
 	if isNotFound(err) {
 		return nil, nil
@@ -44,32 +44,32 @@ var machineIDs = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
 // IsMachineID reports whether a text can be a machine id.
 func IsMachineID(id string) bool { return machineIDs.MatchString(id) }
 
-// Forget adds a machine to the policy, so that it cannot be a node again. It refuses a text
+// ForgetMachine adds a machine to the policy, so that it cannot be a node again. It refuses a text
 // that is not a machine id.
-func (c *Client) Forget(ctx context.Context, machineID string) error {
+func (c *Client) ForgetMachine(ctx context.Context, machineID string) error {
 	if machineID != "" && !IsMachineID(machineID) {
 		return fmt.Errorf("rejecting a removed machine: %.80q is not a machine id", machineID)
 	}
-	ids, err := c.Forgotten(ctx)
+	ids, err := c.ListForgottenMachines(ctx)
 	if err != nil || machineID == "" || slices.Contains(ids, machineID) {
 		return err
 	}
 	ids = append(ids, machineID)
 	slices.Sort(ids)
-	return c.Apply(ctx, forgottenObjects(ids))
+	return c.ApplyObjects(ctx, forgottenObjects(ids))
 }
 
-// Readmit removes a machine from the policy, so that it can be a node again.
-func (c *Client) Readmit(ctx context.Context, machineID string) error {
-	ids, err := c.Forgotten(ctx)
+// ReadmitMachine removes a machine from the policy, so that it can be a node again.
+func (c *Client) ReadmitMachine(ctx context.Context, machineID string) error {
+	ids, err := c.ListForgottenMachines(ctx)
 	if err != nil || !slices.Contains(ids, machineID) {
 		return err
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == machineID })
 	if len(ids) == 0 {
-		return c.Delete(ctx, forgottenObjects(nil))
+		return c.DeleteObjects(ctx, forgottenObjects(nil))
 	}
-	return c.Apply(ctx, forgottenObjects(ids))
+	return c.ApplyObjects(ctx, forgottenObjects(ids))
 }
 
 func forgottenObjects(ids []string) []*unstructured.Unstructured {

@@ -145,11 +145,11 @@ func TestNodeStateOf_ReadsConditionsAndTaints(t *testing.T) {
 		Name: "n", Ready: true, MachineID: "m", InternalIP: "10.0.0.1", Version: "v1.37.1",
 		Labels: map[string]string{"a": "b"}, Taints: []v1alpha1.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}, Unschedulable: true,
 	}
-	if diff := cmp.Diff(want, State(n)); diff != "" {
+	if diff := cmp.Diff(want, NodeStateOf(n)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	n.Status.Conditions = nil
-	if s := State(n); s.Ready || s.Message == "" {
+	if s := NodeStateOf(n); s.Ready || s.Message == "" {
 		t.Errorf("the state of a node that never reported: %+v", s)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Objects decodes manifests: YAML or JSON with several documents. Lists are expanded, empty
+// DecodeObjects decodes manifests: YAML or JSON with several documents. Lists are expanded, empty
 // documents are skipped, and a duplicate key is an error.
-func Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
+func DecodeObjects(manifests []byte) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
 	for n := 1; ; n++ {

@@ -67,7 +67,7 @@ func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			objs, err := Objects([]byte(tt.in))
+			objs, err := DecodeObjects([]byte(tt.in))
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("%s: error is %v, want it to say %q", tt.reason, err, tt.err)
@@ -99,7 +99,7 @@ func FuzzObjects(f *testing.F) {
 	f.Add("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: [1]")
 	f.Add("apiVersion: v1\nkind: List\nitems: [null, 1]")
 	f.Fuzz(func(t *testing.T, in string) {
-		objs, err := Objects([]byte(in))
+		objs, err := DecodeObjects([]byte(in))
 		if err != nil {
 			return
 		}
@@ -115,7 +115,7 @@ func FuzzObjects(f *testing.F) {
 }
 
 func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
-	objs, err := Objects([]byte(`
+	objs, err := DecodeObjects([]byte(`
 {apiVersion: a.dev/v1, kind: Thing, metadata: {name: t}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: ns}}
@@ -143,7 +143,7 @@ func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
 func TestDecodeObjects_KeepsContentOutOfErrors(t *testing.T) {
 	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
 		"kind: {hunter2: hunter2}\napiVersion: v1\n"} {
-		_, err := Objects([]byte(text))
+		_, err := DecodeObjects([]byte(text))
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -25,8 +25,8 @@ type DeprecatedAPI struct {
 	Removed string
 }
 
-// Name returns the name for users: "resourceclaims.v1beta1.resource.k8s.io".
-func (d DeprecatedAPI) Name() string {
+// FullName returns the name for users: "resourceclaims.v1beta1.resource.k8s.io".
+func (d DeprecatedAPI) FullName() string {
 	name := d.Resource + "." + d.Version
 	if d.Group != "" {
 		name += "." + d.Group
@@ -44,8 +44,8 @@ type FailedCall struct {
 	Refused bool
 }
 
-// Counted has the metrics of an API server, since it started, that matter for an upgrade.
-type Counted struct {
+// APIMetrics has the metrics of an API server, since it started, that matter for an upgrade.
+type APIMetrics struct {
 	Deprecated []DeprecatedAPI
 	Failed     []FailedCall
 }
@@ -58,18 +58,18 @@ const (
 	refusedMetric    = "apiserver_admission_webhook_rejection_count"
 )
 
-// Counted returns the metrics of this API server: the requested APIs with a known removal,
+// ReadAPIMetrics returns the metrics of this API server: the requested APIs with a known removal,
 // and the failed webhook calls.
-func (c *Client) Counted(ctx context.Context) (Counted, error) {
+func (c *Client) ReadAPIMetrics(ctx context.Context) (APIMetrics, error) {
 	text, err := c.rest.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return Counted{}, fmt.Errorf("reading the API server's metrics: %w", c.describeError(err))
+		return APIMetrics{}, fmt.Errorf("reading the API server's metrics: %w", c.describeError(err))
 	}
 	return parseAPIMetrics(text), nil
 }
 
 // parseAPIMetrics parses the metrics. A subresource is reported as its resource.
-func parseAPIMetrics(metrics []byte) (out Counted) {
+func parseAPIMetrics(metrics []byte) (out APIMetrics) {
 	lines := bufio.NewScanner(bytes.NewReader(metrics))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -96,7 +96,7 @@ func parseAPIMetrics(metrics []byte) (out Counted) {
 			}
 		}
 	}
-	slices.SortFunc(out.Deprecated, func(a, b DeprecatedAPI) int { return cmp.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(out.Deprecated, func(a, b DeprecatedAPI) int { return cmp.Compare(a.FullName(), b.FullName()) })
 	return out
 }
 
@@ -110,9 +110,9 @@ func parseLabels(labels string) map[string]string {
 	return of
 }
 
-// HeldBudgets returns the disruption budgets that currently allow no eviction and cover
+// ListBlockingBudgets returns the disruption budgets that currently allow no eviction and cover
 // pods on one of the nodes, as "namespace/name: reason".
-func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, error) {
+func (c *Client) ListBlockingBudgets(ctx context.Context, nodes []string) ([]string, error) {
 	now, ever, err := c.budgetsWithoutEvictions(ctx, nodes)
 	out := slices.Concat(now, ever)
 	slices.Sort(out)
@@ -123,7 +123,7 @@ func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, err
 // progress, which may be nil, is called with what is still missing, once for each change.
 // Only ctx limits the time.
 func (c *Client) WaitBudgets(ctx context.Context, nodes []string, progress func(string)) error {
-	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+	err := c.WaitUntil(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		now, _, err := c.budgetsWithoutEvictions(ctx, nodes)
 		return strings.Join(now, "; "), err
 	}))
@@ -168,21 +168,21 @@ func (c *Client) budgetsWithoutEvictions(ctx context.Context, nodes []string) (n
 	return now, ever, nil
 }
 
-// Takes reports whether a node can take the pods of another node: it is ready, it is not
+// ToleratesNodeOf reports whether a node can take the pods of another node: it is ready, it is not
 // cordoned (or only by Slipway), and it has no taint that the other node lacks and its pods
 // may not tolerate.
-func Takes(n, from *corev1.Node) bool {
-	return n.Name != from.Name && State(n).Ready && (!n.Spec.Unschedulable || Cordoned(n)) &&
+func ToleratesNodeOf(n, from *corev1.Node) bool {
+	return n.Name != from.Name && NodeStateOf(n).Ready && (!n.Spec.Unschedulable || IsCordoned(n)) &&
 		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key != corev1.TaintNodeUnschedulable && t.Effect != corev1.TaintEffectPreferNoSchedule &&
 				!slices.ContainsFunc(from.Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
 		})
 }
 
-// NoRoom returns the nodes whose pods request more resources than are free on all nodes
+// InsufficientCapacity returns the nodes whose pods request more resources than are free on all nodes
 // that could take them, as "node: details". It does not check whether each pod fits on one
 // node.
-func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) (out []string, err error) {
+func (c *Client) InsufficientCapacity(ctx context.Context, all []corev1.Node, leave []string) (out []string, err error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", c.describeError(err))
@@ -207,7 +207,7 @@ func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) 
 		}
 		free := corev1.ResourceList{}
 		for j := range all {
-			if Takes(&all[j], &all[i]) {
+			if ToleratesNodeOf(&all[j], &all[i]) {
 				free = addResources(free, subtractResources(all[j].Status.Allocatable, used[all[j].Name]))
 			}
 		}
@@ -290,11 +290,11 @@ type Webhook struct {
 // String returns "configuration/webhook".
 func (w Webhook) String() string { return w.Config + "/" + w.Name }
 
-// Of reports whether it is a call of this webhook.
-func (f FailedCall) Of(w Webhook) bool { return f.Webhook == w.Name && f.Mutates == w.Mutates }
+// IsOf reports whether it is a call of this webhook.
+func (f FailedCall) IsOf(w Webhook) bool { return f.Webhook == w.Name && f.Mutates == w.Mutates }
 
-// Webhooks returns the admission webhooks of the cluster.
-func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
+// ListWebhooks returns the admission webhooks of the cluster.
+func (c *Client) ListWebhooks(ctx context.Context) (out []Webhook, err error) {
 	for _, kind := range []schema.GroupVersionResource{validating, mutating} {
 		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -362,9 +362,9 @@ func (c *Client) hasReadyEndpoint(ctx context.Context, namespace, service string
 	return false, nil
 }
 
-// OfKind returns the names of the objects of a resource, given as "group/version/resource",
+// ListNames returns the names of the objects of a resource, given as "group/version/resource",
 // as "namespace/name"; none if the API server does not serve it.
-func (c *Client) OfKind(ctx context.Context, resource string) (out []string, err error) {
+func (c *Client) ListNames(ctx context.Context, resource string) (out []string, err error) {
 	parts := strings.Split(resource, "/")
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%q is not of the form group/version/resource", resource)

@@ -34,18 +34,18 @@ apiserver_request_total{code="200"} 12
 
 func TestParseAPIMetrics_ReturnsDeprecatedAPIsAndFailedCalls(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /metrics", answer: someMetrics})
-	got, err := f.newClient().Counted(t.Context())
+	got, err := f.newClient().ReadAPIMetrics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Counted{
+	want := APIMetrics{
 		Deprecated: []DeprecatedAPI{{Resource: "resourceclaims", Group: "resource.k8s.io", Version: "v1beta1", Removed: "1.38"}},
 		Failed:     []FailedCall{{Webhook: "may.guard.io"}, {Webhook: "pods.guard.io", Mutates: true, Refused: true}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the metrics (-want +got):\n%s", d)
 	}
-	if n := got.Deprecated[0].Name(); n != "resourceclaims.v1beta1.resource.k8s.io" {
+	if n := got.Deprecated[0].FullName(); n != "resourceclaims.v1beta1.resource.k8s.io" {
 		t.Errorf("the name is %s", n)
 	}
 }
@@ -61,7 +61,7 @@ func TestListBlockingBudgets_ReturnsBudgetsOfPodsOnNodes(t *testing.T) {
 	)}, call{request: listPods,
 		answer: listJSON(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""),
 			aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""))})
-	got, err := f.newClient().HeldBudgets(t.Context(), []string{"w1"})
+	got, err := f.newClient().ListBlockingBudgets(t.Context(), []string{"w1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestInsufficientCapacity_ReturnsNodesWhosePodsDoNotFit(t *testing.T) {
 		pod("db", "StatefulSet", "w2", "Running", `"cpu":"400m"`, ""),
 		pod("waits", "ReplicaSet", "", "Pending", `"cpu":"4"`, ""),
 	)})
-	got, err := f.newClient().NoRoom(t.Context(), all, []string{"w1", "w2"})
+	got, err := f.newClient().InsufficientCapacity(t.Context(), all, []string{"w1", "w2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 			`"kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
 			hook("well", `,"failurePolicy":"Ignore"`, "ill") + `]}`)},
 	)
-	got, err := f.newClient().Webhooks(t.Context())
+	got, err := f.newClient().ListWebhooks(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if f := (FailedCall{Webhook: "well"}); f.Of(got[0]) || !f.Of(got[4]) || f.Of(got[1]) {
+	if f := (FailedCall{Webhook: "well"}); f.IsOf(got[0]) || !f.IsOf(got[4]) || f.IsOf(got[1]) {
 		t.Error("the call matches another webhook")
 	}
 }
@@ -183,14 +183,14 @@ func TestListNames_ReturnsNoneIfKindIsNotServed(t *testing.T) {
 		call{request: path, status: 404},
 	)
 	c := f.newClient()
-	got, err := c.OfKind(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations")
+	got, err := c.ListNames(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations")
 	if d := cmp.Diff([]string{"m"}, got); d != "" || err != nil {
 		t.Errorf("(-want +got):\n%s %v", d, err)
 	}
-	if got, err = c.OfKind(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations"); got != nil || err != nil {
+	if got, err = c.ListNames(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations"); got != nil || err != nil {
 		t.Errorf("names of a kind that is not served: %v, %v", got, err)
 	}
-	if _, err = c.OfKind(t.Context(), "pods"); err == nil {
+	if _, err = c.ListNames(t.Context(), "pods"); err == nil {
 		t.Error("want an error")
 	}
 }
@@ -208,16 +208,16 @@ func TestSetImage_ChangesImageOfContainer(t *testing.T) {
 			`"image":"p:2"}]}}}}`},
 	)
 	c := f.newClient()
-	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
+	if is, err := c.GetImage(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
 		t.Errorf("the image is %q, %v", is, err)
 	}
-	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "" || err != nil {
+	if is, err := c.GetImage(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "" || err != nil {
 		t.Errorf("the image of a missing Deployment is %q, %v", is, err)
 	}
 	if err := c.SetImage(t.Context(), "Deployment", "kube-system", "coredns", "coredns", "c:1"); err != nil {
 		t.Error(err)
 	}
-	if is, err := c.Image(t.Context(), "DaemonSet", "kube-system", "kube-proxy", "kube-proxy"); is != "p:2" || err != nil {
+	if is, err := c.GetImage(t.Context(), "DaemonSet", "kube-system", "kube-proxy", "kube-proxy"); is != "p:2" || err != nil {
 		t.Errorf("the image of a DaemonSet is %q, %v", is, err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 // control planes has the same name.
 const ControlPlaneTaint = "node-role.kubernetes.io/control-plane"
 
-// A Spreading names the pods of a Deployment that must not all run on one node. They
+// A SpreadTarget names the pods of a Deployment that must not all run on one node. They
 // must tolerate the taint of control planes.
-type Spreading struct {
+type SpreadTarget struct {
 	Namespace, Deployment string
 	// Selector selects the pods, for example "k8s-app=kube-dns".
 	Selector string
@@ -31,8 +31,8 @@ type placement struct {
 	put      time.Time // the time when the last pod was scheduled
 }
 
-func (c *Client) readPlacement(ctx context.Context, w Spreading) (p placement, err error) {
-	if p.replicas, err = c.Replicas(ctx, w.Namespace, w.Deployment); err != nil || p.replicas == 0 {
+func (c *Client) readPlacement(ctx context.Context, w SpreadTarget) (p placement, err error) {
+	if p.replicas, err = c.GetReplicas(ctx, w.Namespace, w.Deployment); err != nil || p.replicas == 0 {
 		return p, err
 	}
 	list, err := c.dynamic.Resource(pods).Namespace(w.Namespace).List(ctx, metav1.ListOptions{LabelSelector: w.Selector})
@@ -69,23 +69,23 @@ func podCondition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditi
 	return corev1.PodCondition{}
 }
 
-// Crowded reports whether all pods are on one node although another node accepts pods. Only
+// HasColocatedPods reports whether all pods are on one node although another node accepts pods. Only
 // the new node joined, or a node that joined after the pods were scheduled, counts as
 // another node. A node that was only down does not count: otherwise an operation that
 // restarts its kubelet would have to do more than its plan.
-func (c *Client) Crowded(ctx context.Context, w Spreading, joined string) (bool, error) {
+func (c *Client) HasColocatedPods(ctx context.Context, w SpreadTarget, joined string) (bool, error) {
 	more, err := c.podsToMove(ctx, w, joined)
 	return len(more) > 0, err
 }
 
 // podsToMove returns the pods that must move: all but one, if all are on one node
 // although another node accepts pods.
-func (c *Client) podsToMove(ctx context.Context, w Spreading, joined string) ([]corev1.Pod, error) {
+func (c *Client) podsToMove(ctx context.Context, w SpreadTarget, joined string) ([]corev1.Pod, error) {
 	p, err := c.readPlacement(ctx, w)
 	if err != nil || p.replicas < 2 || len(p.nodes) != 1 || len(p.pods) < 2 {
 		return nil, err
 	}
-	all, err := c.Nodes(ctx)
+	all, err := c.ListNodes(ctx)
 	if err != nil || !slices.ContainsFunc(all, func(n corev1.Node) bool {
 		since := n.Name == joined || !n.CreationTimestamp.Time.Before(p.put) // the API has whole seconds
 		return n.Name != p.nodes[0] && acceptsPods(&n) && since
@@ -98,16 +98,16 @@ func (c *Client) podsToMove(ctx context.Context, w Spreading, joined string) ([]
 // acceptsPods reports whether a node accepts pods that tolerate the taint of control
 // planes.
 func acceptsPods(n *corev1.Node) bool {
-	return State(n).Ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+	return NodeStateOf(n).Ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		evicts := t.Effect == corev1.TaintEffectNoExecute && t.Key == corev1.TaintNodeNotReady // pods tolerate it for a while
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != ControlPlaneTaint && !evicts
 	})
 }
 
-// Spread deletes all pods but one if all are on one node although another node accepts
+// SpreadPods deletes all pods but one if all are on one node although another node accepts
 // pods. It waits until other pods are ready in their place, and does not wait for the end
 // of the deleted pods.
-func (c *Client) Spread(ctx context.Context, w Spreading, joined string, progress func(string)) error {
+func (c *Client) SpreadPods(ctx context.Context, w SpreadTarget, joined string, progress func(string)) error {
 	old, err := c.podsToMove(ctx, w, joined)
 	if err != nil || len(old) == 0 {
 		return err
@@ -120,7 +120,7 @@ func (c *Client) Spread(ctx context.Context, w Spreading, joined string, progres
 			return fmt.Errorf("deleting pod %s/%s: %w", w.Namespace, name, c.describeError(err))
 		}
 	}
-	err = c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+	err = c.WaitUntil(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		p, err := c.readPlacement(ctx, w)
 		var ready int64
 		for i := range p.pods {

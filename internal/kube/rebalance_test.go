@@ -34,7 +34,7 @@ func spreadCalls(replicas int, pods, nodes []string) []call {
 }
 
 var (
-	spreading   = Spreading{Namespace: "ns", Deployment: "dns", Selector: "app=dns"}
+	spreading   = SpreadTarget{Namespace: "ns", Deployment: "dns", Selector: "app=dns"}
 	spreadFirst = spreadNode("cp1", "01", "", "True")
 )
 
@@ -91,16 +91,16 @@ func TestSpreadPods_MovesPodsOnlyIfAnotherNodeAcceptsThem(t *testing.T) {
 					spreadCalls(2, append(after[:2:2], pod("c", "w1", "")), nil))...)
 			}
 			c := newFakeAPI(t, calls...).newClient()
-			if got, err := c.Crowded(t.Context(), spreading, tc.joined); err != nil || got != tc.moves {
+			if got, err := c.HasColocatedPods(t.Context(), spreading, tc.joined); err != nil || got != tc.moves {
 				t.Errorf("%s: crowded: %v, %v; want %v", tc.reason, got, err, tc.moves)
 			}
-			if err := c.Spread(t.Context(), spreading, tc.joined, nil); err != nil {
+			if err := c.SpreadPods(t.Context(), spreading, tc.joined, nil); err != nil {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 		})
 	}
 	c := newFakeAPI(t, call{request: "GET /apis/apps/v1/namespaces/ns/deployments/dns", status: 404}).newClient()
-	if got, err := c.Crowded(t.Context(), spreading, "w1"); err != nil || got {
+	if got, err := c.HasColocatedPods(t.Context(), spreading, "w1"); err != nil || got {
 		t.Errorf("without a Deployment: %v, %v", got, err)
 	}
 }

@@ -18,11 +18,11 @@ const (
 	rewriters       = 8
 )
 
-// Rewrite writes all objects of a core resource unchanged, so that the API server stores
+// RewriteObjects writes all objects of a core resource unchanged, so that the API server stores
 // them with its current encryption. The API server does not write an object that it already
 // stores in this way. Objects that another client changes or deletes in the meantime need no
 // rewrite. done is called with the number of objects so far.
-func (c *Client) Rewrite(ctx context.Context, resource string, done func(n int)) error {
+func (c *Client) RewriteObjects(ctx context.Context, resource string, done func(n int)) error {
 	all := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
 	n := 0
 	for more := ""; ; {

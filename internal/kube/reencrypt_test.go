@@ -56,7 +56,7 @@ func TestRewriteObjects_WritesEveryObjectUnchanged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var done []int
-			err := newFakeAPI(t, tc.calls...).newClient().Rewrite(t.Context(), "secrets", func(n int) { done = append(done, n) })
+			err := newFakeAPI(t, tc.calls...).newClient().RewriteObjects(t.Context(), "secrets", func(n int) { done = append(done, n) })
 			if d := cmp.Diff(tc.done, done); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}

@@ -34,18 +34,18 @@ func (w Workload) CanRestart() bool {
 	return slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, w.Kind)
 }
 
-// A Holders function finds the workloads with running pods that were created before a time,
+// A HoldersFunc function finds the workloads with running pods that were created before a time,
 // by the API's clock, and hold data from their creation; each once, sorted.
-type Holders func(ctx context.Context, before time.Time) ([]Workload, error)
+type HoldersFunc func(ctx context.Context, before time.Time) ([]Workload, error)
 
-// HoldTokens finds workloads that hold service account tokens.
-func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, error) {
+// FindTokenHolders finds workloads that hold service account tokens.
+func (c *Client) FindTokenHolders(ctx context.Context, before time.Time) ([]Workload, error) {
 	return c.workloadsBefore(ctx, before, holdsToken)
 }
 
-// HoldAuthorities finds workloads that hold the CA of the API servers: it comes with each
+// FindCAHolders finds workloads that hold the CA of the API servers: it comes with each
 // token, and some pods have it without a token.
-func (c *Client) HoldAuthorities(ctx context.Context, before time.Time) ([]Workload, error) {
+func (c *Client) FindCAHolders(ctx context.Context, before time.Time) ([]Workload, error) {
 	return c.workloadsBefore(ctx, before, func(p *corev1.Pod) bool { return holdsToken(p) || holdsRootCA(p) })
 }
 
@@ -128,10 +128,10 @@ func (c *Client) workloadOf(ctx context.Context, p *corev1.Pod) (Workload, error
 	return Workload{of.Kind, p.Namespace, of.Name}, nil
 }
 
-// Rolls reports whether a restart of a workload replaces its pods automatically: it is a
+// RollsOnRestart reports whether a restart of a workload replaces its pods automatically: it is a
 // Deployment, StatefulSet or DaemonSet that is not paused, not deleted, and does not have
 // the update strategy OnDelete.
-func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
+func (c *Client) RollsOnRestart(ctx context.Context, w Workload) (bool, error) {
 	if !w.CanRestart() {
 		return false, nil
 	}
@@ -153,9 +153,9 @@ func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 	return !paused && strategy != "OnDelete", err
 }
 
-// Deleted reports whether a workload was deleted: it does not exist, or is being deleted.
+// IsDeleted reports whether a workload was deleted: it does not exist, or is being deleted.
 // For unknown kinds it returns false.
-func (c *Client) Deleted(ctx context.Context, w Workload) (bool, error) {
+func (c *Client) IsDeleted(ctx context.Context, w Workload) (bool, error) {
 	if !w.CanRestart() && !slices.Contains([]string{"ReplicaSet", "Job", "Pod"}, w.Kind) {
 		return false, nil
 	}
@@ -180,9 +180,9 @@ func (w Workload) resourceOf() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(w.Kind) + "s"}
 }
 
-// Restart restarts a workload with its rollout strategy, unless it was already restarted
+// RestartWorkload restarts a workload with its rollout strategy, unless it was already restarted
 // for this time.
-func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
+func (c *Client) RestartWorkload(ctx context.Context, w Workload, at time.Time) error {
 	return c.annotateTemplate(ctx, w, restartedAt, at.UTC().Format(time.RFC3339))
 }
 
@@ -224,10 +224,10 @@ func (c *Client) annotateTemplate(ctx context.Context, w Workload, key, value st
 	return nil
 }
 
-// WaitOlderGone waits until a workload has no more holders from before a time: terminating
+// WaitOldPodsGone waits until a workload has no more holders from before a time: terminating
 // pods still use their old data. Only ctx limits the time.
-func (c *Client) WaitOlderGone(ctx context.Context, w Workload, holders Holders, before time.Time, progress func(string)) error {
-	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+func (c *Client) WaitOldPodsGone(ctx context.Context, w Workload, holders HoldersFunc, before time.Time, progress func(string)) error {
+	err := c.WaitUntil(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		older, err := holders(ctx, before)
 		if err == nil && slices.Contains(older, w) {
 			return "older pods have not terminated", nil

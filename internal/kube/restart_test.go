@@ -51,7 +51,7 @@ func TestFindTokenHolders_ReturnsWorkloadsOfOlderPods(t *testing.T) {
 		call{request: replicaSet, answer: web},
 		call{request: replicaSet, answer: web},
 	)
-	got, err := f.newClient().HoldTokens(t.Context(), switched)
+	got, err := f.newClient().FindTokenHolders(t.Context(), switched)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestFindCAHolders_FindsEveryWayToMountTheCA(t *testing.T) {
 		pod("g-another",
 			`{"volumes":[{"name":"v","configMap":{"name":"other"}}],"containers":[{"name":"c","env":[{"name":"CA","value":"kube-root-ca.crt"}]}]}`),
 	)})
-	got, err := f.newClient().HoldAuthorities(t.Context(), switched)
+	got, err := f.newClient().FindCAHolders(t.Context(), switched)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestFindTokenHolders_ResolvesDeploymentOfDeletedReplicaSet(t *testing.T) {
 			call{request: "GET /api/v1/pods", answer: podListJSON(hashed(hash))},
 			call{request: "GET /apis/apps/v1/namespaces/n/replicasets/web-6f", answer: gone, status: 404},
 		)
-		got, err := f.newClient().HoldTokens(t.Context(), switched)
+		got, err := f.newClient().FindTokenHolders(t.Context(), switched)
 		if fmt.Sprint(got) != want || err != nil {
 			t.Errorf("%q: %v, %v", hash, got, err)
 		}
@@ -134,7 +134,7 @@ func TestRollsOnRestart_IsFalseIfPausedOrManual(t *testing.T) {
 			if tc.spec != "" {
 				calls = []call{getCall("/apis/apps/v1/namespaces/n/"+strings.ToLower(tc.workload.Kind)+"s/x", tc.workload.Kind, tc.spec)}
 			}
-			if got, err := newFakeAPI(t, calls...).newClient().Rolls(t.Context(), tc.workload); err != nil || got != tc.want {
+			if got, err := newFakeAPI(t, calls...).newClient().RollsOnRestart(t.Context(), tc.workload); err != nil || got != tc.want {
 				t.Errorf("%t: %v", got, err)
 			}
 		})
@@ -173,7 +173,7 @@ func TestIsDeleted_IsTrueIfGoneOrTerminating(t *testing.T) {
 				if tc.at != "" {
 					calls = []call{getCall(tc.at, tc.kind, is)}
 				}
-				got, err := newFakeAPI(t, calls...).newClient().Deleted(t.Context(), Workload{tc.kind, "n", "x"})
+				got, err := newFakeAPI(t, calls...).newClient().IsDeleted(t.Context(), Workload{tc.kind, "n", "x"})
 				if err != nil || got != (want && tc.at != "") {
 					t.Errorf("%t: %v", got, err)
 				}
@@ -194,11 +194,11 @@ func TestRestartWorkload_RestartsForTimeAndWaitsForOlderPods(t *testing.T) {
 		call{request: "GET /api/v1/pods", answer: podListJSON(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
 	)
 	c := f.newClient()
-	if err := c.Restart(t.Context(), w, switched); err != nil {
+	if err := c.RestartWorkload(t.Context(), w, switched); err != nil {
 		t.Fatal(err)
 	}
 	var said []string
-	if err := c.WaitOlderGone(t.Context(), w, c.HoldTokens, switched, func(s string) { said = append(said, s) }); err != nil {
+	if err := c.WaitOldPodsGone(t.Context(), w, c.FindTokenHolders, switched, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"older pods have not terminated"}, said); diff != "" {

@@ -25,16 +25,16 @@ var maySay = []schema.GroupVersionResource{
 	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 }
 
-// Saying returns the objects with a text, plain or base64-encoded, for which says returns
+// FindObjectsWithText returns the objects with a text, plain or base64-encoded, for which says returns
 // true: "ConfigMap default/trust", sorted. It ignores kinds that the API server does not
 // serve.
-func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) ([]string, error) {
+func (c *Client) FindObjectsWithText(ctx context.Context, says func(text []byte) bool) ([]string, error) {
 	return c.objectsWithText(ctx, maySay, says)
 }
 
-// Keeping returns only ConfigMaps and Secrets with a text. The other kinds contain
+// FindConfigWithText returns only ConfigMaps and Secrets with a text. The other kinds contain
 // trusted CAs, but no certificates that a client or server presents.
-func (c *Client) Keeping(ctx context.Context, says func(text []byte) bool) ([]string, error) {
+func (c *Client) FindConfigWithText(ctx context.Context, says func(text []byte) bool) ([]string, error) {
 	return c.objectsWithText(ctx, []schema.GroupVersionResource{configMaps, secrets}, says)
 }
 
@@ -103,7 +103,7 @@ func (c *Client) forEachObject(ctx context.Context, kind schema.GroupVersionReso
 // WaitRootCAs waits until the controller manager has written the wanted CA to every
 // namespace and to every service account token in a Secret. Only ctx limits the time.
 func (c *Client) WaitRootCAs(ctx context.Context, wanted func(text []byte) bool, progress func(string)) error {
-	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+	err := c.WaitUntil(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
 		other, err := c.OtherRootCAs(ctx, wanted)
 		if err == nil && len(other) > 0 {
 			return fmt.Sprintf("the controller manager has not updated %s and %d others yet", other[0], len(other)-1), nil

@@ -36,7 +36,7 @@ func TestFindObjectsWithText_FindsPlainAndEncodedText(t *testing.T) {
 			answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`},
 		call{request: "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=200", answer: list("")},
 	)
-	got, err := f.newClient().Saying(t.Context(), isOldText)
+	got, err := f.newClient().FindObjectsWithText(t.Context(), isOldText)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 			answer: listJSON(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},` +
 				`"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
 	)
-	got, err := f.newClient().Keeping(t.Context(), isOldText)
+	got, err := f.newClient().FindConfigWithText(t.Context(), isOldText)
 	if diff := cmp.Diff([]string{"ConfigMap n/has", "Secret n/kept"}, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got\n%s", err, diff)
 	}

@@ -20,20 +20,20 @@ import (
 // started. progress, which may be nil, is called with what is still missing, once for each
 // change. Only ctx limits the time; the error then has what the node lacks.
 func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Time, progress func(string)) error {
-	err := c.Until(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
-		n, err := c.Node(ctx, name)
+	err := c.WaitUntil(ctx, withProgress(progress, func(ctx context.Context) (string, error) {
+		n, err := c.GetNode(ctx, name)
 		switch {
 		case err != nil:
 			return "", err
 		case n == nil:
 			return "the node has not registered", nil
 		}
-		switch st := State(n); {
+		switch st := NodeStateOf(n); {
 		case !st.Ready:
 			return "the node is not Ready: " + st.Message, nil
 		case !st.ReadySince(started):
 			return "the kubelet has not reported since it was started", nil
-		case st.Unnoticed():
+		case st.HasStaleTaint():
 			return "the node still has the not-ready taint", nil
 		}
 		return "", nil
@@ -53,7 +53,7 @@ func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, 
 	if err != nil {
 		return err
 	}
-	if err := c.Until(ctx, withProgress(progress, look)); err != nil {
+	if err := c.WaitUntil(ctx, withProgress(progress, look)); err != nil {
 		return fmt.Errorf("waiting for %s %s/%s: %w", kind, namespace, name, err)
 	}
 	return nil
@@ -243,8 +243,8 @@ func waitingReason(p *corev1.Pod) string {
 	return ""
 }
 
-// Image returns the image of a container of a Deployment or DaemonSet, "" if there is none.
-func (c *Client) Image(ctx context.Context, kind, namespace, name, container string) (string, error) {
+// GetImage returns the image of a container of a Deployment or DaemonSet, "" if there is none.
+func (c *Client) GetImage(ctx context.Context, kind, namespace, name, container string) (string, error) {
 	d := &appsv1.Deployment{} // these fields are the same in a DaemonSet
 	err := c.getObject(ctx, strings.ToLower(kind)+"s", namespace, name, d)
 	if isNotFound(err) {

@@ -152,7 +152,7 @@ func RecordedCA(text []byte) []byte {
 		return nil
 	}
 	a, _ := f.currentAdmin() // only the CA counts
-	if _, err := pki.Authorities(a.CA); err != nil {
+	if _, err := pki.ParseAuthorities(a.CA); err != nil {
 		return nil
 	}
 	return a.CA

@@ -18,9 +18,9 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// Path returns the file that kubectl would change: the first of KUBECONFIG that exists,
+// DefaultPath returns the file that kubectl would change: the first of KUBECONFIG that exists,
 // otherwise the last of KUBECONFIG, otherwise .kube/config in home.
-func Path(home string) string {
+func DefaultPath(home string) string {
 	path := ""
 	for _, name := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
 		if name == "" {
@@ -113,7 +113,7 @@ func (p *configPlace) writeFile(data []byte, to *fileowner.Owner) error {
 		_ = p.dir.Remove(temp) // the first error is the cause
 		return err
 	}
-	return fsync.Root(p.dir, ".")
+	return fsync.SyncDirIn(p.dir, ".")
 }
 
 // lockWait is how long another program may lock a kubeconfig; edits take milliseconds.

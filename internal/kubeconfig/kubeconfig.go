@@ -41,8 +41,8 @@ type Access struct {
 	Server string
 }
 
-// Check returns a diag.List if Admin cannot be used.
-func (a Access) Check() error {
+// CheckUsable returns a diag.List if Admin cannot be used.
+func (a Access) CheckUsable() error {
 	_, err := a.toEntry()
 	return err
 }

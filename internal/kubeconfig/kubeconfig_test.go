@@ -355,7 +355,7 @@ func TestDefaultPath_FollowsKubeconfigVariable(t *testing.T) {
 		"": "/home/me/.kube/config", "/none/a": "/none/a", "/none/a::" + there + ":/none/b": there, "/none/a:/none/b": "/none/b",
 	} {
 		t.Setenv("KUBECONFIG", list)
-		if got := Path("/home/me"); got != want {
+		if got := DefaultPath("/home/me"); got != want {
 			t.Errorf("KUBECONFIG=%s: %s, want %s", list, got, want)
 		}
 	}

@@ -41,7 +41,7 @@ func TestMerge_RefusesUserLinksToForeignDirectories(t *testing.T) {
 			path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
 			if err := errors.Join(os.Mkdir(path("etc"), 0o755), os.Mkdir(path("dotfiles"), 0o755), os.Mkdir(path(".kube"), 0o755),
 				os.WriteFile(path("etc", "admin.conf"), []byte("kind: Config\n"), 0o600), os.Symlink(path(tt.target), path(".kube", "config")),
-				to.Give(path("dotfiles"), path(".kube"), path(".kube", "config"))); err != nil {
+				to.GiveFiles(path("dotfiles"), path(".kube"), path(".kube", "config"))); err != nil {
 				t.Fatal(err)
 			}
 			at, err := openPlace(path(".kube", "config"), to)
@@ -84,11 +84,11 @@ func TestMerge_DoesNotFollowLinksThatReplaceFiles(t *testing.T) {
 			text := "kind: Config\n"
 			if err := errors.Join(os.MkdirAll(kube, 0o755), os.Mkdir(etc, 0o755), os.WriteFile(filepath.Join(kube, "config"), []byte(text), 0o600),
 				os.WriteFile(filepath.Join(etc, "config"), []byte(text), 0o600), os.WriteFile(filepath.Join(etc, "config.lock"), nil, 0o600),
-				to.Give(home, kube, filepath.Join(kube, "config")), tt.swap(kube, etc), to.Give(kube)); err != nil {
+				to.GiveFiles(home, kube, filepath.Join(kube, "config")), tt.swap(kube, etc), to.GiveFiles(kube)); err != nil {
 				t.Fatal(err)
 			}
 			if info, err := os.Lstat(filepath.Join(kube, "config")); err == nil && info.Mode()&os.ModeSymlink != 0 {
-				if err := to.Give(filepath.Join(kube, "config")); err != nil {
+				if err := to.GiveFiles(filepath.Join(kube, "config")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -126,14 +126,14 @@ func TestOpenPlace_KeepsDirectoryThatBecomesLink(t *testing.T) {
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()
 	kube, etc := filepath.Join(dir, ".kube"), filepath.Join(dir, "etc")
-	if err := errors.Join(os.Mkdir(kube, 0o755), os.Mkdir(etc, 0o755), to.Give(kube)); err != nil {
+	if err := errors.Join(os.Mkdir(kube, 0o755), os.Mkdir(etc, 0o755), to.GiveFiles(kube)); err != nil {
 		t.Fatal(err)
 	}
 	at, err := openPlace(filepath.Join(kube, "config"), to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Rename(kube, kube+".was"), os.Symlink(etc, kube), to.Give(kube)); err != nil {
+	if err := errors.Join(os.Rename(kube, kube+".was"), os.Symlink(etc, kube), to.GiveFiles(kube)); err != nil {
 		t.Fatal(err)
 	}
 	unlock, err := at.lockFile(t.Context())

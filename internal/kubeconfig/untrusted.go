@@ -48,7 +48,7 @@ func (u Untrusted) Verify(known []byte) (Admin, error) {
 			return Admin{}, err
 		}
 	}
-	cert, err := pki.Certificate(from.Certificate)
+	cert, err := pki.ParseCertificate(from.Certificate)
 	if err != nil {
 		return Admin{}, fmt.Errorf("reading its client certificate: %w", err)
 	}
@@ -67,7 +67,7 @@ func (u Untrusted) Verify(known []byte) (Admin, error) {
 func matchingKey(cert *x509.Certificate, text []byte) []byte {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		alone := pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})
-		if key, err := pki.Key(alone); err == nil && pki.Belong(cert, key) {
+		if key, err := pki.ParseKey(alone); err == nil && pki.IsPair(cert, key) {
 			return alone
 		}
 	}
@@ -77,32 +77,32 @@ func matchingKey(cert *x509.Certificate, text []byte) []byte {
 // trustedCAs returns the CAs that known contains or has signed. Without known, it returns
 // all CAs.
 func trustedCAs(cas, known []byte) ([]byte, error) {
-	theirs, err := pki.Authorities(cas)
+	theirs, err := pki.ParseAuthorities(cas)
 	if err != nil {
 		return nil, fmt.Errorf("reading its CA: %w", err)
 	}
 	if len(known) > 0 {
-		recorded, err := pki.Authorities(known)
+		recorded, err := pki.ParseAuthorities(known)
 		if err != nil {
 			return nil, fmt.Errorf("reading the saved CA: %w", err)
 		}
 		theirs = slices.DeleteFunc(theirs, func(a pki.Authority) bool {
-			cert, err := pki.Certificate(a.Text)
-			return err != nil || !pki.Trusts(recorded, a.ID) && !(cert.IsCA && isSignedByAny(cert, known))
+			cert, err := pki.ParseCertificate(a.Text)
+			return err != nil || !pki.TrustsCA(recorded, a.ID) && !(cert.IsCA && isSignedByAny(cert, known))
 		})
 	}
 	if len(theirs) == 0 {
 		return nil, ErrOtherCA
 	}
-	return pki.Bundle(theirs...), nil
+	return pki.BundleCAs(theirs...), nil
 }
 
 // isSignedByAny reports whether one of the CAs, in PEM form, has signed a
 // certificate.
 func isSignedByAny(cert *x509.Certificate, cas []byte) bool {
-	all, err := pki.Authorities(cas)
+	all, err := pki.ParseAuthorities(cas)
 	return err == nil && slices.ContainsFunc(all, func(a pki.Authority) bool {
-		ca, err := pki.Certificate(a.Text)
+		ca, err := pki.ParseCertificate(a.Text)
 		return err == nil && cert.CheckSignatureFrom(ca) == nil
 	})
 }

@@ -23,11 +23,11 @@ var (
 // anything into its kubeconfig, but Verify returns only certificates of the recorded CA.
 func TestVerify_AcceptsOnlyCertificatesOfRecordedCA(t *testing.T) {
 	ca, other := pkitest.NewAuthority(t, "kubernetes", begins, ends), pkitest.NewAuthority(t, "kubernetes", begins, ends)
-	renewed := ca.Renew(t, ends.AddDate(1, 0, 0))
-	cert, key := ca.Issue(t, "kubernetes-admin", ends)
-	foreign, foreignKey := other.Issue(t, "kubernetes-admin", ends)
+	renewed := ca.RenewCA(t, ends.AddDate(1, 0, 0))
+	cert, key := ca.IssueCertificate(t, "kubernetes-admin", ends)
+	foreign, foreignKey := other.IssueCertificate(t, "kubernetes-admin", ends)
 	conf := func(ca, cert, key string) string {
-		return pkitest.Kubeconfig("https://api.prod.internal:6443", ca, "", cert, key)
+		return pkitest.MakeKubeconfig("https://api.prod.internal:6443", ca, "", cert, key)
 	}
 	good := conf(ca.Cert, cert, key)
 	after := func(line, more string) string { return strings.Replace(good, line, line+more, 1) }
@@ -103,12 +103,12 @@ func wantUsableAdmin(t *testing.T, a Admin) {
 	if a.Cluster != "" || a.Server != "" || a.TLSServerName != "" {
 		t.Errorf("the result has a name or a server of the host: %+v", a)
 	}
-	cert, err := pki.Certificate(a.Certificate)
+	cert, err := pki.ParseCertificate(a.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := pki.Key(a.Key)
-	if err != nil || !pki.Belong(cert, key) || !isSignedByAny(cert, a.CA) {
+	key, err := pki.ParseKey(a.Key)
+	if err != nil || !pki.IsPair(cert, key) || !isSignedByAny(cert, a.CA) {
 		t.Errorf("certificate, key and CA do not belong together: %v", err)
 	}
 	a.Cluster, a.Server = "prod", "https://192.0.2.11:6443"

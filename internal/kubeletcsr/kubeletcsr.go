@@ -48,13 +48,13 @@ type Request struct {
 	} `json:"status"`
 }
 
-// Pending reports whether the request is neither approved nor denied.
-func (r Request) Pending() bool {
+// IsPending reports whether the request is neither approved nor denied.
+func (r Request) IsPending() bool {
 	return r.Spec.SignerName == Signer && len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
 
-// Approval is the condition that approves a request.
-func Approval() map[string]any {
+// ApprovedCondition is the condition that approves a request.
+func ApprovedCondition() map[string]any {
 	return map[string]any{
 		"type": "Approved", "status": "True", "reason": "SlipwayApproved",
 		"message": "The names and addresses match the node in Slipway's cluster file.",
@@ -65,10 +65,10 @@ func Approval() map[string]any {
 // API server.
 func (r Request) IsFromNode(node string) bool { return r.Spec.Username == userPrefix+node }
 
-// Check returns why a request must not be approved, or nil. It can be approved if the
+// CheckRequest returns why a request must not be approved, or nil. It can be approved if the
 // kubelet of one of the nodes requests a serving certificate with its own name and
 // addresses, and nothing else.
-func Check(r Request, nodes []op.KubeletIdentity) error {
+func CheckRequest(r Request, nodes []op.KubeletIdentity) error {
 	if r.Spec.SignerName != Signer {
 		return fmt.Errorf("the signer is %q", r.Spec.SignerName)
 	}

@@ -174,7 +174,7 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newServingDraft(t)
 			tc.change(d)
-			err := Check(d.toRequest(t), nodes)
+			err := CheckRequest(d.toRequest(t), nodes)
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("%s: %v", tc.reason, err)
@@ -205,8 +205,8 @@ func TestIsPending_IsFalseAfterDecision(t *testing.T) {
 			if err := json.Unmarshal([]byte(tc.text), &r); err != nil {
 				t.Fatal(err)
 			}
-			if r.Pending() != tc.want {
-				t.Errorf("pending: %t, want %t: %s", r.Pending(), tc.want, tc.reason)
+			if r.IsPending() != tc.want {
+				t.Errorf("pending: %t, want %t: %s", r.IsPending(), tc.want, tc.reason)
 			}
 		})
 	}

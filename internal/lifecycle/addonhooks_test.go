@@ -92,12 +92,12 @@ func (l *dropping) limit(d time.Duration) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	f, err := addonsource.Unpack(raw)
+	f, err := addonsource.DecodeDeleteHooks(raw)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	f.Timeout = d
-	if raw, err = f.Pack(); err != nil {
+	if raw, err = f.Encode(); err != nil {
 		l.t.Fatal(err)
 	}
 	o["data"] = object{"hooks": base64.StdEncoding.EncodeToString(raw)}

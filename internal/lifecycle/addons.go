@@ -65,7 +65,8 @@ func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is rel
 	c := p.env.Cluster
 	told := unfitAddons(list, is.Kubernetes, p.request.IgnoreChecks)
 	loader := addonsource.Loader{
-		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).Speak, Kubernetes: is.Kubernetes, Images: is.ImageRefs(),
+		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).AccessOptions,
+		Kubernetes: is.Kubernetes, Images: is.ImageRefs(),
 		VerifiedKubelets: spec.SignsKubelets(c),
 	}
 	loaded, warnings, err := loader.Load(ctx, list)
@@ -86,7 +87,7 @@ func (r Request) inFile(list diag.List) diag.List {
 	if err != nil { // it was read before: this error belongs to something else
 		return list
 	}
-	return loaded.Place(list)
+	return loaded.AddPositions(list)
 }
 
 // A hop is one version of an upgrade path, the add-ons after it, and the bundle that

@@ -78,7 +78,7 @@ func (w *world) has(paths ...string) (out []string) {
 // settled wants nothing to be left to do.
 func (w *world) settled(c *v1alpha1.Cluster) {
 	w.t.Helper()
-	if p := w.plan(c); !p.Empty() {
+	if p := w.plan(c); !p.IsEmpty() {
 		w.t.Errorf("there is something left to do: %+v", p.Steps)
 	}
 }

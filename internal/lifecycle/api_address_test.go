@@ -53,7 +53,7 @@ func TestDoors(t *testing.T) {
 					t.Errorf("live %t: %s, %v; want %s: %s", live, conf, err, tc.want, tc.reason)
 				}
 			}
-			c, err := s.Store.Cluster("prod")
+			c, err := s.Store.LoadCluster("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,8 +87,8 @@ func TestKubeconfigOfLiars(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	const file, warned = "/etc/kubernetes/admin.conf", clusterstate.IDUntrusted + " warning "
 	other := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(certYear))
-	cert, key := other.Issue(t, "kubernetes-admin", certTime.Add(certDay))
-	foreign := pkitest.Kubeconfig("https://api.prod.internal:6443", other.Cert, "", cert, key)
+	cert, key := other.IssueCertificate(t, "kubernetes-admin", certTime.Add(certDay))
+	foreign := pkitest.MakeKubeconfig("https://api.prod.internal:6443", other.Cert, "", cert, key)
 	good := w.machines["cp1"].files[file]
 	runs := strings.Replace(good, "  user:\n",
 		"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
@@ -159,7 +159,7 @@ func TestKubeconfigOfEarlierVersions(t *testing.T) {
 			if _, bad := kubeconfig.ParseAdmin(conf); bad != nil || err != nil {
 				t.Errorf("%s, %v, %v", conf, bad, err)
 			}
-			c, err := s.Store.Cluster("prod")
+			c, err := s.Store.LoadCluster("prod")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -348,7 +348,7 @@ func (a *api) ca() []byte {
 // kubeconfig is for the name that the server's certificate is for.
 func (a *api) kubeconfig() string {
 	cert, key := admin()
-	return pkitest.Kubeconfig("https://example.com:6443", string(a.ca()), "", cert, key)
+	return pkitest.MakeKubeconfig("https://example.com:6443", string(a.ca()), "", cert, key)
 }
 
 // admin is the administrator's certificate, signed by what all servers show, and
@@ -359,7 +359,7 @@ var admin = sync.OnceValues(func() (cert, key string) {
 	if err != nil {
 		panic(err)
 	}
-	signed, err := pki.Sign(&x509.Certificate{
+	signed, err := pki.SignCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "admin.conf"}, NotBefore: certTime.Add(-certYear), NotAfter: certTime.Add(5 * certYear),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca.Leaf, signer.Public(), ca.PrivateKey.(crypto.Signer))
@@ -459,7 +459,7 @@ func manifestsOf(what string) string {
 
 // install plays kubeadm's phases of add-ons.
 func (a *api) install(what string) {
-	objs, err := kube.Objects([]byte(manifestsOf(what)))
+	objs, err := kube.DecodeObjects([]byte(manifestsOf(what)))
 	if err != nil {
 		a.t.Fatal(err)
 	}

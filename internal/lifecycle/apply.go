@@ -54,7 +54,7 @@ func (p *prepared) run(operation string, fence uint64) *engine.Run {
 
 // isSettled reports whether there is nothing to do and nothing to finish.
 func (p *prepared) isSettled() bool {
-	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
+	return p.plan.IsEmpty() && p.continues == nil && len(p.Failures()) == 0 &&
 		(!p.request.Kind.SetsStatus() ||
 			p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.request.Kind.RemovesCluster())
 }
@@ -72,7 +72,7 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 		return p.under.records, func() error { return nil }, nil
 	}
 	name := p.env.Cluster.Name
-	lock, err = p.svc.Store.Lock(ctx, name, store.Holder{})
+	lock, err = p.svc.Store.LockCluster(ctx, name, store.Holder{})
 	var held *store.HeldError
 	switch {
 	case errors.As(err, &held):
@@ -116,7 +116,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err := p.begin(o); err != nil {
 		return nil, err
 	}
-	journal, err := p.svc.Store.Journal(o.Name)
+	journal, err := p.svc.Store.OpenJournal(o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (p *prepared) current() error {
 		return nil
 	}
 	if p.continues != nil {
-		o, err := p.svc.Store.Operation(p.continues.Name)
+		o, err := p.svc.Store.LoadOperation(p.continues.Name)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (p *prepared) current() error {
 	}
 	was := p.recorded
 	if (now == nil) != (was == nil) || now != nil && (now.Status.Operation != was.Status.Operation ||
-		now.Status.Phase != was.Status.Phase || spec.Digest(now) != spec.Digest(was)) {
+		now.Status.Phase != was.Status.Phase || spec.DigestOf(now) != spec.DigestOf(was)) {
 		return &StaleError{}
 	}
 	return nil
@@ -254,14 +254,14 @@ func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 	}
 	st.Operation = o.Name
 	st.Version, st.Plugin = p.env.Release.Kubernetes, p.env.Cluster.Spec.Network.Plugin
-	st.Endpoint = p.env.Endpoint()
+	st.Endpoint = p.env.APIEndpoint()
 	return p.svc.Store.SaveStatus(c.Name, st)
 }
 
 // noteBegin sets the status while the operation runs.
 func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
-	now := status.Settled(st.Phase) // we hold the lock: no other operation runs
-	st.Phase, err = status.Move(now, status.During(p.request.Kind, now))
+	now := status.SettledPhase(st.Phase) // we hold the lock: no other operation runs
+	st.Phase, err = status.MovePhase(now, status.PhaseDuring(p.request.Kind, now))
 	if p.request.Kind.RemovesCluster() {
 		p.noteCreated(st, metav1.ConditionFalse, "Removing")
 	}
@@ -270,7 +270,7 @@ func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 
 // noteEnd sets the status after the operation.
 func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
-	st.Phase, err = status.Move(st.Phase, status.After(p.request.Kind, end, st.Phase))
+	st.Phase, err = status.MovePhase(st.Phase, status.PhaseAfter(p.request.Kind, end, st.Phase))
 	if !p.request.Kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
 		st.Nodes = p.nodes(ctx)
@@ -430,11 +430,11 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	err := rec.emit(last)
 	var events []event.Event
-	err = errors.Join(err, p.svc.Store.Read(o.Name, func(e event.Event) error {
+	err = errors.Join(err, p.svc.Store.ReadEvents(o.Name, func(e event.Event) error {
 		events = append(events, e)
 		return nil
 	}))
-	o.Status = status.Reduce(slices.Values(events))
+	o.Status = status.ReduceEvents(slices.Values(events))
 	res.Forgotten = p.request.Forget && p.request.Kind.RemovesCluster() && res.Outcome == event.Partial
 	if p.request.Kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))

@@ -108,7 +108,7 @@ func TestAutoRenewSwitched(t *testing.T) {
 		if c := w.checked(0); len(c.Automatic) > 0 != step.on || c.Verdict != inspect.CertificatesFine {
 			t.Errorf("%s: %+v, %s", step.name, c.Automatic, c.Summary)
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), step.req, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), step.req, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}
@@ -135,14 +135,14 @@ func TestKubeconfigRenewedByHosts(t *testing.T) {
 			w.create(event.Succeeded)
 			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(certYear))
 			conf := func(left time.Duration) string {
-				cert, key := ca.Issue(t, "kubernetes-admin", certTime.Add(left))
-				return pkitest.Kubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key)
+				cert, key := ca.IssueCertificate(t, "kubernetes-admin", certTime.Add(left))
+				return pkitest.MakeKubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key)
 			}
 			c, err := w.service().Cluster(t.Context(), "prod")
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := clusterstate.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(conf(tc.kept))}, nil)
+			kept, err := clusterstate.MakeExternalKubeconfig(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(conf(tc.kept))}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

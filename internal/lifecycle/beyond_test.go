@@ -31,12 +31,12 @@ func builtElsewhere(t *testing.T, version string) (path, cache string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := releases.Resolve(version)
+	r, err := releases.ResolveVersion(version)
 	if err != nil {
 		t.Fatal(err)
 	}
 	site := bundletest.NewSite(t)
-	site.Add(t, r)
+	site.AddRelease(t, r)
 	cache = t.TempDir()
 	b, err := bundle.Build(t.Context(),
 		bundle.BuildOptions{Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache,
@@ -92,7 +92,7 @@ func TestCreateBeyond(t *testing.T) {
 	w.apply(p, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, version))
 	c, err := w.service().Cluster(t.Context(), "prod")
-	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)).Plan().Empty() {
+	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)).Plan().IsEmpty() {
 		t.Errorf("something is still to be done (%v)", err)
 	}
 

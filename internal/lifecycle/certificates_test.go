@@ -57,7 +57,7 @@ func TestCertificates(t *testing.T) {
 		{"another authority", "nobody here believes it", 200 * certDay, 0, func(w *world) {
 			cp := w.machines["cp1"]
 			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
-				certTime.Add(certYear)).Issue(t, "a", certTime.Add(certYear))
+				certTime.Add(certYear)).IssueCertificate(t, "a", certTime.Add(certYear))
 		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
 			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
@@ -67,7 +67,7 @@ func TestCertificates(t *testing.T) {
 			delete(w.machines["w1"].files, pki+"ca.key")
 			for _, name := range []string{"apiserver", "apiserver-kubelet-client"} {
 				cp := w.machines["cp1"]
-				cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.Issue(t, name, certTime.Add(59*certDay))
+				cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.IssueCertificate(t, name, certTime.Add(59*certDay))
 			}
 		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
 			"slipway certs check prod --within 2160h"},

@@ -34,10 +34,10 @@ func (m *machine) read(path string) ([]byte, error) { return []byte(m.files[path
 
 // states plays the helper. What kubeadm and others are played to have made is no
 // certificate, and taken for one with years to go.
-func (m *machine) states(o op.Certificates) []byte {
+func (m *machine) states(o op.InspectCertificates) []byte {
 	var out []op.CertificateState
 	for _, f := range o.Files {
-		st := pki.State(m.read, f)
+		st := pki.ReadState(m.read, f)
 		if st.Problem != "" || st.Missing && m.has(f.Path) && path.Base(f.Path) != "kubelet.conf" {
 			st = op.CertificateState{Path: f.Path, Subject: "played", Issuer: "played", Begins: certTime, Ends: certTime.Add(5 * certYear)}
 		}
@@ -67,7 +67,7 @@ func (w *world) certified(left time.Duration) {
 	}
 	for _, h := range c.Spec.Hosts {
 		m := w.machines[h.Name]
-		for _, k := range certs.Of(env, h) {
+		for _, k := range certs.ExpectedCerts(env, h) {
 			if path.Base(k.Path) == "kubelet.conf" {
 				m.files[k.Path] = "kind: Config\n" // it names the file that rotates
 			} else if a := signers[k.Path]; a != nil {
@@ -80,7 +80,7 @@ func (w *world) certified(left time.Duration) {
 			}
 		}
 		m.admit = func(m *machine) {
-			cert, key := signers["/etc/kubernetes/pki/ca.crt"].Issue(w.t, "system:node:"+m.name, certTime.Add(certYear))
+			cert, key := signers["/etc/kubernetes/pki/ca.crt"].IssueCertificate(w.t, "system:node:"+m.name, certTime.Add(certYear))
 			m.files[module.ClientCert] = cert + key
 		}
 		if facts.RunsKubelet(h.Roles) {
@@ -88,7 +88,7 @@ func (w *world) certified(left time.Duration) {
 		}
 	}
 	w.api.kubeletShows = func(address string) *tls.Certificate {
-		cert, key := signers["/etc/kubernetes/pki/ca.crt"].Issue(w.t, address, begins.Add(9*certYear))
+		cert, key := signers["/etc/kubernetes/pki/ca.crt"].IssueCertificate(w.t, address, begins.Add(9*certYear))
 		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 		if err != nil {
 			w.t.Error(err)
@@ -106,7 +106,7 @@ func (w *world) recorded(ca *pkitest.Authority) {
 		w.t.Fatal(err)
 	}
 	text := kubeconfig.Untrusted{Text: []byte(w.api.kubeconfig()), CAs: []byte(string(w.api.ca()) + ca.Cert)}
-	conf, err := clusterstate.Outside(module.Env{Cluster: c}, text, nil)
+	conf, err := clusterstate.MakeExternalKubeconfig(module.Env{Cluster: c}, text, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -121,12 +121,12 @@ func (m *machine) certify(t testing.TB, k certs.Known, by *pkitest.Authority, en
 	if by == nil {
 		by = pkitest.NewAuthority(t, m.name+"-ca", ends.Add(-certYear), ends)
 	}
-	cert, key := by.Issue(t, k.Name+" of "+m.name, ends)
+	cert, key := by.IssueCertificate(t, k.Name+" of "+m.name, ends)
 	switch {
 	case k.Key != "":
 		m.files[k.Path], m.files[k.Key] = cert, key
 	case strings.HasSuffix(k.Path, ".conf"):
-		m.files[k.Path] = pkitest.Kubeconfig("https://example.com:6443", string(m.api.ca())+by.Cert, "", cert, key)
+		m.files[k.Path] = pkitest.MakeKubeconfig("https://example.com:6443", string(m.api.ca())+by.Cert, "", cert, key)
 	default:
 		m.files[k.Path] = cert + key
 	}
@@ -150,7 +150,7 @@ func (m *machine) certified(w op.Wait) (answer, known bool) {
 
 // over says that the time of a certificate is.
 func (m *machine) over(path string) bool {
-	st := pki.State(m.read, op.CertificateFile{Path: path})
+	st := pki.ReadState(m.read, op.CertificateFile{Path: path})
 	return !st.Ends.IsZero() && certTime.After(st.Ends)
 }
 
@@ -165,7 +165,7 @@ func (m *machine) lapsed() bool {
 // ends is when a certificate of a machine does.
 func (w *world) ends(host, path string) time.Time {
 	w.t.Helper()
-	st := pki.State(w.machines[host].read, op.CertificateFile{Path: path})
+	st := pki.ReadState(w.machines[host].read, op.CertificateFile{Path: path})
 	if st.Ends.IsZero() {
 		w.t.Errorf("%s of %s: %+v", path, host, st)
 	}
@@ -195,8 +195,8 @@ func certIDs(c *inspect.Certificates) []string {
 
 // due and renew play the helper, with the code that it has. What is played is no
 // certificate, and never due.
-func (m *machine) due(o op.Renewal) (string, *op.Error) {
-	why, err := pki.Due(m.read, o, certTime)
+func (m *machine) due(o op.RenewCertificate) (string, *op.Error) {
+	why, err := pki.RenewalReason(m.read, o, certTime)
 	var oe *op.Error
 	switch {
 	case errors.As(err, &oe):
@@ -207,13 +207,13 @@ func (m *machine) due(o op.Renewal) (string, *op.Error) {
 	return why, nil
 }
 
-func (m *machine) renew(o op.Renewal) *op.Error {
+func (m *machine) renew(o op.RenewCertificate) *op.Error {
 	if o.Remade {
 		delete(m.files, o.Path)
 		delete(m.files, o.Key)
 		return nil
 	}
-	files, err := pki.Renew(m.read, o, certTime)
+	files, err := pki.RenewCertificate(m.read, o, certTime)
 	if err != nil {
 		return &op.Error{Reason: "Internal", Message: err.Error()}
 	}
@@ -227,31 +227,31 @@ func (m *machine) renew(o op.Renewal) *op.Error {
 // real one.
 func (m *machine) outOfDate(o op.Certificate) bool {
 	text := m.files[o.Cert]
-	cert, err := pki.Certificate([]byte(text))
+	cert, err := pki.ParseCertificate([]byte(text))
 	if err != nil {
 		return text != pairOf(o)
 	}
-	if ca, err := pki.Certificate(o.CA); err == nil && o.CAKey == "" && cert.CheckSignatureFrom(ca) != nil {
+	if ca, err := pki.ParseCertificate(o.CA); err == nil && o.CAKey == "" && cert.CheckSignatureFrom(ca) != nil {
 		return true
 	}
 	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
 		Within: time.Duration(o.WithinSeconds) * time.Second}
-	return wish.Unmet(cert, time.Time{}, certTime) != ""
+	return wish.UnmetReason(cert, time.Time{}, certTime) != ""
 }
 
 // unsigned reports whether the host needs a certificate that the manager signs.
 func (m *machine) unsigned(o op.Certificate) bool {
-	return !m.has(o.Cert) || len(o.CA) == 0 || m.outOfDate(o) || pki.State(m.read, op.CertificateFile{Path: o.Cert, Key: o.Key}).OtherKey
+	return !m.has(o.Cert) || len(o.CA) == 0 || m.outOfDate(o) || pki.ReadState(m.read, op.CertificateFile{Path: o.Cert, Key: o.Key}).OtherKey
 }
 
 // request plays the helper.
 func (m *machine) request(o op.CertificateRequest) []byte {
-	key, err := pki.Key([]byte(m.files[o.Key]))
+	key, err := pki.ParseKey([]byte(m.files[o.Key]))
 	if err != nil {
 		m.api.t.Errorf("the key of %s on %s: %v", o.Cert, m.name, err)
 		return nil
 	}
-	request, err := pki.Request(key)
+	request, err := pki.NewRequest(key)
 	if err != nil {
 		m.api.t.Error(err)
 	}
@@ -264,12 +264,12 @@ func (m *machine) certificate(o op.Certificate) *op.Error {
 		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
 		return nil
 	}
-	cert, err := pki.Certificate(o.Signed)
+	cert, err := pki.ParseCertificate(o.Signed)
 	if err != nil {
 		return &op.Error{Reason: "Internal", Message: o.Cert + " is not signed: " + err.Error()}
 	}
-	key, err := pki.Key([]byte(m.files[o.Key]))
-	if err != nil || !pki.Belong(cert, key) {
+	key, err := pki.ParseKey([]byte(m.files[o.Key]))
+	if err != nil || !pki.IsPair(cert, key) {
 		return &op.Error{Reason: "Internal", Message: o.Cert + " is not of the key that is there"}
 	}
 	m.files[o.Cert] = string(o.Signed)
@@ -277,7 +277,7 @@ func (m *machine) certificate(o op.Certificate) *op.Error {
 }
 
 // outdated says that the program of a pod has read something else.
-func (m *machine) outdated(o op.PodRestart) bool {
+func (m *machine) outdated(o op.StaticPodRestart) bool {
 	if slices.Contains(o.Files, module.EncryptionFile) {
 		return m.keysOutdated()
 	}

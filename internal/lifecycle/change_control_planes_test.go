@@ -78,7 +78,7 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if !p.Plan().Empty() {
+	if !p.Plan().IsEmpty() {
 		t.Error("applied again, it changes something")
 	}
 }
@@ -121,7 +121,7 @@ func TestLastMemberOfEtcd(t *testing.T) {
 	was := w.machines["cp3"].files[etcdManifest]
 	empty := func(when string) {
 		t.Helper()
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s, apply would do %v", when, p.Plan().Steps)
 		}
 	}

@@ -38,7 +38,7 @@ func deleteNodes() behaviour {
 	b := changeNodes()
 	b.wanted = withoutRemoved
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		parts.Retires = true
+		parts.PruneBundles = true
 		made, _, err := p.applyPipeline(parts)
 		return made, err
 	}
@@ -73,7 +73,7 @@ func withAdded(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
-	wanted := spec.Copy(recorded)
+	wanted := spec.CopyCluster(recorded)
 	if r.Cluster == nil {
 		if r.Nodes, err = spec.AddHosts(wanted, r.Hosts); err != nil {
 			return nil, false, err
@@ -107,7 +107,7 @@ func withoutRemoved(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
-	wanted := spec.Copy(recorded)
+	wanted := spec.CopyCluster(recorded)
 	if p.returned, err = offRecord(recorded, r.Hosts); err == nil {
 		r.Nodes, err = removed(wanted, r.Nodes)
 	}
@@ -136,7 +136,7 @@ func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
 
 // offRecord returns the hosts of the command line, which are no longer in the saved
 // cluster. A host without a name is named by its address.
-func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.Leaving, err error) {
+func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.LeavingHost, err error) {
 	for _, f := range flags {
 		h := v1alpha1.Host{Name: cmp.Or(f.Name, f.Address), Address: f.Address, Roles: f.Roles}
 		h.SSH.User, h.SSH.Port = f.User, f.Port
@@ -146,10 +146,10 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 			return nil, refused(idHostOnRecord, f.Address+" is host "+name+" of the cluster",
 				"remove the host by its name: slipway delete node "+name)
 		}
-		if slices.ContainsFunc(out, func(o module.Leaving) bool { return o.Name == h.Name || o.Address == h.Address }) {
+		if slices.ContainsFunc(out, func(o module.LeavingHost) bool { return o.Name == h.Name || o.Address == h.Address }) {
 			return nil, refused(idHostTwice, f.Address+" is given twice", "remove one of the two")
 		}
-		out = append(out, module.Leaving{Host: h, Off: true})
+		out = append(out, module.LeavingHost{Host: h, IsRemovedFromState: true})
 	}
 	return out, nil
 }
@@ -162,7 +162,7 @@ func find(hosts []v1alpha1.Host, name string) int {
 func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
 	var problems diag.List
 	for _, selector := range selectors {
-		chosen, err := spec.Select(c, selector)
+		chosen, err := spec.SelectHosts(c, selector)
 		var list diag.List
 		if errors.As(err, &list) {
 			problems = append(problems, list...)
@@ -178,7 +178,7 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	spec.TakeOff(c, names...)
+	spec.RemoveHosts(c, names...)
 	if len(spec.HostsWithRole(c, v1alpha1.RoleControlPlane)) == 0 {
 		return nil, refused(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster would have no control plane",
 			"add another control plane first, or delete the cluster: slipway delete cluster "+c.Name)
@@ -202,7 +202,7 @@ func (p *prepared) fileDiffers(wanted *v1alpha1.Cluster) diag.List {
 		d.Hint = "show the changes: slipway plan -f " + cmp.Or(r.File, "FILE")
 		return diag.List{d}
 	}
-	source, err := s.Store.Source(wanted.Name)
+	source, err := s.Store.LoadSource(wanted.Name)
 	if err != nil || source.Path == "" {
 		return nil // there is no file to keep in step
 	}
@@ -239,7 +239,7 @@ func sameNames(a, b *v1alpha1.Cluster) bool {
 
 // sameButOrder reports whether two descriptions are equal except for the order of hosts.
 func sameButOrder(a, b *v1alpha1.Cluster) bool {
-	a, b = spec.Copy(a), spec.Copy(b)
+	a, b = spec.CopyCluster(a), spec.CopyCluster(b)
 	for _, c := range []*v1alpha1.Cluster{a, b} {
 		slices.SortFunc(c.Spec.Hosts, func(x, y v1alpha1.Host) int { return strings.Compare(x.Name, y.Name) })
 	}
@@ -247,11 +247,11 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 }
 
 // leaving returns the saved hosts that are no longer wanted.
-func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
+func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.LeavingHost) {
 	for _, h := range recorded.Spec.Hosts {
 		if find(wanted.Spec.Hosts, h.Name) < 0 {
 			was := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h)}
-			out = append(out, module.Leaving{Host: h, MachineID: machineID(recorded, was)})
+			out = append(out, module.LeavingHost{Host: h, MachineID: machineID(recorded, was)})
 		}
 	}
 	return out
@@ -260,7 +260,7 @@ func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 // resumeTarget returns the target of an interrupted operation. The saved cluster contains
 // leaving hosts until they have left; the target does not.
 func resumeTarget(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
-	c := spec.Copy(recorded)
+	c := spec.CopyCluster(recorded)
 	c.Spec.Kubernetes.Version, c.Spec.Bundle = planned.Spec.Kubernetes.Version, planned.Spec.Bundle
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return find(planned.Spec.Hosts, h.Name) < 0 })
 	return c
@@ -315,7 +315,7 @@ func (p *prepared) asked() (c *v1alpha1.Cluster, staying int) {
 // losses describes, for users, the data that is lost with the leaving hosts.
 func (p *prepared) losses() (out []string) {
 	for _, l := range p.env.Leaving {
-		if l.Gone {
+		if l.IsLost {
 			out = append(out, "host "+l.Name+" from the cluster and from the saved state; its files remain on the host")
 			continue
 		}
@@ -333,7 +333,7 @@ func (p *prepared) Leaving() (out []string) {
 }
 
 // describeLeftHosts returns a line for each host that left.
-func (p *prepared) describeLeftHosts(res *Result, line func(module.Leaving) string) (out []string) {
+func (p *prepared) describeLeftHosts(res *Result, line func(module.LeavingHost) string) (out []string) {
 	for _, l := range p.env.Leaving {
 		if !res.isUndone(l.Name) {
 			out = append(out, line(l))
@@ -343,8 +343,8 @@ func (p *prepared) describeLeftHosts(res *Result, line func(module.Leaving) stri
 }
 
 // describeLeftHost describes the outcome for a host that left.
-func (p *prepared) describeLeftHost(l module.Leaving) string {
-	if l.Gone {
+func (p *prepared) describeLeftHost(l module.LeavingHost) string {
+	if l.IsLost {
 		return l.Name + " was removed from the cluster; its files remain on the host, including its kubelet credentials"
 	}
 	return l.Name + " was removed from the cluster and reset"

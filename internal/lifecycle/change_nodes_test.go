@@ -404,7 +404,7 @@ func TestLeftInPart(t *testing.T) {
 // that in the cluster.
 func (w *world) wantRecords(names ...string) {
 	w.t.Helper()
-	c, err := w.service().Store.Cluster("prod")
+	c, err := w.service().Store.LoadCluster("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	defer done()
 	list, on, err := q.List(ctx, to)
 	i = slices.IndexFunc(list, func(k copies.Copy) bool {
-		return file == "" && (o.Unverified || k.Name.Verified(q.Key)) || k.File.Name == file
+		return file == "" && (o.Unverified || k.Name.IsVerified(q.Key)) || k.File.Name == file
 	})
 	switch {
 	case i < 0 && file == "" && err == nil && len(list) > 0:
@@ -64,7 +64,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 		return nil, err
 	}
 	m.sweep(filepath.Dir(m.to))
-	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
+	if err := transfer.CheckRoom(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
 	}
 	note(progress, "",
@@ -75,8 +75,8 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}
 	return &SnapshotInfo{
 		Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host,
-		Revision: k.Revision, Verified: k.Name.Verified(q.Key),
-	}, s.Store.Own(m.to)
+		Revision: k.Revision, Verified: k.Name.IsVerified(q.Key),
+	}, s.Store.ChownToOwner(m.to)
 }
 
 func orNone(file string) string {
@@ -108,5 +108,5 @@ func (m *snapshotting) bring(ctx context.Context, q *inspect.CopyQuery, to v1alp
 		return refused(string(backup.Damaged),
 			fmt.Sprintf("%[2]s is incomplete: received %[1]d of %[3]d bytes", info.Size(), k.File.Name, k.Bytes), "fetch the copy again")
 	}
-	return errors.Join(err, backup.Settle(part, m.to))
+	return errors.Join(err, backup.CommitFile(part, m.to))
 }

@@ -61,7 +61,7 @@ func TestStorageSwitched(t *testing.T) {
 		if !strings.Contains(cp1[backupJob], step.want) || strings.Contains(cp1[backupJob], "canary") {
 			t.Errorf("%s: the job is %s", step.name, cp1[backupJob])
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}

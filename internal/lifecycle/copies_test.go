@@ -62,7 +62,7 @@ func copiedTo(t *testing.T, c *v1alpha1.Cluster, m *copiestest.Machine) *v1alpha
 func TestCopiesSwitched(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	first, second := copiestest.Listen(t), copiestest.Listen(t)
+	first, second := copiestest.ListenSFTP(t), copiestest.ListenSFTP(t)
 	off := copiedTo(t, w.everyHour(8), second)
 	off.Spec.Etcd.Backup.Copies = off.Spec.Etcd.Backup.Copies[:1]
 	for _, step := range []struct {
@@ -92,7 +92,7 @@ func TestCopiesSwitched(t *testing.T) {
 		if !strings.Contains(cp1[backupJob], step.want) || strings.Contains(cp1[backupJob], "PRIVATE") {
 			t.Errorf("%s: the job is %s", step.name, cp1[backupJob])
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}
@@ -113,7 +113,7 @@ func TestCopiesSwitched(t *testing.T) {
 func TestCopiesWithin(t *testing.T) {
 	for every, want := range map[time.Duration]string{time.Minute: `"withinSeconds": 60`, 25 * time.Hour: `"withinSeconds": 1800`} {
 		w := newWorld(t, "cp1", "w1")
-		c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
+		c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
 		c.Spec.Etcd.Backup.Every.Duration = every
 		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 		if job := w.machines["cp1"].files[backupJob]; !strings.Contains(job, want) {
@@ -126,7 +126,7 @@ func TestCopiesWithin(t *testing.T) {
 func TestCopiesKeyless(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
-	c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
+	c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
 	c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File = "/none"
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
 	refusal(t, err, idSecretUnreadable)
@@ -135,10 +135,10 @@ func TestCopiesKeyless(t *testing.T) {
 // copying is a cluster whose hosts copy, and how its copies are called.
 func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour int) string) {
 	t.Helper()
-	w, m := newWorld(t, "cp1", "w1"), copiestest.Listen(t)
+	w, m := newWorld(t, "cp1", "w1"), copiestest.ListenSFTP(t)
 	w.create(event.Succeeded)
 	w.do(Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, event.Succeeded)
-	admin, err := w.service().Store.Kubeconfig("prod")
+	admin, err := w.service().Store.LoadKubeconfig("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +147,8 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 		t.Fatalf("hosts copy, and there is no key: %v", err)
 	}
 	return w, m, func(host string, hour int) string {
-		return copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host,
-			Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.Tagged(key).String()
+		return copies.Name{Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
+			Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.WithTag(key).String()
 	}
 }
 
@@ -227,10 +227,10 @@ func TestCopiesListedAndFetched(t *testing.T) {
 // them does not answer, and an older copy is had by its name alone.
 func TestCopiesNewestUnknown(t *testing.T) {
 	w, _ := etcdWorld(t)
-	m := copiestest.Listen(t)
+	m := copiestest.ListenSFTP(t)
 	svc := w.impatient()
 	c := copiedTo(t, w.everyHour(8), m)
-	admin, err := svc.Store.Kubeconfig("prod")
+	admin, err := svc.Store.LoadKubeconfig("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,8 +240,8 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	}
 	names := map[string]string{}
 	for i, host := range []string{"cp1", "cp2"} {
-		names[host] = copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host,
-			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.Tagged(key).String()
+		names[host] = copies.Name{Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
+			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.WithTag(key).String()
 		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
 	}
 	fetch := func(which string) (string, error) {

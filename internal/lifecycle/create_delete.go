@@ -22,9 +22,9 @@ func createCluster() behaviour {
 		}
 		return exists(recorded)
 	}
-	b.warnings = func(p *prepared) diag.List { return precheck.Unlisted(p.env.Release) }
+	b.warnings = func(p *prepared) diag.List { return precheck.WarnUnlisted(p.env.Release) }
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		return pipeline.Create(p.env, parts), nil
+		return pipeline.CreateCluster(p.env, parts), nil
 	}
 	b.summary = clusterReady
 	return b
@@ -62,7 +62,9 @@ func (p *prepared) working(res *Result) []string {
 func deleteCluster() behaviour {
 	b := usual()
 	b.wanted = savedOrFile
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) { return pipeline.Delete(p.env), nil }
+	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.DeleteCluster(p.env), nil
+	}
 	b.summary = func(p *prepared, res *Result) []string {
 		return []string{count(len(p.working(res)), "host") + " reset"}
 	}

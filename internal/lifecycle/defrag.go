@@ -34,7 +34,7 @@ func defragEtcd() behaviour {
 func (d *defragmentation) add(host string, before, after int64) {
 	d.Lock()
 	defer d.Unlock()
-	d.lines = append(d.lines, fmt.Sprintf("%s: %s, before %s", host, bytesize.Bytes(after), bytesize.Bytes(before)))
+	d.lines = append(d.lines, fmt.Sprintf("%s: %s, before %s", host, bytesize.Format(after), bytesize.Format(before)))
 	d.bytes += before - after
 }
 
@@ -42,5 +42,5 @@ func (d *defragmentation) summary(*prepared, *Result) []string {
 	d.Lock()
 	defer d.Unlock()
 	slices.Sort(d.lines)
-	return append([]string{"the defragmentation freed " + bytesize.Bytes(max(d.bytes, 0))}, d.lines...)
+	return append([]string{"the defragmentation freed " + bytesize.Format(max(d.bytes, 0))}, d.lines...)
 }

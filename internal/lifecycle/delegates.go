@@ -95,12 +95,12 @@ func (s *service) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.
 // savedClusters are the saved clusters, with errors for front ends.
 type savedClusters struct{ svc *service }
 
-// Clusters returns the names of the saved clusters.
-func (s savedClusters) Clusters() ([]string, error) { return s.svc.Store.Clusters() }
+// ListClusters returns the names of the saved clusters.
+func (s savedClusters) ListClusters() ([]string, error) { return s.svc.Store.ListClusters() }
 
-// Cluster returns a saved cluster as it was saved.
-func (s savedClusters) Cluster(name string) (*v1alpha1.Cluster, error) {
-	return found(s.svc.Store.Cluster(name))
+// LoadCluster returns a saved cluster as it was saved.
+func (s savedClusters) LoadCluster(name string) (*v1alpha1.Cluster, error) {
+	return found(s.svc.Store.LoadCluster(name))
 }
 
 // Environment returns the environment for pipelines of a cluster.
@@ -207,7 +207,7 @@ func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
 	}
 	var password string
 	if p.PasswordFrom != nil {
-		if value, err := secret.Resolve(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
+		if value, err := secret.ResolveSource(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
 			password = value.Reveal()
 		}
 	} else if text, err := bounded.ReadFile(s.Store.FilePath(c.Name, store.RegistryPassword), bounded.Word); err == nil {

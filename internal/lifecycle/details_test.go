@@ -234,7 +234,7 @@ func TestAddresses(t *testing.T) {
 			c := w.cluster()
 			tc.change(w, c)
 			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
-			recorded, err := w.service().Store.Cluster("prod")
+			recorded, err := w.service().Store.LoadCluster("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,7 +256,7 @@ func TestBundleVersion(t *testing.T) {
 	w := newWorld(t, "cp1")
 	c := w.cluster()
 	c.Spec.Kubernetes.Version = "v1.36.4"
-	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	if !ok {
 		t.Fatal("there is no bundle")
 	}
@@ -283,7 +283,7 @@ func TestBundleVersion(t *testing.T) {
 func TestBundleKeys(t *testing.T) {
 	w := newWorld(t, "cp1")
 	prefix := filepath.Join(t.TempDir(), "release")
-	key, err := bundle.Keygen(prefix)
+	key, err := bundle.GenerateKey(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestBundleKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	if !ok {
 		t.Fatal("there is no bundle")
 	}
@@ -318,7 +318,7 @@ func TestBundleKeys(t *testing.T) {
 	c := w.cluster()
 	c.Spec.BundleKeys = []string{key.String()}
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
-	other, err := bundle.Keygen(prefix + "2")
+	other, err := bundle.GenerateKey(prefix + "2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestBundleKeys(t *testing.T) {
 // A bundle named at create alone is the cluster's from then on.
 func TestBundleIsKept(t *testing.T) {
 	w := newWorld(t, "cp1")
-	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	if !ok {
 		t.Fatal("there is no bundle")
 	}
@@ -608,7 +608,7 @@ func TestLockWithoutWhatIsGone(t *testing.T) {
 			p := w.toLock(Request{Kind: operation.DeleteNodes, Forget: true})
 			for _, h := range p.env.Cluster.Spec.Hosts {
 				if slices.Contains(tc.gone, h.Name) {
-					p.env.Leaving = append(p.env.Leaving, module.Leaving{Host: h, Gone: true})
+					p.env.Leaving = append(p.env.Leaving, module.LeavingHost{Host: h, IsLost: true})
 				}
 			}
 			p.recorded = p.env.Cluster

@@ -153,7 +153,7 @@ func readOnly(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
-	if p.Plan().Empty() {
+	if p.Plan().IsEmpty() {
 		t.Error("the plan is empty")
 	}
 	_, err := p.Apply(t.Context())

@@ -132,7 +132,7 @@ func (s *service) newest(ctx context.Context, name string, o DrillOptions, progr
 	}
 	var ids []age.Identity
 	if o.Identity != "" { // an unreadable file is reported when the set is opened
-		ids, _ = backup.Identities(o.Identity)
+		ids, _ = backup.ReadIdentities(o.Identity)
 	}
 	return newestOf(list, name, ids, keys, o.SetTrust, progress)
 }
@@ -158,7 +158,7 @@ func drillHost(l *inspect.Session, r *inspect.EtcdReport) *inspect.Host {
 
 // drillOn tests a set on a host.
 func (s *service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *openedSet,
-	progress event.Sink) (is op.EtcdDrilled, err error) {
+	progress event.Sink) (is op.EtcdRestoreTested, err error) {
 	note(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")
 	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, inspect.Unresponsive(h.Spec.Name, drillTime))
 	defer cancel()
@@ -170,9 +170,10 @@ func (s *service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	at := "etcd-drill-" + s.Now().UTC().Format("20060102-150405")
-	results, err := conn.Apply(ctx, remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.Env.Cluster.Name, Ops: op.List{op.EtcdDrill{
-		Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.Env.Stored("secrets"),
-	}}}, nil)
+	results, err := conn.Apply(ctx,
+		remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.Env.Cluster.Name, Ops: op.List{op.EtcdRestoreTest{
+			Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.Env.StoragePrefix("secrets"),
+		}}}, nil)
 	if err != nil {
 		return is, inspect.TimeoutCause(ctx, err)
 	}
@@ -190,7 +191,7 @@ func (s *service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 }
 
 // checks compares a set with the restored data.
-func (u *openedSet) checks(is op.EtcdDrilled) []DrillCheck {
+func (u *openedSet) checks(is op.EtcdRestoreTested) []DrillCheck {
 	want := u.set.Snapshot
 	check := func(name, want, got string) DrillCheck { return DrillCheck{name, want, got, want == got} }
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -204,7 +205,7 @@ func (u *openedSet) checks(is op.EtcdDrilled) []DrillCheck {
 }
 
 // secret checks whether a Secret can be read, decrypted with the keys of the set.
-func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
+func (u *openedSet) secret(is op.EtcdRestoreTested) DrillCheck {
 	c := DrillCheck{Name: "a Secret", Want: "can be read", Good: true}
 	if is.Key == "" {
 		c.Got = "there is none"

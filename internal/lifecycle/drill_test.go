@@ -30,13 +30,13 @@ type driller struct {
 
 type drills struct {
 	on     string
-	is     op.EtcdDrilled
+	is     op.EtcdRestoreTested
 	failed *op.Error
 	seen   []byte
 }
 
 func (d *driller) Apply(ctx context.Context, b remote.Batch, heard func(remote.Progress)) ([]op.Result, error) {
-	o, ok := b.Ops[0].(op.EtcdDrill)
+	o, ok := b.Ops[0].(op.EtcdRestoreTest)
 	if !ok {
 		return d.Host.Apply(ctx, b, heard)
 	}
@@ -58,7 +58,7 @@ func drilled(t *testing.T) (*world, Service, *drills, *SnapshotInfo) {
 	w, _ := backedUp(t)
 	i := w.snapshot(SnapshotOptions{})
 	s := w.impatient()
-	st := &drills{is: op.EtcdDrilled{
+	st := &drills{is: op.EtcdRestoreTested{
 		Snapshot: op.EtcdSnapshotInfo{Bytes: i.Snapshot.Bytes, Hash: i.Snapshot.Hash}, Revision: 4711, Keys: 600, Version: "3.7.0",
 		Key: "/registry/secrets/default/token", Value: []byte("k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Secret"),
 	}}
@@ -101,19 +101,19 @@ func TestDrillChecks(t *testing.T) {
 	sealed := []byte("k8s:enc:aescbc:v1:one:xxx")
 	for _, tc := range []struct {
 		name, reason string
-		do           func(*op.EtcdDrilled)
+		do           func(*op.EtcdRestoreTested)
 		want         map[string]bool
 		got          string
 	}{
-		{"no Secret", "there need not be any", func(is *op.EtcdDrilled) { is.Key, is.Value = "", nil }, map[string]bool{}, "there is none"},
-		{"another hash", "it is not the snapshot", func(is *op.EtcdDrilled) { is.Snapshot.Hash++ }, map[string]bool{"integrity": true}, ""},
-		{"fewer keys", "some are lost", func(is *op.EtcdDrilled) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
-		{"an older revision", "it is not all", func(is *op.EtcdDrilled) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
-		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdDrilled) { is.Value = sealed },
+		{"no Secret", "there need not be any", func(is *op.EtcdRestoreTested) { is.Key, is.Value = "", nil }, map[string]bool{}, "there is none"},
+		{"another hash", "it is not the snapshot", func(is *op.EtcdRestoreTested) { is.Snapshot.Hash++ }, map[string]bool{"integrity": true}, ""},
+		{"fewer keys", "some are lost", func(is *op.EtcdRestoreTested) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
+		{"an older revision", "it is not all", func(is *op.EtcdRestoreTested) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
+		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdRestoreTested) { is.Value = sealed },
 			map[string]bool{"a Secret": true}, "which is missing"},
-		{"by a service", "only that can open it", func(is *op.EtcdDrilled) { is.Value = []byte("k8s:enc:kms:v2:v:x") },
+		{"by a service", "only that can open it", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s:enc:kms:v2:v:x") },
 			map[string]bool{}, "not tested"},
-		{"something else", "it is none", func(is *op.EtcdDrilled) { is.Value = []byte("k8s\x00") },
+		{"something else", "it is none", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s\x00") },
 			map[string]bool{"a Secret": true}, "not a Secret"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -194,8 +194,8 @@ func (w *world) remove(file string) {
 func (w *world) otherAuthority() {
 	w.t.Helper()
 	ca := pkitest.NewAuthority(w.t, "other", certTime.Add(-certYear), certTime.Add(certYear))
-	cert, key := ca.Issue(w.t, "admin", certTime.Add(certYear))
-	other := pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	cert, key := ca.IssueCertificate(w.t, "admin", certTime.Add(certYear))
+	other := pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	if err := os.WriteFile(w.service().Store.KubeconfigPath("prod"), []byte(other), 0o600); err != nil {
 		w.t.Fatal(err)
 	}

@@ -45,13 +45,13 @@ func (m *machine) keysOutdated() bool {
 // keysOf are what the API server of a machine reads secrets by.
 func (a *api) keysOf(name string) []module.EncryptionKey {
 	if a.servers[name] == "" {
-		return module.Encryption(nil).Of("secrets")
+		return module.Encryption(nil).KeysFor("secrets")
 	}
 	e, err := module.ParseEncryption([]byte(a.servers[name]))
 	if err != nil {
 		a.t.Errorf("%s: %v", name, err)
 	}
-	return e.Of("secrets")
+	return e.KeysFor("secrets")
 }
 
 // seal is what an API server does that writes: the first of them here.
@@ -60,15 +60,15 @@ func (a *api) seal(p string, body object) {
 		p += "/" + body["metadata"].(object)["name"].(string)
 	}
 	if names := slices.Sorted(maps.Keys(a.servers)); strings.Contains(p, "/secrets/") && len(names) > 0 {
-		a.sealed[p] = a.keysOf(names[0])[0].Begins()
+		a.sealed[p] = a.keysOf(names[0])[0].ValuePrefix()
 	}
 }
 
 // values are what etcd says of secrets.
-func (a *api) values(o op.EtcdValues) []byte {
+func (a *api) values(o op.EtcdGet) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var found op.EtcdValued
+	var found op.EtcdKeyValues
 	for p := range a.objects {
 		if strings.Contains(p, "/secrets/") {
 			if found.Keys++; a.sealed[p] != o.Begins {
@@ -91,11 +91,11 @@ func (w *world) served(when string) {
 	for name := range a.servers {
 		p := "/api/v1/namespaces/default/secrets/by-" + name
 		a.objects[p] = object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "by-" + name, "namespace": "default"}}
-		a.sealed[p] = a.keysOf(name)[0].Begins()
+		a.sealed[p] = a.keysOf(name)[0].ValuePrefix()
 	}
 	for p := range a.objects {
 		for name := range a.servers {
-			reads := slices.ContainsFunc(a.keysOf(name), func(k module.EncryptionKey) bool { return k.Begins() == a.sealed[p] })
+			reads := slices.ContainsFunc(a.keysOf(name), func(k module.EncryptionKey) bool { return k.ValuePrefix() == a.sealed[p] })
 			if strings.Contains(p, "/secrets/") && !reads {
 				w.t.Errorf("%s: %s cannot read %s, which begins with %q", when, name, p, a.sealed[p])
 			}
@@ -109,7 +109,7 @@ func (w *world) keeps() {
 	w.api.put(p, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "kept", "namespace": "default"}})
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
-	w.api.sealed[p] = w.api.keysOf("cp1")[0].Begins()
+	w.api.sealed[p] = w.api.keysOf("cp1")[0].ValuePrefix()
 }
 
 // encrypted wants every secret, and the keys of every control plane, to be as a
@@ -178,7 +178,7 @@ func (w *world) secretsOn(into map[string]bool) map[string]bool {
 		text := m.files[module.EncryptionFile]
 		m.mu.Unlock()
 		if e, err := module.ParseEncryption([]byte(text)); err == nil {
-			for _, k := range e.Of("secrets") {
+			for _, k := range e.KeysFor("secrets") {
 				if k.Provider != module.Plain {
 					into[k.Secret.Reveal()] = true
 				}
@@ -231,7 +231,7 @@ func TestEncryption(t *testing.T) {
 		}
 		_ = p.Close()
 		w.encrypted(tc.provider, tc.generation, control...)
-		if again := w.prepared(w.service().Prepare(t.Context(), request, nil)); !again.Plan().Empty() {
+		if again := w.prepared(w.service().Prepare(t.Context(), request, nil)); !again.Plan().IsEmpty() {
 			t.Errorf("%s: applied again it would do %v", tc.name, stepsOf(again.Plan().Steps))
 		}
 		if w.machines["w1"].has(module.EncryptionFile) {
@@ -275,7 +275,7 @@ func TestKilledEncryption(t *testing.T) {
 				k.encrypted(provider, to, "cp1", "cp2")
 				k.silentOn(k.secretsOn(map[string]bool{}))
 				p := k.prepared(k.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, nil))
-				if !p.Plan().Empty() {
+				if !p.Plan().IsEmpty() {
 					t.Errorf("applied again it would do %v", stepsOf(p.Plan().Steps))
 				}
 			})

@@ -57,7 +57,7 @@ func swapUnfinished(swaps *v1alpha1.Operation, id string) error {
 // returns nil if there is none, or if that operation or a later restore or rescue has
 // reached the point at which all members serve the new data.
 func (s *service) unfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err
 	}

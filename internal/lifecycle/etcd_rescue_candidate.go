@@ -13,7 +13,7 @@ import (
 // A survivor is a remaining etcd member and the extent of its data.
 type survivor struct {
 	host string
-	op.EtcdSalvaged
+	op.EtcdRecovered
 }
 
 // whole reports whether none of the member's data is damaged.

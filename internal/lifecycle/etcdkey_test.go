@@ -80,7 +80,8 @@ func TestEtcdKeyStaysWithMembers(t *testing.T) {
 	}
 	w.renew(Renewal{Names: []string{"apiserver-etcd-client"}}, event.Succeeded)
 	w.asks("cp1", "cp2")
-	if st := pki.State(w.machines["cp2"].read, op.CertificateFile{Path: module.EtcdClientCert}); st.Ends.Before(certTime.Add(9 * certYear)) {
+	if st := pki.ReadState(w.machines["cp2"].read,
+		op.CertificateFile{Path: module.EtcdClientCert}); st.Ends.Before(certTime.Add(9 * certYear)) {
 		t.Errorf("it ends on %s: it was not renewed", st.Ends)
 	}
 
@@ -107,7 +108,7 @@ func (w *world) asks(hosts ...string) {
 	w.t.Helper()
 	for _, name := range hosts {
 		m := w.machines[name]
-		st := pki.State(m.read, op.CertificateFile{Path: module.EtcdClientCert, Key: module.EtcdClientKey, CA: module.EtcdCA})
+		st := pki.ReadState(m.read, op.CertificateFile{Path: module.EtcdClientCert, Key: module.EtcdClientKey, CA: module.EtcdCA})
 		if st.Missing || st.Problem != "" || st.NoKey || st.OtherKey || st.Foreign {
 			w.t.Errorf("%s authenticates to etcd with %+v", name, st)
 		}

@@ -46,7 +46,7 @@ func forgetDuring(unfinished string) behaviour {
 	}
 	b.summary = func(p *prepared, res *Result) []string {
 		if stateOnly {
-			return p.describeLeftHosts(res, func(l module.Leaving) string {
+			return p.describeLeftHosts(res, func(l module.LeavingHost) string {
 				return l.Name + " was removed from the saved state, and a new restore leaves it out; if its node is listed after " +
 					"that restore: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
 			})
@@ -64,7 +64,7 @@ func (p *prepared) refuseReachableHosts(unfinished string) (list diag.List) {
 		if p.continues != nil {
 			hint = "power off the host permanently (its removal has begun and may be complete), then run: slipway resume " + p.env.Cluster.Name
 		}
-		if !l.Gone {
+		if !l.IsLost {
 			list = append(list, diag.Diagnostic{
 				ID: unfinished, Severity: diag.Error, Host: l.Name,
 				Message: "is reachable; while an upgrade, an etcd restore or a runtime change is unfinished, only " +

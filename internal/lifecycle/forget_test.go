@@ -189,7 +189,7 @@ func TestForgetTakesTheMemberFirst(t *testing.T) {
 			}
 			w.do(gone, event.Failed)
 			w.machines["cp1"].refuse = nil
-			c, err := w.service().Store.Cluster("prod")
+			c, err := w.service().Store.LoadCluster("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func TestKilledForget(t *testing.T) {
 				k := m.world
 				k.t = t
 				k.machines[host].down = errDown
-				c, err := k.service().Store.Cluster("prod")
+				c, err := k.service().Store.LoadCluster("prod")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -25,7 +25,7 @@ func TestKilledHardening(t *testing.T) {
 				k.t, k.api.t = t, t
 				k.goOn(request)
 				k.hardened(on)
-				if p := k.prepared(k.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+				if p := k.prepared(k.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 					t.Errorf("applied again it would do %v", stepsOf(p.Plan().Steps))
 				}
 			})

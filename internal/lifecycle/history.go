@@ -21,7 +21,7 @@ import (
 func (s *service) steps(id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
 	before := map[string]bool{} // begun in earlier attempts
-	err = s.Store.Read(id, func(e event.Event) error {
+	err = s.Store.ReadEvents(id, func(e event.Event) error {
 		step := e.Task + "@" + e.Host
 		switch {
 		case e.Type == event.OperationStarted:
@@ -48,7 +48,7 @@ func refusesPlace(e event.Event) bool {
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
 func (s *service) earlierAttempts(name string) (a attempts, err error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return a, err
 	}
@@ -153,11 +153,11 @@ func (s *service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1
 
 // plannedCluster returns the cluster description of an operation's plan.
 func (s *service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
-	c, err := s.Store.Planned(operation)
+	c, err := s.Store.LoadPlannedCluster(operation)
 	if err != nil {
 		return nil, err
 	}
-	spec.Canonical(c) // in the form of the descriptions that it is compared with
+	spec.CanonicalizeAddresses(c) // in the form of the descriptions that it is compared with
 	return c, nil
 }
 
@@ -165,7 +165,7 @@ func (s *service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
 func (s *service) plannedClusterWithout(operation string, lost []string) (*v1alpha1.Cluster, error) {
 	c, err := s.plannedCluster(operation)
 	if err == nil {
-		spec.TakeOff(c, lost...)
+		spec.RemoveHosts(c, lost...)
 	}
 	return c, err
 }

@@ -43,7 +43,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 			if found[i].Err == nil {
 				wanted := wanted
 				wanted.Reach = facts.Reach(c, h.Roles)
-				found[i] = facts.Ask(ctx, c.Spec.Hosts[i], conns[i], wanted)
+				found[i] = facts.ReadHost(ctx, c.Spec.Hosts[i], conns[i], wanted)
 			}
 			if found[i].Err == nil {
 				note(progress, h.Name, "connected")

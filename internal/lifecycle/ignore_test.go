@@ -115,7 +115,7 @@ func TestIgnoreErrors(t *testing.T) {
 		m := w.machines["cp1"]
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // installed anew
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod"}, nil))
-		if pl := p.Plan(); pl.Empty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the saved state of cluster prod") {
+		if pl := p.Plan(); pl.IsEmpty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the saved state of cluster prod") {
 			t.Errorf("the plan removes %q: want the record, which needs leave, too", pl.Removes)
 		}
 		w.apply(p, event.Succeeded)
@@ -149,10 +149,10 @@ func TestForget(t *testing.T) {
 			t.Errorf("forgotten: %t; not put back (-want +got):\n%s", res.Forgotten, d)
 		}
 		w.wantStatus("", "delete Failed", "create Succeeded")
-		if names, err := w.service().Store.Clusters(); err != nil || len(names) > 0 {
+		if names, err := w.service().Store.ListClusters(); err != nil || len(names) > 0 {
 			t.Errorf("recorded are %v, %v", names, err)
 		}
-		if _, err := w.service().Store.Kubeconfig("prod"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := w.service().Store.LoadKubeconfig("prod"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("the kubeconfig: %v", err)
 		}
 		o, err := w.service().Operation(t.Context(), res.Operation)
@@ -187,7 +187,7 @@ func TestForget(t *testing.T) {
 		w.create(event.Succeeded)
 		w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
-		if p.Plan().Empty() {
+		if p.Plan().IsEmpty() {
 			t.Error("the plan is empty: nobody would be asked for leave")
 		}
 		forgotten(t, w, w.apply(p, event.Partial), "cp1", "w1")

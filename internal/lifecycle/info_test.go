@@ -76,11 +76,12 @@ func TestInfo(t *testing.T) {
 	cp := w.machines["cp1"]
 	ca := pkitest.NewAuthority(t, "kubernetes", day(-300), day(3000))
 	cp.files["/etc/kubernetes/pki/ca.crt"] = ca.Cert
-	cp.files["/etc/kubernetes/pki/apiserver.crt"], cp.files["/etc/kubernetes/pki/apiserver.key"] = ca.Issue(t, "kube-apiserver", day(200))
-	cert, key := ca.Issue(t, "system:kube-scheduler", day(9))
-	cp.files["/etc/kubernetes/scheduler.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
-	cert, key = ca.Issue(t, "admin.conf", day(200))
-	cp.files["/etc/kubernetes/admin.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	cp.files["/etc/kubernetes/pki/apiserver.crt"], cp.files["/etc/kubernetes/pki/apiserver.key"] = ca.IssueCertificate(t,
+		"kube-apiserver", day(200))
+	cert, key := ca.IssueCertificate(t, "system:kube-scheduler", day(9))
+	cp.files["/etc/kubernetes/scheduler.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	cert, key = ca.IssueCertificate(t, "admin.conf", day(200))
+	cp.files["/etc/kubernetes/admin.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	look := func() *inspect.Info {
 		t.Helper()
 		in, err := w.service().Info(t.Context(), "prod", nil)
@@ -199,7 +200,8 @@ func TestInfoDetails(t *testing.T) {
 	ca := pkitest.NewAuthority(t, "etcd-ca", w.now(), w.now().AddDate(1, 0, 0))
 	files := w.machines["cp1"].files
 	files["/etc/kubernetes/pki/etcd/ca.crt"] = ca.Cert
-	files["/etc/kubernetes/pki/etcd/server.crt"], files["/etc/kubernetes/pki/etcd/server.key"] = ca.Issue(t, "cp1", w.now().AddDate(0, 2, 0))
+	files["/etc/kubernetes/pki/etcd/server.crt"], files["/etc/kubernetes/pki/etcd/server.key"] = ca.IssueCertificate(t,
+		"cp1", w.now().AddDate(0, 2, 0))
 	in, err := w.service().Info(t.Context(), "prod", nil)
 	if err != nil {
 		t.Fatal(err)

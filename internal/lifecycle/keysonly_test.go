@@ -34,7 +34,7 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 	var text bytes.Buffer
-	if err := p.Plan().Text(&text); err != nil || !strings.Contains(text.String(), "the owner of the external etcd backs up its data") {
+	if err := p.Plan().WriteText(&text); err != nil || !strings.Contains(text.String(), "the owner of the external etcd backs up its data") {
 		t.Errorf("the plan does not say whose the data are (%v):\n%s", err, &text)
 	}
 	res := w.apply(p, event.Succeeded)

@@ -123,7 +123,7 @@ func usual() behaviour {
 // fileOrSaved returns the cluster of the file, or the saved one if there is no file.
 func fileOrSaved(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
 	if p.request.Cluster == nil {
-		return spec.Copy(p.recorded), true, nil
+		return spec.CopyCluster(p.recorded), true, nil
 	}
 	wanted, err := p.svc.fromFile(p.request.Cluster, p.recorded)
 	return wanted, false, err
@@ -133,7 +133,7 @@ func fileOrSaved(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error
 // that is missing in the file must not be forgotten.
 func savedOrFile(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
 	if p.recorded != nil {
-		return spec.Copy(p.recorded), true, nil
+		return spec.CopyCluster(p.recorded), true, nil
 	}
 	return fileOrSaved(ctx, p)
 }

@@ -410,7 +410,7 @@ func TestMetricsServerIsVerified(t *testing.T) {
 	empty := func() {
 		t.Helper()
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
-		if !p.Plan().Empty() {
+		if !p.Plan().IsEmpty() {
 			t.Errorf("there is something left to do: %+v", p.Plan().Steps)
 		}
 	}

@@ -19,7 +19,7 @@ func TestSnapshotThroughALink(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.Mkdir(path("home"), 0o755), os.Mkdir(path("home/disk"), 0o755), os.Mkdir(path("etc"), 0o755),
 		os.Symlink("../etc", path("home/link")), os.Symlink("disk", path("home/mine")),
-		to.Give(path("home"), path("home/disk"), path("home/link"), path("home/mine"))); err != nil {
+		to.GiveFiles(path("home"), path("home/disk"), path("home/link"), path("home/mine"))); err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(t, "cp1")

@@ -23,7 +23,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterloc
 	}
 	r.Keepers, r.AllKeepers = p.lockKeepers()
 	for _, h := range p.hosts {
-		wasReset := !p.env.Stays(h) && h.Facts != nil && !h.Facts.Ledger
+		wasReset := !p.env.IsStaying(h) && h.Facts != nil && !h.Facts.Ledger
 		r.Hosts = append(r.Hosts, clusterlock.Host{Name: h.Name, Conn: h.Conn, WasReset: wasReset})
 	}
 	return clusterlock.Take(ctx, r)
@@ -45,7 +45,7 @@ func (p *prepared) lockedCluster() *v1alpha1.Cluster {
 func (p *prepared) lockKeepers() (reachable []clusterlock.Keeper, all int) {
 	for _, cp := range spec.HostsWithRole(p.lockedCluster(), v1alpha1.RoleControlPlane) {
 		i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return h.Name == cp.Name })
-		if i >= 0 && p.env.Resets(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
+		if i >= 0 && p.env.IsReset(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
 			continue
 		}
 		if p.isLost(cp.Name) || p.isGivenUp(cp.Name) { // a lost host holds no lock
@@ -55,8 +55,8 @@ func (p *prepared) lockKeepers() (reachable []clusterlock.Keeper, all int) {
 		if i < 0 {
 			continue
 		}
-		leaves := p.env.Leaves(p.hosts[i])
-		if l, ok := p.hosts[i].Conn.(remote.Locker); ok && (!leaves || p.env.Resets(p.hosts[i])) {
+		leaves := p.env.IsLeaving(p.hosts[i])
+		if l, ok := p.hosts[i].Conn.(remote.Locker); ok && (!leaves || p.env.IsReset(p.hosts[i])) {
 			reachable = append(reachable, clusterlock.Keeper{Name: cp.Name, Conn: l, Leaves: leaves})
 		}
 	}
@@ -65,5 +65,5 @@ func (p *prepared) lockKeepers() (reachable []clusterlock.Keeper, all int) {
 
 // isGivenUp reports whether a leaving host is permanently lost.
 func (p *prepared) isGivenUp(name string) bool {
-	return slices.ContainsFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == name && l.Gone })
+	return slices.ContainsFunc(p.env.Leaving, func(l module.LeavingHost) bool { return l.Name == name && l.IsLost })
 }

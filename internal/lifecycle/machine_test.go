@@ -161,7 +161,7 @@ func (m *machine) check(o op.Op) op.Result {
 		r.Status, r.Error = op.Failed, &op.Error{Reason: "Internal", Message: "it cannot be read"}
 		return r
 	}
-	if m.lost && (r.Kind == op.KindReset || r.Kind == op.KindRestore) {
+	if m.lost && (r.Kind == op.KindReset || r.Kind == op.KindRestoreHost) {
 		r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDLedgerLost, Message: "the ledger is missing"}
 		return r
 	}
@@ -178,31 +178,31 @@ func (m *machine) check(o op.Op) op.Result {
 		r.Output = []byte(m.podLog(o.Name))
 	case op.UnitStarted:
 		r.Output = []byte(m.started.Format(time.RFC3339Nano))
-	case op.Kept:
+	case op.BaselineFile:
 		was, ok := m.kept[o.Path]
 		if changed = ok && m.files[o.Path] != was; changed {
 			r.Summary, r.Diff = "put back as kubeadm left it", was
 		}
-	case op.Private:
+	case op.RootOnly:
 		changed = len(m.opened) > 0
-	case op.Ask:
+	case op.Query:
 		r.Output = []byte(manifestsOf(o.Name))
 	case op.ProxyChanges:
 		r.Output, _ = json.Marshal(m.api.proxyCounters(m.name))
 	case op.ReadFile:
 		content, ok := m.files[o.Path]
 		r.Output, r.Missing = []byte(content), !ok
-	case op.Certificates:
+	case op.InspectCertificates:
 		r.Output = m.states(o)
-	case op.Renewal:
+	case op.RenewCertificate:
 		r.Summary, r.Error = m.due(o)
 		if changed = r.Summary != ""; r.Error != nil {
 			r.Status = op.Failed
 			return r
 		}
-	case op.PodRestart:
+	case op.StaticPodRestart:
 		changed = m.outdated(o)
-	case op.Reload:
+	case op.TriggerReload:
 		changed = m.state["loaded "+o.File] != m.files[o.File]
 	case op.KeyPair:
 		changed = !m.has(o.Private) || !m.has(o.Public)
@@ -258,13 +258,13 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.api.downgrades(false)
 	case op.EtcdRestore:
 		changed = !m.api.restoring(m.name, o)
-	case op.EtcdSalvage:
+	case op.EtcdRecover:
 		var made bool
 		r.Output, made = m.salvaged(o)
 		changed = !made
-	case op.EtcdValues:
+	case op.EtcdGet:
 		r.Output = m.api.values(o)
-	case op.Copies:
+	case op.ListBackupCopies:
 		r.Output = m.copies(o.Directory)
 	case op.EtcdSnapshot:
 		changed = m.has(op.EtcdSnapshots+"/"+o.Name) == o.Gone
@@ -273,13 +273,13 @@ func (m *machine) check(o op.Op) op.Result {
 			r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger"}
 			return r
 		}
-	case op.Restore:
+	case op.RestoreHost:
 		changed = m.ledger || o.EndLock && m.lock.Held
-	case op.PutBack:
+	case op.RevertStep:
 		changed = len(m.dropped(o))+len(m.unmade(o)) > 0
 	case op.Sysctl:
 		changed = m.files[o.File] != parameters(o)
-	case op.Serving:
+	case op.HealthGate:
 		changed = m.state["noted by "+o.Name] != ""
 	case op.PodHosts:
 		changed = len(m.told) > 0 && m.told[0] != o.Address+" "+o.Name
@@ -287,7 +287,7 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.state[id(o)] != m.print(o) && !m.serving(o.UnlessServes)
 	case op.FetchBlob:
 		changed = m.state[keptBlob+o.Name+" "+o.Digest] == ""
-	case op.Retire:
+	case op.Prune:
 		changed = len(m.retires(o)) > 0
 	case op.ImportImages: // one that has been done lets go what was fetched for it
 		changed = m.state[id(o)] != m.print(o) || !o.Ahead && m.state[id(op.ImportImages{Ahead: true})] != ""
@@ -318,7 +318,7 @@ func writes(o op.Op) []string {
 }
 
 // dropped are files that a step has written and nothing wants any more.
-func (m *machine) dropped(o op.PutBack) (paths []string) {
+func (m *machine) dropped(o op.RevertStep) (paths []string) {
 	for path, step := range m.by {
 		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return slices.Contains(writes(w), path) })
 		if _, ok := m.files[path]; ok && step == o.Step && !wanted {
@@ -329,7 +329,7 @@ func (m *machine) dropped(o op.PutBack) (paths []string) {
 }
 
 // unmade is what else a step has made and nothing wants any more.
-func (m *machine) unmade(o op.PutBack) (out []string) {
+func (m *machine) unmade(o op.RevertStep) (out []string) {
 	for what, step := range m.made {
 		_, there := m.state[what]
 		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return slices.Contains(makes(w), what) })
@@ -343,7 +343,7 @@ func (m *machine) unmade(o op.PutBack) (out []string) {
 // makes is what of an operation is put back, by its place in the machine's state.
 func makes(o op.Op) []string {
 	switch o := o.(type) {
-	case op.Dir, op.Unpack, op.Self:
+	case op.Dir, op.Unpack, op.InstallHelper:
 		return []string{id(o)}
 	case op.Unit:
 		return []string{o.Name + " enabled", o.Name + " started"}
@@ -384,7 +384,7 @@ func (m *machine) brought() (out []string) {
 }
 
 // retires is what of that is not to stay.
-func (m *machine) retires(o op.Retire) []string {
+func (m *machine) retires(o op.Prune) []string {
 	return slices.DeleteFunc(m.brought(), func(what string) bool {
 		if image, ok := strings.CutPrefix(what, pinnedImage); ok {
 			return slices.Contains(o.Images, image)
@@ -515,7 +515,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		delete(m.files, o.Path)
 	case op.Sysctl:
 		m.files[o.File] = parameters(o)
-	case op.Serving:
+	case op.HealthGate:
 		if m.sick != nil && m.sick(m) {
 			return &op.Error{Reason: op.ReasonUnhealthy, Message: "its kubelet did not answer"}
 		}
@@ -523,9 +523,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.Exec:
 		m.state[id(o)] = m.print(o)
 		return m.left(o, m.run(o))
-	case op.Kept:
+	case op.BaselineFile:
 		m.files[o.Path] = m.kept[o.Path]
-	case op.Private:
+	case op.RootOnly:
 		clear(m.opened)
 	case op.EtcdMember:
 		if o.Service != nil {
@@ -549,7 +549,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.api.downgrades(true)
 	case op.EtcdRestore:
 		return m.restore(o)
-	case op.EtcdSalvage:
+	case op.EtcdRecover:
 		return m.salvage(o)
 	case op.EtcdSnapshot:
 		delete(m.files, op.EtcdSnapshots+"/"+o.Name)
@@ -585,16 +585,16 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.PodHosts:
 		m.told = []string{o.Address + " " + o.Name}
-	case op.Renewal:
+	case op.RenewCertificate:
 		return m.renew(o)
 	case op.KeyPair:
 		private, public := newAccountKey()
 		m.files[o.Private], m.files[o.Public] = private, public
 	case op.KubeconfigCA:
 		m.files[o.Path] = string(pki.WithKubeconfigCA([]byte(m.files[o.Path]), o.CA))
-	case op.Reload:
+	case op.TriggerReload:
 		m.state["loaded "+o.File] = m.files[o.File]
-	case op.PodRestart:
+	case op.StaticPodRestart:
 		if strings.Contains(o.Manifest, "controller-manager") && slices.Contains(o.Files, certs.AuthorityCert) {
 			if m.rejects() {
 				return &op.Error{Reason: op.ReasonNotServing, Message: "it does not start: what it signs with is no pair"}
@@ -637,7 +637,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.FetchBlob:
 		m.state[keptBlob+o.Name+" "+o.Digest] = "yes"
-	case op.Retire:
+	case op.Prune:
 		for _, what := range m.retires(o) {
 			delete(m.state, what)
 		}
@@ -679,7 +679,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 				m.api.kubelet(m.name, m.version)
 			}
 		}
-	case op.PutBack:
+	case op.RevertStep:
 		for _, path := range m.dropped(o) {
 			delete(m.files, path)
 		}
@@ -688,7 +688,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.Reset:
 		m.ends(o)
-	case op.Restore:
+	case op.RestoreHost:
 		m.api.managedEtcd.stop(m.name)
 		m.by, m.made, m.told, m.kept = map[string]string{}, map[string]string{}, nil, map[string]string{}
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
@@ -711,11 +711,11 @@ func parameters(o op.Sysctl) string { return fmt.Sprint(o.Values) }
 
 // notes has a change be waited for by what is to serve as before.
 func (m *machine) notes(ops op.List, changes op.Op) {
-	if _, waits := changes.(op.Serving); waits {
+	if _, waits := changes.(op.HealthGate); waits {
 		return
 	}
 	for _, o := range ops {
-		if s, ok := o.(op.Serving); ok {
+		if s, ok := o.(op.HealthGate); ok {
 			m.state["noted by "+s.Name] = "yes"
 		}
 	}

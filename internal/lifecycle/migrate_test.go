@@ -50,7 +50,7 @@ func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions)
 		more = []string{version}
 	}
 	site, sums := bundletest.NewSite(t, more...), filepath.Join(t.TempDir(), "releases.yaml")
-	if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
+	if err := os.WriteFile(sums, []byte(site.DockerSums()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	releases, err := release.Load(sums)

@@ -37,7 +37,7 @@ func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
 		}
 		n.MachineID = machineID(p.recorded, n)
 		if i := slices.IndexFunc(seen, func(o corev1.Node) bool { return o.Name == h.Name }); i >= 0 {
-			st := kube.State(&seen[i])
+			st := kube.NodeStateOf(&seen[i])
 			n.Version, n.Ready, n.Message = st.Version, st.Ready, st.Message
 			n.MachineID = cmp.Or(st.MachineID, n.MachineID)
 		}
@@ -65,7 +65,7 @@ func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
 	if i < 0 {
 		return nil, ErrNotFound
 	}
-	conf, err := p.svc.Store.Kubeconfig(p.env.Cluster.Name)
+	conf, err := p.svc.Store.LoadKubeconfig(p.env.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -75,5 +75,5 @@ func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
 		return nil, err
 	}
 	defer client.Close()
-	return client.Nodes(ctx)
+	return client.ListNodes(ctx)
 }

@@ -32,7 +32,7 @@ func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list d
 	}
 	var all []*server
 	for i, h := range p.hosts[:len(staying)] {
-		if staying[i].Ours(p.env.Cluster.Name) && h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) && !isLeaving(staying[i]) {
+		if staying[i].IsManagedFor(p.env.Cluster.Name) && h.HasRole(v1alpha1.RoleControlPlane) && module.IsJoined(h) && !isLeaving(staying[i]) {
 			all = append(all, &server{Host: h})
 		}
 	}

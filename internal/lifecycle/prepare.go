@@ -57,7 +57,7 @@ type prepared struct {
 	// way lists the versions of the upgrade path, with the add-ons of each.
 	way []hop
 	// returned are hosts that are no longer in the saved cluster and are reset.
-	returned []module.Leaving
+	returned []module.LeavingHost
 	// continues is the resumed operation, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
@@ -87,8 +87,8 @@ func (p *prepared) Failures() []HostFailure { return slices.Concat(p.lost, p.unk
 
 // Close closes the connections.
 func (p *prepared) Close() error {
-	if p.content != nil && p.content.Sent() > 0 {
-		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.Sent())
+	if p.content != nil && p.content.BytesSent() > 0 {
+		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.BytesSent())
 		p.content = nil // logged once
 	}
 	return errors.Join(closeAll(p.hosts), p.behaviour.close())
@@ -162,7 +162,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		return context.Cause(ctx) // hosts are unreachable because of the cancellation then
 	}
 	complete(p.env.Cluster, hosts, found)
-	p.content.Among(addresses(hosts))
+	p.content.SetHosts(addresses(hosts))
 	p.bundle = newSource(s, p.env, hosts)
 	p.blobs.of = p.bundle
 	options := precheck.Options{
@@ -199,7 +199,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err := errors.Join(p.behaviour.observe(ctx, p), p.findSigner(ctx)); err != nil {
 		return err
 	}
-	p.plan = &plan.Plan{FactsDigest: facts.Digest(found)}
+	p.plan = &plan.Plan{FactsDigest: facts.DigestOf(found)}
 	return nil
 }
 
@@ -233,7 +233,7 @@ func (p *prepared) hostsLeftOut() []v1alpha1.Host {
 // choosePipeline picks the pipeline.
 func (p *prepared) choosePipeline() (err error) {
 	p.env.Absent = p.hostsLeftOut()
-	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
+	parts := pipeline.Parts{Bundle: p.bundle, State: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	p.pipeline, err = p.behaviour.pipeline(p, parts)
 	p.pipeline.Kind = string(p.request.Kind)
 	return err
@@ -261,8 +261,8 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	}
 	pl := p.plan
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
-	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
-	pl.Removes = slices.Concat(p.losses(), p.behaviour.losses(p), addons.Losses(res.Steps))
+	pl.SpecDigest, pl.Steps, pl.Spec = spec.DigestOf(c), res.Steps, specText
+	pl.Removes = slices.Concat(p.losses(), p.behaviour.losses(p), addons.ListDataLoss(res.Steps))
 	if p.request.Kind.RemovesCluster() {
 		pl.Removes = p.describeRemovals()
 	} else if p.request.Kind.NeedsBundle() {
@@ -341,7 +341,7 @@ func (p *prepared) refuseUnchecked(failures []engine.Failure) error {
 // Savable refuses a plan that would lack passwords: plans contain none, and the saved
 // state has only the passwords of the existing cluster.
 func (p *prepared) Savable() error {
-	later := spec.Redacted(p.env.Cluster)
+	later := spec.RedactCluster(p.env.Cluster)
 	copyPasswords(later, p.recorded)
 	if same(later, p.env.Cluster) {
 		return nil
@@ -354,7 +354,7 @@ func (p *prepared) Savable() error {
 // PrepareSaved plans again for the cluster of a saved plan, and returns an error if the
 // result differs.
 func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
-	c, err := store.Described(saved)
+	c, err := store.ClusterOfPlan(saved)
 	if err != nil {
 		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
 	}

@@ -41,7 +41,7 @@ func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
 // and is listed too, so that a command without a cluster name does not choose another
 // one instead.
 func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
-	names, err := s.Store.Clusters()
+	names, err := s.Store.ListClusters()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 }
 
 func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
-	c, err := s.Store.Cluster(name)
+	c, err := s.Store.LoadCluster(name)
 	if err != nil {
 		return sum, err
 	}
@@ -105,7 +105,7 @@ func begun(ops []v1alpha1.Operation) (at time.Time) {
 
 // Cluster returns the saved spec with the latest status.
 func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
-	c, err := found(s.Store.Cluster(name))
+	c, err := found(s.Store.LoadCluster(name))
 	if err != nil {
 		return nil, err
 	}
@@ -115,10 +115,10 @@ func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, er
 // settle corrects the phase of a cluster whose operation was killed: its lock is free, so
 // no operation is running.
 func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
-	if status.Settled(c.Status.Phase) == c.Status.Phase {
+	if status.SettledPhase(c.Status.Phase) == c.Status.Phase {
 		return c, nil
 	}
-	holder, err := s.Store.Holder(c.Name)
+	holder, err := s.Store.LockHolder(c.Name)
 	if err != nil || holder != nil {
 		return c, err
 	}
@@ -126,14 +126,14 @@ func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if now == nil || err != nil {
 		return c, err
 	}
-	now.Status.Phase = status.Settled(now.Status.Phase)
+	now.Status.Phase = status.SettledPhase(now.Status.Phase)
 	return now, nil
 }
 
 // Operations returns the operations of a cluster, newest first. It warns about an
 // operation whose saved state is damaged and still returns the others.
 func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
-	ops, damaged, err := s.Store.Readable(cluster)
+	ops, damaged, err := s.Store.ListReadableOperations(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -151,11 +151,11 @@ func (s *service) interrupted(o *v1alpha1.Operation) error {
 	if o.Status.Phase != v1alpha1.OperationRunning {
 		return nil
 	}
-	holder, err := s.Store.Holder(o.Spec.Cluster)
+	holder, err := s.Store.LockHolder(o.Spec.Cluster)
 	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
 		return err
 	}
-	now, err := s.Store.Operation(o.Name) // it may have ended in the meantime
+	now, err := s.Store.LoadOperation(o.Name) // it may have ended in the meantime
 	if err != nil {
 		return err
 	}
@@ -182,9 +182,9 @@ func (s *service) Events(ctx context.Context, id string, follow bool, fn func(ev
 		return err
 	}
 	if follow {
-		return s.Store.Follow(ctx, o.Name, fn)
+		return s.Store.FollowEvents(ctx, o.Name, fn)
 	}
-	return s.Store.Read(o.Name, fn)
+	return s.Store.ReadEvents(o.Name, fn)
 }
 
 // terminate asks the process that a lock names to stop. It returns os.ErrProcessDone if
@@ -214,7 +214,7 @@ func notSlipway(name string, h *store.Holder) error {
 // Cancel asks the process that runs the cluster's operation to stop, and
 // waits for its end.
 func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) error {
-	holder, err := s.Store.Holder(name)
+	holder, err := s.Store.LockHolder(name)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) 
 	asked := 0 // the process that was asked to stop
 	ended := 0 // the process that the lock named and that had ended
 	for {
-		now, err := s.Store.Holder(name)
+		now, err := s.Store.LockHolder(name)
 		if err != nil || now == nil || asked != 0 && now.PID != asked {
 			return err
 		}

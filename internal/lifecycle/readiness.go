@@ -40,7 +40,7 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return slices.Concat(precheck.Ready(r, o), unfit, warnings), nil
+	return slices.Concat(precheck.CheckReadiness(r, o), unfit, warnings), nil
 }
 
 // wayThere returns the versions of the upgrade path after the next one that have no
@@ -54,7 +54,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 	}
 	path, err := known.UpgradePath(runningVersion(p.recorded), to)
 	for i, v := range path {
-		is, rerr := known.Resolve(v)
+		is, rerr := known.ResolveVersion(v)
 		if err = errors.Join(err, rerr); err != nil {
 			return nil, nil, err
 		}
@@ -64,7 +64,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 		if i == 0 {
 			continue
 		}
-		later := module.Env{Cluster: spec.Copy(p.recorded), Release: is}
+		later := module.Env{Cluster: spec.CopyCluster(p.recorded), Release: is}
 		later.Cluster.Spec.Bundle = p.bundleFor(v) // the saved bundle is for one version only
 		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
 		if err != nil {

@@ -24,7 +24,7 @@ func applyDescription() behaviour {
 	b := usual()
 	b.begin = (*prepared).createsInstead
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (made engine.Pipeline, err error) {
-		parts.Retires = true
+		parts.PruneBundles = true
 		made, p.before, err = p.applyPipeline(parts)
 		return made, err
 	}
@@ -57,7 +57,7 @@ func (p *prepared) createsInstead() error {
 func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
 	if was, err = p.svc.descriptionBefore(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
 		now := &p.env.Cluster.Spec
-		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
+		p.env.NewControlPlaneSettings = !equal(settings(&was.Spec), settings(now))
 		for _, h := range now.Hosts {
 			if !slices.ContainsFunc(was.Spec.Hosts, func(b v1alpha1.Host) bool { return b.Name == h.Name && b.Address == h.Address }) {
 				p.env.Coming = append(p.env.Coming, h.Name)
@@ -68,10 +68,10 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 	if err != nil {
 		return made, was, err
 	}
-	p.env.OtherEtcd = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
+	p.env.NewEtcdSettings = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
 		return !equal(c.Spec.Etcd.ExtraArgs, p.env.Cluster.Spec.Etcd.ExtraArgs)
 	})
-	p.env.OtherProxy = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
+	p.env.NewProxySettings = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
 		was, is := c.Spec.Kubernetes, p.env.Cluster.Spec.Kubernetes
 		return was.ProxyMode != is.ProxyMode || !maps.Equal(was.FeatureGates, is.FeatureGates)
 	})
@@ -82,14 +82,14 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 	slices.Sort(p.env.KubeletStates)
 	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
 	p.env.Upgrade = p.request.Rollout
-	p.env.Upgrade.Back = p.under != nil
+	p.env.Upgrade.IsRollback = p.under != nil
 	migrates, err := p.changesRuntime(been)
 	switch {
 	case err != nil:
 	case migrates:
 		made, err = pipeline.ChangeRuntime(p.env, parts)
 	default:
-		made, err = pipeline.Apply(p.env, parts)
+		made, err = pipeline.ApplyCluster(p.env, parts)
 	}
 	return made, was, err
 }
@@ -115,7 +115,8 @@ func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, er
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(append(been, recorded), func(was *v1alpha1.Cluster) bool { return spec.Docker(was) != spec.Docker(wanted) }) {
+	if slices.ContainsFunc(append(been, recorded),
+		func(was *v1alpha1.Cluster) bool { return spec.UsesDocker(was) != spec.UsesDocker(wanted) }) {
 		return s.asRecorded(c, recorded), nil
 	}
 	return wanted, nil
@@ -128,16 +129,16 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 	if len(been) == 0 { // only the saved description is known
 		been = []*v1alpha1.Cluster{p.recorded}
 	}
-	docker := p.env.Docker()
-	p.env.Migrates = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.Docker(c) != docker })
-	if !p.env.Migrates {
+	docker := p.env.UsesDocker()
+	p.env.NewRuntime = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.UsesDocker(c) != docker })
+	if !p.env.NewRuntime {
 		return false, nil
 	}
-	if p.env.Between, err = p.svc.nodesBetweenRuntimes(p.env.Cluster.Name); err != nil {
+	if p.env.MidRuntimeChange, err = p.svc.nodesBetweenRuntimes(p.env.Cluster.Name); err != nil {
 		return false, err
 	}
 	p.env.Upgrade.Resumed = p.continues != nil || p.under != nil || len(been) > 1
-	was, now := spec.Redacted(been[0]), spec.Redacted(p.env.Cluster) // plans have no passwords
+	was, now := spec.RedactCluster(been[0]), spec.RedactCluster(p.env.Cluster) // plans have no passwords
 	for _, c := range []*v1alpha1.Cluster{was, now} {
 		c.Spec.ContainerRuntime, c.Spec.Bundle, c.Spec.BundleKeys = v1alpha1.ContainerRuntime{}, "", nil
 		if own := c.Spec.Registry.Private; own != nil { // only containerd uses it
@@ -154,7 +155,7 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 // nodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
 // the runtime has begun to stop containers and that are not back in service.
 func (s *service) nodesBetweenRuntimes(cluster string) (out []string, err error) {
-	ops, err := s.Store.Operations(cluster)
+	ops, err := s.Store.ListOperations(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +165,7 @@ func (s *service) nodesBetweenRuntimes(cluster string) (out []string, err error)
 		ops = ops[:at]
 	}
 	for _, o := range slices.Backward(ops) {
-		err := s.Store.Read(o.Name, func(e event.Event) error {
+		err := s.Store.ReadEvents(o.Name, func(e event.Event) error {
 			at := slices.Index(out, e.Host)
 			switch {
 			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:
@@ -189,7 +190,7 @@ func (s *service) refuseDuringRuntimeChange(kind operation.Kind, recorded *v1alp
 		return nil
 	}
 	been, err := s.descriptionsSince(recorded)
-	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.Docker(c) != spec.Docker(been[0]) }) {
+	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.UsesDocker(c) != spec.UsesDocker(been[0]) }) {
 		return err
 	}
 	return refused(idMigrationAlone, "the change of the container runtime of cluster "+recorded.Name+" is unfinished",
@@ -213,7 +214,7 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 // copySSHSettings sets the SSH settings of an earlier description to the saved ones, because
 // they may have changed since then. A host that is another machine now keeps its own.
 func copySSHSettings(c, recorded *v1alpha1.Cluster) {
-	now := spec.Copy(recorded)
+	now := spec.CopyCluster(recorded)
 	c.Spec.SSH = now.Spec.SSH
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
@@ -251,7 +252,8 @@ var settle = []string{
 func (p *prepared) revertsSettings(ctx context.Context, res *Result) bool {
 	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.under != nil ||
 		p.continuesOnFailure() ||
-		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.before.Spec), places(&p.env.Cluster.Spec)) {
+		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.NewControlPlaneSettings ||
+		!equal(places(&p.before.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
 	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // the operation could not be saved or lost its lock
@@ -351,7 +353,7 @@ func (b *backwards) Emit(e event.Event) {
 
 // unbounded refuses an invalid number of nodes.
 func unbounded(r Request) error {
-	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
+	if _, err := engine.ParseBound(r.Rollout.MaxUnavailable, 1); err != nil {
 		return refused(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(),
 			"write a number, or a percentage such as 20%")
 	}

@@ -377,7 +377,7 @@ func TestRevertUnderTheSameLocks(t *testing.T) {
 		w, c, before := b.broken(t)
 		res := turns(t, w, c, func() {
 			var held *store.HeldError
-			if _, err := w.service().Store.Lock(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
+			if _, err := w.service().Store.LockCluster(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
 				t.Errorf("another process here: %v", err)
 			}
 			for _, cp := range []string{"cp1", "cp2", "cp3"} {
@@ -450,7 +450,7 @@ func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
 				return w.connect(ctx, h, o)
 			}
 			by(t, s, Request{Kind: operation.Apply, Cluster: c})
-			is, err := s.Store.Cluster("prod")
+			is, err := s.Store.LoadCluster("prod")
 			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
 				t.Errorf("on record: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
 			}
@@ -542,7 +542,7 @@ func TestProxyGates(t *testing.T) {
 			t.Errorf("with %v kube-proxy is not started anew", gates)
 		}
 		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("with %v there is more to do: %+v", gates, p.Plan().Steps)
 		}
 	}
@@ -558,7 +558,7 @@ func TestProxyMode(t *testing.T) {
 		if !w.api.runsProxy(mode) {
 			t.Errorf("it does not run in mode %s", mode)
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("with mode %s there is more to do: %+v", mode, p.Plan().Steps)
 		}
 	}

@@ -49,7 +49,7 @@ func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 		if a.PasswordFrom == nil {
 			continue
 		}
-		password, err := secret.Resolve(*a.PasswordFrom)
+		password, err := secret.ResolveSource(*a.PasswordFrom)
 		if err != nil {
 			list = append(list,
 				refused(idSecretUnreadable, fmt.Sprintf("cannot read the password of registry %s: %v", a.Registry, err),
@@ -64,5 +64,5 @@ func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 // speaking returns this machine's settings for bundle and chart registries: the same as
 // on hosts.
 func speaking(env module.Env) bundle.Registry {
-	return bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure, Logins: env.Logins()}
+	return bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure, Logins: env.RegistryLogins()}
 }

@@ -127,10 +127,10 @@ func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 
 func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
 	if own.PasswordFrom == nil {
-		text, err := s.Store.Made(cluster, store.RegistryPassword, func() ([]byte, error) { return []byte(rand.Text()), nil })
+		text, err := s.Store.LoadOrCreate(cluster, store.RegistryPassword, func() ([]byte, error) { return []byte(rand.Text()), nil })
 		return secret.New(string(text)), err
 	}
-	password, err := secret.Resolve(*own.PasswordFrom)
+	password, err := secret.ResolveSource(*own.PasswordFrom)
 	list := refused(idSecretUnreadable, "", "restore the file or variable that is set in passwordFrom")
 	list[0].Path = "spec.registry.private.passwordFrom"
 	switch {
@@ -154,12 +154,12 @@ const mostHashes = 3
 // saved hashes are sorted by their last use, latest first; the oldest are removed. If two
 // processes write at the same time, one hash is lost: then the one on the host counts.
 func (s *service) registryHash(cluster string, r *module.Registry) (string, error) {
-	text, err := s.Store.Kept(cluster, store.RegistryHashes)
+	text, err := s.Store.LoadFile(cluster, store.RegistryHashes)
 	if err != nil {
 		return "", err
 	}
 	hashes := strings.Fields(string(text))
-	at := slices.IndexFunc(hashes, func(hash string) bool { return registry.Matches(r, hash) })
+	at := slices.IndexFunc(hashes, func(hash string) bool { return registry.MatchesPassword(r, hash) })
 	if at == 0 {
 		return hashes[0], nil
 	}
@@ -167,11 +167,11 @@ func (s *service) registryHash(cluster string, r *module.Registry) (string, erro
 	if at > 0 {
 		hash = hashes[at]
 		hashes = slices.Delete(hashes, at, at+1)
-	} else if hash, err = registry.Hash(r); err != nil {
+	} else if hash, err = registry.HashPassword(r); err != nil {
 		return "", err
 	}
 	hashes = append([]string{hash}, hashes[:min(len(hashes), mostHashes-1)]...)
-	return hash, s.Store.Keep(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
+	return hash, s.Store.SaveFile(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
 }
 
 // registryAuthority sets the CA that signs the registry's certificate, and generates it
@@ -179,7 +179,7 @@ func (s *service) registryHash(cluster string, r *module.Registry) (string, erro
 func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
 	name := env.Cluster.Name
 	var err error
-	r.CAKey, err = s.Store.Made(name, store.RegistryCAKey, func() ([]byte, error) {
+	r.CAKey, err = s.Store.LoadOrCreate(name, store.RegistryCAKey, func() ([]byte, error) {
 		_, text, err := pki.NewKey()
 		return text, err
 	})
@@ -187,8 +187,8 @@ func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
 		return err
 	}
 	r.CAFile = s.Store.FilePath(name, store.RegistryCA)
-	r.CA, err = s.Store.Made(name, store.RegistryCA, func() ([]byte, error) {
-		key, err := pki.Key(r.CAKey)
+	r.CA, err = s.Store.LoadOrCreate(name, store.RegistryCA, func() ([]byte, error) {
+		key, err := pki.ParseKey(r.CAKey)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
 			NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(env.Cluster.Spec.Kubernetes.Certificates.CAValidity.Duration),
 			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 		}
-		return pki.Sign(c, c, key.Public(), key)
+		return pki.SignCertificate(c, c, key.Public(), key)
 	})
 	return err
 }

@@ -139,7 +139,7 @@ func TestCreateWithRegistry(t *testing.T) {
 	if w.machines["w1"].files[ownHosts] != "" {
 		t.Error("nodes know a registry that is not there")
 	}
-	c = spec.Copy(c)
+	c = spec.CopyCluster(c)
 	c.Spec.Hosts = all
 	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("")) {
@@ -149,11 +149,11 @@ func TestCreateWithRegistry(t *testing.T) {
 		t.Error("there is no registry")
 	}
 
-	moved := spec.Copy(c)
+	moved := spec.CopyCluster(c)
 	moved.Spec.Hosts[slices.IndexFunc(all, func(h v1alpha1.Host) bool { return h.Name == "reg" })].Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: moved}, nil)
 	refusal(t, err, "roles-fixed")
-	other := spec.Copy(c)
+	other := spec.CopyCluster(c)
 	other.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
 	for _, kind := range []operation.Kind{operation.Apply, operation.InitRegistry} {
 		_, err = w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: other}, nil)
@@ -235,7 +235,7 @@ func TestInitRegistryInUse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			changed := spec.Copy(c)
+			changed := spec.CopyCluster(c)
 			change(changed)
 			_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: changed}, nil)
 			refusal(t, err, idRegistryInUse)
@@ -290,7 +290,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", store.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a password was made: %v", err)
 	}
-	c = spec.Copy(c)
+	c = spec.CopyCluster(c)
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	c.Spec.Registry.Private = nil
 	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil)
@@ -463,7 +463,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 				delete(m.state, module.RegistryUnit+" started")
 				return &op.Error{Reason: op.ReasonUnhealthy, Message: "it does not serve"}
 			}
-			c = spec.Copy(c)
+			c = spec.CopyCluster(c)
 			tc.change(c.Spec.Registry.Private)
 			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted ||

@@ -28,16 +28,16 @@ import (
 type Renewal = module.Renewal
 
 // CertificateNames returns the names of the certificates that can be renewed.
-func CertificateNames() []string { return certs.Names() }
+func CertificateNames() []string { return certs.RenewableNames() }
 
 // unknownNames refuses unknown certificate names.
 func unknownNames(names []string) error {
 	var list diag.List
 	for _, name := range names {
-		if slices.Contains(certs.Names(), name) {
+		if slices.Contains(certs.RenewableNames(), name) {
 			continue
 		}
-		hint := diag.DidYouMean(name, certs.Names())
+		hint := diag.DidYouMean(name, certs.RenewableNames())
 		if hint == "" {
 			hint = "list the names: slipway certs check"
 		}
@@ -48,14 +48,14 @@ func unknownNames(names []string) error {
 }
 
 // A renewing is a renewal of certificates: which ones, on which hosts.
-type renewing struct{ wish certs.Wish }
+type renewing struct{ wish certs.RenewalRequest }
 
 // renewCerts renews certificates.
 func renewCerts() behaviour {
 	w := &renewing{}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return spec.Copy(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownNames(p.request.Renew.Names))
+		return spec.CopyCluster(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownNames(p.request.Renew.Names))
 	}
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
@@ -83,7 +83,7 @@ type certLook struct {
 // observe determines what to renew, from which the pipeline is built. It does not use the
 // API.
 func (w *renewing) observe(ctx context.Context, p *prepared) error {
-	w.wish = certs.Wish{Renewal: p.request.Renew, Continues: p.continues != nil}
+	w.wish = certs.RenewalRequest{Renewal: p.request.Renew, Continues: p.continues != nil}
 	var looks []*certLook
 	for _, h := range p.hosts {
 		looks = append(looks, &certLook{Host: h})
@@ -108,16 +108,16 @@ func (w *renewing) observe(ctx context.Context, p *prepared) error {
 
 // ask reads the certificates of a host and determines whether any would be renewed. The
 // plan reports certificates that cannot be renewed.
-func (l *certLook) ask(ctx context.Context, env module.Env, w certs.Wish) error {
-	known := certs.Of(env, l.Host.Host)
-	states, err := certs.Ask(ctx, l.Conn, known)
+func (l *certLook) ask(ctx context.Context, env module.Env, w certs.RenewalRequest) error {
+	known := certs.ExpectedCerts(env, l.Host.Host)
+	states, err := certs.QueryCerts(ctx, l.Conn, known)
 	if err != nil {
 		return err
 	}
 	for i, st := range states {
 		l.found = append(l.found, inspect.NewCertificate(known[i], st))
 	}
-	results, err := l.Conn.Check(ctx, w.Look(env, l.Host.Host))
+	results, err := l.Conn.Check(ctx, w.PreviewRenewal(env, l.Host.Host))
 	l.concerned = slices.ContainsFunc(results, func(r op.Result) bool { return r.Status == op.Changed })
 	return err
 }
@@ -152,14 +152,14 @@ func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 	told := map[string]bool{}
 	for _, l := range looks {
 		for _, c := range l.found {
-			if !c.CA || c.Expires.IsZero() || over(c, now) || told[c.Name] || now.Add(p.env.Validity()).Before(c.Expires) {
+			if !c.CA || c.Expires.IsZero() || over(c, now) || told[c.Name] || now.Add(p.env.CertValidity()).Before(c.Expires) {
 				continue
 			}
 			told[c.Name] = true
 			list = append(list, diag.Diagnostic{
 				ID: idBeyondAuthority, Severity: diag.Warning, Host: l.Name,
 				Message: fmt.Sprintf("certificates shall be valid for %s, but CA %s expires on %s: they expire with it",
-					p.env.Validity(), c.Name, c.Expires.Format(time.DateOnly)),
+					p.env.CertValidity(), c.Name, c.Expires.Format(time.DateOnly)),
 				Hint: "plan a rotation of the CA: a CA cannot be renewed",
 			})
 		}
@@ -172,7 +172,7 @@ func (w *renewing) renewed(p *prepared, res *Result) []string {
 	files, on := 0, map[string]bool{}
 	for _, s := range p.plan.Steps {
 		for _, c := range s.Changes {
-			if (c.Kind == op.KindRenewal || c.Kind == op.KindCertificate) && !res.isUndone(s.Host) {
+			if (c.Kind == op.KindRenewCertificate || c.Kind == op.KindCertificate) && !res.isUndone(s.Host) {
 				files++
 				on[s.Host] = true
 			}

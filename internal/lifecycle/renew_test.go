@@ -123,7 +123,7 @@ func TestRenew(t *testing.T) {
 		t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
-	if !p.Plan().Empty() {
+	if !p.Plan().IsEmpty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
 	w.apply(p, event.Succeeded)
@@ -133,7 +133,7 @@ func TestRenew(t *testing.T) {
 // stored is the kubeconfig that the manager keeps.
 func (w *world) stored() []byte {
 	w.t.Helper()
-	text, err := w.service().Store.Kubeconfig("prod")
+	text, err := w.service().Store.LoadKubeconfig("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestRenewRefused(t *testing.T) {
 			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(-certDay))
 			cp := w.machines["cp1"]
 			cp.files[pki+"ca.crt"], cp.files[pki+"ca.key"] = ca.Cert, ca.Key
-			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = ca.Issue(t, "a", certTime.Add(-certDay))
+			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = ca.IssueCertificate(t, "a", certTime.Add(-certDay))
 		}},
 		{"no such certificate", "unknown-certificate", 10 * certDay, Renewal{Names: []string{"apisever"}}, func(*testing.T, *world) {}},
 		{"a host down", "host-unreachable", 10 * certDay, Renewal{}, func(_ *testing.T, w *world) { w.machines["cp2"].down = errDown }},
@@ -304,7 +304,7 @@ func TestRenewStopsAtGate(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3")
 	w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
-		if step == "certs.control-plane" && o.Kind() == op.KindPodRestart {
+		if step == "certs.control-plane" && o.Kind() == op.KindStaticPodRestart {
 			return &op.Error{Reason: op.ReasonNotServing, Message: "it does not come up"}
 		}
 		return nil
@@ -358,7 +358,7 @@ func TestRenewBeyond(t *testing.T) {
 	ca := pkitest.NewAuthority(t, "front-proxy-ca", certTime.Add(-certYear), certTime.Add(100*certDay))
 	f := w.machines["cp1"].files
 	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
-	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.Issue(t,
+	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.IssueCertificate(t,
 		"a", certTime.Add(10*certDay))
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
 	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" ||
@@ -390,7 +390,7 @@ func TestRenewForLonger(t *testing.T) {
 	if d := cmp.Diff([]string{"cp1", "cp2"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
 		t.Errorf("hosts that renew by themselves for that long (-want +got):\n%s", d)
 	}
-	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
 	admin := "/etc/kubernetes/admin.conf"
@@ -446,7 +446,7 @@ func (w *world) outside(host string) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	conf, err := clusterstate.Outside(module.Env{Cluster: c},
+	conf, err := clusterstate.MakeExternalKubeconfig(module.Env{Cluster: c},
 		kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
 	if err != nil {
 		w.t.Fatal(err)

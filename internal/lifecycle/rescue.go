@@ -31,7 +31,7 @@ type rescuing struct {
 	source etcdbackup.Source
 	// left lists the remaining members that have data, best one first.
 	left []survivor
-	is   op.EtcdSalvaged // the salvaged data, once it is known
+	is   op.EtcdRecovered // the salvaged data, once it is known
 }
 
 // rescueEtcd recovers an etcd that has lost quorum.
@@ -158,7 +158,7 @@ func (p *prepared) needed(r *inspect.EtcdReport) error {
 		return refused(idRescueNotNeeded, fmt.Sprintf("etcd works: %d of %d members respond and follow leader %s", up, voters, leader),
 			"remove lost hosts: slipway delete node NAME --cluster "+name+" --forget")
 	}
-	all, left := p.env.Members(p.recorded), 0
+	all, left := p.env.EtcdMembers(p.recorded), 0
 	for _, h := range all {
 		if !p.isLost(h.Name) {
 			left++
@@ -189,12 +189,12 @@ func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
 		if err != nil {
 			return nil, err
 		}
-		if is != (op.EtcdSalvaged{}) {
+		if is != (op.EtcdRecovered{}) {
 			r.left = append(r.left, survivor{h.Name, is})
 		}
 	}
 	bestFirst(r.left)
-	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
+	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdRecovered) { r.is = is }}
 	if mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
 			return nil, fmt.Errorf("reading whose data this rescue uses: %w", err)
@@ -218,7 +218,7 @@ func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
 	r.source = etcdbackup.Source{Rescue: by, Kubeconfig: admin, Before: before}
 	sum := sha256.Sum256([]byte(r.mark() + " " + strings.Join(p.request.Nodes, " ")))
 	r.source.Key = hex.EncodeToString(sum[:8])
-	if p.env.Stacked() { // only this host has an API server then
+	if p.env.HasStackedEtcd() { // only this host has an API server then
 		p.env.Leader = by.Member
 	}
 	return r, nil
@@ -249,8 +249,8 @@ func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 }
 
 // logOf returns the extent of the etcd data on a host.
-func logOf(ctx context.Context, h *engine.Host) (is op.EtcdSalvaged, err error) {
-	results, err := h.Conn.Check(ctx, op.List{op.EtcdSalvage{Data: facts.DirEtcd}})
+func logOf(ctx context.Context, h *engine.Host) (is op.EtcdRecovered, err error) {
+	results, err := h.Conn.Check(ctx, op.List{op.EtcdRecover{Data: facts.DirEtcd}})
 	if err == nil && results[0].Error != nil {
 		err = results[0].Error
 	}
@@ -327,7 +327,7 @@ func (p *prepared) rescued(rescue *rescuing, res *Result) []string {
 		"1. wait about a minute until the nodes of the lost hosts are not ready, then remove these hosts: slipway delete nodes "+
 			strings.Join(gone, " ")+" --cluster "+name+" --forget")
 	var others []string
-	for _, h := range p.env.Members(p.env.Cluster) {
+	for _, h := range p.env.EtcdMembers(p.env.Cluster) {
 		if h.Name != by.Member && !p.isLost(h.Name) {
 			others = append(others, h.Name)
 		}

@@ -20,7 +20,7 @@ import (
 // a log that ends at entry 900 of term 4, of which all up to 899 is agreed upon;
 // what follows is more of them. All are of one cluster if nothing says otherwise; what
 // stands after "cluster=" is another one, nothing none that is known.
-func (m *machine) log() (is op.EtcdSalvaged) {
+func (m *machine) log() (is op.EtcdRecovered) {
 	words := strings.Fields(m.files[facts.EtcdData])
 	if n, _ := fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Log.Term, &is.Log.Index, &is.Commit); n > 0 {
 		is.Cluster = 1
@@ -46,7 +46,7 @@ func (m *machine) log() (is op.EtcdSalvaged) {
 }
 
 // salvaged is what a machine answers about its data.
-func (m *machine) salvaged(o op.EtcdSalvage) ([]byte, bool) {
+func (m *machine) salvaged(o op.EtcdRecover) ([]byte, bool) {
 	is := m.log()
 	_, made := m.files["/var/lib/slipway/salvage.json"]
 	if o.Key != "" && made {
@@ -61,7 +61,7 @@ func (m *machine) salvaged(o op.EtcdSalvage) ([]byte, bool) {
 
 // salvage plays the making of a snapshot from a copy of the data: only of those of
 // a member that is stopped, and that were planned with.
-func (m *machine) salvage(o op.EtcdSalvage) *op.Error {
+func (m *machine) salvage(o op.EtcdRecover) *op.Error {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
 	if is := m.log(); is.Reach() != o.EtcdReach || is.ByDatabase() != o.Database {
@@ -93,7 +93,7 @@ func (m *machine) rescue(o op.EtcdRestore) *op.Error {
 		m.api.running = false
 	case op.RestorePrepare:
 		if m.files["/var/lib/slipway/salvage.json"] != o.Key || o.Cluster != o.Name+"="+o.PeerURL ||
-			o.From != op.SalvagedSnapshot(facts.DirEtcd, o.Key) {
+			o.From != op.RecoveredSnapshot(facts.DirEtcd, o.Key) {
 			return early(fmt.Sprintf("it has %+v", o))
 		}
 	case op.RestoreSwap:

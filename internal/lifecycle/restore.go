@@ -108,7 +108,7 @@ func (s *service) unpack(r *RestoreRequest, env module.Env, before int, earlier 
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
-			ids, err = backup.Identities(r.Identity)
+			ids, err = backup.ReadIdentities(r.Identity)
 		}
 		if err != nil {
 			return nil, refused(string(backup.Encrypted), err.Error(), "use the key file that age-keygen wrote: --identity FILE")
@@ -122,7 +122,7 @@ func (s *service) unpack(r *RestoreRequest, env module.Env, before int, earlier 
 		return nil, refused(string(backup.Unknown), r.Backup+" is not a readable regular file",
 			"list the backup sets on this machine: slipway etcd snapshots "+env.Cluster.Name)
 	}
-	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
+	if err := transfer.CheckRoom(s.Store.Home(), info.Size()+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
 	}
 	u := &openedSet{source: etcdbackup.Source{Before: before}, earlier: earlier}
@@ -165,7 +165,7 @@ func (s *service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []ag
 	set, small, err := backup.Read(r.Backup, ids, u.snapshot, func(set *backup.Set) error { return u.accept(set, r, env, admin, keys) })
 	is := backup.Snapshot{}
 	if err == nil {
-		is, err = verify.Open(u.snapshot)
+		is, err = verify.OpenedSnapshot(u.snapshot)
 	}
 	if err != nil {
 		return unusable(err)
@@ -229,7 +229,7 @@ func (u *openedSet) begunUnsigned(set *backup.Set, r *RestoreRequest) bool {
 // renewedBefore returns how many restores and rescues of a cluster of this name began
 // before the operation that continues, if there is one.
 func (s *service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	for _, o := range ops {
 		if operation.Kind(o.Spec.Type).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++
@@ -246,7 +246,7 @@ func restoreKey(set *backup.Set, env module.Env, before int) string {
 	if before > 0 {
 		text += fmt.Sprintf(" %d", before)
 	}
-	for _, h := range env.Members(env.Cluster) {
+	for _, h := range env.EtcdMembers(env.Cluster) {
 		text += " " + h.Name
 	}
 	sum := sha256.Sum256([]byte(text))
@@ -311,7 +311,7 @@ func authoritiesOf(admin []byte) (ids []string) {
 	if err != nil {
 		return nil
 	}
-	list, err := pki.Authorities(text)
+	list, err := pki.ParseAuthorities(text)
 	if err != nil {
 		sum := sha256.Sum256(text)
 		return []string{hex.EncodeToString(sum[:])}
@@ -353,7 +353,7 @@ func (u *openedSet) marks(c *v1alpha1.Cluster) []string {
 	if u == nil {
 		return nil
 	}
-	return u.source.Marks(c)
+	return u.source.MarkPaths(c)
 }
 
 // warnings returns the warnings about the set.
@@ -383,7 +383,7 @@ func (p *prepared) restored(set *backup.Set, res *Result) []string {
 	return []string{
 		fmt.Sprintf("etcd was restored to the data of %s: revision %d, %d keys, on %s",
 			set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
-			count(len(p.env.Members(p.env.Cluster)), "member")),
+			count(len(p.env.EtcdMembers(p.env.Cluster)), "member")),
 		"the previous data is kept on each of these hosts in " + facts.DirEtcd + "/before-" + res.Operation +
 			": remove it when you no longer need it",
 	}

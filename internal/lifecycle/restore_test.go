@@ -162,7 +162,7 @@ func TestRestoreAgain(t *testing.T) {
 		}
 	}
 	s := w.service()
-	ops, err := s.Store.Operations("prod")
+	ops, err := s.Store.ListOperations("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w.api.lost("cp3")
 			w.api.lose("cp3")
 			w.do(gone, event.Succeeded)
-			c, err := w.service().Store.Cluster("prod")
+			c, err := w.service().Store.LoadCluster("prod")
 			if err != nil || find(c.Spec.Hosts, "cp3") >= 0 {
 				t.Errorf("cp3 is on record yet: %v", err)
 			}
@@ -325,7 +325,7 @@ func TestRestoreWithoutHosts(t *testing.T) {
 		w.api.lose(name)
 	}
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
-	c, err := w.service().Store.Cluster("prod")
+	c, err := w.service().Store.LoadCluster("prod")
 	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
 		t.Errorf("they are on record yet: %v", err)
 	}
@@ -554,7 +554,7 @@ func TestDefrag(t *testing.T) {
 	if d := cmp.Diff(want, res.Ready); d != "" {
 		t.Errorf("won (-want +got):\n%s", d)
 	}
-	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("there is something left to do: %v", p.Plan().Steps)
 	}
 }

@@ -24,7 +24,7 @@ import (
 // unfinished returns the latest operation of a cluster if it has not succeeded.
 // It skips operations that never began: they changed nothing.
 func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (s *service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE")
 		return nil, diag.List{d}
 	}
-	source, err := s.Store.Source(goesOn.Name)
+	source, err := s.Store.LoadSource(goesOn.Name)
 	if errors.Is(err, store.ErrNotFound) || err == nil && source.Path == "" {
 		return nil, nil
 	}
@@ -174,7 +174,7 @@ func (s *service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 // equalsSaved reports whether a cluster from a file in dir equals the saved one.
 func (s *service) equalsSaved(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
 	wanted := s.asRecorded(c, recorded)
-	if err := spec.Absolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
+	if err := spec.MakePathsAbsolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
 		return false, err
 	}
 	return same(wanted, recorded), nil

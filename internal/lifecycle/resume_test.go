@@ -55,7 +55,7 @@ func TestUnknownOperation(t *testing.T) {
 	w.machines["w1"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
 	s := w.service()
-	ops, err := s.Store.Operations("prod")
+	ops, err := s.Store.ListOperations("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +129,11 @@ func TestRollbackPutsTheFileBack(t *testing.T) {
 			}
 			w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# second")}, event.Failed)
 			w.machines["w1"].refuse = nil
-			if source, err := w.service().Store.Source("prod"); err != nil || string(source.Text) != "# second" {
+			if source, err := w.service().Store.LoadSource("prod"); err != nil || string(source.Text) != "# second" {
 				t.Errorf("before the rollback the file is %+v, %v", source, err)
 			}
 			w.rollback(event.Succeeded)
-			source, err := w.service().Store.Source("prod")
+			source, err := w.service().Store.LoadSource("prod")
 			if errors.Is(err, store.ErrNotFound) {
 				source, err = new(store.Source), nil
 			}

@@ -40,7 +40,7 @@ func (w *world) keeping(t *testing.T) {
 			if len(lacks) > 0 || retires {
 				t.Errorf("%s before %s %s: it lacks %v", name, step, o.Target(), lacks)
 			}
-			retires = step == containerruntime.StepRetire
+			retires = step == containerruntime.StepPrune
 			return nil
 		}
 	}
@@ -65,7 +65,7 @@ func TestUpgradeRetires(t *testing.T) {
 			p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 			var told []string
 			for _, s := range p.Plan().Steps {
-				if s.Task == containerruntime.StepRetire {
+				if s.Task == containerruntime.StepPrune {
 					told = append(told, s.Host)
 				}
 			}
@@ -128,7 +128,7 @@ func TestUpgradeCutOffAsItRetires(t *testing.T) {
 	ctx, cut := context.WithCancel(t.Context())
 	p := w.prepared(w.service().Prepare(ctx, toNewest, nil))
 	res, err := p.Apply(ctx, event.SinkFunc(func(e event.Event) {
-		if e.Type == event.StepStarted && e.Task == containerruntime.StepRetire {
+		if e.Type == event.StepStarted && e.Task == containerruntime.StepPrune {
 			cut()
 		}
 	}))
@@ -148,12 +148,12 @@ func TestUpgradeCutOffAsItRetires(t *testing.T) {
 // A host that does not let go keeps nobody up, and does so another time.
 func TestUpgradeThatCannotRetire(t *testing.T) {
 	w := aged(t, "cp1", "w1")
-	w.refusing("w1", containerruntime.StepRetire)
+	w.refusing("w1", containerruntime.StepPrune)
 	w.do(toNewest, event.Succeeded)
 	w.version = "v1.37.1"
 	w.machines["w1"].refuse = nil
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
-	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != containerruntime.StepRetire || steps[0].Host != "w1" {
+	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != containerruntime.StepPrune || steps[0].Host != "w1" {
 		t.Errorf("left to do: %+v", steps)
 	}
 	w.apply(p, event.Succeeded)
@@ -170,7 +170,7 @@ func TestAddRetiresNothing(t *testing.T) {
 	p := w.prepared(w.service().Prepare(t.Context(),
 		Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
-		if s.Task == containerruntime.StepRetire {
+		if s.Task == containerruntime.StepPrune {
 			t.Errorf("%s lets something go", s.Host)
 		}
 	}

@@ -75,7 +75,7 @@ func (s *service) sourceBefore(name string) ([]byte, error) {
 // descriptionBefore returns the description of the latest successful operation; if there is none,
 // the description of the creation. Hosts that were force-removed since then are left out.
 func (s *service) descriptionBefore(name string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err
 	}

@@ -33,12 +33,12 @@ func rollbackUpgrade() behaviour {
 	}
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Upgrade = p.request.Rollout
-		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
+		p.env.Upgrade.Resumed, p.env.Upgrade.IsRollback = true, true
 		_, begun, err := p.upgradeProgress()
 		if err != nil {
 			return engine.Pipeline{}, err
 		}
-		p.env.Upgrade.Begun = begun
+		p.env.Upgrade.BegunSteps = begun
 		parts.KeepAddons = p.keepAddons
 		return pipeline.RollbackUpgrade(p.env, parts)
 	}
@@ -57,7 +57,7 @@ func rollbackUpgrade() behaviour {
 // that have left since then are not added again.
 func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	s, r := p.svc, &p.request
-	recorded, err := s.Store.Cluster(o.Spec.Cluster)
+	recorded, err := s.Store.LoadCluster(o.Spec.Cluster)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 		}
 		to = was
 	}
-	back := spec.Copy(recorded)
+	back := spec.CopyCluster(recorded)
 	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
 	p.target = back
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
@@ -107,7 +107,7 @@ func (s *service) refuseCompletedUpgrade(name string, unfinished error) error {
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
 		return unfinished
 	}
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *service) refuseOnceRetired(o *v1alpha1.Operation) error {
 		return err
 	}
 	for step := range begun {
-		if strings.HasPrefix(step, containerruntime.StepRetire+"@") {
+		if strings.HasPrefix(step, containerruntime.StepPrune+"@") {
 			return refused(idUpgradeCommitted,
 				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.describeBackupBefore(o),
 				"finish the upgrade: slipway resume "+o.Spec.Cluster)
@@ -163,7 +163,7 @@ func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
 	l := p.svc.NewSession(p.env)
 	var servers []*inspect.Host
 	for _, h := range p.hosts {
-		if h.Facts != nil && h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) {
+		if h.Facts != nil && h.HasRole(v1alpha1.RoleControlPlane) && module.IsJoined(h) {
 			servers = append(servers, &inspect.Host{Spec: h.Host, Conn: h.Conn})
 		}
 	}
@@ -179,7 +179,7 @@ func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
 		}
 		defer client.Close()
 		for _, kind := range newer.Adds {
-			objects, err := client.OfKind(ctx, kind)
+			objects, err := client.ListNames(ctx, kind)
 			if err != nil {
 				return
 			}
@@ -265,7 +265,7 @@ func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool,
 		return is, nil, err
 	}
 	version := c.Spec.Kubernetes.Version
-	if is, err = p.svc.Catalogue.With(version, release.Components{}).Resolve(version); err != nil {
+	if is, err = p.svc.Catalogue.WithVersion(version, release.Components{}).ResolveVersion(version); err != nil {
 		return is, nil, err
 	}
 	_, begun, err = p.svc.steps(o.Name)
@@ -274,7 +274,7 @@ func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool,
 
 // latestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
 func (s *service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return isUpgrade(&o) && o.Status.StartTime != nil
 	})

@@ -33,7 +33,7 @@ func rotateCA() behaviour {
 	w := &rotating{}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return spec.Copy(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
+		return spec.CopyCluster(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
 	}
 	b.begin = w.resumeSameRotation
 	b.observe = w.observe
@@ -119,7 +119,7 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 	if p.continues != nil {
 		return nil
 	}
-	ops, err := p.svc.Store.Operations(p.name)
+	ops, err := p.svc.Store.ListOperations(p.name)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 // dropUnjoinedNodes leaves out nodes that have not joined yet: they get the current CAs and
 // keys when they join.
 func (p *prepared) dropUnjoinedNodes() error {
-	coming := func(h *engine.Host) bool { return module.IsNode(h) && !module.Holds(h) }
+	coming := func(h *engine.Host) bool { return module.IsNode(h) && !module.IsJoined(h) }
 	out := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return !coming(h) })
 	p.hosts = slices.DeleteFunc(slices.Clone(p.hosts), coming)
 	return closeAll(out)

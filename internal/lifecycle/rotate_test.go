@@ -120,7 +120,7 @@ func rotatable(t *testing.T) (w *world, from string) {
 			if pod != "kube-apiserver" {
 				files = files[:1]
 			}
-			o := op.PodRestart{Manifest: "/etc/kubernetes/manifests/" + pod + ".yaml", Files: files}
+			o := op.StaticPodRestart{Manifest: "/etc/kubernetes/manifests/" + pod + ".yaml", Files: files}
 			m.state["read by "+o.Manifest] = m.content(o)
 		}
 	}
@@ -139,7 +139,7 @@ func rotatable(t *testing.T) (w *world, from string) {
 func (w *world) exchanged(from string) {
 	w.t.Helper()
 	private := w.machines["cp1"].files[saKey]
-	key, err := pki.Key([]byte(private))
+	key, err := pki.ParseKey([]byte(private))
 	if err != nil {
 		w.t.Fatal(err)
 	}

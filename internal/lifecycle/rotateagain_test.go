@@ -168,7 +168,7 @@ func TestRotateClusterFirstLost(t *testing.T) {
 					Removal: Removal{Force: true}}, event.Succeeded)
 				k.do(rotateCluster(), event.Succeeded)
 				next := k.machines["cp2"].files[caCrt]
-				if list, err := pki.Authorities([]byte(next)); err != nil || len(list) != 1 || next == old {
+				if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {
 					t.Errorf("%d: cp2 trusts %d authorities, or the old one: %v", i, len(list), err)
 				}
 				told, err := pki.KubeconfigCA([]byte(k.reads(clusterInfoPath, "kubeconfig")))

@@ -71,7 +71,7 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 		var ids []string
 		for _, t := range trusted {
 			ids = append(ids, t.ID)
-			if !pki.Trusts(r.Known, t.ID) {
+			if !pki.TrustsCA(r.Known, t.ID) {
 				r.Known = append(r.Known, t)
 			}
 		}
@@ -103,7 +103,7 @@ func (p *prepared) overAlready(r certs.AuthorityRotation) error {
 // interrupted before that CA became the first one in its file. It returns an error if
 // the host that keeps the CA has no key of it: Slipway cannot rotate such a CA.
 func tookOver(ctx context.Context, h *engine.Host, a certs.Authority) (bool, error) {
-	state, err := certs.Ask(ctx, h.Conn, []certs.Known{{Name: a.Name, CertificateFile: op.CertificateFile{Path: a.Cert, Key: a.Key}}})
+	state, err := certs.QueryCerts(ctx, h.Conn, []certs.Known{{Name: a.Name, CertificateFile: op.CertificateFile{Path: a.Cert, Key: a.Key}}})
 	if err != nil {
 		return false, fmt.Errorf("checking the CA key of %s: %w", h.Name, err)
 	}
@@ -120,7 +120,7 @@ func authorities(ctx context.Context, h *engine.Host, file string) ([]pki.Author
 	if text == nil || err != nil {
 		return nil, err
 	}
-	list, err := pki.Authorities(text)
+	list, err := pki.ParseAuthorities(text)
 	if err != nil {
 		return nil, refused(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err),
 			"restore the file from a backup or from another host")

@@ -46,21 +46,21 @@ func (m *machine) believes(files []string) {
 	defer m.api.mu.Unlock()
 	was, _ := m.api.objects[publishedAt]["data"].(object)
 	text, _ := was["requestheader-client-ca-file"].(string)
-	list, err := pki.Authorities([]byte(text + m.files[proxyCA+".crt"]))
+	list, err := pki.ParseAuthorities([]byte(text + m.files[proxyCA+".crt"]))
 	if err != nil {
 		m.api.t.Errorf("%s is told to trust what is no authority: %v", m.name, err)
 	}
 	others := "others"
 	if theirs, _ := was["client-ca-file"].(string); strings.Contains(theirs, "BEGIN") {
-		known, err := pki.Authorities([]byte(theirs + m.files["/etc/kubernetes/pki/ca.crt"]))
+		known, err := pki.ParseAuthorities([]byte(theirs + m.files["/etc/kubernetes/pki/ca.crt"]))
 		if err != nil {
 			m.api.t.Errorf("%s is told to trust what is no authority: %v", m.name, err)
 		}
-		others = string(pki.Bundle(known...))
+		others = string(pki.BundleCAs(known...))
 	}
 	m.api.objects[publishedAt] = object{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-		"data": object{"requestheader-client-ca-file": string(pki.Bundle(list...)), "client-ca-file": others},
+		"data": object{"requestheader-client-ca-file": string(pki.BundleCAs(list...)), "client-ca-file": others},
 	}
 }
 
@@ -82,22 +82,22 @@ func trusted(t *testing.T) *world {
 func (w *world) proxies(from string) {
 	w.t.Helper()
 	first := w.machines["cp1"]
-	key, err := pki.Key([]byte(first.files[proxyCA+".key"]))
+	key, err := pki.ParseKey([]byte(first.files[proxyCA+".key"]))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		m := w.machines[name]
-		ca, err := pki.Certificate([]byte(m.files[proxyCA+".crt"]))
+		ca, err := pki.ParseCertificate([]byte(m.files[proxyCA+".crt"]))
 		if err != nil || m.files[proxyCA+".crt"] == from || m.files[proxyCA+".crt"] != first.files[proxyCA+".crt"] ||
 			strings.Count(m.files[proxyCA+".crt"], "BEGIN") != 1 {
 			w.t.Errorf("%s trusts\n%s%v", name, m.files[proxyCA+".crt"], err)
 			continue
 		}
-		if m.files[proxyCA+".key"] != first.files[proxyCA+".key"] || !pki.Belong(ca, key) {
+		if m.files[proxyCA+".key"] != first.files[proxyCA+".key"] || !pki.IsPair(ca, key) {
 			w.t.Errorf("%s cannot sign with it", name)
 		}
-		leaf, err := pki.Certificate([]byte(m.files[proxyClient+".crt"]))
+		leaf, err := pki.ParseCertificate([]byte(m.files[proxyClient+".crt"]))
 		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
 			w.t.Errorf("what %s shows is not signed by it: %v", name, err)
 		}
@@ -169,7 +169,7 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		if trusted, err := pki.Authorities([]byte(w.machines[name].files[proxyCA+".crt"])); err != nil || len(trusted) != 2 {
+		if trusted, err := pki.ParseAuthorities([]byte(w.machines[name].files[proxyCA+".crt"])); err != nil || len(trusted) != 2 {
 			t.Errorf("%s trusts %d authorities: %v", name, len(trusted), err)
 		}
 	}
@@ -244,7 +244,7 @@ func TestKeepalivedPasswordStays(t *testing.T) {
 			m.files[proxyCA+".key"] = "another"
 		}
 	}
-	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)); !p.Plan().Empty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("it would change %+v", p.Plan().Steps)
 	}
 }

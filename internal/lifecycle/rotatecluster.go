@@ -30,7 +30,7 @@ func (w *rotating) lookAtCluster(ctx context.Context, p *prepared, from string) 
 	if r.Kubelets, err = p.knowKubelets(ctx); err != nil {
 		return "", err
 	}
-	if r.Everywhere(nil) {
+	if r.IsOldTrustedEverywhere(nil) {
 		r.Readmit, err = p.unsigned(ctx, r)
 	}
 	w.rotations.Cluster = r
@@ -49,7 +49,7 @@ func (p *prepared) knowKubelets(ctx context.Context) (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[h.Name] = strings.Contains(string(text), certs.KnowsKubelets)
+		out[h.Name] = strings.Contains(string(text), certs.KubeletCAFlag)
 	}
 	return out, nil
 }
@@ -66,7 +66,7 @@ func (p *prepared) unsigned(ctx context.Context, r certs.ClusterRotation) (out [
 		if err != nil {
 			return nil, err
 		}
-		states, err := certs.Ask(ctx, h.Conn, certs.Of(p.env, h.Host))
+		states, err := certs.QueryCerts(ctx, h.Conn, certs.ExpectedCerts(p.env, h.Host))
 		if err != nil {
 			return nil, fmt.Errorf("checking the certificates of %s: %w", h.Name, err)
 		}

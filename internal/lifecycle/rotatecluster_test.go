@@ -50,18 +50,18 @@ func (w *world) shownBy(name string) *tls.Certificate {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	leaf, err := pki.Certificate([]byte(m.files["/etc/kubernetes/pki/apiserver.crt"]))
+	leaf, err := pki.ParseCertificate([]byte(m.files["/etc/kubernetes/pki/apiserver.crt"]))
 	if err != nil {
 		w.t.Error(err)
 		return nil
 	}
 	var out *tls.Certificate
 	authoritiesMade.Range(func(text, by any) bool {
-		ca, err := pki.Certificate([]byte(text.(string)))
+		ca, err := pki.ParseCertificate([]byte(text.(string)))
 		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
 			return true
 		}
-		cert, key := by.(*pkitest.Authority).Issue(w.t, name, ca.NotAfter)
+		cert, key := by.(*pkitest.Authority).IssueCertificate(w.t, name, ca.NotAfter)
 		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 		if err != nil {
 			w.t.Error(err)
@@ -95,13 +95,13 @@ func (m *machine) rejects() bool {
 	if strings.Contains(m.files[module.APIServerManifest], module.SigningCert) {
 		file = module.SigningCert
 	}
-	list, err := pki.Authorities([]byte(m.files[file]))
-	key, failed := pki.Key([]byte(m.files[caKey]))
+	list, err := pki.ParseAuthorities([]byte(m.files[file]))
+	key, failed := pki.ParseKey([]byte(m.files[caKey]))
 	if err != nil || failed != nil {
 		return file == module.SigningCert
 	}
-	cert, err := pki.Certificate(list[0].Text)
-	return err != nil || len(list) != 1 || !pki.Belong(cert, key)
+	cert, err := pki.ParseCertificate(list[0].Text)
+	return err != nil || len(list) != 1 || !pki.IsPair(cert, key)
 }
 
 // withAuthority has a cluster run, all of whose certificates one authority has signed.
@@ -118,7 +118,7 @@ func withAuthority(t *testing.T) (w *world, old string) {
 		if strings.HasPrefix(h.Name, "cp") {
 			m.files[caKey] = key
 		}
-		for _, k := range certs.Of(module.Env{Cluster: w.cluster()}, h) {
+		for _, k := range certs.ExpectedCerts(module.Env{Cluster: w.cluster()}, h) {
 			if k.CA == caCrt && m.has(k.Path) && !strings.HasSuffix(k.Path, "kubelet.conf") {
 				m.certify(t, k, made.(*pkitest.Authority), certTime.Add(200*certDay))
 			}
@@ -126,11 +126,11 @@ func withAuthority(t *testing.T) (w *world, old string) {
 				m.files[k.Path] = string(pki.WithKubeconfigCA([]byte(text), []byte(cert)))
 			}
 		}
-		m.files["/etc/kubernetes/kubelet.conf"] = pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")
+		m.files["/etc/kubernetes/kubelet.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")
 		m.files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.files["/etc/kubernetes/kubelet.conf"],
 			"client-certificate-data: \n    client-key-data: \n", "client-certificate: "+module.ClientCert+"\n")
 		m.admit = admits(w)
-		for _, o := range []op.PodRestart{{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"},
+		for _, o := range []op.StaticPodRestart{{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"},
 			{Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"}} {
 			m.state["read by "+o.Manifest] = "what was there before"
 		}
@@ -141,7 +141,7 @@ func withAuthority(t *testing.T) (w *world, old string) {
 	w.api.shows, w.api.kubeletShows = w.shown, w.shownBy
 	w.api.put(clusterInfoPath,
 		object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
-			"data": object{"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")}})
+			"data": object{"kubeconfig": pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")}})
 	w.api.put(publishedAt,
 		object{"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})
@@ -163,13 +163,13 @@ func withAuthority(t *testing.T) (w *world, old string) {
 func admits(*world) func(*machine) {
 	return func(m *machine) {
 		text := m.files[caCrt] // the first is what signs, by then
-		list, err := pki.Authorities([]byte(text))
+		list, err := pki.ParseAuthorities([]byte(text))
 		if err != nil {
 			m.api.t.Error(err)
 			return
 		}
 		by, _ := authoritiesMade.Load(string(list[0].Text))
-		cert, key := by.(*pkitest.Authority).Issue(m.api.t, "system:node:"+m.name, certTime.Add(certYear))
+		cert, key := by.(*pkitest.Authority).IssueCertificate(m.api.t, "system:node:"+m.name, certTime.Add(certYear))
 		if !m.has(module.ClientCert) {
 			m.files[module.ClientCert] = cert + key
 		}
@@ -188,7 +188,7 @@ func (w *world) reads(p, key string) string {
 func (w *world) underAnother(old string) {
 	w.t.Helper()
 	next := w.machines["cp1"].files[caCrt]
-	if list, err := pki.Authorities([]byte(next)); err != nil || len(list) != 1 || next == old {
+	if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {
 		w.t.Fatalf("cp1 trusts %d authorities, or the old one: %v", len(list), err)
 	}
 	for _, h := range w.cluster().Spec.Hosts {
@@ -200,8 +200,8 @@ func (w *world) underAnother(old string) {
 		if control && m.rejects() {
 			w.t.Errorf("the controller manager of %s would not start", h.Name)
 		}
-		known := certs.Of(module.Env{Cluster: w.cluster()}, h)
-		states, err := certs.Ask(w.t.Context(), &conn{machine: m}, known)
+		known := certs.ExpectedCerts(module.Env{Cluster: w.cluster()}, h)
+		states, err := certs.QueryCerts(w.t.Context(), &conn{machine: m}, known)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func TestRotateClusterNeeded(t *testing.T) {
 		}},
 		{"a bundle", "ConfigMap default/trust", func(w *world, old string) { w.api.put(at, config(old)) }},
 		{"a kubeconfig", "ConfigMap default/trust", func(w *world, old string) {
-			w.api.put(at, config(pkitest.Kubeconfig("https://example.com", old, "", "", "")))
+			w.api.put(at, config(pkitest.MakeKubeconfig("https://example.com", old, "", "", "")))
 		}},
 		{"a webhook", "ValidatingWebhookConfiguration theirs", func(w *world, old string) {
 			w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs", object{
@@ -315,7 +315,7 @@ func TestRotateClusterNeeded(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
-				if list, err := pki.Authorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 {
+				if list, err := pki.ParseAuthorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 {
 					t.Errorf("%s trusts %d authorities: %v", name, len(list), err)
 				}
 			}
@@ -347,7 +347,7 @@ func TestRotateClusterSigned(t *testing.T) {
 		{"a kubeconfig", "ConfigMap shop/theirs", func(w *world, cert, key string) {
 			w.api.put(config,
 				object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
-					"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", "", "", cert, key),
+					"kubeconfig": pkitest.MakeKubeconfig("https://example.com:6443", "", "", cert, key),
 				}})
 		}},
 	} {
@@ -355,7 +355,7 @@ func TestRotateClusterSigned(t *testing.T) {
 			w, old := withAuthority(t)
 			issue := func(by string, ends time.Duration) (cert, key string) {
 				made, _ := authoritiesMade.Load(by)
-				return made.(*pkitest.Authority).Issue(t, "theirs", w.now().Add(ends))
+				return made.(*pkitest.Authority).IssueCertificate(t, "theirs", w.now().Add(ends))
 			}
 			ended, _ := issue(old, -certDay)
 			w.api.put("/api/v1/namespaces/shop/configmaps/ended", object{
@@ -369,11 +369,12 @@ func TestRotateClusterSigned(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
-				if list, err := pki.Authorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 || string(list[1].Text) != old {
+				if list, err := pki.ParseAuthorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 ||
+					string(list[1].Text) != old {
 					t.Errorf("%s trusts %d authorities, or another than the old one beside the next: %v", name, len(list), err)
 				}
 			}
-			list, err := pki.Authorities([]byte(w.machines["cp1"].files[caCrt]))
+			list, err := pki.ParseAuthorities([]byte(w.machines["cp1"].files[caCrt]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -443,7 +444,7 @@ func TestRotateTakesOver(t *testing.T) {
 			w := tc.world(t)
 			old, broken := w.machines["cp1"].files[tc.cert], 0
 			apart := func(m *machine) bool {
-				return pki.State(m.read, op.CertificateFile{Path: tc.cert, Key: tc.key}).OtherKey || tc.name == "cluster" && m.rejects()
+				return pki.ReadState(m.read, op.CertificateFile{Path: tc.cert, Key: tc.key}).OtherKey || tc.name == "cluster" && m.rejects()
 			}
 			for _, k := range w.cutOff(tc.request, "rotate."+tc.name+".sign", "cp2") {
 				m := k.machines["cp2"]
@@ -514,7 +515,7 @@ func TestRotateClusterKubelets(t *testing.T) {
 	}
 	has := func(name string) bool {
 		m := w.machines[name]
-		return m.state["read by "+module.APIServerManifest] == m.content(op.PodRestart{Files: []string{caCrt}})
+		return m.state["read by "+module.APIServerManifest] == m.content(op.StaticPodRestart{Files: []string{caCrt}})
 	}
 	w.machines["w1"].touched = func(what string) {
 		if strings.HasPrefix(what, "readmit.kubelet ") && (!has("cp1") || !has("cp2")) {

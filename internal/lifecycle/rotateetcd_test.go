@@ -20,9 +20,9 @@ const etcdCAKey = module.EtcdPKI + "/ca.key"
 
 // haveOne says that two bundles have an authority in common. What is played is none.
 func haveOne(one, other string) bool {
-	list, _ := pki.Authorities([]byte(one))
-	others, _ := pki.Authorities([]byte(other))
-	return slices.ContainsFunc(list, func(a pki.Authority) bool { return pki.Trusts(others, a.ID) })
+	list, _ := pki.ParseAuthorities([]byte(one))
+	others, _ := pki.ParseAuthorities([]byte(other))
+	return slices.ContainsFunc(list, func(a pki.Authority) bool { return pki.TrustsCA(others, a.ID) })
 }
 
 // etcdRuns are what reads etcd's authority when it starts, on a machine.
@@ -57,7 +57,7 @@ func withEtcd(t *testing.T, machines ...string) *world {
 			}
 			m.state["etcd by "+by] = m.files[module.EtcdCA]
 			if strings.HasPrefix(by, "/") {
-				m.state["read by "+by] = m.content(op.PodRestart{Files: []string{module.EtcdCA}})
+				m.state["read by "+by] = m.content(op.StaticPodRestart{Files: []string{module.EtcdCA}})
 			} else {
 				m.state[by+" started"] = m.content(module.EtcdUnit())
 				w.api.managedEtcd.run[m.name] = m.files[module.EtcdCA]
@@ -71,10 +71,10 @@ func withEtcd(t *testing.T, machines ...string) *world {
 // read when it started and by what each file holds now.
 func (w *world) coherent(at string) {
 	believes := func(bundle, cert string) bool {
-		list, err := pki.Authorities([]byte(bundle))
-		leaf, err2 := pki.Certificate([]byte(cert))
+		list, err := pki.ParseAuthorities([]byte(bundle))
+		leaf, err2 := pki.ParseCertificate([]byte(cert))
 		return err == nil && err2 == nil && slices.ContainsFunc(list, func(a pki.Authority) bool {
-			ca, err := pki.Certificate(a.Text)
+			ca, err := pki.ParseCertificate(a.Text)
 			return err == nil && leaf.CheckSignatureFrom(ca) == nil
 		})
 	}
@@ -131,7 +131,7 @@ func (w *world) etcdExchanged(from string) {
 				w.t.Errorf("%s of %s goes by\n%s", by, m.name, m.state["etcd by "+by])
 			}
 		}
-		if st := pki.State(m.read, op.CertificateFile{Path: module.EtcdCA, Key: etcdCAKey}); member != "" && (st.NoKey || st.OtherKey) ||
+		if st := pki.ReadState(m.read, op.CertificateFile{Path: module.EtcdCA, Key: etcdCAKey}); member != "" && (st.NoKey || st.OtherKey) ||
 			member == "" && m.has(etcdCAKey) {
 			w.t.Errorf("the key of %s: %+v", m.name, st)
 		}

@@ -65,7 +65,7 @@ func TestScheduleSwitched(t *testing.T) {
 			`"everySeconds": 604800`) != (step.want != "" && step.name != "untried") {
 			t.Errorf("%s: how often a snapshot is tried: %s", step.name, got)
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}
@@ -320,7 +320,7 @@ func TestSnapshotOfHost(t *testing.T) {
 		len(i.Files) == 0 {
 		t.Errorf("%+v %+v", i, i.Snapshot)
 	}
-	if of, at, _, ok := backup.Placed(filepath.Base(i.File)); !ok || of != "prod" || !at.Equal(taken) {
+	if of, at, _, ok := backup.ParseFileName(filepath.Base(i.File)); !ok || of != "prod" || !at.Equal(taken) {
 		t.Errorf("its file is %s", i.File)
 	}
 	for _, tc := range []struct{ of, want string }{

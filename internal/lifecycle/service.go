@@ -92,7 +92,7 @@ func refused(id, message, hint string) diag.List {
 
 // record returns the saved cluster, nil if there is none.
 func (s *service) record(name string) (*v1alpha1.Cluster, error) {
-	c, err := s.Store.Cluster(name)
+	c, err := s.Store.LoadCluster(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -133,7 +133,7 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 	if err := s.valid(ctx, r, wanted, recorded, paths); err != nil {
 		return nil, err
 	}
-	if err := spec.Absolute(wanted, paths); err != nil {
+	if err := spec.MakePathsAbsolute(wanted, paths); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), p.behaviour.accepts(recorded, wanted)); err != nil {
@@ -156,7 +156,7 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 			return err
 		}
 	}
-	return spec.Immutable(recorded, wanted, been...).Err()
+	return spec.FindForbiddenChanges(recorded, wanted, been...).Err()
 }
 
 // descriptionsSince returns the descriptions of a cluster that hosts may have applied: that of the
@@ -164,7 +164,7 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 // of all operations that have begun since. Hosts that were force-removed since then are
 // left out.
 func (s *service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
-	ops, err := s.Store.Operations(recorded.Name)
+	ops, err := s.Store.ListOperations(recorded.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -206,15 +206,15 @@ func (s *service) hasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool,
 // complete fills in defaults. A saved cluster keeps its version, its bundle and the
 // addresses of its hosts if the file does not set them.
 func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
-	c = spec.Copy(c)
-	version := s.Catalogue.Default()
+	c = spec.CopyCluster(c)
+	version := s.Catalogue.DefaultVersion()
 	if recorded != nil {
 		spec.KeepLogin(c, recorded)
 		version = recorded.Spec.Kubernetes.Version
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
 			c.Spec.Bundle = recorded.Spec.Bundle // from "create --bundle"
 		}
-		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.Copy(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" &&
+		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.CopyCluster(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" &&
 			was.Mode != v1alpha1.EndpointNone {
 			was.Domain, was.Port = ep.Domain, ep.Port
 			*ep = was // one control plane fewer does not change the mode
@@ -228,7 +228,7 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 			h.InternalAddress = cmp.Or(h.InternalAddress, known[h.Name+"@"+h.Address])
 		}
 	}
-	spec.Default(c, spec.DefaultOptions{KubernetesVersion: version})
+	spec.SetDefaults(c, spec.DefaultOptions{KubernetesVersion: version})
 	return c
 }
 
@@ -243,15 +243,15 @@ func isThere(bundle string) bool {
 }
 
 func (s *service) supported(version string) error {
-	_, err := s.Catalogue.Resolve(version)
+	_, err := s.Catalogue.ResolveVersion(version)
 	return err
 }
 
 // valid refuses an invalid cluster, and a version for which there is neither a minor in
 // the catalogue nor a bundle.
 func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
-	named := spec.Copy(c)
-	if err := spec.Absolute(named, p); err != nil {
+	named := spec.CopyCluster(c)
+	if err := spec.MakePathsAbsolute(named, p); err != nil {
 		return err
 	}
 	supported := func(version string) error {
@@ -264,7 +264,7 @@ func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.C
 // releases returns the catalogue. If it does not have the version, later minors of
 // bundles are added: of bundles in the cache and of the named ones, "" for none.
 func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
-	if _, err := s.Catalogue.Resolve(version); err == nil {
+	if _, err := s.Catalogue.ResolveVersion(version); err == nil {
 		return s.Catalogue, nil
 	}
 	env := module.Env{Cluster: c}
@@ -273,7 +273,7 @@ func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version str
 		return nil, err
 	}
 	named = slices.DeleteFunc(named, func(name string) bool { return name == "" })
-	return bundle.Beyond(ctx, s.Catalogue, s.Cache, speaking(env), named...)
+	return bundle.ExtendCatalogue(ctx, s.Catalogue, s.Cache, speaking(env), named...)
 }
 
 // resolve returns the release for a version of a cluster.
@@ -282,7 +282,7 @@ func (s *service) resolve(ctx context.Context, c *v1alpha1.Cluster, version stri
 	if err != nil {
 		return release.Release{}, err
 	}
-	return known.Resolve(version)
+	return known.ResolveVersion(version)
 }
 
 // release returns the release of a cluster. A running cluster can be maintained even if
@@ -291,7 +291,7 @@ func (s *service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Rel
 	version := c.Spec.Kubernetes.Version
 	r, err := s.resolve(ctx, c, version, c.Spec.Bundle)
 	if err != nil && c.Status.Version == version {
-		return s.Catalogue.With(version, release.Components{}).Resolve(version)
+		return s.Catalogue.WithVersion(version, release.Components{}).ResolveVersion(version)
 	}
 	return r, err
 }
@@ -316,7 +316,7 @@ type source struct {
 func newSource(s *service, env module.Env, hosts []*engine.Host) *source {
 	var arches []string
 	for _, h := range hosts {
-		if a := module.Arch(h); a != "" && !slices.Contains(arches, a) {
+		if a := module.HostArch(h); a != "" && !slices.Contains(arches, a) {
 			arches = append(arches, a)
 		}
 	}
@@ -341,7 +341,7 @@ func (b *source) path() string {
 		return named
 	}
 	keys, _ := b.keys() // Have reports invalid keys
-	path, _ := bundle.Cached(b.svc.Cache, b.env.Release.Kubernetes, b.arches, keys...)
+	path, _ := bundle.FindCached(b.svc.Cache, b.env.Release.Kubernetes, b.arches, keys...)
 	return path
 }
 
@@ -389,7 +389,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 // mayMake returns an error if the bundle cannot be built during the operation, because
 // such a bundle has no signature and no Docker.
 func (b *source) mayMake(keys []bundle.Key) error {
-	if b.env.Docker() { // Docker releases need a checksum that the user provides
+	if b.env.UsesDocker() { // Docker releases need a checksum that the user provides
 		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches,
 			"the cache has no bundle of "+b.env.Release.Kubernetes+", and bundles for runtime docker are not built automatically")
 	}
@@ -405,7 +405,7 @@ func (b *source) mayMake(keys []bundle.Key) error {
 // checkDocker refuses, for a cluster with Docker, a bundle without Docker or with images
 // that Docker cannot load.
 func (b *source) checkDocker(opened *bundle.Bundle) error {
-	if !b.env.Docker() {
+	if !b.env.UsesDocker() {
 		return nil
 	}
 	return errors.Join(opened.CheckDocker(b.arches), opened.CheckTags())
@@ -437,7 +437,7 @@ func (b *source) options() bundle.BuildOptions {
 type records struct{ *store.Store }
 
 func (r records) Kubeconfig(name string) ([]byte, error) {
-	text, err := r.Store.Kubeconfig(name)
+	text, err := r.Store.LoadKubeconfig(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -445,11 +445,11 @@ func (r records) Kubeconfig(name string) ([]byte, error) {
 }
 
 func (r records) TakeOff(cluster, host string) (left []string, err error) {
-	c, err := r.Store.Cluster(cluster)
+	c, err := r.Store.LoadCluster(cluster)
 	if err != nil {
 		return nil, err
 	}
-	spec.TakeOff(c, host)
+	spec.RemoveHosts(c, host)
 	for _, h := range c.Spec.Hosts {
 		left = append(left, h.Name)
 	}
@@ -472,7 +472,7 @@ func (s *service) connecting(h v1alpha1.Host, opts remote.Options) string {
 
 // specBytes returns a cluster without secrets as JSON, for plans.
 func specBytes(c *v1alpha1.Cluster) ([]byte, error) {
-	red := spec.Redacted(c)
+	red := spec.RedactCluster(c)
 	red.Status = v1alpha1.ClusterStatus{}
 	return json.Marshal(red)
 }

@@ -52,7 +52,7 @@ func (s *service) signingKey(cluster string) (*backup.SigningKey, secret.String,
 }
 
 func (s *service) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
-	text, err := s.Store.Made(cluster, store.BackupKey, made)
+	text, err := s.Store.LoadOrCreate(cluster, store.BackupKey, made)
 	if err != nil {
 		return nil, secret.String{}, err
 	}
@@ -72,7 +72,7 @@ func (s *service) signs(env *module.Env) error {
 	if err != nil {
 		return err
 	}
-	env.BackupKey, env.BackupSigner = text, key.Public().String()
+	env.BackupKey, env.BackupSigner = text, key.PublicKey().String()
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (p *prepared) findSigner(ctx context.Context) error {
 		return nil
 	}
 	for _, h := range p.hosts {
-		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) || !module.Holds(h) {
+		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) || !module.IsJoined(h) {
 			continue
 		}
 		text, err := hostconn.Query(ctx, h.Conn, op.ReadFile{Path: etcdbackup.SigningKey, Secret: true})
@@ -97,7 +97,7 @@ func (p *prepared) findSigner(ctx context.Context) error {
 		if err != nil || bad != nil {
 			continue // it has no key or cannot be queried
 		}
-		signer := key.Public().String()
+		signer := key.PublicKey().String()
 		if signer == p.env.BackupSigner {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (s *service) knownSigner(env *module.Env) error {
 	}
 	key, err := s.knownKey(env.Cluster.Name)
 	if key != nil {
-		env.BackupSigner = key.Public().String()
+		env.BackupSigner = key.PublicKey().String()
 	}
 	return err
 }
@@ -146,8 +146,8 @@ func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error
 	if err != nil {
 		return nil, err
 	}
-	out := []backup.PublicKey{key.Public()}
-	former, err := s.Store.Former(cluster)
+	out := []backup.PublicKey{key.PublicKey()}
+	former, err := s.Store.LoadFormerSigners(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error
 
 // verified reports whether one of the keys has signed a set.
 func verified(set *backup.Set, keys []backup.PublicKey) bool {
-	return slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.Verifies(set.Signature) })
+	return slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.IsSignerOf(set.Signature) })
 }
 
 // unverified returns the error for a set without a signature of a trusted key.
@@ -194,7 +194,7 @@ func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backu
 		if i.KeysOnly {
 			continue
 		}
-		set, err := backup.Head(i.File, ids)
+		set, err := backup.ReadHeader(i.File, ids)
 		switch {
 		case err == nil && set.KeysOnly():
 		case err == nil && !t.Unverified && !verified(set, keys):
@@ -238,9 +238,9 @@ func doubts(set *backup.Set, file string, isVerified bool, t SetTrust) (out diag
 
 // takenBy returns the time when a set was taken according to its file name.
 func takenBy(file string) (time.Time, bool) {
-	if n, ok := copies.Parse(file); ok {
+	if n, ok := copies.ParseName(file); ok {
 		return n.Taken, true
 	}
-	_, taken, _, ok := backup.Placed(file)
+	_, taken, _, ok := backup.ParseFileName(file)
 	return taken, ok
 }

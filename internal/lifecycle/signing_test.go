@@ -52,9 +52,10 @@ func TestRestoreUnverified(t *testing.T) {
 		{"signed by the cluster's key", file, SetTrust{}, "", false},
 		{"not signed", written(t, file, asItIs, nil), SetTrust{}, string(backup.Unverified), false},
 		{"signed by another key", written(t, file, asItIs, foreign), SetTrust{}, string(backup.Unverified), false},
-		{"signed by another key, which is trusted", written(t, file, asItIs, foreign), SetTrust{SignedBy: foreign.Public().String()}, "", false},
+		{"signed by another key, which is trusted", written(t, file, asItIs, foreign),
+			SetTrust{SignedBy: foreign.PublicKey().String()}, "", false},
 		{"signed by a key that is not the trusted one", written(t, file, asItIs, nil),
-			SetTrust{SignedBy: foreign.Public().String()}, string(backup.Unverified), false},
+			SetTrust{SignedBy: foreign.PublicKey().String()}, string(backup.Unverified), false},
 		{"no key", file, SetTrust{SignedBy: "ed25519:AAAA"}, idBadSigner, false},
 		{"not signed, on purpose", written(t, file, asItIs, nil), SetTrust{Unverified: true}, "", true},
 		{"another cluster's, on purpose", written(t, file, func(s *backup.Set) { s.Authority = "a" }, nil),
@@ -158,7 +159,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 			w.do(r, event.Failed)
 			w.machines["cp3"].refuse = nil
 			s := w.service()
-			ops, err := s.Store.Operations("prod")
+			ops, err := s.Store.ListOperations("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +265,7 @@ func TestSigningKeyOnHosts(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	data, ok := w.api.objects["/api/v1/namespaces/kube-system/configmaps/"+clusterstate.Name]["data"].(object)
-	if got := data[clusterstate.SignerKey]; !ok || got != key.Public().String() {
+	if got := data[clusterstate.SignerKey]; !ok || got != key.PublicKey().String() {
 		t.Errorf("the record has %q", got)
 	}
 }
@@ -308,7 +309,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		former, err := s.Store.Former("prod")
+		former, err := s.Store.LoadFormerSigners("prod")
 		if err != nil || len(former) > 0 {
 			t.Errorf("a plan has added %v to the former keys, %v", former, err)
 		}
@@ -317,7 +318,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		}
 	}
 	p := w.prepared(s.Prepare(t.Context(), apply, nil))
-	lock, err := s.Store.Lock(t.Context(), "prod", store.Holder{})
+	lock, err := s.Store.LockCluster(t.Context(), "prod", store.Holder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +342,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.String() == own.Public().String() }) {
+	if !slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.String() == own.PublicKey().String() }) {
 		t.Error("its own sets are not trusted any more")
 	}
 	p = w.prepared(s.Prepare(t.Context(), apply, nil))
@@ -352,12 +353,12 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Error("the key of the first manager is not on its host any more")
 	}
 	// Nothing else is to be changed: the key is taken over all the same, under the lock.
-	if err := s.Store.AdoptBackupKey("prod", []byte(first), own.Public().String()); err != nil {
+	if err := s.Store.AdoptBackupKey("prod", []byte(first), own.PublicKey().String()); err != nil {
 		t.Fatal(err)
 	}
 	p = w.prepared(s.Prepare(t.Context(), apply, nil))
-	if !p.Plan().Empty() || !adopts(p) {
-		t.Errorf("the plan is empty: %t; findings: %+v", p.Plan().Empty(), p.Findings())
+	if !p.Plan().IsEmpty() || !adopts(p) {
+		t.Errorf("the plan is empty: %t; findings: %+v", p.Plan().IsEmpty(), p.Findings())
 	}
 	w.apply(p, event.Succeeded)
 	if _, text, err := s.signingKey("prod"); err != nil || text.Reveal() != string(other) {

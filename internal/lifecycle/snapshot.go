@@ -115,7 +115,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 		c.Spec.Kubernetes.Version, c.Status.Version = o.version, o.version
 	}
 	m := &snapshotting{svc: s, taken: s.Now(), options: o, progress: progress}
-	if m.keys, err = backup.Recipients(o.Recipients); err != nil {
+	if m.keys, err = backup.ParseRecipients(o.Recipients); err != nil {
 		return nil, refused(idBadRecipient, err.Error(), "generate a key with age-keygen and use the public key that it prints")
 	}
 	known, err := s.knownKey(name)
@@ -156,7 +156,7 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 		if err != nil {
 			return "", err
 		}
-		to = filepath.Join(dir, backup.Place(name, m.taken, encrypted))
+		to = filepath.Join(dir, backup.FileName(name, m.taken, encrypted))
 	}
 	if to, err = filepath.Abs(to); err != nil {
 		return "", err
@@ -227,12 +227,12 @@ func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot s
 	if err := backup.Write(m.to, set, small, snapshot, backup.Keys{Recipients: m.keys, Signer: m.signer}); err != nil {
 		return nil, unusable(err)
 	}
-	if err := m.svc.Store.Own(m.to); err != nil {
+	if err := m.svc.Store.ChownToOwner(m.to); err != nil {
 		return nil, err
 	}
 	i, err := infoOf(m.to, set, len(m.keys) > 0)
 	if err == nil {
-		i.SignedBy, i.NewKey = m.signer.Public().String(), m.newKey
+		i.SignedBy, i.NewKey = m.signer.PublicKey().String(), m.newKey
 	}
 	return i, err
 }
@@ -253,10 +253,10 @@ func (m *snapshotting) room(dir string, snapshot int64) error {
 	to, need := filepath.Dir(m.to), snapshot+spareHere
 	if transfer.SameDisk(dir, to) {
 		need += snapshot
-	} else if err := transfer.Room(dir, need); err != nil {
+	} else if err := transfer.CheckRoom(dir, need); err != nil {
 		return refused(idBackupRoom, err.Error(), "free disk space there: the snapshot is stored there before it is encrypted")
 	}
-	if err := transfer.Room(to, need); err != nil {
+	if err := transfer.CheckRoom(to, need); err != nil {
 		return refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
 	}
 	return nil
@@ -355,7 +355,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.E
 		return m.arrive(ctx, host, *kept, to)
 	}
 	client := module.EtcdClient()
-	client.Endpoints = []string{m.looker.Env.OwnMember()}
+	client.Endpoints = []string{m.looker.Env.LocalMemberURL()}
 	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl,
 		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
 	note(m.progress, host.Spec.Name, "taking a snapshot")

@@ -64,7 +64,7 @@ func (m *machine) said(o op.Op) []byte {
 	if d, ok := o.(op.EtcdDefrag); ok && (d.Do == op.DefragAny || d.Do == op.DefragFollower) {
 		return []byte(`{"before":104857600,"after":41943040}`)
 	}
-	if s, ok := o.(op.EtcdSalvage); ok {
+	if s, ok := o.(op.EtcdRecover); ok {
 		raw, _ := m.salvaged(s)
 		return raw
 	}
@@ -120,7 +120,7 @@ func (c *conn) OpenCopy(ctx context.Context, there remote.Copy) (net.Conn, error
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		return nil, err
 	}
-	tree, err := transfer.Look(ctx, file, nil)
+	tree, err := transfer.ReadTree(ctx, file, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := w.snapshot(SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey ||
-		i.SignedBy != key.Public().String() || again.SignedBy != i.SignedBy {
+		i.SignedBy != key.PublicKey().String() || again.SignedBy != i.SignedBy {
 		t.Errorf("the key is to be noted down once: %q, %t; then %q, %t", i.SignedBy, i.NewKey, again.SignedBy, again.NewKey)
 	}
 	if i.Member == "cp1" || i.Member == "" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || i.Encrypted || i.Etcd != "3.7.0" {
@@ -214,13 +214,13 @@ func (w *world) noneLeft() {
 			}
 		}
 	}
-	dir, err := w.service().Store.Backups("prod")
+	dir, err := w.service().Store.BackupDir("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	entries, _ := os.ReadDir(dir) // there may be none
 	for _, e := range entries {
-		if _, _, _, ok := backup.Placed(e.Name()); !ok {
+		if _, _, _, ok := backup.ParseFileName(e.Name()); !ok {
 			w.t.Errorf("%s is left here", e.Name())
 		}
 	}
@@ -262,7 +262,7 @@ func TestSnapshotPasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := w.service().Store.Backups("prod")
+	own, err := w.service().Store.BackupDir("prod")
 	if err != nil {
 		t.Fatal(err)
 	}

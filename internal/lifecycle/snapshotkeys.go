@@ -26,7 +26,7 @@ const pkiDir = "/etc/kubernetes/pki/"
 // keep reads the files that a set contains besides the snapshot, and the id of the
 // cluster CA, which shows that the set belongs to the cluster.
 func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, authority string, err error) {
-	c := spec.Redacted(m.looker.Env.Cluster)
+	c := spec.RedactCluster(m.looker.Env.Cluster)
 	c.Status = v1alpha1.ClusterStatus{}
 	text, err := yaml.Marshal(c)
 	if err != nil {
@@ -59,7 +59,7 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 // certificateBytes returns the first certificate of a file in DER form, or the text if
 // there is none.
 func certificateBytes(text []byte) []byte {
-	c, err := pki.Certificate(text)
+	c, err := pki.ParseCertificate(text)
 	if err != nil {
 		return text
 	}
@@ -82,7 +82,7 @@ func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) b
 		if len(found[paths[0]]) == 0 {
 			continue
 		}
-		at, err := module.EncryptionOf(found[module.APIServerManifest])
+		at, err := module.FindEncryptionFile(found[module.APIServerManifest])
 		if err == nil && at != "" {
 			var more map[string][]byte
 			more, err = readFiles(ctx, h, []string{at})

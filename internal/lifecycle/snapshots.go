@@ -39,7 +39,7 @@ func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 	}
 	out := []SnapshotInfo{}
 	for _, c := range clusters {
-		dir, err := s.Store.Backups(c)
+		dir, err := s.Store.BackupDir(c)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if of, _, _, ok := backup.Placed(e.Name()); ok && of == c {
+			if of, _, _, ok := backup.ParseFileName(e.Name()); ok && of == c {
 				out = append(out, listed(filepath.Join(dir, e.Name()), keys))
 			}
 		}
@@ -63,7 +63,7 @@ func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 
 // listed describes a set from its header, or an encrypted set from its name.
 func listed(file string, keys []backup.PublicKey) SnapshotInfo {
-	cluster, taken, encrypted, _ := backup.Placed(filepath.Base(file))
+	cluster, taken, encrypted, _ := backup.ParseFileName(filepath.Base(file))
 	i := SnapshotInfo{Cluster: cluster, File: file, Taken: taken, Encrypted: encrypted}
 	info, err := os.Stat(file)
 	if err == nil {
@@ -71,7 +71,7 @@ func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 	}
 	var set *backup.Set
 	if err == nil && !encrypted {
-		set, err = backup.Head(file, nil)
+		set, err = backup.ReadHeader(file, nil)
 	}
 	if err != nil {
 		i.Problem = &diag.Diagnostic{ID: string(backup.Damaged), Severity: diag.Error, Message: err.Error()}

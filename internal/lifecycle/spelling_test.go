@@ -28,7 +28,7 @@ func TestSpellings(t *testing.T) {
 	}
 	nothing := func(reason string, c *v1alpha1.Cluster) {
 		t.Helper()
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: the plan has %v", reason, p.Plan().Steps)
 		}
 	}

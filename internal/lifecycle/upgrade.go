@@ -32,7 +32,7 @@ func upgradeCluster() behaviour {
 		p.env.Upgrade.Resumed = p.continues != nil
 		p.env.Upgrade.Backup = p.beginsUpgrade() || p.continues != nil
 		parts.Backup = p.takeBackup
-		return pipeline.Upgrade(p.env, parts)
+		return pipeline.UpgradeCluster(p.env, parts)
 	}
 	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
 	b.finish = func(p *prepared, o *v1alpha1.Operation, res *Result) {
@@ -87,8 +87,8 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Upgrade.Version,
 				"use the same version in both, or omit --to")
 		}
-		file = spec.Copy(file)
-		if err := spec.Absolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
+		file = spec.CopyCluster(file)
+		if err := spec.MakePathsAbsolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
 			return nil, err
 		}
 		bundle = file.Spec.Bundle
@@ -110,7 +110,7 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 	if err := checkSettingsOnPath(recorded, was, path); err != nil {
 		return nil, err
 	}
-	wanted := spec.Copy(recorded)
+	wanted := spec.CopyCluster(recorded)
 	wanted.Spec.Kubernetes.Version = was
 	if p.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
 		if r.Cluster != nil {
@@ -162,7 +162,7 @@ func fileForMinor(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha
 	if says := file.Spec.Kubernetes.Version; !describesPathEnd(goesOn, o) || says != "" && says != o.Spec.Version {
 		return file
 	}
-	file = spec.Copy(file)
+	file = spec.CopyCluster(file)
 	file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = goesOn.Spec.Kubernetes.Version, goesOn.Spec.Addons, goesOn.Spec.Bundle
 	return file
 }
@@ -220,7 +220,7 @@ func refuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error
 // without a saved start also counts if the cluster's status names it: the cluster
 // description already has its version.
 func (s *service) refuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
-	ops, err := s.Store.Operations(recorded.Name)
+	ops, err := s.Store.ListOperations(recorded.Name)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error
 // clusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
 // operation left it that planned another version.
 func (s *service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.Operations(name)
+	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (p *prepared) describeCompletedUpgrade(res *Result) []string {
 	if res.Outcome != event.Succeeded {
 		return nil
 	}
-	o, err := p.svc.Store.Operation(res.Operation)
+	o, err := p.svc.Store.LoadOperation(res.Operation)
 	if err != nil {
 		return nil // there was nothing to do
 	}

@@ -124,7 +124,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil || c.Spec.Kubernetes.Version != "v1.37.1" {
 		t.Errorf("on record is %s, %v", c.Spec.Kubernetes.Version, err)
 	}
-	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().Empty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
 	}
 	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
@@ -204,7 +204,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 	w.version = to
 	w.whole()
 	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
-	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
 	}
 }
@@ -459,7 +459,7 @@ func TestUpgradeFileNamesFiles(t *testing.T) {
 	w.do(Request{Kind: operation.Apply, Cluster: file, Dir: dir}, event.Succeeded)
 	file.Spec.Kubernetes.Version = toNewest.Upgrade.Version
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file, Dir: dir}, nil))
-	if p.Plan().Empty() {
+	if p.Plan().IsEmpty() {
 		t.Error("nothing is to be done")
 	}
 }

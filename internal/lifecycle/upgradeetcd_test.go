@@ -84,7 +84,7 @@ func TestUpgradeManagedEtcd(t *testing.T) {
 	w.wantEtcd(was, true)
 	w.version = "v1.37.1"
 	w.whole()
-	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().Empty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
 	}
 }

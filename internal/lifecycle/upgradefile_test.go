@@ -16,7 +16,7 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 	built.older.Do(func() { build(t, older) })
 	w := newWorld(t, "cp1", "w1")
 	of := func(version string) string {
-		path, ok := bundle.Cached(w.cache, version, []string{"amd64"})
+		path, ok := bundle.FindCached(w.cache, version, []string{"amd64"})
 		if !ok {
 			t.Fatal("there is no bundle of " + version)
 		}
@@ -44,8 +44,8 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 // have it, and one that is of another version is refused before the first.
 func TestReadinessOfTheFilesBundle(t *testing.T) {
 	w := aged(t, "cp1")
-	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
-	other, ok2 := bundle.Cached(w.cache, older, []string{"amd64"})
+	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
+	other, ok2 := bundle.FindCached(w.cache, older, []string{"amd64"})
 	if !ok || !ok2 {
 		t.Fatal("there are no bundles")
 	}

@@ -122,7 +122,7 @@ spec:
 			if res := w.apply(w.prepared(p, err), event.Succeeded); res.Onward != "v1.37.1" || res.OnwardFile != path || res.Reached != older {
 				t.Errorf("with %s it is to go on to %s by %q", res.Reached, res.Onward, res.OnwardFile)
 			}
-			if source, err := w.service().Store.Source("prod"); err != nil || string(source.Text) != file {
+			if source, err := w.service().Store.LoadSource("prod"); err != nil || string(source.Text) != file {
 				t.Errorf("the file on record is of the end of the way: %s, %v", source.Text, err)
 			}
 			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)

@@ -17,22 +17,22 @@ import (
 
 // precheckHosts returns the findings against the operation on the queried hosts.
 func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
-	list := precheck.Findings(p.env.Cluster, found[:staying], o)
+	list := precheck.CheckHosts(p.env.Cluster, found[:staying], o)
 	if p.recorded != nil && p.request.Kind.ChangesCluster() {
 		list = append(list, p.findMisplacedHosts(found[:staying], found[staying:])...)
 		list = append(list, p.findLeavingHosts(found[:staying])...)
 	}
-	gone := spec.Copy(c)
+	gone := spec.CopyCluster(c)
 	gone.Spec.Hosts = gone.Spec.Hosts[staying:]
 	o.Level, o.Ignore = operation.RemovalPrecheck, nil
-	for _, d := range precheck.Findings(gone, found[staying:], o) {
-		at := slices.IndexFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == d.Host })
+	for _, d := range precheck.CheckHosts(gone, found[staying:], o) {
+		at := slices.IndexFunc(p.env.Leaving, func(l module.LeavingHost) bool { return l.Name == d.Host })
 		if at >= 0 && d.Severity == diag.Error {
 			if p.request.Forget && isHere(p.env.Leaving[at].Host, d.ID) {
 				d.Hint += notForgotten
 			} else if p.request.Forget {
-				if l := &p.env.Leaving[at]; !l.Gone {
-					l.Gone, l.Why = true, d.Message
+				if l := &p.env.Leaving[at]; !l.IsLost {
+					l.IsLost, l.Why = true, d.Message
 				}
 				d.Severity = diag.Warning
 				d.Hint = "the node is deleted; the files on the host remain"
@@ -52,7 +52,7 @@ func (p *prepared) findMisplacedHosts(staying, leaving []facts.Host) (list diag.
 		if h.Facts == nil {
 			continue
 		}
-		ours := h.Ours(p.env.Cluster.Name) && precheck.HoldsCluster(h.Facts)
+		ours := h.IsManagedFor(p.env.Cluster.Name) && precheck.HoldsCluster(h.Facts)
 		was := find(p.recorded.Spec.Hosts, h.Spec.Name)
 		for _, l := range leaving {
 			d := diag.Diagnostic{
@@ -98,7 +98,7 @@ func (p *prepared) findMisplacedHosts(staying, leaving []facts.Host) (list diag.
 func (p *prepared) findLeavingHosts(staying []facts.Host) (list diag.List) {
 	name := p.env.Cluster.Name
 	for _, h := range staying {
-		if h.Ours(name) && isLeaving(h) {
+		if h.IsManagedFor(name) && isLeaving(h) {
 			list = append(list, diag.Diagnostic{
 				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
 				Message: "its removal from the cluster has begun and cannot be rolled back, " +
@@ -127,7 +127,7 @@ func isLeaving(h facts.Host) bool {
 func findLeader(cluster string, found []facts.Host) string {
 	best, rank := "", 0
 	for _, h := range found {
-		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) || isLeaving(h) {
+		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.IsManagedFor(cluster) || isLeaving(h) {
 			continue
 		}
 		for i, mark := range []string{module.ClientCert, module.LeadMark, module.InitMark} {
@@ -165,7 +165,7 @@ func (p *prepared) refuseWithoutLeader(staying []facts.Host) diag.List {
 func (p *prepared) lacksEtcdMembers(staying []facts.Host) bool {
 	asked := slices.ContainsFunc(staying, func(h facts.Host) bool { return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) })
 	member := func(h facts.Host) bool {
-		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
+		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.IsManagedFor(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
 			!isLeaving(h)
 	}
 	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&

@@ -92,7 +92,7 @@ func build(t testing.TB, version string) {
 	}
 	_, err := bundle.Build(t.Context(), bundle.BuildOptions{
 		Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: built.cache,
-		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t, more...).Options(),
+		Releases: bundletest.LoadCatalogue(t), Upstream: bundletest.NewSite(t, more...).Options(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func (w *world) service() *service {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return New(Config{Store: st, Catalogue: bundletest.Catalogue(w.t), Cache: w.cache, Home: w.home,
+	return New(Config{Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
 		Connect: w.connect, Dial: w.dial, Now: w.now}).(*service)
 }
 
@@ -343,7 +343,7 @@ func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
 func (w *world) whole() {
 	w.t.Helper()
 	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
-	if !p.Plan().Empty() {
+	if !p.Plan().IsEmpty() {
 		w.t.Errorf("there is something left to do: %+v", p.Plan().Steps)
 	}
 	if err := p.Close(); err != nil {

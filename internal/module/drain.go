@@ -34,7 +34,7 @@ func DrainBlocked(node string, pods []string) error {
 // cordoned. Pods without a controller stop it, as they stop a plan: some may have been
 // created since, or may tolerate the cordon.
 func (e Env) DrainNode(ctx context.Context, s *engine.Scope, node string) error {
-	err := e.DrainNodeWith(ctx, s, engine.Get(s, KeyKube), node)
+	err := e.DrainNodeWith(ctx, s, engine.GetValue(s, KeyKube), node)
 	var blocked *kube.BlockedError
 	if errors.As(err, &blocked) {
 		return DrainBlocked(blocked.Node, blocked.Pods)
@@ -46,10 +46,10 @@ func (e Env) DrainNode(ctx context.Context, s *engine.Scope, node string) error 
 // kube.BlockedError.
 func (e Env) DrainNodeWith(ctx context.Context, s *engine.Scope, client *kube.Client, node string) error {
 	last := time.Time{}
-	return client.Drain(ctx, node, e.Removal.Force, func(m string) {
+	return client.DrainNode(ctx, node, e.Removal.Force, func(m string) {
 		if time.Since(last) >= time.Second { // the text changes with each pod
 			last = time.Now()
-			s.Tell("%s", m)
+			s.ShowProgress("%s", m)
 		}
 	})
 }

@@ -32,9 +32,9 @@ func (k EncryptionKey) IsSameKey(other EncryptionKey) bool {
 	return k.Provider == other.Provider && k.Name == other.Name
 }
 
-// Begins returns the prefix of values in etcd that are encrypted with the key; "" for
+// ValuePrefix returns the prefix of values in etcd that are encrypted with the key; "" for
 // values that are not encrypted.
-func (k EncryptionKey) Begins() string {
+func (k EncryptionKey) ValuePrefix() string {
 	if k.Provider == Plain {
 		return ""
 	}
@@ -45,8 +45,8 @@ func (k EncryptionKey) Begins() string {
 // the first one. A resource without keys is not encrypted.
 type Encryption map[string][]EncryptionKey
 
-// Of returns the keys that a resource is read with.
-func (e Encryption) Of(resource string) []EncryptionKey {
+// KeysFor returns the keys that a resource is read with.
+func (e Encryption) KeysFor(resource string) []EncryptionKey {
 	if keys := e[resource]; len(keys) > 0 {
 		return keys
 	}
@@ -155,10 +155,10 @@ func (e Encryption) Bytes() ([]byte, error) {
 func (e Encryption) WithKeysOf(other Encryption) Encryption {
 	out := Encryption{}
 	for _, name := range slices.Sorted(maps.Keys(e)) {
-		out[name] = MergeKeys(e.Of(name), other.Of(name)...)
+		out[name] = MergeKeys(e.KeysFor(name), other.KeysFor(name)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(other)) {
-		out[name] = MergeKeys(e.Of(name), other.Of(name)...)
+		out[name] = MergeKeys(e.KeysFor(name), other.KeysFor(name)...)
 	}
 	return out
 }
@@ -174,9 +174,9 @@ func MergeKeys(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
 	return out
 }
 
-// EncryptionOf returns the path of the encryption configuration in the manifest of an API
+// FindEncryptionFile returns the path of the encryption configuration in the manifest of an API
 // server; "" if there is none.
-func EncryptionOf(manifest []byte) (string, error) {
+func FindEncryptionFile(manifest []byte) (string, error) {
 	var pod struct {
 		Spec struct {
 			Containers []struct {

@@ -57,14 +57,14 @@ const loopback4, loopback6 = "127.0.0.1", "::1"
 // etcdLoopback returns the loopback address of the etcd member of a host. kubeadm makes a
 // member in a pod listen only on the IP version of the host in the cluster.
 func (e Env) etcdLoopback() string {
-	if e.Stacked() && strings.Contains(InternalAddress(e.FirstControlPlane()), ":") {
+	if e.HasStackedEtcd() && strings.Contains(InternalAddress(e.FirstControlPlane()), ":") {
 		return loopback6
 	}
 	return loopback4
 }
 
-// OwnMember returns the URL of the etcd member of the host itself.
-func (e Env) OwnMember() string { return etcdURL(e.etcdLoopback(), facts.EtcdClientPort) }
+// LocalMemberURL returns the URL of the etcd member of the host itself.
+func (e Env) LocalMemberURL() string { return etcdURL(e.etcdLoopback(), facts.EtcdClientPort) }
 
 // LocalMemberReadyURL returns the URL at which the etcd member of the host reports
 // whether it can serve a linearizable read, so that it has caught up.
@@ -85,18 +85,18 @@ func etcdURL(address string, port int) string {
 	return "https://" + net.JoinHostPort(address, strconv.Itoa(port))
 }
 
-// Stacked reports whether control planes have etcd members in pods.
-func (e Env) Stacked() bool { return len(e.EtcdEndpoints()) == 0 }
+// HasStackedEtcd reports whether control planes have etcd members in pods.
+func (e Env) HasStackedEtcd() bool { return len(e.EtcdEndpoints()) == 0 }
 
 // RunsEtcd selects hosts that run etcd as a service, including hosts that are leaving.
 func (e Env) RunsEtcd(h *engine.Host) bool {
 	return e.Cluster.Spec.Etcd.Type == spec.EtcdManaged && h.HasRole(v1alpha1.RoleEtcd)
 }
 
-// Members returns the hosts of a cluster that have an etcd member, in a pod of a control
+// EtcdMembers returns the hosts of a cluster that have an etcd member, in a pod of a control
 // plane or as a service. For an external etcd there are none.
-func (e Env) Members(c *v1alpha1.Cluster) []v1alpha1.Host {
-	if e.Stacked() {
+func (e Env) EtcdMembers(c *v1alpha1.Cluster) []v1alpha1.Host {
+	if e.HasStackedEtcd() {
 		return spec.HostsWithRole(c, v1alpha1.RoleControlPlane)
 	}
 	return spec.EtcdHosts(c)
@@ -112,7 +112,7 @@ func EtcdClient() op.EtcdClient {
 // the etcd member of the host.
 func (e Env) WaitLocalMember(what ...string) *op.Wait {
 	return &op.Wait{Name: "etcd", TimeoutSeconds: 180, Program: append([]string{
-		Etcdctl, "--endpoints=" + e.OwnMember(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
+		Etcdctl, "--endpoints=" + e.LocalMemberURL(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
 		"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
 	}, what...)}
 }
@@ -133,8 +133,8 @@ func (e Env) WaitAllMembersHealthy() *op.Wait {
 	return w
 }
 
-// Stored returns the prefix of the keys in etcd under which API servers store a resource.
-func (e Env) Stored(resource string) string {
+// StoragePrefix returns the prefix of the keys in etcd under which API servers store a resource.
+func (e Env) StoragePrefix(resource string) string {
 	root := cmp.Or(e.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "/registry")
 	return "/" + strings.Trim(root, "/") + "/" + resource + "/"
 }
@@ -145,7 +145,7 @@ func (e Env) Stored(resource string) string {
 // server without it has no etcd.
 func (e Env) EtcdClientValidity(h *engine.Host) time.Duration {
 	if e.RunsEtcd(h) {
-		return e.Validity()
+		return e.CertValidity()
 	}
 	return e.Cluster.Spec.Kubernetes.Certificates.CAValidity.Duration
 }
@@ -178,12 +178,12 @@ func (e Env) CompleteMemberRemoval(o op.EtcdRemove) op.List {
 		return nil
 	}
 	o.EtcdClient = EtcdClient()
-	if !e.Stacked() { // it may have no member itself
+	if !e.HasStackedEtcd() { // it may have no member itself
 		o.Cert, o.Key = EtcdClientCert, EtcdClientKey
 	} else {
 		o.Endpoints = []string{EtcdURL(e.FirstControlPlane(), facts.EtcdClientPort)}
 	}
-	for _, h := range e.Members(e.Cluster) {
+	for _, h := range e.EtcdMembers(e.Cluster) {
 		if url := EtcdURL(h, facts.EtcdClientPort); !slices.Contains(o.Endpoints, url) {
 			o.Endpoints = append(o.Endpoints, url)
 		}
@@ -197,18 +197,18 @@ func (e Env) CompleteMemberRemoval(o op.EtcdRemove) op.List {
 // from accepting another learner. joins reports whether a host is to become a member.
 func (e Env) RemoveLostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op.List {
 	var o op.EtcdRemove
-	has := e.Members(e.WithLeaving())
+	has := e.EtcdMembers(e.WithLeaving())
 	is := func(name string) bool {
 		return slices.ContainsFunc(has, func(h v1alpha1.Host) bool { return h.Name == name })
 	}
 	for _, l := range e.Leaving {
-		if l.Gone && is(l.Name) {
+		if l.IsLost && is(l.Name) {
 			o.Peers = append(o.Peers, EtcdPeer(l.Host, true))
 		}
 	}
 	known := false
 	for _, h := range hosts {
-		if !e.Stays(h) || !is(h.Name) || !joins(h) {
+		if !e.IsStaying(h) || !is(h.Name) || !joins(h) {
 			continue
 		}
 		if known = true; IsBlank(h) {

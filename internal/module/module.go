@@ -27,7 +27,7 @@ type Env struct {
 	Release release.Release
 	// Leaving lists hosts that are removed from the cluster: the cluster has them, but its
 	// description does not.
-	Leaving []Leaving
+	Leaving []LeavingHost
 	// Removal configures how they are removed.
 	Removal Removal
 	// Upgrade configures how nodes change their version.
@@ -59,35 +59,35 @@ type Env struct {
 	// SignsApart reports whether the cluster CA is being rotated and the leader signs with
 	// SigningCert instead of the trusted CA. New control planes then do the same.
 	SignsApart bool
-	// Reconfigures reports whether the control plane receives other settings, with which
+	// NewControlPlaneSettings reports whether the control plane receives other settings, with which
 	// it may not start.
-	Reconfigures bool
-	// OtherEtcd reports whether etcd members receive such settings.
-	OtherEtcd bool
-	// OtherProxy reports whether kube-proxy receives other settings.
-	OtherProxy bool
+	NewControlPlaneSettings bool
+	// NewEtcdSettings reports whether etcd members receive such settings.
+	NewEtcdSettings bool
+	// NewProxySettings reports whether kube-proxy receives other settings.
+	NewProxySettings bool
 	// KubeletStates lists the state files with which a kubelet does not start under its
 	// new settings. They are removed when the kubelet is restarted, on a drained node.
 	KubeletStates []string
-	// Migrates reports whether the cluster changes to another container runtime. Between
+	// NewRuntime reports whether the cluster changes to another container runtime. Between
 	// lists the nodes that are in the middle of the change: their old containers may have
 	// stopped, and nothing serves there yet.
-	Migrates bool
-	Between  []string
+	NewRuntime       bool
+	MidRuntimeChange []string
 }
 
-// A Leaving is a host that is being removed from a cluster.
-type Leaving struct {
+// A LeavingHost is a host that is being removed from a cluster.
+type LeavingHost struct {
 	v1alpha1.Host
-	// Gone reports whether the host is force-removed: it does not answer, and its files
+	// IsLost reports whether the host is force-removed: it does not answer, and its files
 	// remain. Why is the reason.
-	Gone bool
-	Why  string
+	IsLost bool
+	Why    string
 	// MachineID is the machine id that its node last reported; "" if unknown.
 	MachineID string
-	// Off reports whether the host is no longer in the state: a node with its name may be
+	// IsRemovedFromState reports whether the host is no longer in the state: a node with its name may be
 	// another machine.
-	Off bool
+	IsRemovedFromState bool
 }
 
 // A Removal configures how nodes are removed.
@@ -113,16 +113,16 @@ type Upgrade struct {
 	Resumed bool
 	// Backup reports whether data and keys are backed up before any change.
 	Backup bool
-	// Back reports whether this is a rollback to the previous version, in reverse order.
+	// IsRollback reports whether this is a rollback to the previous version, in reverse order.
 	// Begun lists the steps that the upgrade had begun, as "task@host".
-	Back  bool
-	Begun map[string]bool
+	IsRollback bool
+	BegunSteps map[string]bool
 }
 
 // RunsStep reports whether a step runs on a host: a rollback runs only steps that the
 // upgrade had begun.
 func (u Upgrade) RunsStep(task string, h *engine.Host) bool {
-	return !u.Back || u.Begun[task+"@"+h.Name]
+	return !u.IsRollback || u.BegunSteps[task+"@"+h.Name]
 }
 
 // A Pause is a point at which an upgrade stops for inspection until it is resumed.
@@ -180,17 +180,17 @@ func (e Env) FirstControlPlane() v1alpha1.Host {
 // IsFirst selects that host.
 func (e Env) IsFirst(h *engine.Host) bool { return h.Name == e.FirstControlPlane().Name }
 
-// Leaves selects hosts that are being removed from the cluster.
-func (e Env) Leaves(h *engine.Host) bool {
-	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name })
+// IsLeaving selects hosts that are being removed from the cluster.
+func (e Env) IsLeaving(h *engine.Host) bool {
+	return slices.ContainsFunc(e.Leaving, func(l LeavingHost) bool { return l.Name == h.Name })
 }
 
-// Stays selects hosts that are in the description of the cluster.
-func (e Env) Stays(h *engine.Host) bool { return !e.Leaves(h) }
+// IsStaying selects hosts that are in the description of the cluster.
+func (e Env) IsStaying(h *engine.Host) bool { return !e.IsLeaving(h) }
 
-// Resets selects hosts that are being removed and reset.
-func (e Env) Resets(h *engine.Host) bool {
-	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name && !l.Gone })
+// IsReset selects hosts that are being removed and reset.
+func (e Env) IsReset(h *engine.Host) bool {
+	return slices.ContainsFunc(e.Leaving, func(l LeavingHost) bool { return l.Name == h.Name && !l.IsLost })
 }
 
 // IsNew selects hosts that are new in the cluster.
@@ -207,12 +207,12 @@ func (e Env) WithLeaving() *v1alpha1.Cluster {
 	return &c
 }
 
-// Docker reports whether Docker runs the containers.
-func (e Env) Docker() bool { return spec.Docker(e.Cluster) }
+// UsesDocker reports whether Docker runs the containers.
+func (e Env) UsesDocker() bool { return spec.UsesDocker(e.Cluster) }
 
 // RuntimeSocket returns the CRI socket of the container runtime.
 func (e Env) RuntimeSocket() string {
-	if e.Docker() {
+	if e.UsesDocker() {
 		return "unix:///run/cri-dockerd.sock"
 	}
 	return "unix:///run/containerd/containerd.sock"
@@ -229,7 +229,7 @@ func HasDocker(h *engine.Host) bool {
 
 // ChangesRuntime selects nodes whose containers still use the previous runtime.
 func (e Env) ChangesRuntime(h *engine.Host) bool {
-	return e.Migrates && Holds(h) && HasDocker(h) != e.Docker()
+	return e.NewRuntime && IsJoined(h) && HasDocker(h) != e.UsesDocker()
 }
 
 // IsNode selects hosts that run a kubelet.
@@ -271,8 +271,8 @@ const APIServerManifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 // kubeconfig, which refers to the certificate, may exist earlier.
 const ClientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
-// Holds reports whether a host has the credentials of a kubelet: it is a node, or was one.
-func Holds(h *engine.Host) bool {
+// IsJoined reports whether a host has the credentials of a kubelet: it is a node, or was one.
+func IsJoined(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, ClientCert)
 }
 
@@ -282,22 +282,22 @@ func (e Env) IsJoinNode(h *engine.Host) bool { return IsNode(h) && !e.IsInitNode
 // InternalAddress returns the address at which other nodes reach a host.
 func InternalAddress(h v1alpha1.Host) string { return spec.InternalAddress(h) }
 
-// Endpoint returns the name and port of the API as nodes use them.
-func (e Env) Endpoint() string {
+// APIEndpoint returns the name and port of the API as nodes use them.
+func (e Env) APIEndpoint() string {
 	ep := e.Cluster.Spec.ControlPlaneEndpoint
 	return net.JoinHostPort(ep.Domain, strconv.Itoa(ep.Port))
 }
 
-// Validity returns how long certificates created for the cluster are valid.
-func (e Env) Validity() time.Duration {
+// CertValidity returns how long certificates created for the cluster are valid.
+func (e Env) CertValidity() time.Duration {
 	if v := e.Cluster.Spec.Kubernetes.Certificates.Validity; v != nil {
 		return v.Duration
 	}
 	return spec.DefaultValidity
 }
 
-// Arch returns the architecture of a host.
-func Arch(h *engine.Host) string {
+// HostArch returns the architecture of a host.
+func HostArch(h *engine.Host) string {
 	if h.Arch != "" {
 		return h.Arch
 	}
@@ -319,7 +319,7 @@ func FetchAndUnpack(s *engine.Scope, name, strip, dir string, members ...string)
 
 // UnpackComponent unpacks a component of the bundle.
 func UnpackComponent(s *engine.Scope, name, strip, dir string, members ...string) (op.Unpack, error) {
-	c, err := engine.Get(s, KeyContent).Component(name, Arch(s.Host()))
+	c, err := engine.GetValue(s, KeyContent).Component(name, HostArch(s.Host()))
 	if err != nil {
 		return op.Unpack{}, fmt.Errorf("reading %s from the bundle: %w", name, err)
 	}
@@ -331,7 +331,7 @@ func FetchContent(u op.Unpack) op.FetchBlob { return op.FetchBlob{Blob: u.Blob, 
 
 // FindImage returns an image of the bundle for a host.
 func FindImage(s *engine.Scope, name string) (op.Image, error) {
-	img, err := engine.Get(s, KeyContent).Image(name, Arch(s.Host()))
+	img, err := engine.GetValue(s, KeyContent).Image(name, HostArch(s.Host()))
 	if err != nil {
 		return op.Image{}, fmt.Errorf("reading image %s from the bundle: %w", name, err)
 	}

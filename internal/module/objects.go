@@ -25,23 +25,23 @@ func StaticObjects(make func() ([]*unstructured.Unstructured, error)) func(conte
 func KeepObjects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error)) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-			client := engine.Get(s, KeyKube)
+			client := engine.GetValue(s, KeyKube)
 			objs, err := wanted(ctx, s)
 			if err != nil {
 				return nil, err
 			}
 			var out []plan.OpChange
-			if s.Pending() { // no cluster yet, or the wanted objects are not known: all of them
+			if s.IsPending() { // no cluster yet, or the wanted objects are not known: all of them
 				for _, o := range objs {
 					out = append(out,
 						plan.OpChange{Kind: KindObject,
-							Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "create"})
+							Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.ObjectName(), Summary: "create"})
 				}
 				return out, nil
 			}
-			changes, err := client.Diff(ctx, objs)
+			changes, err := client.DiffObjects(ctx, objs)
 			for _, c := range changes {
-				out = append(out, plan.OpChange{Kind: KindObject, Target: c.Target(), Summary: string(c.Action), Diff: c.Diff})
+				out = append(out, plan.OpChange{Kind: KindObject, Target: c.ObjectName(), Summary: string(c.Action), Diff: c.Diff})
 			}
 			return out, err
 		},
@@ -50,7 +50,7 @@ func KeepObjects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Un
 			if err != nil {
 				return err
 			}
-			return engine.Get(s, KeyKube).Apply(ctx, objs)
+			return engine.GetValue(s, KeyKube).ApplyObjects(ctx, objs)
 		},
 	}
 }

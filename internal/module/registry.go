@@ -46,7 +46,7 @@ const (
 
 // IsRegistry selects the registry host.
 func (e Env) IsRegistry(h *engine.Host) bool {
-	return h.HasRole(v1alpha1.RoleRegistry) && e.Stays(h)
+	return h.HasRole(v1alpha1.RoleRegistry) && e.IsStaying(h)
 }
 
 // RegistryClient returns how the registry host connects to its own registry. It connects
@@ -73,9 +73,9 @@ func (e Env) RegistryMirror(registry string) string {
 	return "https://" + path.Join(spec.RegistryName(e.Cluster), "v2", spec.RegistryFolder(registry))
 }
 
-// Logins returns the credentials and CAs of the registries in the cluster file and of the
+// RegistryLogins returns the credentials and CAs of the registries in the cluster file and of the
 // private registry. CAs are files on the manager.
-func (e Env) Logins() (out []bundle.Login) {
+func (e Env) RegistryLogins() (out []bundle.Login) {
 	for _, a := range e.Cluster.Spec.Registry.Auths {
 		out = append(out, bundle.Login{Registry: a.Registry, Username: a.Username, Password: e.Passwords[a.Registry], CA: a.CAFile})
 	}

@@ -12,7 +12,7 @@ import (
 // not receive. It returns nil if the host needs no certificate, and while planning: a plan
 // issues nothing.
 func SignRequest(s *engine.Scope, c op.Certificate, caKey []byte, result op.Result) ([]byte, error) {
-	if len(result.Output) == 0 || s.Operation() == "" {
+	if len(result.Output) == 0 || s.OperationID() == "" {
 		return nil, nil
 	}
 	return pki.SignRequest(result.Output, c, caKey, time.Now())

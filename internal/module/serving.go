@@ -28,7 +28,7 @@ func (e Env) VerifyServing(h *engine.Host, step string, settle bool) op.List {
 	if !e.IsRunning || !e.IsMember(h) {
 		return nil
 	}
-	o := op.Serving{Name: step, Waits: e.HealthGate(h, "")}
+	o := op.HealthGate{Name: step, Waits: e.HealthGate(h, "")}
 	if e.RunsEtcd(h) {
 		w := e.WaitLocalMemberHealthy()
 		w.TimeoutSeconds = againSeconds
@@ -42,14 +42,14 @@ func (e Env) VerifyServing(h *engine.Host, step string, settle bool) op.List {
 
 // IsMember reports whether a host is part of the cluster: a node, or an etcd member.
 func (e Env) IsMember(h *engine.Host) bool {
-	return Holds(h) || e.RunsEtcd(h) && h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
+	return IsJoined(h) || e.RunsEtcd(h) && h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
 }
 
 // HealthGate returns waits for what a node did before and must do again after a restart
 // of a unit ("" for none): its kubelet is healthy, the node is ready, and a control
 // plane serves. The checks run on the node itself and need no other host.
 func (e Env) HealthGate(h *engine.Host, unit string) []op.Wait {
-	if !e.IsRunning || !Holds(h) {
+	if !e.IsRunning || !IsJoined(h) {
 		return nil
 	}
 	since := func(w op.Wait) op.Wait {

@@ -52,7 +52,7 @@ func (t TimerJob) InstallOps(templates fs.FS, job []byte, at TimerSchedule) (op.
 	}
 	unit := t.TimerUnit()
 	return op.List{
-		op.Self{Path: t.Program},
+		op.InstallHelper{Path: t.Program},
 		op.File{Path: t.JobFile, Content: append(job, '\n'), Mode: 0o600},
 		op.File{Path: unitDir + name, Content: service},
 		op.File{Path: unitDir + unit.Name, Content: timer},

@@ -9,16 +9,16 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-// TestMigrate_MatchesGolden compares what is removed from a node that changes its
+// TestChangeRuntime_MatchesGolden compares what is removed from a node that changes its
 // runtime and what replaces it, in both directions; a node that has changed loses
 // nothing.
-func TestMigrate_MatchesGolden(t *testing.T) {
+func TestChangeRuntime_MatchesGolden(t *testing.T) {
 	var b strings.Builder
 	for _, to := range []string{"docker", "containerd"} {
 		c := plainCluster()
 		c.Spec.ContainerRuntime.Type = to
 		env := newEnv(t, c)
-		env.Leader, env.Migrates = "cp1", true
+		env.Leader, env.NewRuntime = "cp1", true
 		on := blankHosts(env)
 		for _, h := range on {
 			h.Facts.Present = []string{module.ClientCert}

@@ -60,9 +60,9 @@ func (b *blankHost) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	for _, o := range ops {
 		r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Changed, Summary: "create"}
 		switch o := o.(type) {
-		case op.ReadFile, op.UnitStarted, op.Ask:
+		case op.ReadFile, op.UnitStarted, op.Query:
 			r.Status, r.Missing = op.Unchanged, true
-		case op.Kept, op.Private: // for files that do not exist
+		case op.BaselineFile, op.RootOnly: // for files that do not exist
 			r.Status = op.Unchanged
 		case op.FetchBlob:
 			if err := checkBlob(o.Blob); err != nil {
@@ -117,7 +117,7 @@ func (emptyState) TakeOff(string, string) ([]string, error) {
 }
 
 func testParts() Parts {
-	return Parts{Bundle: emptyState{}, Records: emptyState{}, Owner: "slipway", Retires: true}
+	return Parts{Bundle: emptyState{}, State: emptyState{}, Owner: "slipway", PruneBundles: true}
 }
 
 func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
@@ -140,7 +140,7 @@ func plainCluster() *v1alpha1.Cluster {
 // newEnv completes a cluster like a front end, and rejects an invalid one.
 func newEnv(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	t.Helper()
-	spec.Default(c, spec.DefaultOptions{})
+	spec.SetDefaults(c, spec.DefaultOptions{})
 	if err := spec.Validate(c, spec.ValidateOptions{}).Err(); err != nil {
 		t.Fatalf("the cluster is not valid: %v", err)
 	}
@@ -148,7 +148,7 @@ func newEnv(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := catalogue.Resolve(c.Spec.Kubernetes.Version)
+	r, err := catalogue.ResolveVersion(c.Spec.Kubernetes.Version)
 	if err != nil {
 		t.Fatal(err)
 	}

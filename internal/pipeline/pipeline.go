@@ -31,8 +31,8 @@ import (
 
 // Parts holds the inputs of pipelines besides the environment.
 type Parts struct {
-	Bundle  bundle.Source
-	Records clusterstate.StateStore
+	Bundle bundle.Source
+	State  clusterstate.StateStore
 	// Owner identifies the manager of the cluster: this one.
 	Owner string
 	// Backup takes a backup set; only upgrades use it.
@@ -41,15 +41,15 @@ type Parts struct {
 	Addons []addonsource.Addon
 	// KeepAddons leaves the add-ons of the cluster unchanged during a rollback.
 	KeepAddons bool
-	// Retires removes files of earlier bundles from hosts when everything else is done.
-	Retires bool
+	// PruneBundles removes files of earlier bundles from hosts when everything else is done.
+	PruneBundles bool
 }
 
 // modules is a part of a pipeline.
 type modules = []engine.Module
 
-// Create creates a cluster.
-func Create(env module.Env, p Parts) engine.Pipeline {
+// CreateCluster creates a cluster.
+func CreateCluster(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Modules: slices.Concat(
 		modules{
 			hooks.RunHooks(env, v1alpha1.HookPreInstall),
@@ -73,16 +73,16 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 	)}
 }
 
-// Apply makes an existing cluster match its description. Hosts that are no longer in the
+// ApplyCluster makes an existing cluster match its description. Hosts that are no longer in the
 // description are removed after new hosts can take their pods. Settings of hosts are
 // changed one host after the other; the components that serve the whole cluster follow.
-func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
+func ApplyCluster(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.IsRunning = true
 	rollOut, err := rollOutSettings(env)
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := restrictTo(env.Stays, slices.Concat(
+	m := restrictTo(env.IsStaying, slices.Concat(
 		hooksOfChange(env, env.IsNew, v1alpha1.HookPreInstall),
 		modules{bundle.PrepareBundle(p.Bundle), registry.SetUpRegistry(env)},
 		rollOut,
@@ -101,7 +101,7 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 		modules{addon.InstallAddons(p.Addons)},
 		hooksOfChange(env, env.IsNew, v1alpha1.HookPostInstall),
 	)
-	if p.Retires {
+	if p.PruneBundles {
 		m = append(m, runLast(m, containerruntime.PruneBundles(env)))
 	}
 	return engine.Pipeline{Modules: m}, nil
@@ -132,15 +132,15 @@ func removalModules(env module.Env, p Parts) modules {
 		return nil
 	}
 	return slices.Concat(
-		runHooksEarly(hooksOfChange(env, env.Resets, v1alpha1.HookPreDelete)),
+		runHooksEarly(hooksOfChange(env, env.IsReset, v1alpha1.HookPreDelete)),
 		modules{
 			endpoint.ReleaseAddress(env),
 			noderemoval.DrainNodes(env),
 			noderemoval.StopServers(env),
 			noderemoval.RemoveMembers(env),
 		},
-		restrictTo(env.Resets, modules{reset.ResetHosts(env, "leave.member")}),
-		modules{noderemoval.DeleteNodes(env), clusterstate.RemoveHosts(env, p.Records, p.Owner)},
+		restrictTo(env.IsReset, modules{reset.ResetHosts(env, "leave.member")}),
+		modules{noderemoval.DeleteNodes(env), clusterstate.RemoveHosts(env, p.State, p.Owner)},
 	)
 }
 
@@ -175,7 +175,7 @@ func ChangeRuntime(env module.Env, p Parts) (engine.Pipeline, error) {
 		// been force-removed.
 		upgrade.AfterNodes(
 			kubeadm.UpdateControlPlane(env),
-			clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+			clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.State, p.Owner),
 			endpoint.SetUpEndpoint(env),
 			kubeadm.JoinNodes(env),
 			nodes.ConfigureNodes(env),
@@ -185,10 +185,10 @@ func ChangeRuntime(env module.Env, p Parts) (engine.Pipeline, error) {
 	)}, nil
 }
 
-// Upgrade changes a cluster to another version of Kubernetes: first the nodes, then the
+// UpgradeCluster changes a cluster to another version of Kubernetes: first the nodes, then the
 // components in the cluster that all nodes use. A backup is taken before any host is
 // changed. Programs and images are on the hosts before their nodes are drained.
-func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
+func UpgradeCluster(env module.Env, p Parts) (engine.Pipeline, error) {
 	rollOut, err := upgrade.RollOut(env,
 		containerruntime.InstallRuntime(env),
 		kubeadm.InstallKubernetes(env),
@@ -222,7 +222,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 // kube-proxy, then workers, then control planes. On a control plane, the kubelet goes
 // before the components. The components that all nodes use follow, and add-ons come last.
 func RollbackUpgrade(env module.Env, p Parts) (engine.Pipeline, error) {
-	env.Upgrade.Back = true
+	env.Upgrade.IsRollback = true
 	rollOut, err := upgrade.RollOut(env,
 		containerruntime.InstallRuntime(env),
 		kubeadm.InstallKubernetes(env),
@@ -261,21 +261,21 @@ func ForgetNodes(env module.Env, p Parts) engine.Pipeline {
 		noderemoval.StopServers(env),
 		noderemoval.RemoveMembers(env),
 		noderemoval.DeleteNodes(env),
-		clusterstate.RemoveHosts(env, p.Records, p.Owner),
+		clusterstate.RemoveHosts(env, p.State, p.Owner),
 	)}
 }
 
 // ForgetNodesFromState removes lost hosts only from the state, for a restore or rescue of etcd, when the
 // API may be down. The restored etcd gets its members from the hosts in the state.
 func ForgetNodesFromState(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Modules: modules{clusterstate.RemoveHostsFromState(env, p.Records)}}
+	return engine.Pipeline{Modules: modules{clusterstate.RemoveHostsFromState(env, p.State)}}
 }
 
 // joinModules returns the modules that join all nodes to the cluster. New nodes join after
 // the given steps.
 func joinModules(env module.Env, p Parts, after ...string) modules {
 	return modules{
-		clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.State, p.Owner),
 		endpoint.SetUpEndpoint(env),
 		kubeadm.JoinNodes(env, after...),
 		endpoint.SetUpKubeVIP(env),
@@ -300,7 +300,7 @@ func finishModules(env module.Env) modules {
 func finishModulesForVersion(env module.Env, p Parts, before ...engine.Module) modules {
 	return slices.Concat(etcdModules(env), before, modules{
 		kubeadm.UpgradeAddons(env),
-		clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		clusterstate.SaveState(env, kubeadm.KeyAdminConf, p.State, p.Owner),
 		endpoint.SetUpEndpoint(env),
 		dns.ConfigureCoreDNS(env),
 		network.InstallNetwork(env),
@@ -315,18 +315,18 @@ func finishModulesForVersion(env module.Env, p Parts, before ...engine.Module) m
 // accepts the downgrade.
 func etcdModules(env module.Env) modules {
 	m := modules{etcd.SetUpMembers(env), kubeadm.UpgradeEtcd(env)}
-	if !env.Upgrade.Back {
+	if !env.Upgrade.IsRollback {
 		return m
 	}
 	return append(modules{etcd.PrepareDowngrade(env)}, upgrade.After(etcd.StepDowngrade, m...)...)
 }
 
 // RenewCerts renews certificates of a cluster, whose API may be down.
-func RenewCerts(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
+func RenewCerts(env module.Env, p Parts, w certs.RenewalRequest) engine.Pipeline {
 	m := modules{
 		etcd.RenewClientCerts(env, w.Renewal),
 		certs.RenewCerts(env, w),
-		clusterstate.SaveKubeconfig(env, certs.KeyAdmin, p.Records),
+		clusterstate.SaveKubeconfig(env, certs.KeyAdmin, p.State),
 	}
 	switch {
 	case len(w.Readmit) > 0:
@@ -366,11 +366,11 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) modules {
 		rotation.CreateCA,
 		kubeadm.ConnectAPIWithBothCAs(env, certs.StepCACreated),
 		rotation.SignWithNewCA,
-		keepKubeconfig(certs.StepKeptBoth, r.Everywhere, clusterstate.SaveKubeconfig(env, certs.KeyAdminBoth, p.Records)),
-		keepKubeconfig(certs.StepKept, r.Everywhere, clusterstate.SaveKubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
+		keepKubeconfig(certs.StepKeptBoth, r.IsOldTrustedEverywhere, clusterstate.SaveKubeconfig(env, certs.KeyAdminBoth, p.State)),
+		keepKubeconfig(certs.StepKept, r.IsOldTrustedEverywhere, clusterstate.SaveKubeconfig(env, certs.KeyAdmin, p.State), certs.StepKeptBoth),
 		kubeadm.ReadmitNodesWithNewCA(env, certs.StepSigned, r.Readmit, r.RemoveOldCredentials(env)),
 		rotation.DropOldCA,
-		keepKubeconfig(certs.StepKeptLast, r.HasBegun, clusterstate.SaveKubeconfig(env, certs.KeyAdminLast, p.Records)),
+		keepKubeconfig(certs.StepKeptLast, r.HasBegun, clusterstate.SaveKubeconfig(env, certs.KeyAdminLast, p.State)),
 		kubeadm.ConnectAPIWithNewCA(env, certs.StepDropped),
 		rotation.EndRotation,
 	}
@@ -401,8 +401,8 @@ func RescueEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{etcdbackup.RescueMember(env, from)}}
 }
 
-// Delete removes a cluster from its hosts and restores the hosts.
-func Delete(env module.Env) engine.Pipeline {
+// DeleteCluster removes a cluster from its hosts and restores the hosts.
+func DeleteCluster(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{
 		hooks.RunHooks(env, v1alpha1.HookPreDelete),
 		reset.ResetHosts(env),

@@ -247,13 +247,13 @@ func withHooks(c *v1alpha1.Cluster) {
 	}
 }
 
-// TestCreate_MatchesGoldens compares the operations of every task: in full for a plain
+// TestCreateCluster_MatchesGoldens compares the operations of every task: in full for a plain
 // cluster, and as the difference to it for others.
-func TestCreate_MatchesGoldens(t *testing.T) {
+func TestCreateCluster_MatchesGoldens(t *testing.T) {
 	env := newEnv(t, plainCluster())
-	plain := printPipeline(t, Create(env, testParts()), blankHosts(env))
+	plain := printPipeline(t, CreateCluster(env, testParts()), blankHosts(env))
 	golden.Check(t, "testdata/create.golden", plain)
-	golden.Check(t, "testdata/delete.golden", printPipeline(t, Delete(env), blankHosts(env)))
+	golden.Check(t, "testdata/delete.golden", printPipeline(t, DeleteCluster(env), blankHosts(env)))
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			name, base := "create", plain
@@ -277,16 +277,16 @@ func (v *variant) printPipeline(t *testing.T) string {
 			v.facts(h)
 		}
 	}
-	return printPipeline(t, Create(env, testParts()), on)
+	return printPipeline(t, CreateCluster(env, testParts()), on)
 }
 
-// TestApply_GatesRestarts compares what nodes of a running cluster do before and after
+// TestApplyCluster_GatesRestarts compares what nodes of a running cluster do before and after
 // something on them is restarted.
-func TestApply_GatesRestarts(t *testing.T) {
+func TestApplyCluster_GatesRestarts(t *testing.T) {
 	c := plainCluster()
 	c.Spec.Hosts = append(c.Spec.Hosts, host("cp2", "192.0.2.17", v1alpha1.RoleControlPlane))
 	env := newEnv(t, c)
-	env.Leader, env.Reconfigures, env.OtherEtcd = "cp1", true, true
+	env.Leader, env.NewControlPlaneSettings, env.NewEtcdSettings = "cp1", true, true
 	on := blankHosts(env)
 	for _, h := range on {
 		h.Facts.Present = append(h.Facts.Present, module.ClientCert)
@@ -327,14 +327,14 @@ func TestEtcdPipelines_MatchGoldens(t *testing.T) {
 		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", printPipeline(t, DefragEtcd(env, nil), blankHosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", printPipeline(t, RestoreEtcd(env, src), blankHosts(env)))
 		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig,
-			Rescue: &etcdbackup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
+			Rescue: &etcdbackup.Rescue{Member: env.EtcdMembers(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
 		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", printPipeline(t, RescueEtcd(env, left), blankHosts(env)))
 	}
 }
 
-// TestApply_RevertsRemovedSettings removes a setting from the file: each operation that
+// TestApplyCluster_RevertsRemovedSettings removes a setting from the file: each operation that
 // is no longer requested is reverted by its task.
-func TestApply_RevertsRemovedSettings(t *testing.T) {
+func TestApplyCluster_RevertsRemovedSettings(t *testing.T) {
 	env := newEnv(t, plainCluster())
 	plain := operationLists(t, applyPipeline(t, env), blankHosts(env))
 	for _, v := range variants {
@@ -348,7 +348,7 @@ func TestApply_RevertsRemovedSettings(t *testing.T) {
 		if len(with.Cluster.Spec.Hosts) != len(env.Cluster.Spec.Hosts) {
 			continue // leaving hosts are completely reset
 		}
-		if v.facts != nil || spec.Immutable(with.Cluster, env.Cluster).Err() != nil {
+		if v.facts != nil || spec.FindForbiddenChanges(with.Cluster, env.Cluster).Err() != nil {
 			continue // another host, or a change that a cluster does not support
 		}
 		t.Run(v.name, func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestApply_RevertsRemovedSettings(t *testing.T) {
 func isReverted(lists map[string]op.List, at string) bool {
 	step, host, _ := strings.Cut(at, " on ")
 	for other, list := range lists {
-		if strings.HasSuffix(other, " on "+host) && slices.ContainsFunc(list, func(o op.Op) bool { return o == op.PutBack{Step: step} }) {
+		if strings.HasSuffix(other, " on "+host) && slices.ContainsFunc(list, func(o op.Op) bool { return o == op.RevertStep{Step: step} }) {
 			return true
 		}
 	}
@@ -382,7 +382,7 @@ func isReverted(lists map[string]op.List, at string) bool {
 // applyPipeline returns the pipeline of a running cluster.
 func applyPipeline(t *testing.T, env module.Env) engine.Pipeline {
 	t.Helper()
-	p, err := Apply(env, testParts())
+	p, err := ApplyCluster(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,15 +399,15 @@ func allPipelines(env module.Env) []engine.Pipeline {
 	}
 	p, leaving := testParts(), withLeaving(env, "w9")
 	return []engine.Pipeline{
-		of(operation.Create, Create(env, p)),
-		of(operation.Apply, must(Apply(env, p))),
+		of(operation.Create, CreateCluster(env, p)),
+		of(operation.Apply, must(ApplyCluster(env, p))),
 		of(operation.Apply, must(ChangeRuntime(env, p))),
 		of(operation.InitOS, InitOS(env)),
-		of(operation.Delete, Delete(env)),
+		of(operation.Delete, DeleteCluster(env)),
 		RevokeJoinTokens(env),
-		of(operation.Apply, must(Apply(leaving, p))),
+		of(operation.Apply, must(ApplyCluster(leaving, p))),
 		of(operation.RenewCerts, RenewCerts(env, p, renewalRequest)),
-		of(operation.Upgrade, must(Upgrade(env, p))),
+		of(operation.Upgrade, must(UpgradeCluster(env, p))),
 		of(operation.DefragEtcd, DefragEtcd(env, nil)),
 		of(operation.RestoreEtcd, RestoreEtcd(env, etcdbackup.Source{})),
 		of(operation.RescueEtcd, RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}})),
@@ -434,26 +434,26 @@ func clusterRotation(env module.Env) certs.Rotations {
 }
 
 // renewalRequest renews due certificates; on some hosts all certificates have expired.
-var renewalRequest = certs.Wish{Concerned: []string{"cp1"}, Readmit: []string{"w1"}}
+var renewalRequest = certs.RenewalRequest{Concerned: []string{"cp1"}, Readmit: []string{"w1"}}
 
-// TestRenew_MatchesGoldens compares the operations of a renewal.
-func TestRenew_MatchesGoldens(t *testing.T) {
+// TestRenewCerts_MatchesGoldens compares the operations of a renewal.
+func TestRenewCerts_MatchesGoldens(t *testing.T) {
 	env := newEnv(t, plainCluster())
 	golden.Check(t, "testdata/renew.golden", printPipeline(t, RenewCerts(env, testParts(), renewalRequest), blankHosts(env)))
 	for _, v := range []struct {
 		name   string
 		change func(*v1alpha1.Cluster)
-		wish   certs.Wish
+		wish   certs.RenewalRequest
 	}{
 		{"renew-managed", func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.Etcd.Type = spec.EtcdManaged
 			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.41", v1alpha1.RoleEtcd))
-		}, certs.Wish{Renewal: module.Renewal{Within: 48 * time.Hour}, Concerned: []string{"cp1", "e1"}}},
-		{"renew-lapsed", threeControlPlanes, certs.Wish{Lapsed: true, Concerned: []string{"cp1", "cp2", "cp3"}}},
+		}, certs.RenewalRequest{Renewal: module.Renewal{Within: 48 * time.Hour}, Concerned: []string{"cp1", "e1"}}},
+		{"renew-lapsed", threeControlPlanes, certs.RenewalRequest{Lapsed: true, Concerned: []string{"cp1", "cp2", "cp3"}}},
 		{"renew-named", threeControlPlanes,
-			certs.Wish{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}}},
-		{"renew-all", func(*v1alpha1.Cluster) {}, certs.Wish{Renewal: module.Renewal{All: true}, Concerned: []string{"cp1"}}},
+			certs.RenewalRequest{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}}},
+		{"renew-all", func(*v1alpha1.Cluster) {}, certs.RenewalRequest{Renewal: module.Renewal{All: true}, Concerned: []string{"cp1"}}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			c := plainCluster()
@@ -467,7 +467,7 @@ func TestRenew_MatchesGoldens(t *testing.T) {
 // withLeaving returns an environment in which some hosts leave.
 func withLeaving(env module.Env, names ...string) module.Env {
 	for _, n := range names {
-		env.Leaving = append(env.Leaving, module.Leaving{Host: host(n, "192.0.2.99", v1alpha1.RoleWorker)})
+		env.Leaving = append(env.Leaving, module.LeavingHost{Host: host(n, "192.0.2.99", v1alpha1.RoleWorker)})
 	}
 	return env
 }
@@ -480,9 +480,9 @@ func TestTaskIDs_AreFrozen(t *testing.T) {
 	c.Spec.System.NTPServers = []string{"192.0.2.1"}
 	var b strings.Builder
 	env := newEnv(t, c)
-	c = spec.Copy(c)
+	c = spec.CopyCluster(c)
 	c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
-	apply, err := Apply(newEnv(t, c), testParts())
+	apply, err := ApplyCluster(newEnv(t, c), testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -501,13 +501,13 @@ func TestTaskIDs_AreFrozen(t *testing.T) {
 	golden.Check(t, "testdata/task-ids.txt", b.String())
 }
 
-// TestApply_OnlyRemovesLeavingHosts: a leaving host is only removed, and nothing else
+// TestApplyCluster_OnlyRemovesLeavingHosts: a leaving host is only removed, and nothing else
 // is done on it; the other hosts are treated as usual.
-func TestApply_OnlyRemovesLeavingHosts(t *testing.T) {
+func TestApplyCluster_OnlyRemovesLeavingHosts(t *testing.T) {
 	env := newEnv(t, plainCluster())
 	plain := operationLists(t, applyPipeline(t, env), blankHosts(env))
 	env = withLeaving(env, "w9", "w10")
-	env.Leaving[1].Gone = true
+	env.Leaving[1].IsLost = true
 	on := blankHosts(env)
 	for _, l := range env.Leaving {
 		on = append(on, &engine.Host{Host: l.Host, Conn: &blankHost{name: l.Name}})
@@ -543,10 +543,10 @@ func TestApply_OnlyRemovesLeavingHosts(t *testing.T) {
 	}
 }
 
-// TestApply_WaitsUntilAddressIsServed: a running control plane waits until an API
+// TestApplyCluster_WaitsUntilAddressIsServed: a running control plane waits until an API
 // server answers at the address with the present configuration. A control plane that is
 // about to join has no API server yet.
-func TestApply_WaitsUntilAddressIsServed(t *testing.T) {
+func TestApplyCluster_WaitsUntilAddressIsServed(t *testing.T) {
 	c := plainCluster()
 	threeControlPlanes(c)
 	c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "2001:db8::100", Interface: "eth0"}
@@ -564,9 +564,9 @@ func TestApply_WaitsUntilAddressIsServed(t *testing.T) {
 	}
 }
 
-// TestApply_LeavingControlPlaneReleasesAddress: a leaving control plane releases an
+// TestApplyCluster_LeavingControlPlaneReleasesAddress: a leaving control plane releases an
 // address that it may hold, if it is reachable.
-func TestApply_LeavingControlPlaneReleasesAddress(t *testing.T) {
+func TestApplyCluster_LeavingControlPlaneReleasesAddress(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		mode         v1alpha1.EndpointMode
@@ -583,13 +583,14 @@ func TestApply_LeavingControlPlaneReleasesAddress(t *testing.T) {
 				c.Spec.ControlPlaneEndpoint.Address = "192.0.2.100"
 			}
 			env := newEnv(t, c)
-			env.Leaving = []module.Leaving{{Host: host("cp9", "192.0.2.99", v1alpha1.RoleControlPlane), Gone: tc.gone}}
+			env.Leaving = []module.LeavingHost{{Host: host("cp9", "192.0.2.99", v1alpha1.RoleControlPlane), IsLost: tc.gone}}
 			on := append(blankHosts(env), &engine.Host{Host: env.Leaving[0].Host, Conn: &blankHost{name: "cp9"}})
 			for _, h := range on {
 				h.Facts = blankHosts(env)[0].Facts
 				onEth0(h)
 			}
-			want := op.List{op.PutBack{Step: "endpoint.keepalived"}, op.Wait{Ended: "/etc/kubernetes/slipway/keepalived.conf", TimeoutSeconds: 60}}
+			want := op.List{op.RevertStep{Step: "endpoint.keepalived"},
+				op.Wait{Ended: "/etc/kubernetes/slipway/keepalived.conf", TimeoutSeconds: 60}}
 			if !tc.want {
 				want = nil
 			}

@@ -19,14 +19,14 @@ import (
 
 func upgradePipeline(t *testing.T, env module.Env) engine.Pipeline {
 	t.Helper()
-	p, err := Upgrade(env, testParts())
+	p, err := UpgradeCluster(env, testParts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func TestUpgrade_MatchesGolden(t *testing.T) {
+func TestUpgradeCluster_MatchesGolden(t *testing.T) {
 	c := plainCluster()
 	threeControlPlanes(c)
 	env := newEnv(t, c)
@@ -47,7 +47,7 @@ func TestUpgrade_MatchesGolden(t *testing.T) {
 
 // Nodes are upgraded alone or a few at a time: first the leader control plane. A host that
 // is not a node is not drained.
-func TestUpgrade_OrdersNodesInWaves(t *testing.T) {
+func TestUpgradeCluster_OrdersNodesInWaves(t *testing.T) {
 	c := plainCluster()
 	threeControlPlanes(c)
 	c.Spec.Hosts = append(c.Spec.Hosts, host("w8", "192.0.2.98", v1alpha1.RoleWorker), host("w9", "192.0.2.99", v1alpha1.RoleWorker))
@@ -62,7 +62,7 @@ func TestUpgrade_OrdersNodesInWaves(t *testing.T) {
 			map[string]int{"cp2": 0, "cp1": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 4, "w9": 4}, []int{0}},
 		{"a share", "cp1", module.Upgrade{MaxUnavailable: "75%", PauseAfter: module.PauseControlPlane},
 			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 3, "w9": 4}, []int{2}},
-		{"back", "cp2", module.Upgrade{MaxUnavailable: "2", Back: true},
+		{"back", "cp2", module.Upgrade{MaxUnavailable: "2", IsRollback: true},
 			map[string]int{"cp2": 4, "cp1": 3, "cp3": 2, "w1": 1, "w2": 1, "w8": 0, "w9": 0}, nil},
 		{"a small share", "cp1", module.Upgrade{MaxUnavailable: "1%", PauseAfter: module.PauseWave},
 			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, []int{0, 1, 2, 3, 4, 5, 6}},
@@ -92,13 +92,13 @@ func TestUpgrade_OrdersNodesInWaves(t *testing.T) {
 	}
 	env := newEnv(t, c)
 	env.Upgrade.MaxUnavailable = "all"
-	if _, err := Upgrade(env, testParts()); err == nil {
+	if _, err := UpgradeCluster(env, testParts()); err == nil {
 		t.Error("an invalid number is accepted")
 	}
 }
 
 // Everything that a host unpacks in its wave was transferred to it earlier.
-func TestUpgrade_PrefetchesUnpackedContent(t *testing.T) {
+func TestUpgradeCluster_PrefetchesUnpackedContent(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.Cluster){
 		"stacked": func(*v1alpha1.Cluster) {},
 		"Docker":  func(c *v1alpha1.Cluster) { c.Spec.ContainerRuntime.Type = "docker" },
@@ -139,7 +139,7 @@ func TestUpgrade_PrefetchesUnpackedContent(t *testing.T) {
 }
 
 // A component with another port is checked at that port.
-func TestUpgrade_ChecksComponentsAtTheirPorts(t *testing.T) {
+func TestUpgradeCluster_ChecksComponentsAtTheirPorts(t *testing.T) {
 	c := plainCluster()
 	c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "192.0.2.11", "secure-port": "20259"}
 	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"bind-address": "0.0.0.0"}
@@ -159,7 +159,7 @@ func TestUpgrade_ChecksComponentsAtTheirPorts(t *testing.T) {
 // A member is replaced only when all members serve; otherwise etcd could lose quorum. If
 // the member itself does not serve, nothing waits for it; in a rollback such a member goes
 // first.
-func TestUpgrade_ReplacesMemberOnlyIfAllServe(t *testing.T) {
+func TestUpgradeCluster_ReplacesMemberOnlyIfAllServe(t *testing.T) {
 	c := plainCluster()
 	threeControlPlanes(c)
 	for _, back := range []bool{false, true} {
@@ -167,8 +167,8 @@ func TestUpgrade_ReplacesMemberOnlyIfAllServe(t *testing.T) {
 		env.Leader = "cp1"
 		p := upgradePipeline(t, env)
 		if back {
-			env.Upgrade = module.Upgrade{Back: true,
-				Begun: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true}}
+			env.Upgrade = module.Upgrade{IsRollback: true,
+				BegunSteps: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true}}
 			var err error
 			if p, err = RollbackUpgrade(env, testParts()); err != nil {
 				t.Fatal(err)
@@ -196,12 +196,12 @@ func TestUpgrade_ReplacesMemberOnlyIfAllServe(t *testing.T) {
 }
 
 // In a rollback no host has more steps than in the upgrade.
-func TestRevert_RunsOnlyBegunSteps(t *testing.T) {
+func TestRollbackUpgrade_RunsOnlyBegunSteps(t *testing.T) {
 	c := plainCluster()
 	threeControlPlanes(c)
 	env := newEnv(t, c)
 	env.Leader = "cp1"
-	env.Upgrade = module.Upgrade{Back: true, Begun: map[string]bool{"upgrade.kubelet-config@cp2": true, "upgrade.etcd@cp1": true}}
+	env.Upgrade = module.Upgrade{IsRollback: true, BegunSteps: map[string]bool{"upgrade.kubelet-config@cp2": true, "upgrade.etcd@cp1": true}}
 	p, err := RollbackUpgrade(env, testParts())
 	if err != nil {
 		t.Fatal(err)
@@ -220,9 +220,9 @@ func TestRevert_RunsOnlyBegunSteps(t *testing.T) {
 
 // In a rollback no node is changed before kube-proxy: it must not be newer than an API
 // server that it uses.
-func TestRevert_RollsBackProxyFirst(t *testing.T) {
+func TestRollbackUpgrade_RollsBackProxyFirst(t *testing.T) {
 	env := newEnv(t, plainCluster())
-	env.Upgrade.Back = true
+	env.Upgrade.IsRollback = true
 	p, err := RollbackUpgrade(env, testParts())
 	if err != nil {
 		t.Fatal(err)
@@ -252,8 +252,8 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 	c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.31", v1alpha1.RoleEtcd))
 	env := newEnv(t, c)
 	env.Leader = "cp1"
-	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){"apply": Apply,
-		"upgrade": Upgrade, "revert": RollbackUpgrade} {
+	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){"apply": ApplyCluster,
+		"upgrade": UpgradeCluster, "revert": RollbackUpgrade} {
 		t.Run(name, func(t *testing.T) {
 			p, err := build(env, testParts())
 			if err != nil {
@@ -277,7 +277,7 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 				}
 				retires := ops["runtime.retire on "+h.Name]
 				if len(retires) == 1 {
-					stay = retires[0].(op.Retire).Images
+					stay = retires[0].(op.Prune).Images
 				}
 				if len(retires) != 1 || !slices.Equal(imports, stay) {
 					t.Errorf("%s imports %v, but keeps %v", h.Name, imports, stay)

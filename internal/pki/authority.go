@@ -20,9 +20,9 @@ type Authority struct {
 	Ends time.Time
 }
 
-// Authorities returns the CAs in a PEM text, in order: the holder of the CA key signs
+// ParseAuthorities returns the CAs in a PEM text, in order: the holder of the CA key signs
 // with the first one.
-func Authorities(text []byte) (out []Authority, err error) {
+func ParseAuthorities(text []byte) (out []Authority, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != pemCertificate {
 			continue
@@ -42,16 +42,16 @@ func Authorities(text []byte) (out []Authority, err error) {
 	return out, nil
 }
 
-// Trusts reports whether a bundle contains the CA with an ID.
-func Trusts(bundle []Authority, id string) bool {
+// TrustsCA reports whether a bundle contains the CA with an ID.
+func TrustsCA(bundle []Authority, id string) bool {
 	return slices.ContainsFunc(bundle, func(a Authority) bool { return a.ID == id })
 }
 
-// Bundle returns a text with CAs, each once, in this order.
-func Bundle(list ...Authority) []byte {
+// BundleCAs returns a text with CAs, each once, in this order.
+func BundleCAs(list ...Authority) []byte {
 	var text [][]byte
 	for i, a := range list {
-		if !Trusts(list[:i], a.ID) {
+		if !TrustsCA(list[:i], a.ID) {
 			text = append(text, a.Text)
 		}
 	}
@@ -66,7 +66,7 @@ func (a Authority) HasSigned(text []byte, now time.Time) bool {
 	if len(shown) == 0 {
 		return false
 	}
-	ca, err := Certificate(a.Text)
+	ca, err := ParseCertificate(a.Text)
 	return err == nil && slices.ContainsFunc(shown, func(c *x509.Certificate) bool {
 		// A self-signed certificate is a CA: the same one, or one with the same key.
 		return !now.After(c.NotAfter) && c.CheckSignatureFrom(ca) == nil && c.CheckSignatureFrom(c) != nil

@@ -19,7 +19,7 @@ func authority(t *testing.T) *pkitest.Authority {
 
 func parseBundle(t *testing.T, text string) []pki.Authority {
 	t.Helper()
-	list, err := pki.Authorities([]byte(text))
+	list, err := pki.ParseAuthorities([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,17 +34,17 @@ func TestAuthorities_ParseInOrder(t *testing.T) {
 	if len(both) != 3 || both[0].ID != both[2].ID || both[0].ID == both[1].ID {
 		t.Fatalf("%d of them: %v", len(both), both)
 	}
-	if diff := cmp.Diff(one.Cert+two.Cert, string(pki.Bundle(both...))); diff != "" {
+	if diff := cmp.Diff(one.Cert+two.Cert, string(pki.BundleCAs(both...))); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if !pki.Trusts(both, parseBundle(t, two.Cert)[0].ID) || pki.Trusts(both[:1], both[1].ID) || pki.Trusts(nil, "") {
+	if !pki.TrustsCA(both, parseBundle(t, two.Cert)[0].ID) || pki.TrustsCA(both[:1], both[1].ID) || pki.TrustsCA(nil, "") {
 		t.Error("it is not known what is trusted")
 	}
 	for name, bad := range map[string]string{
 		"nothing": "", "a key": one.Key, "no certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 		"half of them": one.Cert + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 	} {
-		if list, err := pki.Authorities([]byte(bad)); err == nil {
+		if list, err := pki.ParseAuthorities([]byte(bad)); err == nil {
 			t.Errorf("%s: %d authorities", name, len(list))
 		}
 	}
@@ -54,10 +54,10 @@ func TestAuthorities_ParseInOrder(t *testing.T) {
 // The CA's own certificate, and certificates of another CA with the same name, are not.
 func TestHasSigned_FindsValidCertificates(t *testing.T) {
 	old, other := authority(t), authority(t)
-	cert, key := old.Issue(t, "somebody", now.Add(day))
-	ended, _ := old.Issue(t, "somebody", now.Add(-day))
-	theirs, theirKey := other.Issue(t, "somebody", now.Add(day))
-	kubeconfig := pkitest.Kubeconfig("https://api:6443", "", "", cert, key)
+	cert, key := old.IssueCertificate(t, "somebody", now.Add(day))
+	ended, _ := old.IssueCertificate(t, "somebody", now.Add(-day))
+	theirs, theirKey := other.IssueCertificate(t, "somebody", now.Add(day))
+	kubeconfig := pkitest.MakeKubeconfig("https://api:6443", "", "", cert, key)
 	encoded := base64.StdEncoding.EncodeToString([]byte(cert))
 	for _, tc := range []struct {
 		name, text string
@@ -69,14 +69,14 @@ func TestHasSigned_FindsValidCertificates(t *testing.T) {
 			"words\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + other.Cert + theirs + cert, true},
 		{"before its authority", cert + old.Cert, true},
 		{"a kubeconfig's user", kubeconfig, true},
-		{"one of several users", pkitest.Kubeconfig("https://api:6443", other.Cert, "", theirs, theirKey) + kubeconfig, true},
+		{"one of several users", pkitest.MakeKubeconfig("https://api:6443", other.Cert, "", theirs, theirKey) + kubeconfig, true},
 		{"a user in JSON", `{"users":[{"name":"a","user":{"client-certificate-data":"` + encoded + `"}}]}`, true},
 		{"a user in braces", "users: [{name: a, user: {client-certificate-data: " + encoded + "}}]", true},
 		{"one that has ended", ended, false},
-		{"a user whose certificate has ended", pkitest.Kubeconfig("https://api:6443", other.Cert, "", ended, key), false},
+		{"a user whose certificate has ended", pkitest.MakeKubeconfig("https://api:6443", other.Cert, "", ended, key), false},
 		{"another authority's", theirs, false},
 		{"the authority itself", old.Cert + other.Cert, false},
-		{"a kubeconfig that trusts it", pkitest.Kubeconfig("https://api:6443", old.Cert, "", theirs, theirKey), false},
+		{"a kubeconfig that trusts it", pkitest.MakeKubeconfig("https://api:6443", old.Cert, "", theirs, theirKey), false},
 		{"a user with a token", "users: [{name: a, user: {token: a}}]", false},
 		{"nothing", "", false},
 	} {

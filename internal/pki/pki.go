@@ -22,8 +22,8 @@ const pemCertificate = "CERTIFICATE"
 
 var errNoCertificate = errors.New("the file has no certificate")
 
-// Certificate returns the first certificate in a PEM text.
-func Certificate(text []byte) (*x509.Certificate, error) {
+// ParseCertificate returns the first certificate in a PEM text.
+func ParseCertificate(text []byte) (*x509.Certificate, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == pemCertificate {
 			return x509.ParseCertificate(block.Bytes)
@@ -32,9 +32,9 @@ func Certificate(text []byte) (*x509.Certificate, error) {
 	return nil, errNoCertificate
 }
 
-// Key returns the first private key in a PEM text, in any format that Kubernetes programs
+// ParseKey returns the first private key in a PEM text, in any format that Kubernetes programs
 // write.
-func Key(text []byte) (crypto.Signer, error) {
+func ParseKey(text []byte) (crypto.Signer, error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		var key any
 		var err error
@@ -73,8 +73,8 @@ func NewKey() (crypto.Signer, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
 }
 
-// Belong reports whether a certificate and a key are a pair.
-func Belong(cert *x509.Certificate, key crypto.Signer) bool {
+// IsPair reports whether a certificate and a key are a pair.
+func IsPair(cert *x509.Certificate, key crypto.Signer) bool {
 	if cert == nil || key == nil {
 		return false
 	}
@@ -82,9 +82,9 @@ func Belong(cert *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(key.Public())
 }
 
-// Sign returns a PEM certificate from the template, with a new serial number, and at most
+// SignCertificate returns a PEM certificate from the template, with a new serial number, and at most
 // as long valid as its CA.
-func Sign(template, ca *x509.Certificate, public crypto.PublicKey, caKey crypto.Signer) ([]byte, error) {
+func SignCertificate(template, ca *x509.Certificate, public crypto.PublicKey, caKey crypto.Signer) ([]byte, error) {
 	if ca != template && ca.NotAfter.Before(template.NotAfter) {
 		template.NotAfter = ca.NotAfter
 	}

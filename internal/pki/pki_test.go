@@ -38,13 +38,13 @@ type disk map[string]string
 func (d disk) readFile(path string) ([]byte, error) { return []byte(d[path]), nil }
 
 // renewIfDue does what is due, and answers why it was.
-func (d disk) renewIfDue(t *testing.T, o op.Renewal, at time.Time) (string, error) {
+func (d disk) renewIfDue(t *testing.T, o op.RenewCertificate, at time.Time) (string, error) {
 	t.Helper()
-	why, err := pki.Due(d.readFile, o, at)
+	why, err := pki.RenewalReason(d.readFile, o, at)
 	if err != nil || why == "" {
 		return why, err
 	}
-	files, err := pki.Renew(d.readFile, o, at)
+	files, err := pki.RenewCertificate(d.readFile, o, at)
 	if err != nil {
 		return why, err
 	}
@@ -60,20 +60,20 @@ func newDisk(t *testing.T) disk {
 	begins, ends := now.Add(-year+10*day), now.Add(10*day)
 	ca := pkitest.NewAuthority(t, "kubernetes", begins, begins.Add(10*year))
 	d := disk{"ca.crt": ca.Cert, "ca.key": ca.Key}
-	d["pair.crt"], d["pair.key"] = ca.Issue(t, "kube-apiserver", ends)
-	cert, key := ca.Issue(t, "system:node:cp1", ends)
+	d["pair.crt"], d["pair.key"] = ca.IssueCertificate(t, "kube-apiserver", ends)
+	cert, key := ca.IssueCertificate(t, "system:node:cp1", ends)
 	d["both.pem"] = cert + key
-	cert, key = ca.Issue(t, "kubernetes-admin", ends)
-	d["admin.conf"] = pkitest.Kubeconfig("https://api:6443", ca.Cert, "", cert, key)
+	cert, key = ca.IssueCertificate(t, "kubernetes-admin", ends)
+	d["admin.conf"] = pkitest.MakeKubeconfig("https://api:6443", ca.Cert, "", cert, key)
 	return d
 }
 
-func renewalOf(path, key string) op.Renewal {
-	return op.Renewal{CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "ca.crt"}, CAKey: "ca.key",
+func renewalOf(path, key string) op.RenewCertificate {
+	return op.RenewCertificate{CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "ca.crt"}, CAKey: "ca.key",
 		ValiditySeconds: int64(year / time.Second)}
 }
 
-var forms = map[string]op.Renewal{
+var forms = map[string]op.RenewCertificate{
 	"a pair": renewalOf("pair.crt", "pair.key"), "one file": renewalOf("both.pem", ""), "a kubeconfig": renewalOf("admin.conf", ""),
 }
 
@@ -84,7 +84,7 @@ func TestRenew_KeepsKeyAndNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t)
 			before := maps.Clone(d)
-			was := pki.State(d.readFile, o.CertificateFile)
+			was := pki.ReadState(d.readFile, o.CertificateFile)
 			old := certificateIn(t, d[o.Path])
 			if why, err := d.renewIfDue(t, o, now); err != nil || !strings.Contains(why, "expires soon") {
 				t.Fatalf("why %q: %v", why, err)
@@ -110,10 +110,10 @@ func TestRenew_KeepsKeyAndNames(t *testing.T) {
 			}
 			want := was
 			want.Begins, want.Ends = is.NotBefore, is.NotAfter
-			if d := cmp.Diff(want, pki.State(d.readFile, o.CertificateFile)); d != "" {
+			if d := cmp.Diff(want, pki.ReadState(d.readFile, o.CertificateFile)); d != "" {
 				t.Errorf("its state (-want +got):\n%s", d)
 			}
-			if why, err := pki.Due(d.readFile, o, now.Add(time.Hour)); why != "" || err != nil {
+			if why, err := pki.RenewalReason(d.readFile, o, now.Add(time.Hour)); why != "" || err != nil {
 				t.Errorf("it is due again: %q, %v", why, err)
 			}
 		})
@@ -127,7 +127,7 @@ func certificateIn(t *testing.T, text string) *x509.Certificate {
 		value, _, _ = strings.Cut(value, "\n")
 		text = decodeBase64(t, value)
 	}
-	c, err := pki.Certificate([]byte(text))
+	c, err := pki.ParseCertificate([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,52 +159,54 @@ func TestDue_ReturnsTheReason(t *testing.T) {
 	const expired, nearly = 11 * day, "renew: it expires soon or has expired"
 	for _, tc := range []struct {
 		name, reason string
-		change       func(disk, *op.Renewal)
+		change       func(disk, *op.RenewCertificate)
 		after        time.Duration
 		why, refused string
 	}{
-		{"last fifth", "73 days before the end of a year", func(disk, *op.Renewal) {}, -62 * day, nearly, ""},
-		{"before", "it is good for longer", func(disk, *op.Renewal) {}, -64 * day, "", ""},
-		{"expired", "the more so", func(disk, *op.Renewal) {}, expired, nearly, ""},
-		{"old authority", "kubeadm has it begin with that: only its own time counts", func(d disk, _ *op.Renewal) {
+		{"last fifth", "73 days before the end of a year", func(disk, *op.RenewCertificate) {}, -62 * day, nearly, ""},
+		{"before", "it is good for longer", func(disk, *op.RenewCertificate) {}, -64 * day, "", ""},
+		{"expired", "the more so", func(disk, *op.RenewCertificate) {}, expired, nearly, ""},
+		{"old authority", "kubeadm has it begin with that: only its own time counts", func(d disk, _ *op.RenewCertificate) {
 			ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-5*year), now.Add(5*year))
 			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
-			d["pair.crt"], d["pair.key"] = ca.Issue(t, "a", now.Add(100*day))
+			d["pair.crt"], d["pair.key"] = ca.IssueCertificate(t, "a", now.Add(100*day))
 		}, 0, "", ""},
-		{"only expired", "who uses it renews it", func(_ disk, o *op.Renewal) { o.Due = op.DueExpired }, 9 * day, "", ""},
-		{"only expired, and it is", "it cannot do so any more", func(_ disk, o *op.Renewal) { o.Due = op.DueExpired }, expired, nearly, ""},
-		{"late", "36 days before the end of a year", func(_ disk, o *op.Renewal) { o.Due = op.DueLate }, -25 * day, nearly, ""},
-		{"not late", "it is worth waiting yet", func(_ disk, o *op.Renewal) { o.Due = op.DueLate }, -27 * day, "", ""},
-		{"within", "as long as that is asked for", func(_ disk, o *op.Renewal) { o.WithinSeconds = 100 * 24 * 3600 }, -89 * day, nearly, ""},
-		{"not within", "it ends later", func(_ disk, o *op.Renewal) { o.WithinSeconds = 3600 }, 0, "", ""},
-		{"always", "whatever is left", func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -300 * day, "renew", ""},
+		{"only expired", "who uses it renews it", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueExpired }, 9 * day, "", ""},
+		{"only expired, and it is", "it cannot do so any more",
+			func(_ disk, o *op.RenewCertificate) { o.Due = op.DueExpired }, expired, nearly, ""},
+		{"late", "36 days before the end of a year", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueLate }, -25 * day, nearly, ""},
+		{"not late", "it is worth waiting yet", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueLate }, -27 * day, "", ""},
+		{"within", "as long as that is asked for", func(_ disk, o *op.RenewCertificate) { o.WithinSeconds = 100 * 24 * 3600 },
+			-89 * day, nearly, ""},
+		{"not within", "it ends later", func(_ disk, o *op.RenewCertificate) { o.WithinSeconds = 3600 }, 0, "", ""},
+		{"always", "whatever is left", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueAlways }, -300 * day, "renew", ""},
 		{"always, and just made", "it was cut off, and is gone on with",
-			func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -year + 10*day + 50*time.Minute, "", ""},
-		{"missing", "there is nothing to go by", func(d disk, _ *op.Renewal) { delete(d, "pair.crt") }, expired, "", ""},
-		{"unreadable", "it may be worth something", func(d disk, _ *op.Renewal) { d["pair.crt"] = "what?" }, expired,
+			func(_ disk, o *op.RenewCertificate) { o.Due = op.DueAlways }, -year + 10*day + 50*time.Minute, "", ""},
+		{"missing", "there is nothing to go by", func(d disk, _ *op.RenewCertificate) { delete(d, "pair.crt") }, expired, "", ""},
+		{"unreadable", "it may be worth something", func(d disk, _ *op.RenewCertificate) { d["pair.crt"] = "what?" }, expired,
 			"", "reading pair.crt: the file has no certificate"},
 		{"authority without its key", "said before anything is touched",
-			func(d disk, _ *op.Renewal) { delete(d, "ca.key") }, expired, "", op.IDAuthorityNoKey},
+			func(d disk, _ *op.RenewCertificate) { delete(d, "ca.key") }, expired, "", op.IDAuthorityNoKey},
 		{"key of another authority", "it would sign what nobody believes",
-			func(d disk, _ *op.Renewal) { d["ca.key"] = d["pair.key"] }, expired, "", op.IDAuthorityNoKey},
+			func(d disk, _ *op.RenewCertificate) { d["ca.key"] = d["pair.key"] }, expired, "", op.IDAuthorityNoKey},
 		{"authority without its key, not due", "nothing is to be signed",
-			func(d disk, _ *op.Renewal) { delete(d, "ca.key") }, -100 * day, "", ""},
-		{"another authority", "who trusts that one does not trust ours", func(d disk, _ *op.Renewal) {
+			func(d disk, _ *op.RenewCertificate) { delete(d, "ca.key") }, -100 * day, "", ""},
+		{"another authority", "who trusts that one does not trust ours", func(d disk, _ *op.RenewCertificate) {
 			ca := pkitest.NewAuthority(t, "theirs", now.Add(-year), now.Add(5*year))
 			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
 		}, expired, "", op.IDCertificateForeign},
-		{"authority expired", "nothing that it signs is valid", func(disk, *op.Renewal) {}, 10 * year, "", op.IDAuthorityExpired},
-		{"authority ends as soon", "nothing would be won", func(d disk, _ *op.Renewal) {
+		{"authority expired", "nothing that it signs is valid", func(disk, *op.RenewCertificate) {}, 10 * year, "", op.IDAuthorityExpired},
+		{"authority ends as soon", "nothing would be won", func(d disk, _ *op.RenewCertificate) {
 			ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-year), now.Add(10*day))
 			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
-			d["pair.crt"], d["pair.key"] = ca.Issue(t, "a", now.Add(10*day))
+			d["pair.crt"], d["pair.key"] = ca.IssueCertificate(t, "a", now.Add(10*day))
 		}, 9 * day, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newDisk(t)
 			o := forms["a pair"]
 			tc.change(d, &o)
-			why, err := pki.Due(d.readFile, o, now.Add(tc.after))
+			why, err := pki.RenewalReason(d.readFile, o, now.Add(tc.after))
 			said := ""
 			var oe *op.Error
 			if errors.As(err, &oe) {
@@ -282,7 +284,7 @@ func TestState_DescribesCertificates(t *testing.T) {
 			tc.change(on)
 			want := good
 			tc.want(&want)
-			if diff := cmp.Diff(want, pki.State(on.readFile, tc.file)); diff != "" {
+			if diff := cmp.Diff(want, pki.ReadState(on.readFile, tc.file)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -335,20 +337,20 @@ func TestKey_ReadsEveryFormat(t *testing.T) {
 			d := disk{"ca.key": "some text before\n" + tc.text}
 			template := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, NotBefore: now,
 				NotAfter: now.Add(10 * year), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-			ca, err := pki.Sign(template, template, tc.key.Public(), tc.key)
+			ca, err := pki.SignCertificate(template, template, tc.key.Public(), tc.key)
 			if err != nil {
 				t.Fatal(err)
 			}
-			parsed, err := pki.Certificate(ca)
+			parsed, err := pki.ParseCertificate(ca)
 			if err != nil {
 				t.Fatal(err)
 			}
-			read, err := pki.Key([]byte(d["ca.key"]))
-			if err != nil || !pki.Belong(parsed, read) {
+			read, err := pki.ParseKey([]byte(d["ca.key"]))
+			if err != nil || !pki.IsPair(parsed, read) {
 				t.Fatalf("the key is not that of its certificate: %v", err)
 			}
 			leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "leaf"}, NotBefore: now, NotAfter: now.Add(day)}
-			text, err := pki.Sign(leaf, parsed, tc.key.Public(), read)
+			text, err := pki.SignCertificate(leaf, parsed, tc.key.Public(), read)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,7 +366,7 @@ func TestKey_ReadsEveryFormat(t *testing.T) {
 	for name, text := range map[string]string{"nothing": "",
 		"a certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 		"garbage":       "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"} {
-		if key, err := pki.Key([]byte(text)); err == nil {
+		if key, err := pki.ParseKey([]byte(text)); err == nil {
 			t.Errorf("%s is taken for a key: %v", name, key)
 		}
 	}

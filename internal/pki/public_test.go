@@ -19,7 +19,7 @@ func TestPublicKeys_HaveTheirIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, err := pki.Key(private)
+		key, err := pki.ParseKey(private)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,10 +35,10 @@ type File struct {
 	Secret  bool // it contains a key
 }
 
-// Due returns the reason to renew a certificate, in words; "" if it is not due. The
+// RenewalReason returns the reason to renew a certificate, in words; "" if it is not due. The
 // error, an *op.Error if it has its own reason, explains why it cannot be renewed
 // although it is due.
-func Due(read Read, o op.Renewal, now time.Time) (string, error) {
+func RenewalReason(read Read, o op.RenewCertificate, now time.Time) (string, error) {
 	p, err := findPair(read, o.CertificateFile)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", o.Path, err)
@@ -76,10 +76,10 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 }
 
 // pairRenewalReason returns the reason to renew an existing pair. end is the end of its CA, if known.
-func pairRenewalReason(o op.Renewal, p pair, end, now time.Time) string {
+func pairRenewalReason(o op.RenewCertificate, p pair, end, now time.Time) string {
 	w := Wish{Validity: secondsToDuration(o.ValiditySeconds), Due: o.Due, Within: secondsToDuration(o.WithinSeconds)}
-	why := w.Unmet(p.cert, end, now)
-	if why == "" && o.Due != op.DueExpired && !Belong(p.cert, p.key) {
+	why := w.UnmetReason(p.cert, end, now)
+	if why == "" && o.Due != op.DueExpired && !IsPair(p.cert, p.key) {
 		return "renew: its key has changed or is missing"
 	}
 	return why
@@ -94,9 +94,9 @@ type Wish struct {
 	Within   time.Duration
 }
 
-// Unmet returns the reason for a new certificate, in words; "" if none is needed, or if a
+// UnmetReason returns the reason for a new certificate, in words; "" if none is needed, or if a
 // new one would not be valid for longer. caEnd is the end of the CA, if known.
-func (w Wish) Unmet(cert *x509.Certificate, caEnd, now time.Time) string {
+func (w Wish) UnmetReason(cert *x509.Certificate, caEnd, now time.Time) string {
 	next := now.Add(w.Validity)
 	if !caEnd.IsZero() && caEnd.Before(next) {
 		next = caEnd
@@ -129,13 +129,13 @@ func (w Wish) Unmet(cert *x509.Certificate, caEnd, now time.Time) string {
 }
 
 // readSigner returns the key of the CA.
-func readSigner(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, error) {
+func readSigner(read Read, o op.RenewCertificate, ca *x509.Certificate) (crypto.Signer, error) {
 	text, err := read(o.CAKey)
 	if err != nil {
 		return nil, err
 	}
-	key, err := Key(text)
-	if err != nil || !Belong(ca, key) {
+	key, err := ParseKey(text)
+	if err != nil || !IsPair(ca, key) {
 		what := "its key is missing in " + o.CAKey
 		if err == nil {
 			what = o.CAKey + " does not match it"
@@ -146,8 +146,8 @@ func readSigner(read Read, o op.Renewal, ca *x509.Certificate) (crypto.Signer, e
 	return key, nil
 }
 
-// Renew renews a certificate that is due: it returns the files to write, in this order.
-func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
+// RenewCertificate renews a certificate that is due: it returns the files to write, in this order.
+func RenewCertificate(read Read, o op.RenewCertificate, now time.Time) ([]File, error) {
 	p, err := findPair(read, o.CertificateFile)
 	if err != nil {
 		return nil, err
@@ -161,13 +161,13 @@ func Renew(read Read, o op.Renewal, now time.Time) ([]File, error) {
 		return nil, err
 	}
 	var newKey []byte
-	if !Belong(p.cert, p.key) {
+	if !IsPair(p.cert, p.key) {
 		if p.key, newKey, err = NewKey(); err != nil {
 			return nil, err
 		}
 	}
 	old := p.cert
-	text, err := Sign(&x509.Certificate{
+	text, err := SignCertificate(&x509.Certificate{
 		RawSubject: old.RawSubject, NotBefore: now.Add(-backdate), NotAfter: now.Add(time.Duration(o.ValiditySeconds) * time.Second),
 		DNSNames: old.DNSNames, IPAddresses: old.IPAddresses, EmailAddresses: old.EmailAddresses, URIs: old.URIs,
 		KeyUsage: old.KeyUsage, ExtKeyUsage: old.ExtKeyUsage, BasicConstraintsValid: true,

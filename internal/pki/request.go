@@ -28,8 +28,8 @@ const (
 	leastRSA, mostRSA = 2048, 8192
 )
 
-// Template returns a certificate for an operation, without a serial number.
-func Template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
+// NewTemplate returns a certificate for an operation, without a serial number.
+func NewTemplate(o op.Certificate, now time.Time) (*x509.Certificate, error) {
 	if o.ValiditySeconds <= 0 || o.CommonName == "" {
 		return nil, &op.Error{Reason: "Invalid", Message: fmt.Sprintf("a certificate at %s needs a name and a validity", o.Cert)}
 	}
@@ -69,9 +69,9 @@ func SameUse(have, want *x509.Certificate) bool {
 		slices.Equal(text(have.IPAddresses), text(want.IPAddresses)) && slices.Equal(have.ExtKeyUsage, want.ExtKeyUsage)
 }
 
-// Request returns a request for a certificate of a key, in PEM form. It has no names: the
+// NewRequest returns a request for a certificate of a key, in PEM form. It has no names: the
 // signer decides on names and usage.
-func Request(key crypto.Signer) ([]byte, error) {
+func NewRequest(key crypto.Signer) ([]byte, error) {
 	raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {
 		return nil, fmt.Errorf("creating a certificate request: %w", err)
@@ -91,25 +91,25 @@ func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) 
 	if o.Authority {
 		return nil, errors.New("a host cannot request a CA")
 	}
-	ca, err := Certificate(o.CA)
+	ca, err := ParseCertificate(o.CA)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA that signs %s: %w", o.Cert, err)
 	}
-	key, err := Key(caKey)
+	key, err := ParseKey(caKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of the CA that signs %s: %w", o.Cert, err)
 	}
-	if !Belong(ca, key) {
+	if !IsPair(ca, key) {
 		return nil, fmt.Errorf("signing %s: %w", o.Cert, ErrNotPair)
 	}
-	cert, err := Template(o, now)
+	cert, err := NewTemplate(o, now)
 	if err != nil {
 		return nil, err
 	}
 	if ca.NotBefore.Before(cert.NotBefore) { // the clocks of hosts can differ from the manager's
 		cert.NotBefore = ca.NotBefore
 	}
-	return Sign(cert, ca, req.PublicKey, key)
+	return SignCertificate(cert, ca, req.PublicKey, key)
 }
 
 // ErrNotPair reports that a CA's certificate and key do not match.

@@ -84,18 +84,18 @@ func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cert, err := pki.Certificate(text)
+			cert, err := pki.ParseCertificate(text)
 			if err != nil {
 				t.Fatal(err)
 			}
-			root, err := pki.Certificate([]byte(ca.Cert))
+			root, err := pki.ParseCertificate([]byte(ca.Cert))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := cert.CheckSignatureFrom(root); err != nil {
 				t.Error(err)
 			}
-			if !pki.Belong(cert, tc.key) {
+			if !pki.IsPair(cert, tc.key) {
 				t.Error("it is of another key")
 			}
 			want := map[string]any{
@@ -174,7 +174,7 @@ func FuzzSignRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	seed, err := pki.Request(key)
+	seed, err := pki.NewRequest(key)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func FuzzSignRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		cert, err := pki.Certificate(signed)
+		cert, err := pki.ParseCertificate(signed)
 		if err != nil || cert.IsCA || cert.Subject.String() != "CN=kube-apiserver-etcd-client" || len(cert.DNSNames)+len(cert.IPAddresses) > 0 {
 			t.Errorf("%v, %+v", err, cert)
 		}

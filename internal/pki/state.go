@@ -43,15 +43,15 @@ func findPair(read Read, f op.CertificateFile) (p pair, err error) {
 			return p, err
 		}
 	}
-	if p.cert, err = Certificate(cert); err != nil {
+	if p.cert, err = ParseCertificate(cert); err != nil {
 		return p, err
 	}
-	p.key, _ = Key(key) // a damaged one counts as missing
+	p.key, _ = ParseKey(key) // a damaged one counts as missing
 	return p, nil
 }
 
-// State returns the state of a certificate on a host.
-func State(read Read, f op.CertificateFile) op.CertificateState {
+// ReadState returns the state of a certificate on a host.
+func ReadState(read Read, f op.CertificateFile) op.CertificateState {
 	s := op.CertificateState{Path: f.Path}
 	p, err := findPair(read, f)
 	switch {
@@ -66,13 +66,13 @@ func State(read Read, f op.CertificateFile) op.CertificateState {
 	s.Issuer = cmp.Or(p.cert.Issuer.CommonName, p.cert.Issuer.String())
 	s.Authority, s.Begins, s.Ends = p.cert.IsCA, p.cert.NotBefore.UTC(), p.cert.NotAfter.UTC()
 	s.NoKey = p.key == nil
-	s.OtherKey = p.key != nil && !Belong(p.cert, p.key)
+	s.OtherKey = p.key != nil && !IsPair(p.cert, p.key)
 	if s.Authority {
-		if all, err := Authorities(p.text); err == nil {
+		if all, err := ParseAuthorities(p.text); err == nil {
 			s.Beside = len(all) - 1
 			s.KeyBeside = s.OtherKey && slices.ContainsFunc(all, func(a Authority) bool {
-				cert, err := Certificate(a.Text)
-				return err == nil && Belong(cert, p.key)
+				cert, err := ParseCertificate(a.Text)
+				return err == nil && IsPair(cert, p.key)
 			})
 		}
 	}
@@ -88,5 +88,5 @@ func authority(read Read, path string) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Certificate(text)
+	return ParseCertificate(text)
 }

@@ -72,5 +72,5 @@ type OpChange struct {
 	Diff    string  `json:"diff,omitempty"`
 }
 
-// Empty reports whether there is nothing to do and nothing to lose.
-func (p *Plan) Empty() bool { return len(p.Steps) == 0 && len(p.Removes) == 0 }
+// IsEmpty reports whether there is nothing to do and nothing to lose.
+func (p *Plan) IsEmpty() bool { return len(p.Steps) == 0 && len(p.Removes) == 0 }

@@ -67,7 +67,7 @@ func sealPlan(t *testing.T, p *Plan) *Plan {
 func TestText_MatchesGolden(t *testing.T) {
 	var full, brief bytes.Buffer
 	p := sealPlan(t, samplePlan())
-	if err := errors.Join(p.Text(&full), p.Brief(&brief)); err != nil {
+	if err := errors.Join(p.WriteText(&full), p.WriteBrief(&brief)); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/text.golden", full.Bytes())
@@ -79,7 +79,7 @@ func TestText_NamesTheEndOfRollback(t *testing.T) {
 	for operation, want := range map[string]bool{"upgrade": true, "apply": false} {
 		p := &Plan{Operation: operation, Cluster: "prod", Steps: []Step{{Module: "os", Task: "os.hosts", Title: "write hosts file", Host: "cp1"}}}
 		var b strings.Builder
-		if err := p.Brief(&b); err != nil {
+		if err := p.WriteBrief(&b); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(b.String(), "until the upgrade completes") &&
@@ -97,7 +97,7 @@ func TestText_FoldsManyHosts(t *testing.T) {
 				Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
 	}
 	var b bytes.Buffer
-	if err := p.Text(&b); err != nil {
+	if err := p.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
 	want := `Plan to change cluster prod
@@ -127,11 +127,11 @@ func TestText_OfAnEmptyPlan(t *testing.T) {
 	} {
 		var b strings.Builder
 		tc.plan.Cluster = "prod"
-		if err := tc.plan.Text(&b); err != nil {
+		if err := tc.plan.WriteText(&b); err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(tc.want, b.String()); d != "" || tc.plan.Empty() != (len(tc.plan.Removes) == 0) {
-			t.Errorf("%s: %s; empty: %t (-want +got):\n%s", tc.name, tc.reason, tc.plan.Empty(), d)
+		if d := cmp.Diff(tc.want, b.String()); d != "" || tc.plan.IsEmpty() != (len(tc.plan.Removes) == 0) {
+			t.Errorf("%s: %s; empty: %t (-want +got):\n%s", tc.name, tc.reason, tc.plan.IsEmpty(), d)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestMark_ReturnsTheEffect(t *testing.T) {
 		{OpChange{Kind: op.KindFile, Summary: "create"}, Creates},
 		{OpChange{Kind: op.KindFile, Summary: "content differs"}, Alters},
 		{OpChange{Kind: op.KindAbsent, Summary: ""}, Removes},
-		{OpChange{Kind: op.KindRestore}, Removes},
+		{OpChange{Kind: op.KindRestoreHost}, Removes},
 		{OpChange{Kind: "object", Summary: "delete Node w2"}, Removes},
 		{OpChange{Kind: op.KindImportImages, Summary: "9 of 11 missing"}, Creates},
 		{OpChange{Kind: op.KindUnit, Summary: "restart: config.toml changed"}, Alters},

@@ -29,7 +29,7 @@ const (
 func (c OpChange) Mark() Mark {
 	word, _, _ := strings.Cut(c.Summary, " ")
 	switch {
-	case c.Kind == op.KindAbsent, c.Kind == op.KindReset, c.Kind == op.KindRestore, word == "remove", word == "delete":
+	case c.Kind == op.KindAbsent, c.Kind == op.KindReset, c.Kind == op.KindRestoreHost, word == "remove", word == "delete":
 		return Removes
 	case word == "create", word == "add", c.Kind == op.KindFetchBlob, c.Kind == op.KindUnpack, c.Kind == op.KindImportImages:
 		return Creates
@@ -49,16 +49,16 @@ type group struct {
 	hosts []string
 }
 
-// Text writes the plan for the user, by module and task: hosts with the same changes
+// WriteText writes the plan for the user, by module and task: hosts with the same changes
 // together, diffs of existing files, and totals. The same plan gives the same text.
-func (p *Plan) Text(w io.Writer) error { return p.writeText(w, true) }
+func (p *Plan) WriteText(w io.Writer) error { return p.writeText(w, true) }
 
-// Brief is Text without the individual changes.
-func (p *Plan) Brief(w io.Writer) error { return p.writeText(w, false) }
+// WriteBrief is Text without the individual changes.
+func (p *Plan) WriteBrief(w io.Writer) error { return p.writeText(w, false) }
 
 func (p *Plan) writeText(w io.Writer, changes bool) error {
 	b, kind := bufio.NewWriter(w), operation.Kind(p.Operation)
-	if p.Empty() {
+	if p.IsEmpty() {
 		fmt.Fprintf(b, "Cluster %s %s: nothing to do.\n", p.Cluster, kind.UpToDate())
 		return b.Flush()
 	}
@@ -103,7 +103,7 @@ func (n *BundleNote) String() string {
 		b.WriteString(" from " + n.Source)
 	}
 	if n.SizeBytes > 0 {
-		b.WriteString(", " + bytesize.Bytes(n.SizeBytes))
+		b.WriteString(", " + bytesize.Format(n.SizeBytes))
 	}
 	if n.Compile {
 		b.WriteString(", must be compiled first (takes minutes, only once)")
@@ -237,6 +237,6 @@ func Diff(a, b *Plan) string {
 func (p *Plan) digestedContent() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "spec %s\nbundle %s\nfacts %s\n", p.SpecDigest, p.BundleDigest, p.FactsDigest)
-	_ = p.Text(&b) // a strings.Builder takes everything
+	_ = p.WriteText(&b) // a strings.Builder takes everything
 	return []byte(b.String())
 }

@@ -20,8 +20,8 @@ type Process struct {
 // ErrOtherProgram is a process that runs another program than this one.
 var ErrOtherProgram = errors.New("it runs another program")
 
-// Alive reports whether the process still runs.
-func (p Process) Alive() bool {
+// IsAlive reports whether the process still runs.
+func (p Process) IsAlive() bool {
 	if p.PID <= 0 {
 		return false
 	}

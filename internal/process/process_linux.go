@@ -74,7 +74,7 @@ func (p Process) withPidfd(f func(fd int) error) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if !p.Alive() {
+	if !p.IsAlive() {
 		return os.ErrProcessDone
 	}
 	return f(fd)

@@ -46,7 +46,7 @@ func startProgram(t *testing.T, program string, args ...string) Process {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		if p.Alive() {
+		if p.IsAlive() {
 			t.Error("the process is found after its end")
 		}
 	})
@@ -56,13 +56,13 @@ func startProgram(t *testing.T, program string, args ...string) Process {
 func TestSignal_RefusesOtherStartTime(t *testing.T) {
 	p := startProgram(t, "cat")
 	other := Process{PID: p.PID, Start: p.Start + 1}
-	if other.Alive() || other.Signal(syscall.SIGKILL) {
+	if other.IsAlive() || other.Signal(syscall.SIGKILL) {
 		t.Error("a process with another start time was taken for this one")
 	}
-	if !p.Alive() || !p.Signal(syscall.SIGKILL) {
+	if !p.IsAlive() || !p.Signal(syscall.SIGKILL) {
 		t.Error("the process was not found")
 	}
-	if (Process{}).Alive() || (Process{}).Signal(syscall.SIGKILL) {
+	if (Process{}).IsAlive() || (Process{}).Signal(syscall.SIGKILL) {
 		t.Error("the zero Process is alive")
 	}
 }
@@ -81,7 +81,7 @@ func TestStopSame_StopsOnlySameProgram(t *testing.T) {
 	if err := p.StopSame(); !errors.Is(err, ErrOtherProgram) {
 		t.Errorf("another program: error %v, want ErrOtherProgram", err)
 	}
-	if !p.Alive() {
+	if !p.IsAlive() {
 		t.Error("another program was stopped")
 	}
 	exe, err := os.Executable()

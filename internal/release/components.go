@@ -30,8 +30,8 @@ func (c *Components) namedFields() []struct {
 	}
 }
 
-// Over fills components that c does not name from other, and changes neither.
-func (c Components) Over(other Components) Components { return c.fillFrom(other) }
+// OverlaidOn fills components that c does not name from other, and changes neither.
+func (c Components) OverlaidOn(other Components) Components { return c.fillFrom(other) }
 
 // fillFrom fills components that c does not name from other.
 func (c Components) fillFrom(other Components) Components {

@@ -194,13 +194,13 @@ func Parse(data []byte) (*Catalogue, error) {
 	return c, c.mergeData(data)
 }
 
-// With returns c with a version that a bundle has, and its components. The version is
+// WithVersion returns c with a version that a bundle has, and its components. The version is
 // only added if its minor comes after all listed ones: for the others, c has the
 // components.
-func (c *Catalogue) With(version string, has Components) *Catalogue {
+func (c *Catalogue) WithVersion(version string, has Components) *Catalogue {
 	v, err := parseVersion(version)
 	newest, _ := c.newestMinor()
-	if err != nil || !Newer(minorOf(v)+".0", newest+".0") {
+	if err != nil || !IsNewer(minorOf(v)+".0", newest+".0") {
 		return c
 	}
 	more := map[string]Components{}
@@ -256,12 +256,12 @@ func (c *Catalogue) mergeData(data []byte) error {
 	return nil
 }
 
-// Default returns the default version.
-func (c *Catalogue) Default() string { return c.file.Default }
+// DefaultVersion returns the default version.
+func (c *Catalogue) DefaultVersion() string { return c.file.Default }
 
-// Supported returns the versions in the catalogue, oldest first. Other patch versions of
+// SupportedVersions returns the versions in the catalogue, oldest first. Other patch versions of
 // the same minors can be named as well.
-func (c *Catalogue) Supported() []string {
+func (c *Catalogue) SupportedVersions() []string {
 	var out []string
 	for _, m := range c.file.Minors {
 		out = append(out, m.Versions...)
@@ -270,12 +270,12 @@ func (c *Catalogue) Supported() []string {
 	return out
 }
 
-// Resolve returns the release for a version: "v1.37.1", "1.37.1", "1.37" for the newest
+// ResolveVersion returns the release for a version: "v1.37.1", "1.37.1", "1.37" for the newest
 // listed patch version, or "" for the default. A patch version that is not listed has the
 // components of its minor. A version of a bundle, of a minor after all listed ones, has
 // the components of the bundle, and of the newest minor for components that the bundle
 // does not name. The error is a diag.List.
-func (c *Catalogue) Resolve(version string) (Release, error) {
+func (c *Catalogue) ResolveVersion(version string) (Release, error) {
 	if version == "" {
 		version = c.file.Default
 	}
@@ -318,7 +318,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 // newestMinor returns the newest listed minor.
 func (c *Catalogue) newestMinor() (name string, m minor) {
 	for n := range c.file.Minors {
-		if name == "" || Newer(n+".0", name+".0") {
+		if name == "" || IsNewer(n+".0", name+".0") {
 			name = n
 		}
 	}
@@ -335,7 +335,7 @@ func (c *Catalogue) unsupportedError(version, why string) error {
 
 // versionHint returns the hint about how to get a version.
 func (c *Catalogue) versionHint() string {
-	return "supported: " + strings.Join(c.Supported(), ", ") +
+	return "supported: " + strings.Join(c.SupportedVersions(), ", ") +
 		" and other patch versions of these minors. For a version that only a bundle has: run `slipway bundle import " +
 		"FILE`, or name the bundle with --bundle or spec.bundle. To add a minor: write all its components to " +
 		"$SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"

@@ -62,7 +62,7 @@ func TestResolve_FindsReleases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := c.Resolve(tt.version)
+			r, err := c.ResolveVersion(tt.version)
 			if idOf(err) != tt.id {
 				t.Fatalf("%s: got %v, want id %q", tt.reason, err, tt.id)
 			}
@@ -85,8 +85,9 @@ func TestWith_AddsABundleVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	has := release.Components{Etcd: "3.8.1", EtcdImage: "3.8.1-0"}
-	c := known.With("v1.38.0", has).With("v1.38.2", release.Components{}).With("v1.40.0", has).With("v1.37.1", has).With("v1.12.3",
-		has).With("latest", has)
+	c := known.WithVersion("v1.38.0", has).WithVersion("v1.38.2", release.Components{}).WithVersion("v1.40.0", has).WithVersion("v1.37.1",
+		has).WithVersion("v1.12.3",
+		has).WithVersion("latest", has)
 	for _, tt := range []struct {
 		version, etcd, coredns, id string
 		beyond                     bool
@@ -97,13 +98,14 @@ func TestWith_AddsABundleVersion(t *testing.T) {
 		{"v1.37.1", "3.7.0", "1.14.6", "", false},
 		{"v1.12.3", "", "", release.IDUnsupported, false},
 	} {
-		r, err := c.Resolve(tt.version)
+		r, err := c.ResolveVersion(tt.version)
 		if idOf(err) != tt.id || r.Etcd != tt.etcd || r.CoreDNS != tt.coredns || r.Beyond != tt.beyond ||
 			r.Beyond && (r.Known || len(r.Adds) > 0 || r.Pause == "") {
 			t.Errorf("%s is %+v, %v", tt.version, r, err)
 		}
 	}
-	if _, err := known.Resolve("v1.38.0"); idOf(err) != release.IDUnsupported || !strings.Contains(err.Error(), "slipway bundle import") {
+	if _, err := known.ResolveVersion("v1.38.0"); idOf(err) != release.IDUnsupported ||
+		!strings.Contains(err.Error(), "slipway bundle import") {
 		t.Errorf("it is known without a bundle, or how to have it is not said: %v", err)
 	}
 	for _, tt := range []struct {
@@ -120,11 +122,11 @@ func TestWith_AddsABundleVersion(t *testing.T) {
 			t.Errorf("from %s to %s it goes over %v, %v", tt.from, tt.to, got, err)
 		}
 	}
-	if got, err := c.With("v1.39.0", has).UpgradePath("v1.37.1", "v1.40.0"); err != nil ||
+	if got, err := c.WithVersion("v1.39.0", has).UpgradePath("v1.37.1", "v1.40.0"); err != nil ||
 		!slices.Equal(got, []string{"v1.38.2", "v1.39.0", "v1.40.0"}) {
 		t.Errorf("with all between it goes over %v, %v", got, err)
 	}
-	if slices.Contains(c.Supported(), "v1.38.0") {
+	if slices.Contains(c.SupportedVersions(), "v1.38.0") {
 		t.Error("what a bundle has is said to be supported")
 	}
 }
@@ -154,10 +156,10 @@ func TestSupported_ListsVersionsAndRefs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"v1.35.4", "v1.35.6", "v1.36.4", "v1.37.1"}, c.Supported()); diff != "" {
+	if diff := cmp.Diff([]string{"v1.35.4", "v1.35.6", "v1.36.4", "v1.37.1"}, c.SupportedVersions()); diff != "" {
 		t.Errorf("supported (-want +got):\n%s", diff)
 	}
-	r, err := c.Resolve("v1.37.1")
+	r, err := c.ResolveVersion("v1.37.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func TestModules_ExistForEveryVersion(t *testing.T) {
 		"v1.35.6": {"k8s.io/externaljwt": "v0.35.5", "k8s.io/kube-proxy": "v0.35.5", "k8s.io/mount-utils": "v0.35.4"},
 		"v1.35.9": {"k8s.io/api": "v0.35.8"},
 	} {
-		r, err := c.Resolve(version)
+		r, err := c.ResolveVersion(version)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +214,7 @@ func TestBehind_CountsMinors(t *testing.T) {
 	}{
 		{"v1.34.9", "v1.37.1", 3}, {"v1.37.0", "v1.37.1", 0}, {"v1.38.0", "v1.37.1", 0}, {"", "v1.37.1", 0}, {"v0.30.0", "v1.37.1", 0},
 	} {
-		if got := release.Behind(tt.version, tt.of); got != tt.want {
+		if got := release.MinorsBehind(tt.version, tt.of); got != tt.want {
 			t.Errorf("%s is %d minors behind %s, want %d", tt.version, got, tt.of, tt.want)
 		}
 	}
@@ -259,7 +261,7 @@ func TestMinors_CompareVersions(t *testing.T) {
 		{"1.38", "v1.37.1", false, false},
 		{"", "v1.37.1", false, false},
 	} {
-		if got := release.Reached(tc.minor, tc.version); got != tc.reached {
+		if got := release.HasReached(tc.minor, tc.version); got != tc.reached {
 			t.Errorf("%s has come to %q: %t", tc.version, tc.minor, got)
 		}
 		if got := release.SameMinor("v"+tc.minor+".0", tc.version); got != tc.same {
@@ -270,7 +272,7 @@ func TestMinors_CompareVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Resolve("1.37")
+	r, err := c.ResolveVersion("1.37")
 	if err != nil || len(r.Adds) < 2 || r.Adds[len(r.Adds)-1] != "example.com/v1/things" {
 		t.Errorf("it adds %v, %v", r.Adds, err)
 	}
@@ -284,9 +286,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := c.Resolve(version); err != nil && idOf(err) == "" {
+		if _, err := c.ResolveVersion(version); err != nil && idOf(err) == "" {
 			t.Errorf("an error without a diagnostic: %v", err)
 		}
-		c.Supported()
+		c.SupportedVersions()
 	})
 }

@@ -16,7 +16,7 @@ func (c *Catalogue) KubeletSkew() int { return c.file.KubeletSkew }
 // patch version of each minor is used, for a later minor the newest one that a bundle
 // has. For the same version the path is empty. The error is a diag.List.
 func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
-	target, err := c.Resolve(to)
+	target, err := c.ResolveVersion(to)
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +65,9 @@ func (c *Catalogue) intermediateVersion(minor string) string {
 	return of[len(of)-1]
 }
 
-// Behind returns how many minor versions one version is older than another; 0 if it is
+// MinorsBehind returns how many minor versions one version is older than another; 0 if it is
 // not older, or if one of them is not a version.
-func Behind(version, of string) int {
+func MinorsBehind(version, of string) int {
 	x, errX := parseVersion(version)
 	y, errY := parseVersion(of)
 	if errX != nil || errY != nil || x.Major() != y.Major() || x.Minor() > y.Minor() {
@@ -76,15 +76,15 @@ func Behind(version, of string) int {
 	return int(y.Minor() - x.Minor())
 }
 
-// Reached reports whether a version belongs to a minor ("1.37"), or to a later one.
-func Reached(minor, version string) bool {
+// HasReached reports whether a version belongs to a minor ("1.37"), or to a later one.
+func HasReached(minor, version string) bool {
 	m, errM := parseVersion(minor + ".0")
 	v, errV := parseVersion(version)
 	return errM == nil && errV == nil && !v.LessThan(m)
 }
 
-// Newer reports whether one version is newer than another.
-func Newer(a, b string) bool { return compareVersions(a, b) > 0 }
+// IsNewer reports whether one version is newer than another.
+func IsNewer(a, b string) bool { return compareVersions(a, b) > 0 }
 
 // SameMinor reports whether two versions have the same minor.
 func SameMinor(a, b string) bool {

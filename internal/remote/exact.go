@@ -17,14 +17,14 @@ type exactCommand struct {
 
 // MarshalJSON implements json.Marshaler.
 func (c Command) MarshalJSON() ([]byte, error) {
-	return json.Marshal(exactCommand{(*plainCommand)(&c), exact.Texts(c.Argv)})
+	return json.Marshal(exactCommand{(*plainCommand)(&c), exact.ToTexts(c.Argv)})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *Command) UnmarshalJSON(raw []byte) error {
 	e := exactCommand{plainCommand: (*plainCommand)(c)}
 	err := json.Unmarshal(raw, &e)
-	c.Argv = exact.Strings(e.Argv)
+	c.Argv = exact.ToStrings(e.Argv)
 	return err
 }
 

@@ -286,7 +286,7 @@ func RenameSynced(from, to string) error {
 
 // SyncDir writes the names in a directory to disk.
 func SyncDir(dir string) error {
-	return withRoot(dir, func(root *os.Root) error { return fsync.Root(root, ".") })
+	return withRoot(dir, func(root *os.Root) error { return fsync.SyncDirIn(root, ".") })
 }
 
 // SyncFiles writes the files in a directory and their names to disk.

@@ -223,7 +223,7 @@ func (c *creation) makeSandbox(ctx context.Context) (*Sandbox, error) {
 	if err := os.WriteFile(s.filePath(knownHostsFile), known, 0o644); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(s.saveState(), c.Owner.Give(s.filePath(keyFile)))
+	return s, errors.Join(s.saveState(), c.Owner.GiveFiles(s.filePath(keyFile)))
 }
 
 // makeDir creates the directory of the sandbox and opens it. It belongs to root; the

@@ -101,7 +101,7 @@ func (s *Sandbox) readState() error {
 		return &fs.PathError{Op: "stat", Path: filepath.Join(s.dir, specFile), Err: errors.Unwrap(err)}
 	case !info.Mode().IsRegular():
 		return notOne(specFile + " is not a regular file")
-	case os.Geteuid() == 0 && !fileowner.IsRoots(s.filePath(specFile)):
+	case os.Geteuid() == 0 && !fileowner.BelongsToRoot(s.filePath(specFile)):
 		return notOne(specFile + " does not belong to root")
 	default:
 		if err := readJSON(s.filePath(specFile), &s.spec); err != nil {

@@ -68,7 +68,7 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 		{"a directory of the caller's", func(t *testing.T, _, dir string) {
 			requireNoError(t, os.Mkdir(dir, 0o755))
 			writeState(t, dir, wholeSpec("foo"))
-			requireNoError(t, caller.Give(dir))
+			requireNoError(t, caller.GiveFiles(dir))
 		}},
 		{"a directory that others can write to", func(t *testing.T, _, dir string) {
 			requireNoError(t, os.Mkdir(dir, 0o755))
@@ -78,7 +78,7 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 		{"a record of the caller's", func(t *testing.T, _, dir string) {
 			requireNoError(t, os.Mkdir(dir, 0o755))
 			writeState(t, dir, wholeSpec("foo"))
-			requireNoError(t, caller.Give(filepath.Join(dir, specFile)))
+			requireNoError(t, caller.GiveFiles(filepath.Join(dir, specFile)))
 		}},
 		{"a link for a record", func(t *testing.T, etc, dir string) {
 			requireNoError(t, os.Mkdir(dir, 0o755))
@@ -108,7 +108,7 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 			requireNoError(t,
 				errors.Join(os.MkdirAll(filepath.Join(home, "sandboxes"), 0o755), os.Mkdir(etc, 0o755),
 					os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o600)))
-			requireNoError(t, caller.Give(home, filepath.Join(home, "sandboxes")))
+			requireNoError(t, caller.GiveFiles(home, filepath.Join(home, "sandboxes")))
 			tt.plant(t, etc, filepath.Join(home, "sandboxes", "foo"))
 			before := listFiles(t, top)
 			_, err := Open(home, "foo")
@@ -155,7 +155,7 @@ func TestMakeDir_SetsOwners(t *testing.T) {
 	top := t.TempDir()
 	home, etc := filepath.Join(top, "home"), filepath.Join(top, "etc")
 	requireNoError(t, errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(home, "sandboxes"))))
-	requireNoError(t, caller.Give(home, filepath.Join(home, "sandboxes")))
+	requireNoError(t, caller.GiveFiles(home, filepath.Join(home, "sandboxes")))
 	c := &creation{Options: Options{Home: home, Name: "foo", Owner: caller}}
 	var list diag.List
 	if _, err := c.makeDir(c.sandboxDir()); !errors.As(err, &list) || list[0].ID != IDForeign {
@@ -170,17 +170,17 @@ func TestBaseDir_BelongsToRoot(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	cache, etc := filepath.Join(top, "cache"), filepath.Join(top, "etc")
-	requireNoError(t, errors.Join(os.Mkdir(cache, 0o755), os.MkdirAll(filepath.Join(etc, "v1"), 0o755), caller.Give(cache)))
+	requireNoError(t, errors.Join(os.Mkdir(cache, 0o755), os.MkdirAll(filepath.Join(etc, "v1"), 0o755), caller.GiveFiles(cache)))
 	fd, err := baseDir(caller, cache, "v1")
 	requireNoError(t, err)
 	requireNoError(t, os.WriteFile(filepath.Join(pinnedPath(fd), "disk"), nil, 0o600))
-	requireNoError(t, caller.Give(filepath.Join(cache, baseName))) // as an earlier version did
+	requireNoError(t, caller.GiveFiles(filepath.Join(cache, baseName))) // as an earlier version did
 	fd, err = baseDir(caller, cache, "v1")
 	requireNoError(t, err)
 	if _, err := os.Stat(filepath.Join(pinnedPath(fd), "disk")); err != nil {
 		t.Errorf("the base system is not found again: %v", err)
 	}
-	if !fileowner.IsRoots(filepath.Join(cache, baseName)) {
+	if !fileowner.BelongsToRoot(filepath.Join(cache, baseName)) {
 		t.Error("the directory of base systems is not root's")
 	}
 	requireNoError(t, errors.Join(os.RemoveAll(filepath.Join(cache, baseName)), os.Symlink(etc, filepath.Join(cache, baseName))))

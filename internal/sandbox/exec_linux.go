@@ -74,7 +74,7 @@ func (m *Machine) enterNamespaces(cmd *exec.Cmd, f func() error) error {
 	if err != nil {
 		return err
 	}
-	if !s.Init.Alive() {
+	if !s.Init.IsAlive() {
 		return refuseWith(IDMachineOff, "machine "+m.Name()+" is not running", "slipway sandbox start "+m.Name())
 	}
 	groups, err := m.sandbox.openCgroups()

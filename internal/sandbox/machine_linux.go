@@ -78,7 +78,7 @@ func (m *Machine) Status() (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Running: s.Init.Alive(), Supervised: s.Supervisor.Alive(), Cut: m.isCut(), DiskSize: m.spec.Disk}
+	st := Status{Running: s.Init.IsAlive(), Supervised: s.Supervisor.IsAlive(), Cut: m.isCut(), DiskSize: m.spec.Disk}
 	if st.Running {
 		st.PID = s.Init.PID
 	}
@@ -104,7 +104,7 @@ func (m *Machine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.Init.Alive() {
+	if s.Init.IsAlive() {
 		return m.waitReady(ctx)
 	}
 	if err := m.prepareHost(ctx); err != nil {
@@ -178,7 +178,7 @@ func (m *Machine) waitReady(ctx context.Context) error {
 		if m.isCut() {
 			return true, nil
 		}
-		if s, err := m.readState(); err != nil || !(s.Init.Alive() || s.Supervisor.Alive()) {
+		if s, err := m.readState(); err != nil || !(s.Init.IsAlive() || s.Supervisor.IsAlive()) {
 			return false, errors.Join(err, errors.New("the machine stopped while it started; see "+m.LogFile()))
 		}
 		d := net.Dialer{Timeout: time.Second}
@@ -233,7 +233,7 @@ func (m *Machine) Kill(ctx context.Context) error {
 // waitOff waits until a machine is off, and cleans up if it has no supervisor.
 func (m *Machine) waitOff(ctx context.Context, s runState) error {
 	err := pollUntil(ctx, 10*time.Millisecond, func() (bool, error) {
-		return !s.Init.Alive() && !s.Supervisor.Alive(), nil
+		return !s.Init.IsAlive() && !s.Supervisor.IsAlive(), nil
 	})
 	if err != nil {
 		return err
@@ -262,16 +262,16 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !before.Init.Alive() || !before.Supervisor.Alive() {
+	if !before.Init.IsAlive() || !before.Supervisor.IsAlive() {
 		return errors.Join(m.Stop(ctx), m.Start(ctx))
 	}
 	before.Init.Signal(signalReboot)
 	err = pollUntil(ctx, 20*time.Millisecond, func() (bool, error) {
 		now, err := m.readState()
-		if err == nil && !before.Supervisor.Alive() {
+		if err == nil && !before.Supervisor.IsAlive() {
 			err = errors.New("the machine stopped; see " + m.LogFile())
 		}
-		return now.Init != before.Init && now.Init.Alive(), err
+		return now.Init != before.Init && now.Init.IsAlive(), err
 	})
 	if err != nil {
 		return err
@@ -279,16 +279,16 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return m.waitReady(ctx)
 }
 
-// Cut disconnects the machine's cable, also across reboots, until HealNetwork.
-func (m *Machine) Cut(ctx context.Context) error {
+// CutNetwork disconnects the machine's cable, also across reboots, until HealNetwork.
+func (m *Machine) CutNetwork(ctx context.Context) error {
 	if err := os.WriteFile(m.filePath(cutFile), nil, 0o600); err != nil {
 		return err
 	}
 	return m.sandbox.network().setCable(ctx, m.spec.Address, "down")
 }
 
-// Heal reconnects the cable.
-func (m *Machine) Heal(ctx context.Context) error {
+// HealNetwork reconnects the cable.
+func (m *Machine) HealNetwork(ctx context.Context) error {
 	if err := removeIfThere(m.filePath(cutFile)); err != nil {
 		return err
 	}

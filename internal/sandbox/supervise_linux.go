@@ -111,7 +111,7 @@ func (m *Machine) lockSupervisor(ctx context.Context) (*os.File, error) {
 		return nil, err
 	}
 	// A machine without its supervisor may still be running.
-	if s, err := m.readState(); err != nil || s.Init.Alive() {
+	if s, err := m.readState(); err != nil || s.Init.IsAlive() {
 		return nil, errors.Join(errors.New("the machine is already running"), err, f.Close())
 	}
 	return f, nil

@@ -110,7 +110,7 @@ func TestResolve_ReadsEverySource(t *testing.T) {
 		{"neither", "nothing to read", v1alpha1.SecretSource{}, "", "exactly one"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := secret.Resolve(tc.src)
+			got, err := secret.ResolveSource(tc.src)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) || strings.Contains(err.Error(), canary) {
 					t.Fatalf("error %v, want %q: %s", err, tc.err, tc.reason)

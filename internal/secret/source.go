@@ -17,10 +17,10 @@ const maxBytes = 64 << 10
 // ErrSource reports a source with both a file and a variable, or with neither.
 var ErrSource = errors.New("exactly one of file and env must be set")
 
-// Resolve reads the secret that src names, without its last line break. A relative file
+// ResolveSource reads the secret that src names, without its last line break. A relative file
 // name is relative to the working directory. A missing or empty secret is an error; no
 // error contains its text.
-func Resolve(src v1alpha1.SecretSource) (String, error) {
+func ResolveSource(src v1alpha1.SecretSource) (String, error) {
 	switch {
 	case (src.File == "") == (src.Env == ""):
 		return String{}, ErrSource

@@ -47,8 +47,8 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 		replaceMachine(c, is, h)
 		names = append(names, is.Name)
 	}
-	settings := Copy(c).Spec.Kubernetes
-	Default(c, DefaultOptions{})
+	settings := CopyCluster(c).Spec.Kubernetes
+	SetDefaults(c, DefaultOptions{})
 	c.Spec.Kubernetes = settings // an added host does not change defaults that are newer than the saved state
 	return names, problems.Err()
 }

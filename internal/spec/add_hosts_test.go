@@ -68,7 +68,7 @@ func TestAddHosts_NamesNewHosts(t *testing.T) {
 				{Name: "cp-1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
 				{Name: "worker-1", Address: "10.0.0.12", Roles: worker},
 			}
-			Default(c, DefaultOptions{})
+			SetDefaults(c, DefaultOptions{})
 			var flags []HostFlag
 			for _, text := range tc.flags {
 				f, err := ParseHostFlag(text)
@@ -97,9 +97,9 @@ func TestAddHosts_NamesNewHosts(t *testing.T) {
 func TestAddHosts_KeepsSettings(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.Hosts = []v1alpha1.Host{{Name: "cp-1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
-	Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+	SetDefaults(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
 	c.Spec.Kubernetes.Kubelet.Config = nil
-	was := Copy(c).Spec.Kubernetes
+	was := CopyCluster(c).Spec.Kubernetes
 	f, err := ParseHostFlag("10.0.0.12=worker")
 	if err != nil {
 		t.Fatal(err)
@@ -175,9 +175,9 @@ func TestAddHosts_ReplacesMachines(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Name = "prod"
 			c.Spec.Hosts = []v1alpha1.Host{was}
-			c = Copy(c)
-			Default(c, DefaultOptions{})
-			want := Copy(c)
+			c = CopyCluster(c)
+			SetDefaults(c, DefaultOptions{})
+			want := CopyCluster(c)
 			tc.change(&want.Spec.Hosts[0])
 			f, err := ParseHostFlag(tc.flag)
 			if err != nil {

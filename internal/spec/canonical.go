@@ -8,10 +8,10 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// Canonical writes the addresses of c in the canonical form of RFC 5952, IPv4 as IPv4, so
+// CanonicalizeAddresses writes the addresses of c in the canonical form of RFC 5952, IPv4 as IPv4, so
 // that they can be compared as text: with each other, and with addresses from etcd and
 // Kubernetes. Names and invalid addresses are not changed.
-func Canonical(c *v1alpha1.Cluster) {
+func CanonicalizeAddresses(c *v1alpha1.Cluster) {
 	s := &c.Spec
 	canonicalBastion(&s.SSH)
 	for i := range s.Hosts {

@@ -26,7 +26,7 @@ func TestCanonical_WritesAddressesOneWay(t *testing.T) {
 				c.Spec.SSH = ssh
 				c.Spec.Hosts = []v1alpha1.Host{{Address: address, InternalAddress: address, SSH: ssh}}
 				c.Spec.ControlPlaneEndpoint.Address = address
-				Default(c, DefaultOptions{})
+				SetDefaults(c, DefaultOptions{})
 				return c
 			}
 			got, want := in(tc.is), in(tc.want)
@@ -53,7 +53,7 @@ func TestCanonical_WritesEtcdEndpointsOneWay(t *testing.T) {
 		t.Run(tc.is, func(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.Etcd.External = &v1alpha1.ExternalEtcd{Endpoints: []string{tc.is}}
-			Default(c, DefaultOptions{})
+			SetDefaults(c, DefaultOptions{})
 			if got := c.Spec.Etcd.External.Endpoints[0]; got != tc.want {
 				t.Errorf("got %q, want %q: %s", got, tc.want, tc.reason)
 			}

@@ -26,9 +26,9 @@ func loadTestdata(t *testing.T, name string) *v1alpha1.Cluster {
 func TestDefault_IsIdempotent(t *testing.T) {
 	for _, name := range []string{"minimal", "aliases", "everything"} {
 		c := loadTestdata(t, name)
-		Default(c, DefaultOptions{}) // the endpoint's mode is left to it
-		again := Copy(c)
-		Default(again, DefaultOptions{KubernetesVersion: "v1.0.0"})
+		SetDefaults(c, DefaultOptions{}) // the endpoint's mode is left to it
+		again := CopyCluster(c)
+		SetDefaults(again, DefaultOptions{KubernetesVersion: "v1.0.0"})
 		if d := cmp.Diff(c, again); d != "" {
 			t.Errorf("%s: applying defaults again changes it (-once +twice):\n%s", name, d)
 		}
@@ -41,7 +41,7 @@ func TestCopy_SharesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := Copy(c)
+	d := CopyCluster(c)
 	if diff := cmp.Diff(c, d); diff != "" {
 		t.Errorf("a copy differs:\n%s", diff)
 	}
@@ -70,17 +70,17 @@ func TestDigest_IgnoresInlineSecrets(t *testing.T) {
 	if err := errors.Join(json.Unmarshal(data, plain), utiljson.Unmarshal(data, kube)); err != nil {
 		t.Fatal(err)
 	}
-	if Digest(plain) != Digest(c) || Digest(kube) != Digest(c) {
+	if DigestOf(plain) != DigestOf(c) || DigestOf(kube) != DigestOf(c) {
 		t.Error("the digest changes with a trip through JSON")
 	}
-	if Digest(Redacted(c)) != Digest(c) {
+	if DigestOf(RedactCluster(c)) != DigestOf(c) {
 		t.Error("the digest depends on inline secrets")
 	}
-	other := Copy(c)
+	other := CopyCluster(c)
 	other.Spec.Hosts[0].Name = "else"
-	renamed := Copy(c)
+	renamed := CopyCluster(c)
 	renamed.Name = "else"
-	if Digest(other) == Digest(c) || Digest(renamed) == Digest(c) {
+	if DigestOf(other) == DigestOf(c) || DigestOf(renamed) == DigestOf(c) {
 		t.Error("the digest does not depend on the cluster")
 	}
 }
@@ -89,7 +89,7 @@ func TestRedacted_HasNoSecrets(t *testing.T) {
 	c := loadTestdata(t, "everything")
 	c.Spec.Hosts[1].SSH.Password = "hunter2"
 	c.Annotations = map[string]string{lastApplied: `{"password":"hunter2"}`, "kept": "yes"}
-	data, err := json.Marshal(Redacted(c))
+	data, err := json.Marshal(RedactCluster(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestSelect_ReturnsHosts(t *testing.T) {
 // checkSelector wants a selector to choose hosts by these names, or to be refused.
 func checkSelector(t *testing.T, c *v1alpha1.Cluster, selector, reason, want, refusal string) {
 	t.Helper()
-	hosts, err := Select(c, selector)
+	hosts, err := SelectHosts(c, selector)
 	var names []string
 	for _, h := range hosts {
 		names = append(names, h.Name)
@@ -263,14 +263,14 @@ func TestSelect_RefusesAmbiguousAddresses(t *testing.T) {
 
 func TestImmutable_RefusesFixedFields(t *testing.T) {
 	old := loadTestdata(t, "everything")
-	new := Copy(old)
-	if found := Immutable(old, new); len(found) > 0 {
+	new := CopyCluster(old)
+	if found := FindForbiddenChanges(old, new); len(found) > 0 {
 		t.Errorf("nothing changed, yet: %v", found)
 	}
 	new.Spec.Hosts[0].Labels = map[string]string{"a": "b"}
 	new.Spec.Hosts[1].Address = "203.0.113.99"
 	new.Spec.Kubernetes.Kubelet.Config["maxPods"] = int64(11)
-	if found := Immutable(old, new); len(found) > 0 {
+	if found := FindForbiddenChanges(old, new); len(found) > 0 {
 		t.Errorf("labels, SSH and settings may change, yet: %v", found)
 	}
 	new.Name = "other"
@@ -285,7 +285,7 @@ func TestImmutable_RefusesFixedFields(t *testing.T) {
 	new.Spec.Hosts[1].InternalAddress = "10.9.0.99"
 	new.Spec.Hosts[0].Roles = []v1alpha1.Role{"worker"}
 	new.Spec.Hosts[3].Name = "renamed"
-	golden.Check(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
+	golden.Check(t, "testdata/immutable.golden", FindForbiddenChanges(old, new).Error()+"\n")
 }
 
 // TestProxyChange_NeedsCleanRules: a mode may change if kube-proxy removes the rules of the previous mode at its
@@ -303,10 +303,10 @@ func TestProxyChange_NeedsCleanRules(t *testing.T) {
 	} {
 		old := &v1alpha1.Cluster{}
 		old.Spec.Kubernetes.ProxyMode = tc.from
-		wanted := Copy(old)
+		wanted := CopyCluster(old)
 		wanted.Spec.Kubernetes.ProxyMode = tc.to
 		var got []string
-		for _, d := range Immutable(old, wanted) {
+		for _, d := range FindForbiddenChanges(old, wanted) {
 			got = append(got, d.ID)
 		}
 		if strings.Join(got, " ") != tc.refused {
@@ -324,12 +324,12 @@ func TestProxyChange_CoversHalfwayNodes(t *testing.T) {
 		return c
 	}
 	was, is := mode("iptables"), mode("nftables")
-	if found := Immutable(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange ||
+	if found := FindForbiddenChanges(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange ||
 		!strings.Contains(found[0].Hint, "apply nftables first") {
 		t.Errorf("to ipvs while nodes may be in mode iptables: %+v", found)
 	}
 	for _, back := range []string{"iptables", "nftables"} {
-		if found := Immutable(is, mode(back), was, is); len(found) > 0 {
+		if found := FindForbiddenChanges(is, mode(back), was, is); len(found) > 0 {
 			t.Errorf("to %s: %+v", back, found)
 		}
 	}
@@ -358,7 +358,7 @@ func TestChoices_SplitByCluster(t *testing.T) {
 		"prod@all,lab@cp,*@node[1:2]": {{"prod", "all"}, {"lab", "cp"}, {"*", "node[1:2]"}},
 		"":                            {{"", ""}},
 	} {
-		if d := cmp.Diff(want, Choices(selector)); d != "" {
+		if d := cmp.Diff(want, SplitByCluster(selector)); d != "" {
 			t.Errorf("%q (-want +got):\n%s", selector, d)
 		}
 	}

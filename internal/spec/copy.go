@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// Copy returns a deep copy of c.
-func Copy(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+// CopyCluster returns a deep copy of c.
+func CopyCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	out := new(v1alpha1.Cluster)
 	copyInto(reflect.ValueOf(out).Elem(), reflect.ValueOf(c).Elem())
 	return out
@@ -65,11 +65,11 @@ func copyInto(dst, src reflect.Value) {
 // lastApplied is the annotation in which kubectl stores the whole object, with secrets.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Redacted returns a copy of c without its inline secrets, for plans, journals and
+// RedactCluster returns a copy of c without its inline secrets, for plans, journals and
 // status. Passwords are removed, so that loading the copy falls back to keys and the
 // agent.
-func Redacted(c *v1alpha1.Cluster) *v1alpha1.Cluster {
-	out := Copy(c)
+func RedactCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	out := CopyCluster(c)
 	out.Spec.SSH.Password = ""
 	for i := range out.Spec.Hosts {
 		out.Spec.Hosts[i].SSH.Password = ""
@@ -78,10 +78,10 @@ func Redacted(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	return out
 }
 
-// Digest returns "sha256:" and the SHA-256 of the cluster's name and spec in canonical
+// DigestOf returns "sha256:" and the SHA-256 of the cluster's name and spec in canonical
 // JSON, without inline secrets. A conversion to JSON or YAML and back does not change it.
-func Digest(c *v1alpha1.Cluster) string {
-	r := Redacted(c)
+func DigestOf(c *v1alpha1.Cluster) string {
+	r := RedactCluster(c)
 	data, err := json.Marshal(struct {
 		Name string               `json:"name"`
 		Spec v1alpha1.ClusterSpec `json:"spec"`

@@ -37,13 +37,13 @@ type DefaultOptions struct {
 	KubernetesVersion string
 }
 
-// Default sets the empty fields of c, and writes its addresses like Canonical. It depends
+// SetDefaults sets the empty fields of c, and writes its addresses like Canonical. It depends
 // only on its arguments, and a second call changes nothing. The internalAddress of a host
 // is set if other hosts can use its address; for a name, or localhost, the host itself
 // has to report it. User and port of SSH stay empty: the connection takes them from the
 // SSH configuration, or uses root and 22.
-func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
-	Canonical(c)
+func SetDefaults(c *v1alpha1.Cluster, opts DefaultOptions) {
+	CanonicalizeAddresses(c)
 	s := &c.Spec
 	for i := range s.Hosts {
 		h := &s.Hosts[i]

@@ -33,9 +33,9 @@ func TestKeepServing_KeepsRecordedDefault(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			recorded, wanted := &v1alpha1.Cluster{}, Copy(loaded.Cluster)
+			recorded, wanted := &v1alpha1.Cluster{}, CopyCluster(loaded.Cluster)
 			recorded.Spec.Kubernetes.Kubelet.Config = tc.recorded
-			Default(wanted, DefaultOptions{})
+			SetDefaults(wanted, DefaultOptions{})
 			KeepServing(wanted, loaded.Cluster, recorded)
 			if d := cmp.Diff(tc.want, wanted.Spec.Kubernetes.Kubelet.Config); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
@@ -113,7 +113,7 @@ func TestKubeletDefaults_RequestServingCertificates(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Kubernetes: tc.kubernetes}}
 			for range 2 { // again changes nothing
-				Default(c, DefaultOptions{})
+				SetDefaults(c, DefaultOptions{})
 				if d := cmp.Diff(tc.want, c.Spec.Kubernetes.Kubelet.Config); d != "" {
 					t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 				}

@@ -36,7 +36,7 @@ func EndpointAddress(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	case HasRole(h, v1alpha1.RoleControlPlane):
 		return InternalAddress(h)
 	case ep.Mode == v1alpha1.EndpointHAProxy:
-		return Loopback(h)
+		return LoopbackAddress(h)
 	case ep.Address != "" || ep.Mode == v1alpha1.EndpointExternal:
 		return ep.Address
 	}
@@ -46,9 +46,9 @@ func EndpointAddress(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	return ""
 }
 
-// Loopback returns the loopback address of a host, in the IP version that nodes use among
+// LoopbackAddress returns the loopback address of a host, in the IP version that nodes use among
 // each other.
-func Loopback(h v1alpha1.Host) string {
+func LoopbackAddress(h v1alpha1.Host) string {
 	if ip, err := netip.ParseAddr(InternalAddress(h)); err == nil && ip.Unmap().Is6() {
 		return "::1"
 	}

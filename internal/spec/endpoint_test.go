@@ -73,7 +73,7 @@ func TestEndpointDefaults_UseTheSameIPVersion(t *testing.T) {
 		c := &v1alpha1.Cluster{}
 		c.Spec.ControlPlaneEndpoint = tc.is
 		c.Spec.Network.ServiceCIDR = []string{tc.service}
-		Default(c, DefaultOptions{})
+		SetDefaults(c, DefaultOptions{})
 		tc.want.Mode, tc.want.Port = tc.is.Mode, DefaultAPIPort
 		if d := cmp.Diff(tc.want, c.Spec.ControlPlaneEndpoint); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, d)
@@ -143,7 +143,7 @@ func TestEndpoint_RefusesUnusableSettings(t *testing.T) {
 		c.Spec.ControlPlaneEndpoint = tc.is
 		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "203.0.113.1", InternalAddress: "192.0.2.1",
 			Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
-		Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+		SetDefaults(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
 		got := ""
 		for _, d := range Validate(c, ValidateOptions{}) {
 			if rest, ok := strings.CutPrefix(d.Path, "spec.controlPlaneEndpoint."); ok && got == "" {
@@ -189,7 +189,7 @@ func TestEndpointChange_KeepsOldAddress(t *testing.T) {
 		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
 		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = tc.old, tc.new
 		var got string
-		for _, d := range Immutable(old, new) {
+		for _, d := range FindForbiddenChanges(old, new) {
 			got += strings.TrimPrefix(d.Path, "spec.controlPlaneEndpoint.")
 			if d.ID != idEndpointChange || d.Hint == "" {
 				t.Errorf("unfinished: %+v", d)
@@ -226,9 +226,9 @@ func TestEndpointChange_CompletesHalfwayChange(t *testing.T) {
 		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
 		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = tc.is, tc.want
 		text := ""
-		was := Copy(old)
+		was := CopyCluster(old)
 		was.Spec.ControlPlaneEndpoint = tc.was
-		for _, d := range Immutable(old, new, was, old) {
+		for _, d := range FindForbiddenChanges(old, new, was, old) {
 			text += d.Message + "\n" + d.Hint
 		}
 		if !strings.Contains(text, tc.message) || !strings.Contains(text, tc.hint) || strings.Contains(text, "slipway resume") {
@@ -268,7 +268,7 @@ func TestBalancer_CannotLeaveWhileInUse(t *testing.T) {
 		old.Spec.Hosts, new.Spec.Hosts = []v1alpha1.Host{cp1, cp2, w1}, tc.left
 		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = ep("external", tc.ep.Address), tc.ep
 		got := ""
-		for _, d := range Immutable(old, new) {
+		for _, d := range FindForbiddenChanges(old, new) {
 			if d.ID == idEndpointChange {
 				got += d.Path
 			}
@@ -287,7 +287,7 @@ func TestDomain_RefusesAddressForNewCluster(t *testing.T) {
 		c.Name = "prod"
 		c.Spec.ControlPlaneEndpoint.Domain = domain
 		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "192.0.2.1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
-		Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+		SetDefaults(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
 		return c
 	}
 	text := []byte("apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n" +

@@ -21,12 +21,12 @@ type Hardened struct {
 	Kubelet                                 map[string]any
 }
 
-// Anonymous reports whether API servers handle anonymous requests according to Slipway's
+// ConfiguresAnonymous reports whether API servers handle anonymous requests according to Slipway's
 // file.
-func (h Hardened) Anonymous() bool { return h.APIServer[authenticationFlag] != "" }
+func (h Hardened) ConfiguresAnonymous() bool { return h.APIServer[authenticationFlag] != "" }
 
-// Harden returns the settings of the profile for a cluster; none if hardening is off.
-func Harden(c *v1alpha1.Cluster) Hardened {
+// HardeningSettings returns the settings of the profile for a cluster; none if hardening is off.
+func HardeningSettings(c *v1alpha1.Cluster) Hardened {
 	k := c.Spec.Kubernetes
 	if !k.Hardening {
 		return Hardened{}

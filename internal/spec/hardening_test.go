@@ -42,7 +42,7 @@ func TestHardening_KeepsUserSettings(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.Kubernetes.Hardening = true
 			tc.change(&c.Spec.Kubernetes)
-			h, all := Harden(c), hardeningProfile()
+			h, all := HardeningSettings(c), hardeningProfile()
 			var gone, told []string
 			for _, name := range sortedKeys(all.APIServer) {
 				if _, ok := h.APIServer[name]; !ok {
@@ -59,13 +59,13 @@ func TestHardening_KeepsUserSettings(t *testing.T) {
 					told = append(told, d.Path)
 				}
 			}
-			if h.Anonymous() != tc.anonymous || cmp.Diff(tc.gone, gone) != "" || cmp.Diff(tc.told, told) != "" {
+			if h.ConfiguresAnonymous() != tc.anonymous || cmp.Diff(tc.gone, gone) != "" || cmp.Diff(tc.told, told) != "" {
 				t.Errorf("%s: strangers are seen to: %t; left out: %v, want %v; told: %v, want %v", tc.reason,
-					h.Anonymous(), gone, tc.gone, told, tc.told)
+					h.ConfiguresAnonymous(), gone, tc.gone, told, tc.told)
 			}
 		})
 	}
-	if h := Harden(&v1alpha1.Cluster{}); h.APIServer != nil || h.Kubelet != nil || h.Anonymous() {
+	if h := HardeningSettings(&v1alpha1.Cluster{}); h.APIServer != nil || h.Kubelet != nil || h.ConfiguresAnonymous() {
 		t.Errorf("without the profile: %+v", h)
 	}
 }

@@ -62,8 +62,8 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.Positions}
 	all := d.Problems
 	if !d.Unreadable {
-		said := Copy(c).Spec
-		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
+		said := CopyCluster(c).Spec
+		SetDefaults(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
 		options := ValidateOptions{Supported: l.Supported}
 		if l.Recorded != nil {
 			options.Recorded = l.Recorded(c.Name)
@@ -72,7 +72,7 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 		if l.Files != nil {
 			found = append(found, CheckFiles(c, *l.Files)...)
 		}
-		all = append(all, loaded.Place(d.DropEchoes(found))...)
+		all = append(all, loaded.AddPositions(d.DropEchoes(found))...)
 		// An existing cluster can keep its settings.
 		c.Spec.ControlPlaneEndpoint.Mode = said.ControlPlaneEndpoint.Mode
 		c.Spec.Kubernetes.Kubelet.Config = said.Kubernetes.Kubelet.Config
@@ -92,8 +92,8 @@ func (l *Loaded) Position(path string) (line, col int) {
 	return p.Line, p.Column
 }
 
-// Place adds file, line and column to diagnostics.
-func (l *Loaded) Place(list diag.List) diag.List {
+// AddPositions adds file, line and column to diagnostics.
+func (l *Loaded) AddPositions(list diag.List) diag.List {
 	out := make(diag.List, len(list))
 	for i, d := range list {
 		d.File = l.File

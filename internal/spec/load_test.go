@@ -128,7 +128,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what loads does not load again: %v\n%s", err, text)
 		}
-		if Digest(again.Cluster) != Digest(loaded.Cluster) {
+		if DigestOf(again.Cluster) != DigestOf(loaded.Cluster) {
 			t.Fatalf("it came back as another: %s", cmp.Diff(loaded.Cluster, again.Cluster))
 		}
 	})

@@ -38,9 +38,9 @@ func RegistryHost(c *v1alpha1.Cluster) (v1alpha1.Host, bool) {
 	return hosts[0], true
 }
 
-// TakeOff removes hosts from a description, and the registry settings together with the
+// RemoveHosts removes hosts from a description, and the registry settings together with the
 // registry host.
-func TakeOff(c *v1alpha1.Cluster, hosts ...string) {
+func RemoveHosts(c *v1alpha1.Cluster, hosts ...string) {
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(hosts, h.Name) })
 	if len(HostsWithRole(c, v1alpha1.RoleRegistry)) == 0 {
 		c.Spec.Registry.Private = nil
@@ -92,7 +92,7 @@ func setRegistryDefaults(c *v1alpha1.Cluster) {
 	setDefault(&p.Port, DefaultRegistryPort)
 	setDefault(&p.Directory, DefaultRegistryDirectory)
 	setDefault(&p.Username, DefaultRegistryUser)
-	if len(p.MirrorOf) == 0 && !Docker(c) { // Docker would not use it for another registry
+	if len(p.MirrorOf) == 0 && !UsesDocker(c) { // Docker would not use it for another registry
 		p.MirrorOf = []string{dockerHub, "ghcr.io", "quay.io", "registry.k8s.io", "slipway.dev"}
 	}
 }

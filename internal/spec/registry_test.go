@@ -65,7 +65,7 @@ func TestPrivateRegistry_HasDefaults(t *testing.T) {
 			c := registryCluster()
 			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
 			tc.change(c, c.Spec.Registry.Private)
-			Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+			SetDefaults(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
 			var got []string
 			for _, d := range Validate(c, ValidateOptions{}).Errors() {
 				got = append(got, d.Path+" "+d.ID)
@@ -83,7 +83,7 @@ func TestRegistryName_MatchesImages(t *testing.T) {
 	if got := RegistryName(c); got != "" {
 		t.Errorf("without defaults it is %q", got)
 	}
-	Default(c, DefaultOptions{})
+	SetDefaults(c, DefaultOptions{})
 	if got := RegistryName(c); got != "192.0.2.9:5000" {
 		t.Errorf("it is %q", got)
 	}

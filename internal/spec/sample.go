@@ -41,10 +41,10 @@ type SampleOptions struct {
 //go:embed templates/cluster.yaml.tmpl
 var sampleText string
 
-// Sample writes a complete cluster file with comments. The error is a diag.List of
+// WriteSample writes a complete cluster file with comments. The error is a diag.List of
 // problems with the options, as reported by Load for the file, so that Load accepts every
 // sample without a diagnostic.
-func Sample(opts SampleOptions) ([]byte, error) {
+func WriteSample(opts SampleOptions) ([]byte, error) {
 	setDefault(&opts.Name, "demo")
 	setDefault(&opts.File, "cluster.yaml")
 	hosts := slices.Clone(opts.Hosts)

@@ -40,7 +40,7 @@ func TestSample_IsValid(t *testing.T) {
 		}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			data, err := Sample(tc.opts)
+			data, err := WriteSample(tc.opts)
 			if err != nil {
 				t.Fatalf("%v: %s", err, tc.reason)
 			}
@@ -69,7 +69,7 @@ func TestSample_RefusesInvalidHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var list diag.List
-			if _, err := Sample(opts); !errors.As(err, &list) {
+			if _, err := WriteSample(opts); !errors.As(err, &list) {
 				t.Errorf("got %v, want a diag.List", err)
 			}
 		})

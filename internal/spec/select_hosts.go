@@ -15,23 +15,23 @@ import (
 // maxRange limits a range in a selector.
 const maxRange = 10_000
 
-// Select returns the hosts of a selector, each once, in the order of the file. A selector
+// SelectHosts returns the hosts of a selector, each once, in the order of the file. A selector
 // is a comma-separated list of names, addresses, ranges of names (node[2:10],
 // edge-[01:20].lan; both ends included), patterns of names (db-*, node?) and roles
 // (role=worker); "all" is every host. An IPv6 address can be in brackets, in any
 // spelling. The cluster must have its defaults. The error is a diag.List of all items
 // that match no host, or an address of several hosts.
-func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
-	hosts, problems := SelectSome(c, selector)
+func SelectHosts(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
+	hosts, problems := SelectSomeHosts(c, selector)
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	return hosts, nil
 }
 
-// SelectSome works like Select, and also returns the matched hosts if an item of the
+// SelectSomeHosts works like Select, and also returns the matched hosts if an item of the
 // selector matches none.
-func SelectSome(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.List) {
+func SelectSomeHosts(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.List) {
 	chosen := make([]bool, len(c.Spec.Hosts))
 	var problems diag.List
 	for term := range strings.SplitSeq(selector, ",") {
@@ -141,9 +141,9 @@ type Choice struct {
 	Selector string
 }
 
-// Choices splits a selector by clusters: CLUSTER@ before a term applies to it and to the
+// SplitByCluster splits a selector by clusters: CLUSTER@ before a term applies to it and to the
 // following terms, up to the next one.
-func Choices(selector string) []Choice {
+func SplitByCluster(selector string) []Choice {
 	var out []Choice
 	for term := range strings.SplitSeq(selector, ",") {
 		term = strings.TrimSpace(term)

@@ -77,7 +77,7 @@ func TestSettingsChange_MatchesThePage(t *testing.T) {
 		if strings.HasPrefix(path, "spec.registry.private") {
 			old.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
 		}
-		wanted := Copy(old)
+		wanted := CopyCluster(old)
 		at := reflect.ValueOf(&wanted.Spec)
 		for _, name := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "spec."), "[]"), ".") {
 			at = reflect.Indirect(at)
@@ -92,7 +92,7 @@ func TestSettingsChange_MatchesThePage(t *testing.T) {
 			}
 		}
 		changeValue(t, path, at)
-		found := Immutable(old, wanted)
+		found := FindForbiddenChanges(old, wanted)
 		if cannot := class == "fixed" || class == "not yet"; cannot != (len(found) > 0) {
 			t.Errorf("%s restarts %s; a change of it is refused by %v", path, class, found)
 		}

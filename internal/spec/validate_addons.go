@@ -27,8 +27,8 @@ func IsURL(name string) bool {
 // IsOCI reports whether the repository of a chart is a path in a registry.
 func IsOCI(repository string) bool { return strings.HasPrefix(repository, "oci://") }
 
-// Pinned splits the URL of a manifest: "URL@sha256:…" has the digest of the content.
-func Pinned(manifest string) (address, digest string) {
+// SplitPinnedURL splits the URL of a manifest: "URL@sha256:…" has the digest of the content.
+func SplitPinnedURL(manifest string) (address, digest string) {
 	at := strings.LastIndex(manifest, "@sha256:")
 	if at < 0 || !IsURL(manifest) {
 		return manifest, ""
@@ -117,7 +117,7 @@ func (v *validator) checkManifest(path, name string) {
 	if v.requireText(path, name, "write a file, a directory or a URL") {
 		return
 	}
-	if address, digest := Pinned(name); IsURL(name) {
+	if address, digest := SplitPinnedURL(name); IsURL(name) {
 		v.checkDownloadURL(path, address, digest, address+"@sha256:…")
 	}
 }

@@ -257,7 +257,7 @@ func (v fileValidator) checkCopyFiles(p Paths) {
 		if info, err := os.Stat(from.File); err == nil && !info.Mode().IsRegular() {
 			return // a pipe returns its secret only once
 		}
-		key, err := secret.Resolve(from)
+		key, err := secret.ResolveSource(from)
 		if err != nil {
 			return // secretFrom has reported it
 		}

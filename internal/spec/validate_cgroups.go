@@ -11,7 +11,7 @@ import (
 // node are new, kubelet and runtime look for them in different places.
 func (v changeValidator) checkSameCgroups(old v1alpha1.ContainerRuntime) {
 	was, is := cgroupsBySystemd(old.Config), cgroupsBySystemd(v.c.Spec.ContainerRuntime.Config)
-	if was == is || Docker(v.c) || old.Type != v.c.Spec.ContainerRuntime.Type {
+	if was == is || UsesDocker(v.c) || old.Type != v.c.Spec.ContainerRuntime.Type {
 		return
 	}
 	hint := "leave SystemdCgroup out"

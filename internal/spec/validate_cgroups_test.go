@@ -30,7 +30,7 @@ func TestCgroups_RefusesDriverChange(t *testing.T) {
 				return c
 			}
 			var got []string
-			for _, d := range Immutable(of(tc.was), of(tc.is)) {
+			for _, d := range FindForbiddenChanges(of(tc.was), of(tc.is)) {
 				got = append(got, d.Message)
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {

@@ -16,12 +16,12 @@ import (
 // A changeValidator checks a new file against the existing cluster.
 type changeValidator struct{ *validator }
 
-// Immutable finds the differences between an existing cluster and its new file that
+// FindForbiddenChanges finds the differences between an existing cluster and its new file that
 // cannot be applied: some would need a new cluster, and others are not supported by any
 // operation yet. Both have their defaults; paths are paths of the new one. halfway lists
 // the wanted states of incomplete changes, which some hosts may have, after the state
 // before these changes. Without any, only old counts.
-func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {
+func FindForbiddenChanges(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {
 	v := changeValidator{&validator{c: new}}
 	o, n := old.Spec, new.Spec
 	v.checkFixed("metadata.name", old.Name, new.Name)

@@ -80,7 +80,7 @@ func (v *validator) checkContainerdConfig() {
 	}
 	disabled, _ := settings["disabled_plugins"].([]any)
 	for _, name := range disabled {
-		if name, _ := name.(string); !Docker(v.c) && slices.Contains([]string{"cri", criServer, criRuntime, criImages}, name) {
+		if name, _ := name.(string); !UsesDocker(v.c) && slices.Contains([]string{"cri", criServer, criRuntime, criImages}, name) {
 			c.refuse(c.findLine("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet needs it to run containers",
 				"remove the plugin from disabled_plugins")
 		}

@@ -109,7 +109,7 @@ func TestExternalEtcd_KeepsItsData(t *testing.T) {
 				return c
 			}
 			got := ""
-			for _, d := range Immutable(cluster(tc.old), cluster(tc.new)) {
+			for _, d := range FindForbiddenChanges(cluster(tc.old), cluster(tc.new)) {
 				got += d.ID
 			}
 			if got != tc.want {
@@ -145,7 +145,7 @@ func TestCopyTargets_NeedUsableKeys(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %s, want %s", file, got, want)
 		}
-		if err := Absolute(c, Paths{Dir: dir}); file != "" &&
+		if err := MakePathsAbsolute(c, Paths{Dir: dir}); file != "" &&
 			(err != nil || c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File != filepath.Join(dir, file)) {
 			t.Errorf("%s is not made absolute: %v", file, err)
 		}

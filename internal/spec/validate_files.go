@@ -57,10 +57,10 @@ func (p Paths) Resolve(name string) string {
 	return filepath.Join(p.Dir, name)
 }
 
-// Absolute makes every file name in c an absolute path, so that c can be used from any
+// MakePathsAbsolute makes every file name in c an absolute path, so that c can be used from any
 // working directory. A bundle is a path if it begins with "/", "./", "../" or "~", else a
 // reference to a registry.
-func Absolute(c *v1alpha1.Cluster, p Paths) error {
+func MakePathsAbsolute(c *v1alpha1.Cluster, p Paths) error {
 	dir, err := filepath.Abs(p.Dir)
 	if err != nil {
 		return fmt.Errorf("finding the working directory: %w", err)
@@ -301,7 +301,7 @@ func (v fileValidator) checkSecretFrom(path string, src *v1alpha1.SecretSource, 
 	if info, err := os.Stat(found.File); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return // a pipe returns its secret only once, to the code that needs it
 	}
-	if _, err := secret.Resolve(found); err != nil {
+	if _, err := secret.ResolveSource(found); err != nil {
 		hint := "check the path, which is relative to the cluster file"
 		if found.Env != "" {
 			hint = "set the variable, and pass it through sudo: sudo --preserve-env=" + found.Env

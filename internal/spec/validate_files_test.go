@@ -131,7 +131,7 @@ func TestAbsolute_ChangesEveryPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := loaded.Cluster
-	if err := Absolute(c, Paths{Dir: "/clusters"}); err != nil {
+	if err := MakePathsAbsolute(c, Paths{Dir: "/clusters"}); err != nil {
 		t.Fatal(err)
 	}
 	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File,
@@ -143,7 +143,7 @@ func TestAbsolute_ChangesEveryPath(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	c.Spec.Bundle = "registry.example.com/slipway/bundle:v1.37.1"
-	if err := Absolute(c, Paths{Dir: "/clusters"}); err != nil || c.Spec.Bundle[0] == '/' {
+	if err := MakePathsAbsolute(c, Paths{Dir: "/clusters"}); err != nil || c.Spec.Bundle[0] == '/' {
 		t.Errorf("a reference became a path: %s %v", c.Spec.Bundle, err)
 	}
 }

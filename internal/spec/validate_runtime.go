@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// Docker reports whether a cluster uses Docker as its container runtime.
-func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
+// UsesDocker reports whether a cluster uses Docker as its container runtime.
+func UsesDocker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
 
 // checkContainerRuntime rejects settings that the runtime would silently ignore: Docker
 // supports mirrors only for docker.io, only as a host, and sends them the login for
@@ -18,7 +18,7 @@ func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == r
 func (v *validator) checkContainerRuntime() {
 	v.checkOneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
 	v.checkContainerdConfig()
-	if !Docker(v.c) {
+	if !UsesDocker(v.c) {
 		return
 	}
 	r := v.c.Spec.Registry

@@ -48,34 +48,34 @@ func IsLegalTransition(from, to v1alpha1.Phase) bool {
 	return from == to || slices.Contains(moves[from], to)
 }
 
-// Move returns to, or an error if the transition is not legal.
-func Move(from, to v1alpha1.Phase) (v1alpha1.Phase, error) {
+// MovePhase returns to, or an error if the transition is not legal.
+func MovePhase(from, to v1alpha1.Phase) (v1alpha1.Phase, error) {
 	if !IsLegalTransition(from, to) {
 		return from, fmt.Errorf("a cluster cannot go from phase %q to %q", from, to)
 	}
 	return to, nil
 }
 
-// Settled returns the phase of a cluster whose process was killed: no operation works on
+// SettledPhase returns the phase of a cluster whose process was killed: no operation works on
 // it, although its record says so.
-func Settled(p v1alpha1.Phase) v1alpha1.Phase {
+func SettledPhase(p v1alpha1.Phase) v1alpha1.Phase {
 	if slices.Contains(busy, p) || p == v1alpha1.PhaseDeleting {
 		return v1alpha1.PhaseFailed
 	}
 	return p
 }
 
-// During returns the phase while an operation of a kind works on a cluster in phase now.
-func During(kind operation.Kind, now v1alpha1.Phase) v1alpha1.Phase {
+// PhaseDuring returns the phase while an operation of a kind works on a cluster in phase now.
+func PhaseDuring(kind operation.Kind, now v1alpha1.Phase) v1alpha1.Phase {
 	if p, ok := kind.Phase(); ok {
 		return p
 	}
 	return now
 }
 
-// After returns the phase when an operation has ended. A cancelled operation can be
+// PhaseAfter returns the phase when an operation has ended. A cancelled operation can be
 // resumed; one that left hosts unfinished has failed.
-func After(kind operation.Kind, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
+func PhaseAfter(kind operation.Kind, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
 	during, ok := kind.Phase()
 	switch {
 	case !ok:

@@ -46,7 +46,7 @@ func TestMove_AllowsLegalTransitions(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("legal moves (-want +got):\n%s", d)
 	}
-	if _, err := Move(v1alpha1.PhaseDeleting, v1alpha1.PhaseRunning); err == nil {
+	if _, err := MovePhase(v1alpha1.PhaseDeleting, v1alpha1.PhaseRunning); err == nil {
 		t.Error("from Deleting to Running: want an error")
 	}
 }
@@ -69,12 +69,12 @@ func TestOperations_MoveLegally(t *testing.T) {
 	}
 	for kind, from := range begins {
 		for _, now := range from {
-			during, err := Move(now, During(kind, now))
+			during, err := MovePhase(now, PhaseDuring(kind, now))
 			if err != nil {
 				t.Errorf("%s: %v", kind, err)
 			}
 			for _, o := range []event.Outcome{event.Succeeded, event.Failed, event.Partial, event.Cancelled} {
-				after := After(kind, o, during)
+				after := PhaseAfter(kind, o, during)
 				if !IsLegalTransition(during, after) {
 					t.Errorf("%s in %q, %s: cannot go to %q", kind, during, o, after)
 				}
@@ -82,7 +82,7 @@ func TestOperations_MoveLegally(t *testing.T) {
 		}
 	}
 	for _, p := range phases {
-		s := Settled(p)
+		s := SettledPhase(p)
 		if !IsLegalTransition(p, s) || (p != Gone && !IsLegalTransition(s, v1alpha1.PhaseDeleting)) {
 			t.Errorf("a cluster left in %q settles as %q: want a way on to Deleting", p, s)
 		}
@@ -103,7 +103,7 @@ func TestAfter_ReturnsThePhase(t *testing.T) {
 		{"rollback", "nothing is left", event.Succeeded, Gone},
 		{"init-os", "no cluster was touched", event.Failed, v1alpha1.PhaseRunning},
 	} {
-		if got := After(tc.kind, tc.outcome, v1alpha1.PhaseRunning); got != tc.want {
+		if got := PhaseAfter(tc.kind, tc.outcome, v1alpha1.PhaseRunning); got != tc.want {
 			t.Errorf("after %s %s: %q, want %q: %s", tc.kind, tc.outcome, got, tc.want, tc.reason)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // maxFailures is how many failures a step of a status lists; the journal has all of them.
 const maxFailures = 10
 
-// Reduce returns the status after events, in order.
-func Reduce(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
+// ReduceEvents returns the status after events, in order.
+func ReduceEvents(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
 	var r Reducer
 	for e := range events {
 		r.Emit(e)

@@ -137,7 +137,7 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := Reduce(slices.Values(tc.events))
+			got := ReduceEvents(slices.Values(tc.events))
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}

@@ -6,9 +6,9 @@ import (
 	"io/fs"
 )
 
-// Backups returns the directory of a cluster's backup sets. The sets outlive the
+// BackupDir returns the directory of a cluster's backup sets. The sets outlive the
 // cluster.
-func (s *Store) Backups(cluster string) (string, error) {
+func (s *Store) BackupDir(cluster string) (string, error) {
 	if err := checkName(cluster); err != nil {
 		return "", fmt.Errorf("finding backups: %w", err)
 	}
@@ -17,7 +17,7 @@ func (s *Store) Backups(cluster string) (string, error) {
 
 // MakeBackups creates that directory and returns its path.
 func (s *Store) MakeBackups(cluster string) (string, error) {
-	dir, err := s.Backups(cluster)
+	dir, err := s.BackupDir(cluster)
 	if err != nil {
 		return "", err
 	}
@@ -42,7 +42,7 @@ func (s *Store) BackedUp() (names []string, err error) {
 	return names, err
 }
 
-// Own makes the owner of the store the owner of a file outside of it.
-func (s *Store) Own(path string) error {
-	return s.owner.Give(path)
+// ChownToOwner makes the owner of the store the owner of a file outside of it.
+func (s *Store) ChownToOwner(path string) error {
+	return s.owner.GiveFiles(path)
 }

@@ -16,8 +16,8 @@ func (s *Store) clusterPath(name string, elem ...string) string {
 	return s.joinHome(append([]string{"clusters", name}, elem...)...)
 }
 
-// Cluster returns the saved spec of a cluster with its latest status, or ErrNotFound.
-func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
+// LoadCluster returns the saved spec of a cluster with its latest status, or ErrNotFound.
+func (s *Store) LoadCluster(name string) (*v1alpha1.Cluster, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("reading cluster: %w", err)
 	}
@@ -36,7 +36,7 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	if wrong != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, damagedFileError(path, wrong))
 	}
-	spec.Canonical(c) // earlier versions saved the spelling of the cluster file
+	spec.CanonicalizeAddresses(c) // earlier versions saved the spelling of the cluster file
 	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
 	}
@@ -50,9 +50,9 @@ type Source struct {
 	Path string
 }
 
-// Source returns the cluster file that a cluster was made from, or ErrNotFound if it was
+// LoadSource returns the cluster file that a cluster was made from, or ErrNotFound if it was
 // made without one.
-func (s *Store) Source(name string) (*Source, error) {
+func (s *Store) LoadSource(name string) (*Source, error) {
 	text, err := s.readClusterFile(name, "source.yaml")
 	if err != nil {
 		return nil, err
@@ -119,8 +119,8 @@ func (s *Store) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 	return nil
 }
 
-// Clusters returns the names of the saved clusters, sorted.
-func (s *Store) Clusters() ([]string, error) {
+// ListClusters returns the names of the saved clusters, sorted.
+func (s *Store) ListClusters() ([]string, error) {
 	entries, err := s.readDir(s.joinHome("clusters"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing clusters: %w", err)
@@ -156,8 +156,10 @@ func (s *Store) SaveKubeconfig(name string, content []byte) error {
 	return nil
 }
 
-// Kubeconfig returns the saved admin kubeconfig, or ErrNotFound.
-func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.readClusterFile(name, "kubeconfig") }
+// LoadKubeconfig returns the saved admin kubeconfig, or ErrNotFound.
+func (s *Store) LoadKubeconfig(name string) ([]byte, error) {
+	return s.readClusterFile(name, "kubeconfig")
+}
 
 // KubeconfigPath returns the path of the admin kubeconfig, which may not exist.
 func (s *Store) KubeconfigPath(name string) string { return s.clusterPath(name, "kubeconfig") }
@@ -198,7 +200,7 @@ const FormerSigners = "backup-signers.pub"
 // AdoptBackupKey replaces the key that signs a cluster's backup sets, and keeps the public
 // key of the former one.
 func (s *Store) AdoptBackupKey(name string, key []byte, former string) error {
-	list, err := s.Former(name)
+	list, err := s.LoadFormerSigners(name)
 	if err == nil && !slices.Contains(list, former) {
 		err = s.writeFile(s.clusterPath(name, FormerSigners), []byte(strings.Join(append(list, former), "\n")+"\n"))
 	}
@@ -211,8 +213,8 @@ func (s *Store) AdoptBackupKey(name string, key []byte, former string) error {
 	return nil
 }
 
-// Former returns the public keys of FormerSigners.
-func (s *Store) Former(name string) ([]string, error) {
+// LoadFormerSigners returns the public keys of FormerSigners.
+func (s *Store) LoadFormerSigners(name string) ([]string, error) {
 	text, err := s.readClusterFile(name, FormerSigners)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
@@ -220,9 +222,9 @@ func (s *Store) Former(name string) ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// Made returns a file of a cluster, and creates it if it does not exist. It is created
+// LoadOrCreate returns a file of a cluster, and creates it if it does not exist. It is created
 // once: concurrent callers all get the first content.
-func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte, error) {
+func (s *Store) LoadOrCreate(name, file string, content func() ([]byte, error)) ([]byte, error) {
 	for range 2 {
 		if text, err := s.readClusterFile(name, file); !errors.Is(err, ErrNotFound) {
 			return text, err
@@ -241,8 +243,8 @@ func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte,
 	return s.readClusterFile(name, file)
 }
 
-// Kept returns a file of a cluster that Keep has written, nil if there is none.
-func (s *Store) Kept(name, file string) ([]byte, error) {
+// LoadFile returns a file of a cluster that Keep has written, nil if there is none.
+func (s *Store) LoadFile(name, file string) ([]byte, error) {
 	text, err := s.readClusterFile(name, file)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil
@@ -250,8 +252,8 @@ func (s *Store) Kept(name, file string) ([]byte, error) {
 	return text, err
 }
 
-// Keep writes a file of a cluster.
-func (s *Store) Keep(name, file string, content []byte) error {
+// SaveFile writes a file of a cluster.
+func (s *Store) SaveFile(name, file string, content []byte) error {
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("saving %s: %w", file, err)
 	}
@@ -284,7 +286,7 @@ func (s *Store) RemoveCluster(name string) error {
 	if err := s.removeAll(s.clusterPath(name)); err != nil {
 		return fmt.Errorf("removing cluster %s: %w", name, err)
 	}
-	if d, err := s.Default(); err == nil && d == name {
+	if d, err := s.DefaultCluster(); err == nil && d == name {
 		if err := s.SetDefault(""); err != nil {
 			return fmt.Errorf("removing cluster %s: %w", name, err)
 		}

@@ -121,7 +121,7 @@ func (s *Store) mkdirIn(root *os.Root, name string) error {
 			return err
 		}
 	}
-	return fsync.Root(root, filepath.Dir(name))
+	return fsync.SyncDirIn(root, filepath.Dir(name))
 }
 
 func (s *Store) readFile(path string) (b []byte, err error) {
@@ -172,7 +172,7 @@ func (s *Store) removeAll(path string) error {
 }
 
 // syncDir syncs a directory.
-func (s *Store) syncDir(dir string) error { return s.withExisting(dir, fsync.Root) }
+func (s *Store) syncDir(dir string) error { return s.withExisting(dir, fsync.SyncDirIn) }
 
 // renameIn is os.Rename within one directory.
 func (s *Store) renameIn(from, to string) error {

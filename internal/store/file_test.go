@@ -46,7 +46,7 @@ func TestKubeconfig_DropsUnsafeSettings(t *testing.T) {
 	if path, err := s.AnotherKubeconfig("prod", bad); err == nil {
 		t.Errorf("it was written: %s", path)
 	}
-	if text, err := s.Kubeconfig("prod"); err != nil || string(text) != string(adminKubeconfig(t)) {
+	if text, err := s.LoadKubeconfig("prod"); err != nil || string(text) != string(adminKubeconfig(t)) {
 		t.Errorf("the one on record: %s, %v", text, err)
 	}
 }
@@ -62,11 +62,11 @@ func fillStore(t *testing.T, s *Store) {
 	requireNoError(t, s.SetDefault("prod"))
 	_, err = s.KnownHosts()
 	requireNoError(t, err)
-	l, err := s.Lock(t.Context(), "prod", Holder{})
+	l, err := s.LockCluster(t.Context(), "prod", Holder{})
 	requireNoError(t, err)
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.Journal(o.Name)
+	j, err := s.OpenJournal(o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	requireNoError(t, j.Close())
@@ -127,7 +127,7 @@ func TestCluster_ReadsOldSpellings(t *testing.T) {
 	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), nil))
 	record := `{"metadata": {"name": "prod"}, "spec": {"hosts": [{"name": "cp1", "address": "FD00:0::11", "roles": ["control-plane"]}]}}`
 	requireNoError(t, os.WriteFile(filepath.Join(home, "clusters", "prod", "cluster.json"), []byte(record), 0o600))
-	c, err := s.Cluster("prod")
+	c, err := s.LoadCluster("prod")
 	requireNoError(t, err)
 	if got := c.Spec.Hosts[0].Address; got != "fd00::11" {
 		t.Errorf("the host is at %q: it would be another than that of its file", got)
@@ -147,17 +147,17 @@ func TestWrite_SurvivesACrash(t *testing.T) {
 
 	s, err = Open(home)
 	requireNoError(t, err)
-	c, err := s.Cluster("prod")
+	c, err := s.LoadCluster("prod")
 	requireNoError(t, err)
 	if c.Spec.Bundle != "old" {
 		t.Errorf("bundle %q after the crash, want the old record whole", c.Spec.Bundle)
 	}
-	names, err := s.Clusters()
+	names, err := s.ListClusters()
 	requireNoError(t, err)
 	if len(names) != 1 {
 		t.Errorf("clusters %v", names)
 	}
-	l, err := s.Lock(t.Context(), "prod", Holder{})
+	l, err := s.LockCluster(t.Context(), "prod", Holder{})
 	requireNoError(t, err)
 	entries, err := os.ReadDir(filepath.Join(home, "clusters", "prod"))
 	requireNoError(t, err)
@@ -184,7 +184,7 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 	if !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
-	ops, err := s.Operations("")
+	ops, err := s.ListOperations("")
 	requireNoError(t, err)
 	if len(ops) != 0 {
 		t.Errorf("%d operations, want none: it never began", len(ops))
@@ -196,7 +196,7 @@ func TestJournal_FailureIsFinal(t *testing.T) {
 	requireNoError(t, err)
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.Journal(o.Name)
+	j, err := s.OpenJournal(o.Name)
 	requireNoError(t, err)
 	good := j.f
 	broken, err := os.Open(good.Name())

@@ -12,11 +12,11 @@ const mostHolds = 16
 
 const holdsFile = "holds.json"
 
-// Holds returns the ids of processes of this store that have not released a cluster's
+// ListUnreleased returns the ids of processes of this store that have not released a cluster's
 // lock on all hosts. For a caller that has the cluster's Lock, all of them have ended:
 // their locks can be taken over immediately. A process with a copy of the store is not
 // among them, unless the copy was made after that process began.
-func (s *Store) Holds(name string) (processes []string, err error) {
+func (s *Store) ListUnreleased(name string) (processes []string, err error) {
 	err = checkName(name)
 	if err == nil {
 		err = s.readJSON(s.clusterPath(name, holdsFile), &processes)
@@ -30,7 +30,7 @@ func (s *Store) Holds(name string) (processes []string, err error) {
 // BeginHold generates a random id for this process as the holder of a cluster's lock on
 // hosts, and saves it before any host gets it.
 func (s *Store) BeginHold(name string) (process string, err error) {
-	all, err := s.Holds(name)
+	all, err := s.ListUnreleased(name)
 	if err != nil {
 		return "", err
 	}
@@ -49,7 +49,7 @@ func (s *Store) BeginHold(name string) (process string, err error) {
 // EndHold removes processes that BeginHold has saved. Without names it removes all of
 // them: no host has a lock of this store.
 func (s *Store) EndHold(name string, processes ...string) error {
-	left, err := s.Holds(name)
+	left, err := s.ListUnreleased(name)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestListUnreleased_ReturnsHolders(t *testing.T) {
 	}
 	begin := func(want ...string) string {
 		t.Helper()
-		before, err1 := s.Holds("prod")
+		before, err1 := s.ListUnreleased("prod")
 		process, err := s.BeginHold("prod")
 		if err = errors.Join(err1, err); err != nil || len(process) != 2*idBytes {
 			t.Fatalf("%q, %v", process, err)
@@ -35,7 +35,7 @@ func TestListUnreleased_ReturnsHolders(t *testing.T) {
 	if err := s.EndHold("prod", second); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.Holds("prod"); err != nil || !slices.Equal(all, []string{first}) {
+	if all, err := s.ListUnreleased("prod"); err != nil || !slices.Equal(all, []string{first}) {
 		t.Errorf("after one has ended: %q, %v", all, err)
 	}
 	if err := s.EndHold("prod"); err != nil {
@@ -47,7 +47,7 @@ func TestListUnreleased_ReturnsHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, err := s.Holds("prod"); err != nil || len(all) != mostHolds {
+	if all, err := s.ListUnreleased("prod"); err != nil || len(all) != mostHolds {
 		t.Errorf("%d are remembered, %v", len(all), err)
 	}
 	if err := s.RemoveCluster("prod"); err != nil {

@@ -40,46 +40,46 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 		read                func(*Store, string) error
 		lost                error // once the file is moved away
 	}{
-		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
 		{"cluster that is no file", "clusters/prod/cluster.json", unreadable,
-			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
 		{"cluster with copies nowhere", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
 		{"cluster with copies by no key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
 		{"cluster with copies by half a key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":` +
 				`{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
 			func(s *Store, _ string) error {
-				return errorOf(s.Cluster("prod"))
+				return errorOf(s.LoadCluster("prod"))
 			}, ErrNotFound},
 		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
-			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
 		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
-			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
 		{"cluster that is null", "clusters/prod/cluster.json", "null",
-			func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, ErrNotFound},
-		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.Cluster("prod")) }, nil},
-		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.Operations("")) }, nil},
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
+		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, nil},
+		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.ListOperations("")) }, nil},
 		{"operation that may be the latest", "OP/operation.json", garbage,
-			func(s *Store, _ string) error { return errorOf(s.Operations("prod")) }, nil},
-		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.Plan(id)) }, ErrNotFound},
+			func(s *Store, _ string) error { return errorOf(s.ListOperations("prod")) }, nil},
+		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.LoadPlan(id)) }, ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
-			func(s *Store, id string) error { return s.Read(id, func(event.Event) error { return nil }) }, nil,
+			func(s *Store, id string) error { return s.ReadEvents(id, func(event.Event) error { return nil }) }, nil,
 		},
 		{
 			"journal, when it is followed", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
-				return s.Follow(t.Context(), id, func(event.Event) error { return nil })
+				return s.FollowEvents(t.Context(), id, func(event.Event) error { return nil })
 			}, ErrNoEnd,
 		},
 		{
 			"journal, when it goes on", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
-				j, err := s.Journal(id)
+				j, err := s.OpenJournal(id)
 				if err == nil {
 					err = j.Close()
 				}
@@ -87,11 +87,11 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 			}, nil,
 		},
 		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
-			func(s *Store, id string) error { return errorOf(s.Planned(id)) }, ErrNotFound},
+			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound},
 		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
-			func(s *Store, id string) error { return errorOf(s.Planned(id)) }, ErrNotFound},
-		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.Default()) }, nil},
-		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.Default()) }, nil},
+			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound},
+		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }, nil},
+		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }, nil},
 		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
 		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
 	} {
@@ -100,7 +100,7 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 			s, err := Open(home)
 			requireNoError(t, err)
 			fillStore(t, s)
-			ops, err := s.Operations("prod")
+			ops, err := s.ListOperations("prod")
 			requireNoError(t, err)
 			id := ops[0].Name
 			file := filepath.Join(home, strings.Replace(tc.file, "OP", "operations/"+id, 1))
@@ -127,7 +127,7 @@ func TestRecords_IgnoreRemains(t *testing.T) {
 	s, err := Open(home)
 	requireNoError(t, err)
 	fillStore(t, s)
-	before, err := s.Operations("")
+	before, err := s.ListOperations("")
 	requireNoError(t, err)
 	for _, file := range []string{
 		"clusters/half/source.yaml", "clusters/half/.tmp-cluster.json-0a1b2c", "clusters/prod.bak/cluster.json", "clusters/notes",
@@ -137,21 +137,21 @@ func TestRecords_IgnoreRemains(t *testing.T) {
 		requireNoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
 		requireNoError(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))
 	}
-	names, err := s.Clusters()
+	names, err := s.ListClusters()
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{"prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
-	after, err := s.Operations("")
+	after, err := s.ListOperations("")
 	requireNoError(t, err)
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("operations (-before +after):\n%s", d)
 	}
-	if _, err := s.Cluster("half"); !errors.Is(err, ErrNotFound) {
+	if _, err := s.LoadCluster("half"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("half a cluster: %v", err)
 	}
 	requireNoError(t, s.SaveCluster(clusterNamed("half", ""), nil)) // and can become a whole one
-	requireNoError(t, errorOf(s.Cluster("half")))
+	requireNoError(t, errorOf(s.LoadCluster("half")))
 }
 
 // TestUnwritable_ExplainsTheError uses the errors of system calls for full disks and for
@@ -182,7 +182,7 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 
 	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.Journal(o.Name)
+	j, err := s.OpenJournal(o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	good := j.f
@@ -201,25 +201,25 @@ func TestReadable_SkipsDamagedOperations(t *testing.T) {
 	s, err := Open(home)
 	requireNoError(t, err)
 	fillStore(t, s)
-	ops, err := s.Operations("")
+	ops, err := s.ListOperations("")
 	requireNoError(t, err)
 	file := filepath.Join(home, "operations", ops[0].Name, "operation.json")
 	requireNoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	requireNoError(t, s.writeJSON(filepath.Join(filepath.Dir(file), "plan.json"), &plan.Plan{Cluster: "prod"}))
-	got, bad, err := s.Readable("")
+	got, bad, err := s.ListReadableOperations("")
 	requireNoError(t, err)
 	if d := cmp.Diff(append([]v1alpha1.Operation(nil), ops[1:]...), got); d != "" {
 		t.Errorf("the others (-want +got):\n%s", d)
 	}
 	checkExplained(t, "the damaged one", bad, idDamaged, file)
 	for cluster, want := range map[string]int{ops[0].Spec.Cluster: 1, "other": 0} {
-		_, bad, err := s.Readable(cluster)
+		_, bad, err := s.ListReadableOperations(cluster)
 		requireNoError(t, err)
 		if len(bad) != want {
 			t.Errorf("cluster %s: %d damaged operations, want %d: its plan says whose it is", cluster, len(bad), want)
 		}
 	}
-	requireNoError(t, errorOf(s.Operations("other")))
+	requireNoError(t, errorOf(s.ListOperations("other")))
 }
 
 // TestOpen_RefusesAFileAsHome: a home that cannot be a directory is rejected with a remedy.

@@ -32,9 +32,9 @@ type Journal struct {
 	fail error
 }
 
-// Journal opens the journal of an operation for appending. It first removes an incomplete
+// OpenJournal opens the journal of an operation for appending. It first removes an incomplete
 // last line, which a crash may have left. The caller holds the cluster's lock.
-func (s *Store) Journal(id string) (*Journal, error) {
+func (s *Store) OpenJournal(id string) (*Journal, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
@@ -121,10 +121,10 @@ func (j *Journal) Close() error {
 	return errors.Join(j.f.Sync(), j.f.Close())
 }
 
-// Read calls fn for each event of an operation, in order, and stops at the
+// ReadEvents calls fn for each event of an operation, in order, and stops at the
 // first error of fn. A torn last line is not an event. An operation that has
 // not begun has none.
-func (s *Store) Read(id string, fn func(event.Event) error) error {
+func (s *Store) ReadEvents(id string, fn func(event.Event) error) error {
 	f, err := s.openJournal(id)
 	if f == nil || err != nil {
 		return err
@@ -138,7 +138,7 @@ func (s *Store) Read(id string, fn func(event.Event) error) error {
 
 // openJournal returns nil if there is no journal yet.
 func (s *Store) openJournal(id string) (*os.File, error) {
-	if _, err := s.Operation(id); err != nil {
+	if _, err := s.LoadOperation(id); err != nil {
 		return nil, err
 	}
 	f, err := s.openFile(s.operationPath(id, "journal.jsonl"))
@@ -151,10 +151,10 @@ func (s *Store) openJournal(id string) (*os.File, error) {
 	return f, nil
 }
 
-// Follow is Read that continues with new events until the operation has finished (nil),
+// FollowEvents is Read that continues with new events until the operation has finished (nil),
 // its process no longer runs (ErrNoEnd), or ctx is done.
-func (s *Store) Follow(ctx context.Context, id string, fn func(event.Event) error) error {
-	o, err := s.Operation(id)
+func (s *Store) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
+	o, err := s.LoadOperation(id)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (s *Store) Follow(ctx context.Context, id string, fn func(event.Event) erro
 		}
 		// The holder is asked before the journal is read to its end, so
 		// that nothing it wrote last is missed.
-		h, err := s.Holder(o.Spec.Cluster)
+		h, err := s.LockHolder(o.Spec.Cluster)
 		if err != nil {
 			return err
 		}

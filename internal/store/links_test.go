@@ -29,14 +29,14 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 		to   string // below the directory of others
 		do   func(s *Store, op string) error
 	}{
-		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.Lock(t.Context(), "prod", Holder{})) }},
-		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.Holder("prod")) }},
-		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return errorOf(s.Journal(op)) }},
+		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.LockCluster(t.Context(), "prod", Holder{})) }},
+		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.LockHolder("prod")) }},
+		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return errorOf(s.OpenJournal(op)) }},
 		{"journal that is read", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error {
-			return s.Read(op, func(event.Event) error { return nil })
+			return s.ReadEvents(op, func(event.Event) error { return nil })
 		}},
-		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return errorOf(s.Source("prod")) }},
-		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.Kubeconfig("prod")) }},
+		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return errorOf(s.LoadSource("prod")) }},
+		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.LoadKubeconfig("prod")) }},
 		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("prod", ""), nil) }},
 		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
 		{"kubeconfig that is saved", "clusters/prod", "etc",
@@ -45,11 +45,11 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
 			return errorOf(s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))
 		}},
-		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.Operations("")) }},
+		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.ListOperations("")) }},
 		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("lab", ""), nil) }},
 		{"backups", "backups", "etc", func(s *Store, _ string) error { return errorOf(s.MakeBackups("prod")) }},
 		{"backups of a cluster", "backups/prod", "etc", func(s *Store, _ string) error { return errorOf(s.MakeBackups("prod")) }},
-		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.Default()) }},
+		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := t.TempDir()
@@ -58,7 +58,7 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 			requireNoError(t, err)
 			fillStore(t, s)
 			requireNoError(t, errorOf(s.MakeBackups("lab")))
-			ops, err := s.Operations("")
+			ops, err := s.ListOperations("")
 			requireNoError(t, err)
 			op := ops[0].Name
 			requireNoError(t, os.MkdirAll(filepath.Join(others, "etc"), 0o755))
@@ -112,18 +112,18 @@ func TestReads_CreateNoDirectory(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "none")
 	s, err := Open(home)
 	requireNoError(t, err)
-	names, err := s.Clusters()
+	names, err := s.ListClusters()
 	requireNoError(t, err)
-	ops, err := s.Operations("")
+	ops, err := s.ListOperations("")
 	requireNoError(t, err)
 	if len(names)+len(ops) > 0 {
 		t.Errorf("clusters %v and operations %v of a home that is not there", names, ops)
 	}
-	if _, err := s.Cluster("prod"); !errors.Is(err, ErrNotFound) {
+	if _, err := s.LoadCluster("prod"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("cluster: error %v, want ErrNotFound", err)
 	}
-	requireNoError(t, errorOf(s.Holder("prod")))
-	requireNoError(t, errorOf(s.Default()))
+	requireNoError(t, errorOf(s.LockHolder("prod")))
+	requireNoError(t, errorOf(s.DefaultCluster()))
 	requireNoError(t, errorOf(s.BackedUp()))
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("reading has made %s: %v", home, err)

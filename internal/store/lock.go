@@ -58,9 +58,9 @@ type Lock struct {
 	f *os.File
 }
 
-// Lock takes a cluster's lock, whether the cluster is saved or not. It does not wait for
+// LockCluster takes a cluster's lock, whether the cluster is saved or not. It does not wait for
 // another holder but returns a *HeldError. PID, Host and Since of the holder may be empty.
-func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error) {
+func (s *Store) LockCluster(ctx context.Context, name string, who Holder) (*Lock, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
 	}
@@ -139,8 +139,8 @@ func (l *Lock) Release() error {
 	return errors.Join(l.f.Truncate(0), l.f.Close())
 }
 
-// Holder returns the holder of a cluster's lock, nil if it is free.
-func (s *Store) Holder(name string) (*Holder, error) {
+// LockHolder returns the holder of a cluster's lock, nil if it is free.
+func (s *Store) LockHolder(name string) (*Holder, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("checking the lock: %w", err)
 	}

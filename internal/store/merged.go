@@ -33,8 +33,8 @@ func (s *Store) AddMerged(name, path string) error {
 	return nil
 }
 
-// Merged returns the paths of the kubeconfigs that have entries of a cluster, sorted.
-func (s *Store) Merged(name string) ([]string, error) {
+// ListMerged returns the paths of the kubeconfigs that have entries of a cluster, sorted.
+func (s *Store) ListMerged(name string) ([]string, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("reading merged kubeconfigs: %w", err)
 	}

@@ -19,12 +19,12 @@ func TestMerged_ListsKubeconfigs(t *testing.T) {
 	if err := s.AddMerged("prod", "a"); err == nil {
 		t.Error("a relative path was noted")
 	}
-	got, err := s.Merged("prod")
+	got, err := s.ListMerged("prod")
 	if d := cmp.Diff([]string{"/a\nb", "/b"}, got); d != "" || err != nil {
 		t.Errorf("(-want +got): %v\n%s", err, d)
 	}
 	requireNoError(t, s.RemoveCluster("prod"))
-	if got, err := s.Merged("prod"); len(got) > 0 || err != nil {
+	if got, err := s.ListMerged("prod"); len(got) > 0 || err != nil {
 		t.Errorf("after the cluster is removed: %v, %v", got, err)
 	}
 }

@@ -91,8 +91,8 @@ func (s *Store) SaveOperation(o *v1alpha1.Operation) error {
 	return nil
 }
 
-// Operation returns the operation with that id, or ErrNotFound.
-func (s *Store) Operation(id string) (*v1alpha1.Operation, error) {
+// LoadOperation returns the operation with that id, or ErrNotFound.
+func (s *Store) LoadOperation(id string) (*v1alpha1.Operation, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading operation: %w", err)
 	}
@@ -103,8 +103,8 @@ func (s *Store) Operation(id string) (*v1alpha1.Operation, error) {
 	return o, nil
 }
 
-// Plan returns the plan of an operation.
-func (s *Store) Plan(id string) (*plan.Plan, error) {
+// LoadPlan returns the plan of an operation.
+func (s *Store) LoadPlan(id string) (*plan.Plan, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading plan: %w", err)
 	}
@@ -115,22 +115,22 @@ func (s *Store) Plan(id string) (*plan.Plan, error) {
 	return p, nil
 }
 
-// Planned returns the cluster description in the plan of an operation.
-func (s *Store) Planned(id string) (*v1alpha1.Cluster, error) {
-	p, err := s.Plan(id)
+// LoadPlannedCluster returns the cluster description in the plan of an operation.
+func (s *Store) LoadPlannedCluster(id string) (*v1alpha1.Cluster, error) {
+	p, err := s.LoadPlan(id)
 	if err != nil {
 		return nil, err
 	}
-	c, err := Described(p)
+	c, err := ClusterOfPlan(p)
 	if err != nil {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, damagedFileError(s.operationPath(id, "plan.json"), err))
 	}
 	return c, nil
 }
 
-// Described returns the cluster description in a plan, which must be for the plan's
+// ClusterOfPlan returns the cluster description in a plan, which must be for the plan's
 // cluster.
-func Described(p *plan.Plan) (*v1alpha1.Cluster, error) {
+func ClusterOfPlan(p *plan.Plan) (*v1alpha1.Cluster, error) {
 	c := new(v1alpha1.Cluster)
 	if err := json.Unmarshal(p.Spec, c); err != nil {
 		return nil, fmt.Errorf("its cluster description cannot be read: %w", err)
@@ -141,28 +141,28 @@ func Described(p *plan.Plan) (*v1alpha1.Cluster, error) {
 	return c, nil
 }
 
-// Operations returns the operations of a cluster, or of all clusters if it is "", newest
+// ListOperations returns the operations of a cluster, or of all clusters if it is "", newest
 // first. A damaged operation that may belong to the cluster is an error: a caller must
 // not take an earlier operation for the latest one.
-func (s *Store) Operations(cluster string) ([]v1alpha1.Operation, error) {
-	out, damaged, err := s.Readable(cluster)
+func (s *Store) ListOperations(cluster string) ([]v1alpha1.Operation, error) {
+	out, damaged, err := s.ListReadableOperations(cluster)
 	return out, errors.Join(err, damaged.Err())
 }
 
-// Readable returns the Operations that can be read, and the problems of the others. The
+// ListReadableOperations returns the Operations that can be read, and the problems of the others. The
 // plan of a damaged operation shows its cluster; if the plan is damaged as well, the
 // operation may belong to any cluster.
-func (s *Store) Readable(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
+func (s *Store) ListReadableOperations(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
 	ids, err := s.operationIDs()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range ids {
-		o, err := s.Operation(id)
+		o, err := s.LoadOperation(id)
 		var list diag.List
 		switch {
 		case errors.As(err, &list):
-			if p, err := s.Plan(id); err == nil && cluster != "" && p.Cluster != "" && p.Cluster != cluster {
+			if p, err := s.LoadPlan(id); err == nil && cluster != "" && p.Cluster != "" && p.Cluster != cluster {
 				continue
 			}
 			damaged = append(damaged, list...)
@@ -185,7 +185,7 @@ func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 	var found []string
 	for _, id := range ids {
 		if id == prefix {
-			return s.Operation(id)
+			return s.LoadOperation(id)
 		}
 		if strings.HasPrefix(id, prefix) {
 			found = append(found, id)
@@ -195,7 +195,7 @@ func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 	case 0:
 		return nil, fmt.Errorf("operation %s: %w", prefix, ErrNotFound)
 	case 1:
-		return s.Operation(found[0])
+		return s.LoadOperation(found[0])
 	}
 	return nil, &AmbiguousError{Prefix: prefix, IDs: found}
 }

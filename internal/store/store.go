@@ -81,7 +81,7 @@ func Open(home string, opts ...Option) (*Store, error) {
 	}
 	if s.owner == nil && os.Geteuid() == 0 {
 		// In a root shell, a user's store still belongs to the user.
-		if s.owner, err = fileowner.Of(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if s.owner, err = fileowner.OwnerOf(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("opening the store: %w", addWriteHint(home, err))
 		}
 	}
@@ -142,8 +142,8 @@ func (s *Store) ManagerID() (string, error) {
 	return "", fmt.Errorf("reading the manager id: %w", fs.ErrNotExist)
 }
 
-// Default returns the cluster that SetDefault selected, or "".
-func (s *Store) Default() (string, error) {
+// DefaultCluster returns the cluster that SetDefault selected, or "".
+func (s *Store) DefaultCluster() (string, error) {
 	file := s.joinHome("default")
 	b, err := s.readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

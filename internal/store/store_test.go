@@ -24,7 +24,7 @@ func TestStore_Conforms(t *testing.T) {
 // lock.
 func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
-		l, err := openStore(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		l, err := openStore(t, home).LockCluster(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 		t.Fatalf("the holder says %q, %v", line, err)
 	}
 	s := openStore(t, home)
-	h, err := s.Holder("prod")
+	h, err := s.LockHolder("prod")
 	if err != nil || h == nil || h.PID != cmd.Process.Pid {
 		t.Errorf("holder %+v, %v: want process %d", h, err, cmd.Process.Pid)
 	}
@@ -58,7 +58,7 @@ func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the expected error is "signal: killed"
-	l, err := s.Lock(t.Context(), "prod", store.Holder{})
+	l, err := s.LockCluster(t.Context(), "prod", store.Holder{})
 	if err != nil {
 		t.Fatalf("after the kill: %v", err)
 	}
@@ -72,13 +72,13 @@ func newSubject(t *testing.T, home string) conformance.Subject {
 	return conformance.Subject{
 		Backend: s,
 		Lock: func(ctx context.Context, name string, who store.Holder) (func() error, error) {
-			l, err := s.Lock(ctx, name, who)
+			l, err := s.LockCluster(ctx, name, who)
 			if err != nil {
 				return nil, err
 			}
 			return l.Release, nil
 		},
-		Journal: func(id string) (conformance.Journal, error) { return s.Journal(id) },
+		Journal: func(id string) (conformance.Journal, error) { return s.OpenJournal(id) },
 		Again:   func() conformance.Subject { return newSubject(t, home) },
 		Tear: func(id, bytes string) {
 			f, err := os.OpenFile(filepath.Join(home, "operations", id, "journal.jsonl"), os.O_APPEND|os.O_WRONLY, 0)

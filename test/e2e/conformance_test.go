@@ -128,7 +128,7 @@ func buildSuite(t *testing.T, dir string) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := catalogue.Resolve(testedVersion())
+	r, err := catalogue.ResolveVersion(testedVersion())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,8 +47,8 @@ type Tagger interface{ Tag(name string) string }
 // idDigits is the number of digits of the CA digest in names.
 const idDigits = 12
 
-// IDOf returns the cluster id for names, from the digest of the CA certificate in sets.
-func IDOf(authority string) string { return authority[:min(len(authority), idDigits)] }
+// ClusterID returns the cluster id for names, from the digest of the CA certificate in sets.
+func ClusterID(authority string) string { return authority[:min(len(authority), idDigits)] }
 
 // String returns the file name.
 func (n Name) String() string {
@@ -65,15 +65,15 @@ func (n Name) tagInput() string {
 	return fmt.Sprintf("%s%s_%d", n.ownerPrefix(), n.Taken.UTC().Format(takenFormat), n.Revision)
 }
 
-// Tagged returns the name with its tag.
-func (n Name) Tagged(by Tagger) Name {
+// WithTag returns the name with its tag.
+func (n Name) WithTag(by Tagger) Name {
 	n.Tag = by.Tag(n.tagInput())
 	return n
 }
 
-// Verified reports whether the name was chosen by a holder of the key. It says nothing
+// IsVerified reports whether the name was chosen by a holder of the key. It says nothing
 // about the content: anyone who can write to a target can replace the file.
-func (n Name) Verified(by Tagger) bool {
+func (n Name) IsVerified(by Tagger) bool {
 	return n.Tag != "" && hmac.Equal([]byte(n.Tag), []byte(by.Tag(n.tagInput())))
 }
 
@@ -82,9 +82,9 @@ func (n Name) ownerPrefix() string { return fmt.Sprintf("%s_%s_%s_", n.Cluster, 
 
 var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)(?:_([0-9a-f]{20}))?\.tar\.age$`)
 
-// Parse parses the name of a copy. ok is false for any other file, including a name that
+// ParseName parses the name of a copy. ok is false for any other file, including a name that
 // String would spell differently, so that each Name belongs to one file.
-func Parse(file string) (n Name, ok bool) {
+func ParseName(file string) (n Name, ok bool) {
 	m := names.FindStringSubmatch(file)
 	if m == nil {
 		return n, false
@@ -147,11 +147,11 @@ type Sent struct {
 	Unremoved error
 }
 
-// Send writes a copy to a target, and removes the oldest copies of the same host beyond the
+// SendCopy writes a copy to a target, and removes the oldest copies of the same host beyond the
 // number to keep: before the copy, so that a full target gets space if the number was
 // reduced, and after it. Copies that cannot be removed do not prevent the new copy. Only
 // names that by verifies count; a host without a key (nil) counts all of its copies.
-func Send(ctx context.Context, to Target, name Name, by Tagger, keep int, write func(io.Writer) error) (out Sent, err error) {
+func SendCopy(ctx context.Context, to Target, name Name, by Tagger, keep int, write func(io.Writer) error) (out Sent, err error) {
 	files, err := to.List(ctx, name.ownerPrefix())
 	if err != nil {
 		return out, fmt.Errorf("listing the target: %w", err)
@@ -176,7 +176,7 @@ func removeIncomplete(ctx context.Context, to Target, name Name, files []File) (
 		if part == nil {
 			continue
 		}
-		if n, ok := Parse(part[1]); ok && n.hasSameOwner(name) {
+		if n, ok := ParseName(part[1]); ok && n.hasSameOwner(name) {
 			err = errors.Join(err, to.Remove(ctx, f.Name))
 		}
 	}
@@ -192,27 +192,27 @@ type Copy struct {
 	File
 }
 
-// Own returns the chosen copies at a target whose names have a prefix, newest first.
-func Own(ctx context.Context, from Source, begin string, chosen func(Name) bool) ([]Copy, error) {
+// ListCopies returns the chosen copies at a target whose names have a prefix, newest first.
+func ListCopies(ctx context.Context, from Source, begin string, chosen func(Name) bool) ([]Copy, error) {
 	files, err := from.List(ctx, begin)
 	if err != nil {
 		return nil, fmt.Errorf("listing the target: %w", err)
 	}
-	return Among(files, chosen), nil
+	return SelectCopies(files, chosen), nil
 }
 
 // maxBytes is the maximum size of a copy. A file with a larger or negative size is not a
 // copy, whatever its name.
 const maxBytes = maxParts * partSize
 
-// Among returns the chosen copies among files, newest first.
-func Among(files []File, chosen func(Name) bool) (out []Copy) {
+// SelectCopies returns the chosen copies among files, newest first.
+func SelectCopies(files []File, chosen func(Name) bool) (out []Copy) {
 	for _, f := range files {
-		if n, ok := Parse(f.Name); ok && chosen(n) && f.Bytes >= 0 && f.Bytes <= maxBytes {
+		if n, ok := ParseName(f.Name); ok && chosen(n) && f.Bytes >= 0 && f.Bytes <= maxBytes {
 			out = append(out, Copy{n, f})
 		}
 	}
-	return sortCopies(out, Newer)
+	return sortCopies(out, CompareNewestFirst)
 }
 
 // sortCopies sorts pointers, because the compiler shares that code between types, which keeps
@@ -229,10 +229,10 @@ func sortCopies(list []Copy, order func(a, b Copy) int) (out []Copy) {
 	return out
 }
 
-// Newer compares copies, newest first: by etcd's revision, which all members share and a
+// CompareNewestFirst compares copies, newest first: by etcd's revision, which all members share and a
 // restore raises, and only then by time, because clocks may have been wrong. It uses the
 // data in names, which only verified names make reliable.
-func Newer(a, b Copy) int {
+func CompareNewestFirst(a, b Copy) int {
 	return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
 }
 

@@ -36,14 +36,14 @@ func newTargets(t *testing.T) map[string]func(*testing.T) (copies.Target, string
 	return map[string]func(*testing.T) (copies.Target, string){
 		"directory": func(t *testing.T) (copies.Target, string) {
 			dir := t.TempDir()
-			d, err := copies.Directory(dir)
+			d, err := copies.OpenDirectory(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return d, dir
 		},
 		"ssh": func(t *testing.T) (copies.Target, string) {
-			m := copiestest.Listen(t)
+			m := copiestest.ListenSFTP(t)
 			return openMachine(t.Context(), t, m), m.Dir
 		},
 		"s3": func(t *testing.T) (copies.Target, string) {
@@ -86,13 +86,14 @@ func listFiles(t *testing.T, dir string) string {
 
 func TestParseName_ReadsOnlyNamesOfString(t *testing.T) {
 	n := copyName("cp-1.example", 20)
-	if got, ok := copies.Parse(n.String()); !ok || got != n || n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
+	if got, ok := copies.ParseName(n.String()); !ok || got != n ||
+		n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
 	}
 	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part",
 		"../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1),
 		strings.Replace(n.String(), "_4720", "_04720", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
-		if _, ok := copies.Parse(other); ok {
+		if _, ok := copies.ParseName(other); ok {
 			t.Errorf("%s is taken for a copy", other)
 		}
 	}
@@ -106,7 +107,7 @@ func TestSelectCopies_IgnoresImpossibleSizes(t *testing.T) {
 		files = append(files, copies.File{Name: copyName("cp1", i).String(), Bytes: bytes})
 	}
 	var got []int64
-	for _, c := range copies.Among(files, func(copies.Name) bool { return true }) {
+	for _, c := range copies.SelectCopies(files, func(copies.Name) bool { return true }) {
 		got = append(got, c.Bytes)
 	}
 	if want := []int64{1 << 30, 0, 5}; !slices.Equal(got, want) {
@@ -135,7 +136,7 @@ func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 			foreign = append(foreign, copyName("cp1", 3).String())
 			big := bytes.Repeat([]byte("0123456789abcde\n"), 300_000)
 			for day := range 4 {
-				sent, err := copies.Send(t.Context(), to, copyName("cp1", 10+day), nil, 2, writeContent(big))
+				sent, err := copies.SendCopy(t.Context(), to, copyName("cp1", 10+day), nil, 2, writeContent(big))
 				if err != nil || sent != (copies.Sent{Left: min(day+1, 2)}) {
 					t.Fatalf("%+v, %v", sent, err)
 				}
@@ -153,7 +154,7 @@ func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 			if err := to.Fetch(t.Context(), copyName("cp1", 13).String(), &back); err != nil || !bytes.Equal(back.Bytes(), big) {
 				t.Errorf("read %d bytes, %v", back.Len(), err)
 			}
-			own, err := copies.Own(t.Context(), to, "", func(n copies.Name) bool { return n.ID == id })
+			own, err := copies.ListCopies(t.Context(), to, "", func(n copies.Name) bool { return n.ID == id })
 			if err != nil || len(own) != 3 || own[0].Name != copyName("cp1", 13) || own[0].Bytes != int64(len(big)) {
 				t.Errorf("%+v, %v", own, err)
 			}
@@ -174,20 +175,20 @@ func TestSendCopy_KeepsNewestCopyDespiteWrongClock(t *testing.T) {
 			}
 			var newest copies.Name
 			for _, newest = range []copies.Name{of(28, 4701), of(27, 4702), of(1, 4703), of(2, 4704), of(2, 4705)} {
-				if _, err := copies.Send(t.Context(), to, newest, nil, 2, writeContent(nil)); err != nil {
+				if _, err := copies.SendCopy(t.Context(), to, newest, nil, 2, writeContent(nil)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if got, want := listFiles(t, dir), of(2, 4704).String()+" "+newest.String(); got != want {
 				t.Errorf("found %s, want %s", got, want)
 			}
-			own, err := copies.Own(t.Context(), to, "", func(copies.Name) bool { return true })
+			own, err := copies.ListCopies(t.Context(), to, "", func(copies.Name) bool { return true })
 			if err != nil || len(own) != 2 || own[0].Name != newest {
 				t.Errorf("the newest is the first of %+v, %v", own, err)
 			}
 			// Etcd was recreated, so its revision starts again.
 			anew := of(3, 7)
-			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writeContent(nil)); err != nil || sent != (copies.Sent{Left: 2}) ||
+			if sent, err := copies.SendCopy(t.Context(), to, anew, nil, 2, writeContent(nil)); err != nil || sent != (copies.Sent{Left: 2}) ||
 				!strings.Contains(listFiles(t, dir), anew.String()) {
 				t.Errorf("%+v, %v: %s", sent, err, listFiles(t, dir))
 			}
@@ -211,21 +212,22 @@ func (f full) Put(ctx context.Context, name string, write func(io.Writer) error)
 // A full target has space again if fewer copies are to be kept.
 func TestSendCopy_RemovesCopiesFirstIfTargetIsFull(t *testing.T) {
 	dir := t.TempDir()
-	d, err := copies.Directory(dir)
+	d, err := copies.OpenDirectory(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	to := full{d, dir}
 	for day := range 3 {
-		if _, err := copies.Send(t.Context(), to, copyName("cp1", 1+day), nil, 3, writeContent(nil)); err != nil {
+		if _, err := copies.SendCopy(t.Context(), to, copyName("cp1", 1+day), nil, 3, writeContent(nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := copies.Send(t.Context(), to, copyName("cp1", 4), nil, 3, writeContent(nil)); err == nil ||
+	if _, err := copies.SendCopy(t.Context(), to, copyName("cp1", 4), nil, 3, writeContent(nil)); err == nil ||
 		len(strings.Fields(listFiles(t, dir))) != 3 {
 		t.Errorf("%v; there is %s: what there was is to stay until there is a new one", err, listFiles(t, dir))
 	}
-	if sent, err := copies.Send(t.Context(), to, copyName("cp1", 4), nil, 2, writeContent(nil)); err != nil || sent != (copies.Sent{Left: 2}) {
+	if sent, err := copies.SendCopy(t.Context(), to, copyName("cp1", 4), nil, 2, writeContent(nil)); err != nil ||
+		sent != (copies.Sent{Left: 2}) {
 		t.Errorf("%+v, %v", sent, err)
 	}
 	if want := copyName("cp1", 3).String() + " " + copyName("cp1", 4).String(); listFiles(t, dir) != want {
@@ -263,7 +265,7 @@ func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			d, err := copies.Directory(dir)
+			d, err := copies.OpenDirectory(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +282,7 @@ func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			sent, err := copies.Send(t.Context(), stuck{d, tc.stuck}, copyName("cp1", 4), nil, 2, writeContent([]byte("new")))
+			sent, err := copies.SendCopy(t.Context(), stuck{d, tc.stuck}, copyName("cp1", 4), nil, 2, writeContent([]byte("new")))
 			if err != nil || sent.Left != tc.left || (sent.Unremoved != nil) != (len(tc.stuck) > 0) {
 				t.Errorf("%s: %+v, %v", tc.reason, sent, err)
 			}
@@ -298,7 +300,7 @@ func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 			}
 			// If the target is full, the error names the copies whose removal would have
 			// freed space.
-			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, copyName("cp1", 5), nil, 1, writeContent(nil))
+			_, err = copies.SendCopy(t.Context(), stuck{full{d, dir}, tc.stuck}, copyName("cp1", 5), nil, 1, writeContent(nil))
 			if (err != nil) != (len(tc.stuck) > 1) ||
 				err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
 				t.Errorf("full: %v", err)
@@ -312,11 +314,11 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
-			if _, err := copies.Send(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("one"))); err != nil {
+			if _, err := copies.SendCopy(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("one"))); err != nil {
 				t.Fatal(err)
 			}
 			broken := errors.New("the snapshot is damaged")
-			_, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
+			_, err := copies.SendCopy(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				_, err := w.Write(bytes.Repeat([]byte("x"), 2<<20))
 				return errors.Join(err, broken)
 			})
@@ -325,7 +327,7 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 			}
 			// Another process changes the file meanwhile, so it differs from the written
 			// data.
-			_, err = copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
+			_, err = copies.SendCopy(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), 9<<20)); err != nil {
 					return err
 				}
@@ -346,7 +348,7 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, writeContent(nil)); err == nil {
+			if _, err := copies.SendCopy(t.Context(), to, copyName("cp1", 2), nil, 1, writeContent(nil)); err == nil {
 				t.Error("a copy was sent to a missing target")
 			}
 		})
@@ -355,7 +357,7 @@ func TestSendCopy_LeavesOldCopiesAfterFailure(t *testing.T) {
 
 // Nothing is sent to a machine with another host key.
 func TestOpen_VerifiesHostKey(t *testing.T) {
-	m, other := copiestest.Listen(t), copiestest.Listen(t)
+	m, other := copiestest.ListenSFTP(t), copiestest.ListenSFTP(t)
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.To.HostKey))
 	if err != nil {
 		t.Fatal(err)
@@ -392,10 +394,10 @@ func TestOpen_VerifiesHostKey(t *testing.T) {
 
 // SendCopy ends with its context if the machine hangs.
 func TestSendCopy_EndsWhenMachineHangs(t *testing.T) {
-	m := copiestest.Listen(t)
+	m := copiestest.ListenSFTP(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	to := openMachine(ctx, t, m)
-	_, err := copies.Send(ctx, to, copyName("cp1", 1), nil, 1, func(w io.Writer) error {
+	_, err := copies.SendCopy(ctx, to, copyName("cp1", 1), nil, 1, func(w io.Writer) error {
 		cancel()
 		_, err := w.Write(bytes.Repeat([]byte("x"), 4<<20))
 		return err
@@ -425,7 +427,7 @@ func TestTarget_DoesNotFollowPlantedLinksOrPipes(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if _, err := copies.Send(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("one"))); err != nil {
+				if _, err := copies.SendCopy(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("one"))); err != nil {
 					t.Error(err)
 				}
 				if got, err := os.ReadFile(victim); err != nil || string(got) != "canary" {
@@ -449,7 +451,7 @@ func TestOpenDirectory_RefusesOtherFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, file + "2"} {
-		if _, err := copies.Directory(path); err == nil {
+		if _, err := copies.OpenDirectory(path); err == nil {
 			t.Errorf("%s is taken for a directory", path)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // A directory is a target on the host itself.
 type directory struct{ path string }
 
-// Directory returns the target for an existing directory. It does not create one, because
+// OpenDirectory returns the target for an existing directory. It does not create one, because
 // the directory may be missing only because a disk is not mounted.
-func Directory(path string) (Target, error) {
+func OpenDirectory(path string) (Target, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
 		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("not a directory")}

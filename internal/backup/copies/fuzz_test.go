@@ -21,16 +21,16 @@ func FuzzAmong(f *testing.F) {
 		for line := range strings.SplitSeq(listing, "\n") {
 			files = append(files, copies.File{Name: line, Bytes: int64(len(line))})
 		}
-		all := copies.Among(files, func(copies.Name) bool { return true })
+		all := copies.SelectCopies(files, func(copies.Name) bool { return true })
 		for _, c := range all {
 			if c.Name.String() != c.File.Name || filepath.Base(c.File.Name) != c.File.Name {
 				t.Errorf("%q is read as %q", c.File.Name, c.Name)
 			}
-			if c.Name.Verified(ours) && !slices.Contains(known, c.File.Name) {
+			if c.Name.IsVerified(ours) && !slices.Contains(known, c.File.Name) {
 				t.Errorf("%q is verified", c.File.Name)
 			}
 		}
-		if !slices.IsSortedFunc(all, copies.Newer) {
+		if !slices.IsSortedFunc(all, copies.CompareNewestFirst) {
 			t.Errorf("not in order: %v", all)
 		}
 	})

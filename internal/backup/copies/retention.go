@@ -31,11 +31,11 @@ func (r retention) removeAfterCopy(ctx context.Context) (left int, err error) {
 
 // removeExcess removes copies beyond the number, and returns how many remain that count.
 func (r retention) removeExcess(ctx context.Context, chosen func(Name) bool) (left int, err error) {
-	own, err := Own(ctx, r.to, r.name.ownerPrefix(), func(n Name) bool { return n.hasSameOwner(r.name) && chosen(n) })
+	own, err := ListCopies(ctx, r.to, r.name.ownerPrefix(), func(n Name) bool { return n.hasSameOwner(r.name) && chosen(n) })
 	if err != nil {
 		return 0, err
 	}
-	own = sortCopies(own, func(a, b Copy) int { return cmp.Or(r.rankCopy(a)-r.rankCopy(b), Newer(a, b)) })
+	own = sortCopies(own, func(a, b Copy) int { return cmp.Or(r.rankCopy(a)-r.rankCopy(b), CompareNewestFirst(a, b)) })
 	for left < len(own) && r.isCounted(own[left].Name) {
 		left++
 	}
@@ -81,7 +81,7 @@ func (r retention) rankCopy(c Copy) int {
 }
 
 // isCounted reports whether a name counts towards the number to keep.
-func (r retention) isCounted(n Name) bool { return n == r.name || r.by == nil || n.Verified(r.by) }
+func (r retention) isCounted(n Name) bool { return n == r.name || r.by == nil || n.IsVerified(r.by) }
 
 // newerThanKept reports whether a copy was written after one of the kept copies, by the
 // target's clock. Unknown times are not compared.

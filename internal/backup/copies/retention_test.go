@@ -28,12 +28,12 @@ func (k tagger) Tag(name string) string {
 const ours tagger = "ours"
 
 // taggedName returns a name of host cp1 with a tag.
-func taggedName(day int, by tagger) copies.Name { return copyName("cp1", day).Tagged(by) }
+func taggedName(day int, by tagger) copies.Name { return copyName("cp1", day).WithTag(by) }
 
 func TestWithTag_IsVerifiedOnlyBySameKey(t *testing.T) {
 	n := taggedName(20, ours)
-	got, ok := copies.Parse(n.String())
-	if !ok || got != n || !got.Verified(ours) || got.Verified(tagger("theirs")) {
+	got, ok := copies.ParseName(n.String())
+	if !ok || got != n || !got.IsVerified(ours) || got.IsVerified(tagger("theirs")) {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
 	}
 	for what, change := range map[string]func(*copies.Name){
@@ -44,13 +44,13 @@ func TestWithTag_IsVerifiedOnlyBySameKey(t *testing.T) {
 		"no tag":           func(n *copies.Name) { n.Tag = "" },
 	} {
 		other := n
-		if change(&other); other.Verified(ours) {
+		if change(&other); other.IsVerified(ours) {
 			t.Errorf("%s: %s is verified", what, other)
 		}
 	}
 	// Another spelling would be another file that counts.
 	for _, alias := range []string{strings.Replace(n.String(), "_4720_", "_04720_", 1), strings.ToUpper(n.String())} {
-		if got, ok := copies.Parse(alias); ok {
+		if got, ok := copies.ParseName(alias); ok {
 			t.Errorf("%s is read as %+v", alias, got)
 		}
 	}
@@ -88,11 +88,11 @@ func TestSendCopy_CountsOnlyVerifiedCopies(t *testing.T) {
 		{"and stay until then", []file{{copyName("cp1", 1), 3 * time.Hour}, {copyName("cp1", 2), 2 * time.Hour}}, nil, ""},
 		{"an old name that was written again is told",
 			[]file{{taggedName(1, ours), time.Minute}, {taggedName(2, ours), time.Hour}}, nil, taggedName(1, ours).String()},
-		{"another host's stays", []file{{copyName("cp2", 1).Tagged(ours), 3 * time.Hour}, {taggedName(2, ours), time.Hour}}, nil, ""},
+		{"another host's stays", []file{{copyName("cp2", 1).WithTag(ours), 3 * time.Hour}, {taggedName(2, ours), time.Hour}}, nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, now := t.TempDir(), time.Now()
-			d, err := copies.Directory(dir)
+			d, err := copies.OpenDirectory(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestSendCopy_CountsOnlyVerifiedCopies(t *testing.T) {
 					want = append(want, f.name.String())
 				}
 			}
-			sent, err := copies.Send(t.Context(), d, taggedName(10, ours), ours, 2, writeContent(nil))
+			sent, err := copies.SendCopy(t.Context(), d, taggedName(10, ours), ours, 2, writeContent(nil))
 			if err != nil || (sent.Unremoved != nil) != (tc.told != "") || tc.told != "" && !strings.Contains(sent.Unremoved.Error(), tc.told) {
 				t.Errorf("%+v, %v, want %q", sent, err, tc.told)
 			}
@@ -126,7 +126,7 @@ func TestList_ReturnsModificationTimes(t *testing.T) {
 	for kind, open := range newTargets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, _ := open(t)
-			if _, err := copies.Send(t.Context(), to, taggedName(1, ours), ours, 2, writeContent([]byte("one"))); err != nil {
+			if _, err := copies.SendCopy(t.Context(), to, taggedName(1, ours), ours, 2, writeContent([]byte("one"))); err != nil {
 				t.Fatal(err)
 			}
 			all, err := to.List(t.Context(), "")

@@ -45,8 +45,8 @@ type S3Login struct {
 	Authorities string `json:"authorities,omitempty"`
 }
 
-// Secret returns the login in the form for Open.
-func (l S3Login) Secret() ([]byte, error) {
+// Encode returns the login in the form for Open.
+func (l S3Login) Encode() ([]byte, error) {
 	return json.Marshal(l) //nolint:gosec // it goes to where secrets go
 }
 

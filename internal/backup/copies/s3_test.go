@@ -22,7 +22,7 @@ import (
 
 func openStorage(t *testing.T, s *copiestest.Storage) copies.Target {
 	t.Helper()
-	secret, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Secret()
+	secret, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,13 @@ func TestS3_LeavesNothingAfterFailure(t *testing.T) {
 			s := copiestest.ListenS3(t)
 			to, login := s.To, copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}
 			tc.do(s, &to, &login)
-			secret, err := login.Secret()
+			secret, err := login.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
 			target, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &to}, secret)
 			if err == nil {
-				_, err = copies.Send(t.Context(), target, copyName("cp1", 1), nil, 3, writeContent([]byte("one")))
+				_, err = copies.SendCopy(t.Context(), target, copyName("cp1", 1), nil, 3, writeContent([]byte("one")))
 			}
 			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
@@ -113,7 +113,7 @@ func TestS3_IgnoresKeysOfOtherPrefixes(t *testing.T) {
 		}
 	}
 	for day := range 9 {
-		if sent, err := copies.Send(t.Context(), to, copyName("cp1", 10+day), nil, 5, writeContent([]byte("one"))); err != nil ||
+		if sent, err := copies.SendCopy(t.Context(), to, copyName("cp1", 10+day), nil, 5, writeContent([]byte("one"))); err != nil ||
 			sent.Left != min(day+1, 5) {
 			t.Fatalf("%+v, %v", sent, err)
 		}
@@ -133,7 +133,7 @@ func TestS3_EndsWhenStorageHangs(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := openStorage(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := copies.Send(ctx, to, copyName("cp1", 1), nil, 1, func(w io.Writer) error {
+	_, err := copies.SendCopy(ctx, to, copyName("cp1", 1), nil, 1, func(w io.Writer) error {
 		cancel()
 		_, err := w.Write(bytes.Repeat([]byte("x"), 40<<20))
 		return err
@@ -144,7 +144,7 @@ func TestS3_EndsWhenStorageHangs(t *testing.T) {
 	s.Hangs.Store(true)
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := copies.Send(ctx, to, copyName("cp1", 1), nil, 1, writeContent(nil)); err == nil ||
+	if _, err := copies.SendCopy(ctx, to, copyName("cp1", 1), nil, 1, writeContent(nil)); err == nil ||
 		!strings.Contains(err.Error(), "deadline") {
 		t.Errorf("%v", err)
 	}
@@ -172,10 +172,10 @@ func TestS3_AbortsUploadIfWriterFails(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := copiestest.ListenS3(t)
 			to := openStorage(t, s)
-			if _, err := copies.Send(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("older"))); err != nil {
+			if _, err := copies.SendCopy(t.Context(), to, copyName("cp1", 1), nil, 1, writeContent([]byte("older"))); err != nil {
 				t.Fatal(err)
 			}
-			_, err := copies.Send(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
+			_, err := copies.SendCopy(t.Context(), to, copyName("cp1", 2), nil, 1, func(w io.Writer) error {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), tc.bytes)); err != nil {
 					return err
 				}
@@ -203,7 +203,7 @@ func TestS3_LimitsEndlessListing(t *testing.T) {
 	if _, err := openStorage(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
 		t.Errorf("%v", err)
 	}
-	if _, err := copies.Send(ctx, openStorage(t, s), copyName("cp1", 1), nil, 1, writeContent(nil)); err != nil {
+	if _, err := copies.SendCopy(ctx, openStorage(t, s), copyName("cp1", 1), nil, 1, writeContent(nil)); err != nil {
 		t.Errorf("%v", err)
 	}
 }

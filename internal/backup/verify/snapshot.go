@@ -45,11 +45,11 @@ func Snapshot(file string) (s backup.Snapshot, err error) {
 		return s, err
 	}
 	defer f.Close()
-	return Open(f)
+	return OpenedSnapshot(f)
 }
 
-// Open is Snapshot for an open file, which may be unlinked.
-func Open(f *os.File) (s backup.Snapshot, err error) {
+// OpenedSnapshot is Snapshot for an open file, which may be unlinked.
+func OpenedSnapshot(f *os.File) (s backup.Snapshot, err error) {
 	if s.Bytes, s.SHA256, err = verifyChecksum(f); err != nil {
 		return s, err
 	}

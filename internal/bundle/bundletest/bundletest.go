@@ -51,7 +51,7 @@ type Site struct {
 // more of them, for amd64 and arm64, until the test ends.
 func NewSite(t testing.TB, more ...string) *Site {
 	t.Helper()
-	r, err := Catalogue(t).Resolve("")
+	r, err := LoadCatalogue(t).ResolveVersion("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,18 +61,18 @@ func NewSite(t testing.TB, more ...string) *Site {
 	s.servers = []*httptest.Server{web, reg}
 	s.URL, s.Registry = web.URL, strings.TrimPrefix(reg.URL, "http://")
 	t.Cleanup(s.Close)
-	s.Add(t, r)
+	s.AddRelease(t, r)
 	for _, version := range more {
-		if r, err = Catalogue(t).Resolve(version); err != nil {
+		if r, err = LoadCatalogue(t).ResolveVersion(version); err != nil {
 			t.Fatal(err)
 		}
-		s.Add(t, r)
+		s.AddRelease(t, r)
 	}
 	return s
 }
 
-// Add serves a release.
-func (s *Site) Add(t testing.TB, r release.Release) {
+// AddRelease serves a release.
+func (s *Site) AddRelease(t testing.TB, r release.Release) {
 	for _, arch := range bundle.Arches {
 		s.addReleaseFiles(r, arch)
 	}
@@ -81,8 +81,8 @@ func (s *Site) Add(t testing.TB, r release.Release) {
 	}
 }
 
-// Catalogue returns the embedded release catalogue.
-func Catalogue(t testing.TB) *release.Catalogue {
+// LoadCatalogue returns the embedded release catalogue.
+func LoadCatalogue(t testing.TB) *release.Catalogue {
 	t.Helper()
 	c, err := release.Load("")
 	if err != nil {
@@ -134,12 +134,12 @@ func (s *Site) Options() upstream.Options {
 	return upstream.Options{Sites: sites}
 }
 
-// Build builds a bundle from a site, in a separate cache for the test.
-func Build(t testing.TB, arches ...string) *bundle.Bundle {
+// BuildBundle builds a bundle from a site, in a separate cache for the test.
+func BuildBundle(t testing.TB, arches ...string) *bundle.Bundle {
 	t.Helper()
 	b, err := bundle.Build(t.Context(), bundle.BuildOptions{
 		Arches: arches, Source: bundle.Upstream, Cache: t.TempDir(),
-		Releases: Catalogue(t), Upstream: NewSite(t).Options(),
+		Releases: LoadCatalogue(t), Upstream: NewSite(t).Options(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -185,9 +185,9 @@ func (s *Site) addReleaseFiles(r release.Release, arch string) {
 	archive("etcd", r.Etcd, top+".tar.gz", "SHA256SUMS", top+"/", "etcd", "etcdctl", "etcdutl")
 }
 
-// Sums returns the checksums of the site's Docker files as a table of a release
+// DockerSums returns the checksums of the site's Docker files as a table of a release
 // catalogue.
-func (s *Site) Sums() string {
+func (s *Site) DockerSums() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := "docker:\n  sums:\n"

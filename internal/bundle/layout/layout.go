@@ -277,7 +277,7 @@ func (r *spaceChecker) Write(p []byte) (int, error) {
 // checkSpace returns an error if the disk of a directory has no space for the given
 // bytes.
 func checkSpace(dir string, bytes int64) error {
-	if err := transfer.Room(dir, bytes+spare); err != nil {
+	if err := transfer.CheckRoom(dir, bytes+spare); err != nil {
 		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
 	}
 	return nil

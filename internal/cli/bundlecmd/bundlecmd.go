@@ -67,7 +67,7 @@ func newBuildCommand(p program.Program) *cobra.Command {
 			if o.Releases, err = p.LoadReleases(); err != nil {
 				return err
 			}
-			missing := fileowner.Missing(o.Out)
+			missing := fileowner.MissingPaths(o.Out)
 			display := NewDisplay(p.Err, p.Size)
 			o.Progress = display.ShowProgress
 			b, err := bundle.Build(c.Context(), o)
@@ -87,7 +87,7 @@ func newBuildCommand(p program.Program) *cobra.Command {
 	f.StringVar(&o.Source, "source", bundle.Auto, "the source of the content: auto, upstream or modules")
 	f.StringVar(&runtime, "runtime", "containerd", "the container runtime: containerd, or docker (includes containerd)")
 	f.StringVar(&o.Upstream.Mirror, "mirror", "",
-		"the `name` of an upstream mirror: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
+		"the `name` of an upstream mirror: "+strings.Join(upstream.MirrorNames(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write the bundle to this `file` (.tar.zst), or to a directory if the name ends in /")
 	addManifestFlags(cmd, &manifest, &o.Registry)
@@ -95,7 +95,7 @@ func newBuildCommand(p program.Program) *cobra.Command {
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
 	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)
 	program.CompleteFlag(cmd, "runtime", "containerd", "docker")
-	program.CompleteFlag(cmd, "mirror", upstream.Mirrors()...)
+	program.CompleteFlag(cmd, "mirror", upstream.MirrorNames()...)
 	return cmd
 }
 
@@ -132,8 +132,8 @@ func giveToOwner(to *fileowner.Owner, out string, missing []string) error {
 	case to == nil, out == "":
 		return nil
 	case !strings.HasSuffix(out, "/"):
-		return errors.Join(to.Give(out), to.GiveMade(missing))
-	case len(missing) == 0 && fileowner.IsRoots(out):
+		return errors.Join(to.GiveFiles(out), to.GiveMade(missing))
+	case len(missing) == 0 && fileowner.BelongsToRoot(out):
 		return nil
 	}
 	return errors.Join(to.GiveTree(out), to.GiveMade(missing))
@@ -156,7 +156,7 @@ func writeBuildResult(p program.Program, b *bundle.Bundle, out string) error {
 	return p.WriteResult(made, func(w io.Writer) error {
 		where := cmp.Or(out, made.Path)
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s: %s in %s\nNext: slipway bundle inspect %s\n",
-			made.Kubernetes, strings.Join(made.Arches, ", "), bytesize.Bytes(made.SizeBytes), where, where)
+			made.Kubernetes, strings.Join(made.Arches, ", "), bytesize.Format(made.SizeBytes), where, where)
 		return err
 	})
 }
@@ -197,8 +197,8 @@ func completeBundle(p program.Program) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		cached := slices.DeleteFunc(known.Supported(), func(version string) bool {
-			_, ok := bundle.Cached(dirs.Cache, version, nil)
+		cached := slices.DeleteFunc(known.SupportedVersions(), func(version string) bool {
+			_, ok := bundle.FindCached(dirs.Cache, version, nil)
 			return !ok
 		})
 		return cached, cobra.ShellCompDirectiveDefault
@@ -224,14 +224,14 @@ func findBundle(p program.Program, arg string) (path, cache string, err error) {
 		return "", "", err
 	}
 	if arg == "" {
-		return "", "", bundle.Unnamed()
+		return "", "", bundle.EmptyNameError()
 	}
 	releases, err := p.LoadReleases()
 	if err != nil {
 		return arg, dirs.Cache, nil
 	}
-	if r, err := releases.Resolve(arg); err == nil {
-		if path, ok := bundle.Cached(dirs.Cache, r.Kubernetes, nil); ok {
+	if r, err := releases.ResolveVersion(arg); err == nil {
+		if path, ok := bundle.FindCached(dirs.Cache, r.Kubernetes, nil); ok {
 			return path, dirs.Cache, nil
 		}
 	}
@@ -252,7 +252,7 @@ func newVerifyCommand(p program.Program) *cobra.Command {
 		whole := verifyResult{name, m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}
 		return p.WriteResult(whole, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: verified: Kubernetes %s, %d components, %d images, %s, %s\n",
-				name, m.Kubernetes, whole.Components, whole.Images, bytesize.Bytes(whole.SizeBytes), whole.Digest)
+				name, m.Kubernetes, whole.Components, whole.Images, bytesize.Format(whole.SizeBytes), whole.Digest)
 			return err
 		})
 	})
@@ -288,7 +288,7 @@ type inspectResult struct {
 func writeContents(w io.Writer, b *bundle.Bundle) error {
 	m := b.Manifest()
 	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n",
-		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, bytesize.Bytes(b.Size()), b.Digest())
+		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, bytesize.Format(b.Size()), b.Digest())
 	if names := b.SignedBy(); len(names) > 0 {
 		fmt.Fprintf(w, "Signatures  %s (not verified; use slipway bundle verify --key)\n", strings.Join(names, ", "))
 	}
@@ -296,11 +296,11 @@ func writeContents(w io.Writer, b *bundle.Bundle) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "COMPONENT\tVERSION\tARCH\tSIZE\tLICENCE")
 	for _, c := range m.Components {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Version, c.Arch, bytesize.Bytes(c.Size), c.Licence)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Version, c.Arch, bytesize.Format(c.Size), c.Licence)
 	}
 	fmt.Fprintln(tw, "\nIMAGE\tREFERENCE\tARCH\tSIZE\tLICENCE")
 	for _, i := range m.Images {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Ref, i.Arch, bytesize.Bytes(i.Size()), i.Licence)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Ref, i.Arch, bytesize.Format(i.Size()), i.Licence)
 	}
 	return tw.Flush()
 }

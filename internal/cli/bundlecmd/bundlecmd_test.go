@@ -102,7 +102,7 @@ func TestBundle_BuildsInspectsAndVerifies(t *testing.T) {
 // replace the bundle in the cache.
 func TestFindBundle_PrefersVersionInCacheToFile(t *testing.T) {
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
-	b := bundletest.Build(t, "amd64")
+	b := bundletest.BuildBundle(t, "amd64")
 	if _, err := bundle.Import(t.Context(), b.Path(), dirs.Cache); err != nil {
 		t.Fatal(err)
 	}

@@ -108,9 +108,9 @@ func formatProgress(p bundle.Progress) string {
 	fmt.Fprintf(&b, "%-36s %-9s", p.Component, p.Phase)
 	switch {
 	case p.Unit == "bytes" && p.Phase == source.Done:
-		fmt.Fprintf(&b, " %s", bytesize.Bytes(p.Total))
+		fmt.Fprintf(&b, " %s", bytesize.Format(p.Total))
 	case p.Unit == "bytes" && p.Total > 0:
-		fmt.Fprintf(&b, " %s of %s", bytesize.Bytes(p.Done), bytesize.Bytes(p.Total))
+		fmt.Fprintf(&b, " %s of %s", bytesize.Format(p.Done), bytesize.Format(p.Total))
 	case p.Unit == "packages" && p.Total > 0:
 		fmt.Fprintf(&b, " %d of %d packages", p.Done, p.Total)
 	}

@@ -41,7 +41,7 @@ func (s *signerFlags) readKeys() ([]bundle.Key, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, k.Since(since))
+		out = append(out, k.AcceptedSince(since))
 	}
 	return out, nil
 }
@@ -59,13 +59,13 @@ overwritten.`,
 			if err != nil {
 				return err
 			}
-			k, err := bundle.Keygen(args[0])
+			k, err := bundle.GenerateKey(args[0])
 			if err != nil {
 				return err
 			}
 			private, public := args[0]+".key", args[0]+".pub"
 			if dirs.Owner != nil {
-				if err := dirs.Owner.Give(private, public); err != nil {
+				if err := dirs.Owner.GiveFiles(private, public); err != nil {
 					return err
 				}
 			}
@@ -107,7 +107,7 @@ bundle and is transferred with it; the digest does not change.
 			if err != nil {
 				return err
 			}
-			roots := fileowner.IsRoots(path)
+			roots := fileowner.BelongsToRoot(path)
 			b, err := bundle.Sign(c.Context(), path, cache, key, at, time.Now())
 			if err != nil {
 				return err
@@ -140,7 +140,7 @@ func keepOwner(p program.Program, path string, roots bool) error {
 	if info.IsDir() {
 		path = filepath.Join(path, "index.json")
 	}
-	return dirs.Owner.Give(path)
+	return dirs.Owner.GiveFiles(path)
 }
 
 // signResult is the result of sign as JSON or YAML.

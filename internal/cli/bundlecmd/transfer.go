@@ -47,7 +47,7 @@ All checksums are verified. The file is written completely or not at all.
 			if err != nil {
 				return err
 			}
-			missing := fileowner.Missing(out)
+			missing := fileowner.MissingPaths(out)
 			if err := bundle.Export(c.Context(), b, out); err != nil {
 				return err
 			}
@@ -78,7 +78,7 @@ func writeTransferResult(p program.Program, b *bundle.Bundle, to, next string) e
 	value := transferResult{m.Kubernetes, m.Arches, b.Digest(), b.Size(), b.SignedBy(), to}
 	return p.WriteResult(value, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s, %s, verified: %s\nDigest: %s\nNext: %s\n",
-			m.Kubernetes, strings.Join(m.Arches, ", "), bytesize.Bytes(value.SizeBytes), to, value.Digest, next)
+			m.Kubernetes, strings.Join(m.Arches, ", "), bytesize.Format(value.SizeBytes), to, value.Digest, next)
 		return err
 	})
 }
@@ -236,8 +236,8 @@ the cache.`,
 			if err != nil {
 				return err
 			}
-			missing := fileowner.Missing(out)
-			d, err := bundle.Delta(c.Context(), old, next, out)
+			missing := fileowner.MissingPaths(out)
+			d, err := bundle.WriteDelta(c.Context(), old, next, out)
 			if err != nil {
 				return err
 			}
@@ -267,7 +267,7 @@ func writeDeltaResult(p program.Program, old, next *bundle.Bundle, d bundle.Diff
 	return p.WriteResult(value, func(w io.Writer) error {
 		base := old.Manifest().Kubernetes
 		_, err := fmt.Fprintf(w, "Kubernetes %s from %s: %s of %s in %s\nNext, on a machine with %s in its cache: slipway bundle import %s\n",
-			next.Manifest().Kubernetes, base, bytesize.Bytes(d.SizeBytes), bytesize.Bytes(next.Size()), out, base, out)
+			next.Manifest().Kubernetes, base, bytesize.Format(d.SizeBytes), bytesize.Format(next.Size()), out, base, out)
 		return err
 	})
 }

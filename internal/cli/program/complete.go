@@ -19,6 +19,6 @@ func CompleteVersion(cmd *cobra.Command, releases func() (*release.Catalogue, er
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		return known.Supported(), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		return known.SupportedVersions(), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	})
 }

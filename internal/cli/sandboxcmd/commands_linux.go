@@ -30,8 +30,8 @@ func addCommands(cmd *cobra.Command, p program.Program) {
 			(*sandbox.Sandbox).Stop, (*sandbox.Machine).Stop),
 		newMachineCommand(p, "kill MACHINE...", "Power off machines without a shutdown", "is off", (*sandbox.Machine).Kill),
 		newMachineCommand(p, "reboot MACHINE...", "Reboot machines", "has rebooted", (*sandbox.Machine).Reboot),
-		newMachineCommand(p, "cut MACHINE...", "Disconnect machines from the network", "is disconnected", (*sandbox.Machine).Cut),
-		newMachineCommand(p, "heal MACHINE...", "Reconnect machines to the network", "is connected again", (*sandbox.Machine).Heal),
+		newMachineCommand(p, "cut MACHINE...", "Disconnect machines from the network", "is disconnected", (*sandbox.Machine).CutNetwork),
+		newMachineCommand(p, "heal MACHINE...", "Reconnect machines to the network", "is connected again", (*sandbox.Machine).HealNetwork),
 		newDeleteCommand(p), newSuperviseCommand(p), newBootCommand(),
 	)
 }

@@ -114,7 +114,7 @@ func formatQuantity(q resource.Quantity) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", q.AsApproximateFloat64()), ".0")
 }
 
-func formatSize(q resource.Quantity) string { return bytesize.Bytes(q.Value()) }
+func formatSize(q resource.Quantity) string { return bytesize.Format(q.Value()) }
 
 func writeInfoEtcd(w io.Writer, in *lifecycle.Info) error {
 	if len(in.Etcd.Members) == 0 || in.Etcd.Message != "" {

@@ -56,7 +56,7 @@ func (c *CopyDisplay) ShowRead(done int64) {
 	defer c.mu.Unlock()
 	c.isReading = true
 	if now, due := c.checkDue(); due {
-		c.showLine(fmt.Sprintf("reading %s, %s", bytesize.Bytes(done), c.formatRate(now, done)))
+		c.showLine(fmt.Sprintf("reading %s, %s", bytesize.Format(done), c.formatRate(now, done)))
 	}
 }
 
@@ -71,7 +71,7 @@ func (c *CopyDisplay) checkDue() (now time.Time, due bool) {
 }
 
 func (c *CopyDisplay) formatRate(now time.Time, done int64) string {
-	return bytesize.Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
+	return bytesize.Format(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
 }
 
 // ShowProgress records a host's progress.
@@ -96,7 +96,7 @@ func (c *CopyDisplay) drawSummary(now time.Time) {
 			whole++
 		}
 	}
-	line := fmt.Sprintf("copying %s of %s, %s", bytesize.Bytes(sum.Done), bytesize.Bytes(sum.Total), c.formatRate(now, sum.Done))
+	line := fmt.Sprintf("copying %s of %s, %s", bytesize.Format(sum.Done), bytesize.Format(sum.Total), c.formatRate(now, sum.Done))
 	if sum.AllFiles > len(c.done) { // more than one file per host
 		line = fmt.Sprintf("copying %d of %d files, %s", sum.Files, sum.AllFiles, strings.TrimPrefix(line, "copying "))
 	}

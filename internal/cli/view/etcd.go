@@ -95,7 +95,7 @@ func formatBytes(n int64) string {
 	if n <= 0 {
 		return "-"
 	}
-	return bytesize.Bytes(n)
+	return bytesize.Format(n)
 }
 
 // formatMemberHost returns whether the host of a member is reachable over SSH, for a
@@ -109,7 +109,7 @@ func formatMemberHost(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
 
 func formatFreeDisk(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
 	if i := findMemberHost(r, m); i >= 0 && r.Hosts[i].TotalBytes > 0 {
-		return bytesize.Bytes(r.Hosts[i].FreeBytes)
+		return bytesize.Format(r.Hosts[i].FreeBytes)
 	}
 	return "-"
 }

@@ -50,7 +50,7 @@ func FormatAge(d time.Duration) string {
 // formatAmount formats n of a unit for people; the unit "" means bytes.
 func formatAmount(n int64, unit string) string {
 	if unit == "" || unit == "bytes" {
-		return bytesize.Bytes(n)
+		return bytesize.Format(n)
 	}
 	return fmt.Sprintf("%d %s", n, unit)
 }

@@ -33,9 +33,9 @@ func WriteSnapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 		how += "; NOT VERIFIED: anyone with write access to its source can have written it"
 	}
 	fmt.Fprintf(w, "%s\n", p.in(bold, "Wrote "+i.File))
-	fmt.Fprintf(w, "%s, %s\n\n", bytesize.Bytes(i.Bytes), how)
+	fmt.Fprintf(w, "%s, %s\n\n", bytesize.Format(i.Bytes), how)
 	if d := i.Snapshot; d != nil {
-		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, bytesize.Bytes(d.Bytes))
+		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, bytesize.Format(d.Bytes))
 	}
 	if !isCopy {
 		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
@@ -79,7 +79,7 @@ func WriteSnapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, n
 		}
 		rows = append(rows, []string{
 			i.Cluster, FormatAge(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys,
-			bytesize.Bytes(i.Bytes), is, i.File,
+			bytesize.Format(i.Bytes), is, i.File,
 		})
 	}
 	head := []string{"CLUSTER", "AGE", "KUBERNETES", "ETCD", "REVISION", "KEYS", "SIZE", "STATUS", "FILE"}
@@ -109,7 +109,7 @@ func WriteScheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style St
 		for _, k := range h.Kept {
 			rows = append(rows, []string{
 				h.Host, FormatAge(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys),
-				bytesize.Bytes(k.Bytes), path.Base(k.Path),
+				bytesize.Format(k.Bytes), path.Base(k.Path),
 			})
 		}
 	}

@@ -72,7 +72,7 @@ func WriteCopies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Styl
 		for _, c := range t.Copies {
 			rows = append(rows, []string{
 				t.Name, c.Host, FormatAge(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10),
-				bytesize.Bytes(c.Bytes), formatOK(c.Verified), c.File,
+				bytesize.Format(c.Bytes), formatOK(c.Verified), c.File,
 			})
 		}
 	}

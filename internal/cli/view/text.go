@@ -14,9 +14,9 @@ import (
 // WritePlan writes a plan for people, with its changes or, if brief, without them.
 func WritePlan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
 	var b strings.Builder
-	write := p.Text
+	write := p.WriteText
 	if brief {
-		write = p.Brief
+		write = p.WriteBrief
 	}
 	if err := write(&b); err != nil {
 		return err

@@ -21,7 +21,7 @@ const readyTimeout = 3 * time.Second
 // OutsideAddress returns the API address of a cluster for this machine. It returns "" if the
 // description of the cluster is not complete yet.
 func OutsideAddress(c *v1alpha1.Cluster) string {
-	if addresses := clusterstate.Doors(c); len(addresses) > 0 {
+	if addresses := clusterstate.APIAddresses(c); len(addresses) > 0 {
 		return addresses[0]
 	}
 	return ""
@@ -58,7 +58,7 @@ func (a *Access) isAPIReady(ctx context.Context, conf []byte, address string) bo
 		return false
 	}
 	defer client.Close()
-	return client.Healthy(ctx) == nil
+	return client.CheckReady(ctx) == nil
 }
 
 // withReadyAddress returns a kubeconfig whose server is the first address at which the API is
@@ -70,8 +70,8 @@ func (a *Access) withReadyAddress(ctx context.Context, env module.Env, conf []by
 		return nil, err
 	}
 	address := OutsideAddress(env.Cluster)
-	if addresses := clusterstate.Doors(env.Cluster); len(addresses) > 1 {
+	if addresses := clusterstate.APIAddresses(env.Cluster); len(addresses) > 1 {
 		address = cmp.Or(a.FirstReadyAddress(ctx, conf, addresses), address)
 	}
-	return clusterstate.Through(env, admin, address)
+	return clusterstate.MakeKubeconfigFor(env, admin, address)
 }

@@ -27,9 +27,9 @@ func (a *Access) Describe(ctx context.Context, kubeconfig []byte, o live.Options
 	if err != nil {
 		return nil, err
 	}
-	o.Default = a.c.Catalogue.Default()
+	o.Default = a.c.Catalogue.DefaultVersion()
 	o.Supported = func(version string) error {
-		_, err := a.c.Catalogue.Resolve(version)
+		_, err := a.c.Catalogue.ResolveVersion(version)
 		return err
 	}
 	return live.Describe(state, o)
@@ -71,6 +71,6 @@ func observeCluster(ctx context.Context, client *kube.Client) (state live.State,
 	if state.DaemonSets, err = client.DaemonSets(ctx); err != nil {
 		return state, err
 	}
-	state.Nodes, err = client.Nodes(ctx)
+	state.Nodes, err = client.ListNodes(ctx)
 	return state, err
 }

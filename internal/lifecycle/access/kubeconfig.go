@@ -21,7 +21,7 @@ import (
 
 // Kubeconfig returns the admin kubeconfig.
 func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
-	c, err := a.c.Clusters.Cluster(name)
+	c, err := a.c.Clusters.LoadCluster(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -43,11 +43,11 @@ func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte
 
 // SavedKubeconfig returns the saved admin kubeconfig.
 func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
-	c, err := a.c.Clusters.Cluster(name)
+	c, err := a.c.Clusters.LoadCluster(name)
 	if err != nil {
 		return nil, err
 	}
-	conf, err := a.c.Store.Kubeconfig(name)
+	conf, err := a.c.Store.LoadKubeconfig(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, diag.Refuse(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet",
 			"finish the creation: slipway resume "+name)
@@ -64,7 +64,7 @@ func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
 		return nil, diag.Refuse(idDamaged, a.c.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(),
 			"get it from a control plane: slipway kubeconfig "+name+" --live")
 	}
-	return clusterstate.Through(module.Env{Cluster: c}, admin, OutsideAddress(c))
+	return clusterstate.MakeKubeconfigFor(module.Env{Cluster: c}, admin, OutsideAddress(c))
 }
 
 // CurrentKubeconfig returns the saved admin kubeconfig. If its certificate has expired, hosts may
@@ -75,7 +75,7 @@ func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte,
 	if err != nil {
 		return nil, nil, err
 	}
-	st := pki.State(func(string) ([]byte, error) { return kept, nil }, op.CertificateFile{Path: "kubeconfig"})
+	st := pki.ReadState(func(string) ([]byte, error) { return kept, nil }, op.CertificateFile{Path: "kubeconfig"})
 	if st.Ends.IsZero() || a.c.Now().Before(st.Ends) {
 		return kept, nil, nil
 	}
@@ -93,7 +93,7 @@ func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte,
 // readLiveKubeconfig returns the admin kubeconfig of the first control plane that has a valid one.
 // Warnings name the control planes before it whose kubeconfig was refused.
 func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
-	recorded, err := a.c.Store.Kubeconfig(env.Cluster.Name)
+	recorded, err := a.c.Store.LoadKubeconfig(env.Cluster.Name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nil, err
 	}
@@ -138,7 +138,7 @@ func (a *Access) readHostKubeconfig(ctx context.Context, env module.Env, h v1alp
 	if results[0].Missing {
 		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, store.ErrNotFound)
 	}
-	conf, err := clusterstate.Outside(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
+	conf, err := clusterstate.MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
 	var list diag.List
 	if errors.As(err, &list) {
 		for i := range list {
@@ -160,7 +160,7 @@ func (a *Access) WriteKubeconfigFile(ctx context.Context, env module.Env) (path 
 	if err != nil {
 		return "", nil, nil, err
 	}
-	if recorded, err := a.c.Store.Kubeconfig(name); err == nil && bytes.Equal(conf, recorded) {
+	if recorded, err := a.c.Store.LoadKubeconfig(name); err == nil && bytes.Equal(conf, recorded) {
 		return a.c.Store.KubeconfigPath(name), func() {}, warnings, nil
 	}
 	path, err = a.c.Store.AnotherKubeconfig(name, conf)
@@ -171,4 +171,4 @@ func (a *Access) WriteKubeconfigFile(ctx context.Context, env module.Env) (path 
 func (a *Access) AddMerged(name, path string) error { return a.c.Store.AddMerged(name, path) }
 
 // Merged returns the files into which a cluster's kubeconfig was merged.
-func (a *Access) Merged(name string) ([]string, error) { return a.c.Store.Merged(name) }
+func (a *Access) Merged(name string) ([]string, error) { return a.c.Store.ListMerged(name) }

@@ -25,7 +25,7 @@ import (
 
 // Kubectl runs the bundle's kubectl against the cluster.
 func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
-	c, err := a.c.Clusters.Cluster(name)
+	c, err := a.c.Clusters.LoadCluster(name)
 	if err != nil {
 		return 0, err
 	}
@@ -88,7 +88,7 @@ func setUser(cmd *exec.Cmd, as *fileowner.Owner) {
 func (a *Access) findKubectlUser(path string) (*fileowner.Owner, error) {
 	to := a.c.Store.Owner()
 	for at := path; len(at) >= len(a.c.Cache); at = filepath.Dir(at) {
-		if as := to.Runs(at); as != nil && (to == nil || as.UID != to.UID) {
+		if as := to.ProgramUser(at); as != nil && (to == nil || as.UID != to.UID) {
 			return nil, diag.Refuse(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", at, as.UID),
 				"set SLIPWAY_CACHE to a directory that belongs to you, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
 		}
@@ -96,7 +96,7 @@ func (a *Access) findKubectlUser(path string) (*fileowner.Owner, error) {
 			break
 		}
 	}
-	return to.Runs(path), nil
+	return to.ProgramUser(path), nil
 }
 
 // unpackKubectl returns the path of the bundle's kubectl, which is unpacked once.

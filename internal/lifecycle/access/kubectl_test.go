@@ -24,7 +24,7 @@ import (
 
 // A changed component could unpack to any size.
 func TestUnpackKubectl_RefusesChangedComponent(t *testing.T) {
-	b, cache := bundletest.Build(t), t.TempDir()
+	b, cache := bundletest.BuildBundle(t), t.TempDir()
 	comp, err := b.Component("kubernetes", runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestSetUser(t *testing.T) {
 func TestFindKubectlUser(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
-	b := bundletest.Build(t)
+	b := bundletest.BuildBundle(t)
 	for _, tt := range []struct {
 		name, reason       string
 		parent             string
@@ -113,7 +113,7 @@ func TestFindKubectlUser(t *testing.T) {
 			if d := cmp.Diff(tt.want, as); d != "" {
 				t.Errorf("%s: runs as (-want +got):\n%s", tt.reason, d)
 			}
-			if made, err := fileowner.Of(program); err != nil || !cmp.Equal(tt.want, made) {
+			if made, err := fileowner.OwnerOf(program); err != nil || !cmp.Equal(tt.want, made) {
 				t.Errorf("%s: the program belongs to %v, want %v (%v)", tt.reason, made, tt.want, err)
 			}
 		})
@@ -124,11 +124,11 @@ func TestFindKubectlUser(t *testing.T) {
 func TestFindKubectlUser_RefusesDirectoryOfAnotherUser(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
-	b := bundletest.Build(t)
+	b := bundletest.BuildBundle(t)
 	a := New(Config{Store: ownedStore(t, caller), Cache: cacheOf(t, "", nil)})
 	program, err := a.unpackKubectl(b)
 	if err == nil {
-		err = other.Give(filepath.Dir(program))
+		err = other.GiveFiles(filepath.Dir(program))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func cacheOf(t *testing.T, parent string, to *fileowner.Owner) string {
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(os.Chmod(dir, 0o755), to.Give(dir)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), to.GiveFiles(dir)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -171,12 +171,12 @@ func ownedStore(t *testing.T, to *fileowner.Owner) *store.Store {
 
 func TestUnpackKubectl_DoesNotFollowLinkOfCaller(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
-	b, dir := bundletest.Build(t), t.TempDir()
+	b, dir := bundletest.BuildBundle(t), t.TempDir()
 	cache := filepath.Join(dir, "cache")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	a := New(Config{Store: ownedStore(t, to), Cache: cache})
 	if err := errors.Join(os.Mkdir(cache, 0o755), os.Mkdir(filepath.Join(dir, "etc"), 0o755),
-		os.Symlink("../etc", filepath.Join(cache, "kubectl")), to.Give(cache, filepath.Join(cache, "kubectl"))); err != nil {
+		os.Symlink("../etc", filepath.Join(cache, "kubectl")), to.GiveFiles(cache, filepath.Join(cache, "kubectl"))); err != nil {
 		t.Fatal(err)
 	}
 	var foreign *fileowner.ForeignError

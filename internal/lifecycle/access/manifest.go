@@ -33,7 +33,7 @@ type ManifestRequest struct {
 
 // Manifest returns a bundle manifest. Warnings name the images that it leaves out.
 func (a *Access) Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error) {
-	var w bundle.Wanted
+	var w bundle.ManifestRequest
 	if r.Kubeconfig != nil {
 		w, warnings, err = a.buildManifestOfCluster(ctx, r.Kubeconfig)
 	} else {
@@ -54,16 +54,16 @@ func (a *Access) Manifest(ctx context.Context, r ManifestRequest) (text []byte, 
 	return text, warnings, err
 }
 
-func (a *Access) buildManifest(version string, arches []string, docker bool) (bundle.Wanted, error) {
-	r, err := a.c.Catalogue.Resolve(version)
+func (a *Access) buildManifest(version string, arches []string, docker bool) (bundle.ManifestRequest, error) {
+	r, err := a.c.Catalogue.ResolveVersion(version)
 	if err != nil {
-		return bundle.Wanted{}, err
+		return bundle.ManifestRequest{}, err
 	}
 	if len(arches) == 0 {
 		arches = []string{runtime.GOARCH}
 	}
 	if err := bundle.CheckArches(arches); err != nil {
-		return bundle.Wanted{}, err
+		return bundle.ManifestRequest{}, err
 	}
 	w := bundle.NewWanted(r, slices.Compact(slices.Sorted(slices.Values(arches))))
 	if docker {
@@ -74,13 +74,13 @@ func (a *Access) buildManifest(version string, arches []string, docker bool) (bu
 
 // buildManifestOfCluster returns the manifest for a running cluster: for its nodes, with all images of
 // pods that a bundle of its version does not contain anyway.
-func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) (w bundle.Wanted, warnings diag.List, err error) {
+func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) (w bundle.ManifestRequest, warnings diag.List, err error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {
 		return w, nil, diag.Refuse(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
 	}
 	defer client.Close()
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.ListNodes(ctx)
 	var images []kube.PodImage
 	if err == nil {
 		images, err = client.PodImages(ctx)
@@ -99,7 +99,7 @@ func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) 
 	if w, err = a.buildManifest(version, arches, docker); err != nil {
 		return w, nil, err
 	}
-	r, err := a.c.Catalogue.Resolve(version)
+	r, err := a.c.Catalogue.ResolveVersion(version)
 	if err != nil {
 		return w, nil, err
 	}
@@ -125,7 +125,7 @@ func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) 
 func summarizeNodes(nodes []corev1.Node) (version string, arches []string, docker bool) {
 	for _, n := range nodes {
 		info := n.Status.NodeInfo
-		if version == "" || release.Newer(info.KubeletVersion, version) {
+		if version == "" || release.IsNewer(info.KubeletVersion, version) {
 			version = info.KubeletVersion
 		}
 		if info.Architecture != "" && !slices.Contains(arches, info.Architecture) {

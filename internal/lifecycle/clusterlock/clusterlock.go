@@ -154,7 +154,7 @@ func newLock(r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(
 	if err != nil {
 		return nil, nil, err
 	}
-	before, err := r.Store.Holds(r.Cluster)
+	before, err := r.Store.ListUnreleased(r.Cluster)
 	if err != nil {
 		return nil, nil, err
 	}

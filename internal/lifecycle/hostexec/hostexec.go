@@ -36,11 +36,11 @@ const (
 
 // Clusters are the saved clusters.
 type Clusters interface {
-	// Clusters returns their names.
-	Clusters() ([]string, error)
-	// Cluster returns a cluster. The error is store.ErrNotFound if there is none, and a
+	// ListClusters returns their names.
+	ListClusters() ([]string, error)
+	// LoadCluster returns a cluster. The error is store.ErrNotFound if there is none, and a
 	// diag.List if its saved state is damaged.
-	Cluster(name string) (*v1alpha1.Cluster, error)
+	LoadCluster(name string) (*v1alpha1.Cluster, error)
 }
 
 // A Config configures an Executor.
@@ -222,7 +222,7 @@ func (e *Executor) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, erro
 	opts.Reconnect = 30 * time.Second
 	once := newFetch(c, w)
 	if !c.Fetch {
-		tree, err := transfer.Look(ctx, c.Here, c.Read)
+		tree, err := transfer.ReadTree(ctx, c.Here, c.Read)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -308,7 +308,7 @@ func newFetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (t
 	}
 	return func(ctx context.Context, t Target, conn net.Conn, at string) (transfer.Summary, error) {
 		if at != "" {
-			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true, Most: c.Most}, "", c.progressOf(t))
+			return transfer.FetchTree(ctx, conn, transfer.Place{Path: at, Exact: true, Most: c.Most}, "", c.progressOf(t))
 		}
 		dir := c.Here
 		if len(w.Targets) > 1 {
@@ -320,7 +320,7 @@ func newFetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (t
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir, Most: c.Most}, localName(c.There, t.Host.Name), c.progressOf(t))
+		return transfer.FetchTree(ctx, conn, transfer.Place{Path: dir, Most: c.Most}, localName(c.There, t.Host.Name), c.progressOf(t))
 	}
 }
 

@@ -39,11 +39,11 @@ func newTestExecutor(t *testing.T) *Executor {
 		c := &v1alpha1.Cluster{}
 		c.Name = cluster
 		for _, name := range names {
-			s := remotetest.Start(t, remotetest.Config{
+			s := remotetest.StartServer(t, remotetest.Config{
 				Shell: &remotetest.Shell{Path: "/bin/sh"}, Users: []remotetest.User{{Name: "root", Password: "letmein"}},
 			})
 			s.SetDown(name == "dead")
-			h := s.Host(name, v1alpha1.SSH{Password: "letmein"})
+			h := s.HostWith(name, v1alpha1.SSH{Password: "letmein"})
 			h.Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
 			c.Spec.Hosts = append(c.Spec.Hosts, h)
 		}
@@ -51,9 +51,9 @@ func newTestExecutor(t *testing.T) *Executor {
 			t.Fatal(err)
 		}
 	}
-	d := dial.New(remotetest.Build(t))
+	d := dial.New(remotetest.BuildHelper(t))
 	return New(Config{Clusters: st, Dialer: hostconn.Dialer{Connect: d.Connect, KnownHosts: filepath.Join(home, "known_hosts"), Home: home},
-		Resolve: d.Login, Shell: d.Shell})
+		Resolve: d.ResolveLogin, Shell: d.StartShell})
 }
 
 func TestExecutor_WorksOverRealSSH(t *testing.T) {
@@ -318,8 +318,8 @@ func (h *brittleHost) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, er
 	h.ends.Go(func() {
 		defer theirs.Close()
 		if !c.Send {
-			_, _ = transfer.Receive(ctx, theirs, transfer.Place{Path: c.Path, Exact: c.Exact}, nil)
-		} else if tree, err := transfer.Look(ctx, c.Path, nil); err == nil {
+			_, _ = transfer.ReceiveTree(ctx, theirs, transfer.Place{Path: c.Path, Exact: c.Exact}, nil)
+		} else if tree, err := transfer.ReadTree(ctx, c.Path, nil); err == nil {
 			_, _ = tree.Send(theirs, nil)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 func (e *Executor) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
 	var problems diag.List
 	have := map[[2]string]bool{}
-	for _, choice := range spec.Choices(selector) {
+	for _, choice := range spec.SplitByCluster(selector) {
 		of := cmp.Or(choice.Cluster, cluster)
 		clusters, err := e.matchingClusters(of)
 		var list diag.List
@@ -52,7 +52,7 @@ func selectTargets(clusters []*v1alpha1.Cluster, selector string, lenient bool) 
 		var list diag.List
 		some := false
 		for _, c := range clusters {
-			hosts, missing := spec.SelectSome(c, term)
+			hosts, missing := spec.SelectSomeHosts(c, term)
 			for _, h := range hosts {
 				chosen[[2]string{c.Name, h.Name}], some = true, true
 			}
@@ -91,10 +91,10 @@ func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 // skips clusters with damaged state and warns about them, as long as one cluster is left.
 func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
 	if !isPattern(name) {
-		c, err := e.c.Clusters.Cluster(name)
+		c, err := e.c.Clusters.LoadCluster(name)
 		return []*v1alpha1.Cluster{c}, err
 	}
-	names, err := e.c.Clusters.Clusters()
+	names, err := e.c.Clusters.ListClusters()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
 		if ok, err := path.Match(name, n); !ok || err != nil {
 			continue
 		}
-		c, err := e.c.Clusters.Cluster(n)
+		c, err := e.c.Clusters.LoadCluster(n)
 		var list diag.List
 		switch {
 		case err == nil:

@@ -99,16 +99,16 @@ func (in *Inspector) CheckCertificates(ctx context.Context, c *v1alpha1.Cluster,
 		}
 	}
 	sortCertificates(out.Certificates)
-	certificateCheck{cluster: c.Name, now: in.c.Now(), validity: s.Env.Validity(), within: within}.evaluate(out.Certificates, warn)
-	out.setVerdict(within, out.evaluateAutoRenewals(in.c.Now(), certs.LooksEvery(s.Env), warn))
+	certificateCheck{cluster: c.Name, now: in.c.Now(), validity: s.Env.CertValidity(), within: within}.evaluate(out.Certificates, warn)
+	out.setVerdict(within, out.evaluateAutoRenewals(in.c.Now(), certs.CheckInterval(s.Env), warn))
 	return out, nil
 }
 
 // readCertificates returns the certificates that a host should have, as found there. It
 // leaves out optional certificates that are missing.
 func (s *Session) readCertificates(ctx context.Context, h *Host) ([]Certificate, error) {
-	known := certs.Of(s.Env, h.Spec)
-	found, err := certs.Ask(ctx, h.Conn, known)
+	known := certs.ExpectedCerts(s.Env, h.Spec)
+	found, err := certs.QueryCerts(ctx, h.Conn, known)
 	if err != nil {
 		return nil, err
 	}

@@ -86,14 +86,14 @@ func ReadCopySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 // field whose secret could not be read.
 func readCopySecret(to v1alpha1.EtcdCopy) (text secret.String, field string, err error) {
 	if to.SSH != nil {
-		text, err = secret.Resolve(*to.SSH.PrivateKeyFrom)
+		text, err = secret.ResolveSource(*to.SSH.PrivateKeyFrom)
 		return text, "ssh.privateKeyFrom", err
 	}
-	access, err := secret.Resolve(*to.S3.AccessKeyFrom)
+	access, err := secret.ResolveSource(*to.S3.AccessKeyFrom)
 	if err != nil {
 		return text, "s3.accessKeyFrom", err
 	}
-	key, err := secret.Resolve(*to.S3.SecretKeyFrom)
+	key, err := secret.ResolveSource(*to.S3.SecretKeyFrom)
 	if err != nil {
 		return text, "s3.secretKeyFrom", err
 	}
@@ -105,7 +105,7 @@ func readCopySecret(to v1alpha1.EtcdCopy) (text secret.String, field string, err
 		}
 		login.Authorities = string(authorities)
 	}
-	raw, err := login.Secret()
+	raw, err := login.Encode()
 	return secret.New(string(raw)), "s3.secretKeyFrom", err
 }
 
@@ -174,7 +174,7 @@ func (q *CopyQuery) listTarget(ctx context.Context, to v1alpha1.EtcdCopy, progre
 	}
 	for _, k := range list {
 		t.Copies = append(t.Copies,
-			CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision, Verified: k.Name.Verified(q.Key)})
+			CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision, Verified: k.Name.IsVerified(q.Key)})
 	}
 	return t
 }
@@ -216,7 +216,7 @@ func (in *Inspector) QueryCopies(ctx context.Context, c *v1alpha1.Cluster, progr
 	}
 	q := &CopyQuery{Session: s, Key: key, name: c.Name}
 	for _, authority := range in.c.CAIDs(s.Admin) {
-		q.ids = append(q.ids, copies.IDOf(authority))
+		q.ids = append(q.ids, copies.ClusterID(authority))
 	}
 	if slices.ContainsFunc(CopyTargets(c), func(to v1alpha1.EtcdCopy) bool { return to.Directory != "" }) {
 		limited, cancel := context.WithTimeoutCause(ctx, in.Limits.Total, ErrNoTime)
@@ -241,7 +241,7 @@ func (q *CopyQuery) List(ctx context.Context, to v1alpha1.EtcdCopy) (list []copi
 	defer cancel()
 	target, err := q.openTarget(ctx, to)
 	if err == nil {
-		list, err = copies.Own(ctx, target, q.name+"_", q.isOwn)
+		list, err = copies.ListCopies(ctx, target, q.name+"_", q.isOwn)
 		err = errors.Join(err, target.Close())
 	}
 	if err != nil && ctx.Err() != nil {
@@ -286,13 +286,13 @@ func (q *CopyQuery) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list
 	on = map[string]*Host{}
 	for _, a := range answers {
 		err = errors.Join(err, a.failed)
-		for _, k := range copies.Among(a.found, q.isOwn) {
+		for _, k := range copies.SelectCopies(a.found, q.isOwn) {
 			if on[k.File.Name] == nil {
 				list, on[k.File.Name] = append(list, k), a.Host
 			}
 		}
 	}
-	slices.SortStableFunc(list, copies.Newer)
+	slices.SortStableFunc(list, copies.CompareNewestFirst)
 	return list, on, err
 }
 
@@ -301,7 +301,7 @@ func (q *CopyQuery) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list
 func listFiles(ctx context.Context, h *Host, dir string, limit time.Duration) (out []copies.File, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, unresponsiveTarget(dir, limit))
 	defer cancel()
-	results, err := h.Conn.Check(ctx, op.List{op.Copies{Directory: dir}})
+	results, err := h.Conn.Check(ctx, op.List{op.ListBackupCopies{Directory: dir}})
 	if err == nil && results[0].Error != nil {
 		err = results[0].Error
 	}

@@ -73,7 +73,7 @@ func (s *Session) ReportEtcd(ctx context.Context, progress event.Sink) *EtcdRepo
 	var asked sync.WaitGroup
 	asked.Go(func() { s.queryEtcd(ctx, &r.Etcd) })
 	s.QueryHosts(ctx, s.in.Limits.Host, progress, func(ctx context.Context, h *Host) {
-		f := facts.Ask(ctx, h.Spec, h.Conn, op.Facts{Dirs: []string{facts.DirEtcd}})
+		f := facts.ReadHost(ctx, h.Spec, h.Conn, op.Facts{Dirs: []string{facts.DirEtcd}})
 		h.facts, h.Err = f.Facts, f.Err
 		s.readSchedule(ctx, h)
 	})
@@ -192,7 +192,7 @@ func (s *Session) nextEtcdCommand(r *EtcdReport) string {
 		})
 		if silent && h.Err == nil {
 			log := "journalctl -u etcd -n 30 --no-pager"
-			if s.Env.Stacked() {
+			if s.Env.HasStackedEtcd() {
 				log = "journalctl -u kubelet -n 30 --no-pager"
 			}
 			return "slipway exec " + r.Name + "@" + h.Spec.Name + " --sudo -- " + log

@@ -72,6 +72,6 @@ func evaluateMember(m EtcdMember, warn warnFunc) {
 	if m.QuotaBytes > 0 && m.DBBytes*100 >= m.QuotaBytes*nearQuota {
 		warn(idEtcdMember, m.Label(), "defragment the database: slipway etcd defrag",
 			"its database uses %s of its quota of %s; when it is full, nothing can be written to the cluster",
-			bytesize.Bytes(m.DBBytes), bytesize.Bytes(m.QuotaBytes))
+			bytesize.Format(m.DBBytes), bytesize.Format(m.QuotaBytes))
 	}
 }

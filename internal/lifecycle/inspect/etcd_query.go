@@ -83,7 +83,7 @@ func (s *Session) CanQueryEtcd(h v1alpha1.Host) bool {
 // etcdClient returns the client settings for such a host.
 func (s *Session) etcdClient() op.EtcdClient {
 	c := module.EtcdClient()
-	c.Endpoints = []string{s.Env.OwnMember()}
+	c.Endpoints = []string{s.Env.LocalMemberURL()}
 	if s.Env.Cluster.Spec.Etcd.External != nil {
 		c.Cert, c.Key, c.Endpoints = module.EtcdClientCert, module.EtcdClientKey, s.Env.EtcdEndpoints()
 	}
@@ -142,7 +142,7 @@ func (s *Session) savedMembers() (out []EtcdMember) {
 		}
 		return out
 	}
-	for _, h := range s.Env.Members(s.Env.Cluster) {
+	for _, h := range s.Env.EtcdMembers(s.Env.Cluster) {
 		out = append(out, EtcdMember{
 			Name: h.Name, Endpoint: module.EtcdURL(h, facts.EtcdClientPort), PeerURLs: []string{module.EtcdURL(h, facts.EtcdPeerPort)},
 		})

@@ -136,7 +136,7 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	defer done()
 	info := &Info{
 		Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Warnings: diag.List{},
-		Endpoint: EndpointInfo{Address: s.Env.Endpoint(), Mode: c.Spec.ControlPlaneEndpoint.Mode},
+		Endpoint: EndpointInfo{Address: s.Env.APIEndpoint(), Mode: c.Spec.ControlPlaneEndpoint.Mode},
 		Nodes:    []NodeInfo{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Operations: []OperationInfo{},
 		Etcd: EtcdInfo{Type: c.Spec.Etcd.Type, Members: []EtcdMember{}},
 	}

@@ -50,7 +50,7 @@ func (s *Session) queryAPI(ctx context.Context) *apiResult {
 		return &apiResult{message: message} // the control planes responded: the API is down
 	}
 	// if none works, the first address gives the error
-	door := s.in.c.Access.FirstReadyAddress(ctx, s.Admin, clusterstate.Doors(s.Env.Cluster))
+	door := s.in.c.Access.FirstReadyAddress(ctx, s.Admin, clusterstate.APIAddresses(s.Env.Cluster))
 	client, err := kube.New(s.Admin, s.in.c.DialAPI, kube.Options{Address: door})
 	if err != nil {
 		return &apiResult{message: cmp.Or(message, describeAPIError(err))}
@@ -107,7 +107,7 @@ func (s *Session) readAPI(ctx context.Context, client *kube.Client) (*apiResult,
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, s.in.Limits.Through)
 	defer cancel()
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.ListNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (a *apiResult) addTo(in *Info) {
 }
 
 func setNodeState(n *NodeInfo, o *corev1.Node) {
-	st := kube.State(o)
+	st := kube.NodeStateOf(o)
 	n.Version, n.Message, n.Cordoned, n.Ready = cmp.Or(st.Version, n.Version), st.Message, st.Unschedulable, "NotReady"
 	if st.Ready {
 		n.Ready = "Ready"
@@ -182,7 +182,7 @@ func readResources(list corev1.ResourceList) Resources {
 func listWorkloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 	out := []AddOn{}
 	for _, kind := range []string{"daemonsets", "deployments"} {
-		raw, err := client.Raw(ctx, "/apis/apps/v1/"+kind)
+		raw, err := client.GetRaw(ctx, "/apis/apps/v1/"+kind)
 		if err != nil {
 			return nil, err
 		}

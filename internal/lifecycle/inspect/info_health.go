@@ -24,7 +24,7 @@ func (s *Session) evaluate(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operati
 	case len(s.Admin) > 0 && s.hasReachableControlPlane(): // otherwise the warnings about its hosts say so
 		warn(idEtcdMember, "", "", "etcd cannot be queried (%s)", in.Etcd.Message)
 	}
-	certificateCheck{cluster: in.Name, now: s.in.c.Now(), validity: module.Env{Cluster: c}.Validity()}.evaluate(in.Certificates, warn)
+	certificateCheck{cluster: in.Name, now: s.in.c.Now(), validity: module.Env{Cluster: c}.CertValidity()}.evaluate(in.Certificates, warn)
 	evaluateAddOns(in, warn)
 	s.evaluateSchedules(warn)
 	running := false

@@ -25,7 +25,7 @@ func TestEvaluate_WarnsOncePerProblem(t *testing.T) {
 	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 	in := New(Config{Now: func() time.Time { return now }})
 	c := &v1alpha1.Cluster{}
-	spec.Default(c, spec.DefaultOptions{})
+	spec.SetDefaults(c, spec.DefaultOptions{})
 	day := func(n int) time.Time { return now.AddDate(0, 0, n) }
 	ca := func(host string, end time.Time) Certificate {
 		return Certificate{Host: host, Path: "/etc/kubernetes/pki/ca.crt", Subject: "kubernetes", CA: true, Expires: end}

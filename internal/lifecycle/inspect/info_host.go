@@ -14,7 +14,7 @@ import (
 
 // queryHost queries one host.
 func (s *Session) queryHost(ctx context.Context, h *Host) {
-	f := facts.Ask(ctx, h.Spec, h.Conn, op.Facts{Dirs: []string{facts.DirKubelet}})
+	f := facts.ReadHost(ctx, h.Spec, h.Conn, op.Facts{Dirs: []string{facts.DirKubelet}})
 	if h.facts, h.Err = f.Facts, f.Err; h.Err != nil {
 		return
 	}
@@ -33,7 +33,7 @@ func (s *Session) queryHost(ctx context.Context, h *Host) {
 		return
 	}
 	h.triedEndpoint = true
-	client, err := s.newAPIClient(h, s.Env.Endpoint())
+	client, err := s.newAPIClient(h, s.Env.APIEndpoint())
 	if err != nil {
 		h.endpoint = err
 		return
@@ -41,7 +41,7 @@ func (s *Session) queryHost(ctx context.Context, h *Host) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, apiTime)
 	defer cancel()
-	h.endpoint = client.Healthy(ctx)
+	h.endpoint = client.CheckReady(ctx)
 }
 
 // readHostResources returns the resources that a host reports.

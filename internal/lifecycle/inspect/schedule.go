@@ -181,7 +181,7 @@ func (a *ScheduledHost) evaluateCopies(c *v1alpha1.Cluster, now time.Time, warn 
 // evaluateRestoreTests warns about restore tests that fail or are not run. A host that reports
 // nothing about restore tests is not set up for them, which the next plan shows.
 func (a *ScheduledHost) evaluateRestoreTests(c *v1alpha1.Cluster, now time.Time, warn warnFunc) {
-	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && etcdbackup.HasDrills(c, h) }
+	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && etcdbackup.HasRestoreTests(c, h) }
 	if a == nil || a.AutoSnapshotOutcome == nil || a.Drill == nil || !slices.ContainsFunc(c.Spec.Hosts, drilling) {
 		return
 	}
@@ -211,7 +211,7 @@ func (a *ScheduledHost) evaluateRestoreTests(c *v1alpha1.Cluster, now time.Time,
 // readSchedule queries the results of a host's copies and restore tests, if it is to do
 // either. Other checks report a host that does not respond.
 func (s *Session) readSchedule(ctx context.Context, h *Host) {
-	if !etcdbackup.HasCopies(s.Env.Cluster, h.Spec) && !etcdbackup.HasDrills(s.Env.Cluster, h.Spec) {
+	if !etcdbackup.HasCopies(s.Env.Cluster, h.Spec) && !etcdbackup.HasRestoreTests(s.Env.Cluster, h.Spec) {
 		return
 	}
 	is := &ScheduledHost{Host: h.Spec.Name}

@@ -59,12 +59,12 @@ func (s *Session) waitMovedPodsOf(ctx context.Context, h *Host, progress event.S
 	}
 	defer client.Close()
 	asked, cancel := context.WithTimeout(ctx, s.in.Limits.Through)
-	nodes, err := client.Nodes(asked)
+	nodes, err := client.ListNodes(asked)
 	cancel()
 	if err != nil {
 		return err // the next control plane is asked
 	}
-	return client.WaitBudgets(ctx, upgrade.Drained(nodes), func(missing string) {
+	return client.WaitBudgets(ctx, upgrade.NodesToDrain(nodes), func(missing string) {
 		event.SendNote(progress, "", "waiting for pods that the previous minor moved: "+missing)
 	})
 }
@@ -90,7 +90,7 @@ func (w webhooks) listFailed() (out []string) {
 	for _, h := range w.there {
 		for _, f := range w.failed {
 			switch {
-			case h.Dead != "" || !f.Of(h):
+			case h.Dead != "" || !f.IsOf(h):
 			case f.Refused:
 				out = append(out, h.String()+": requests were refused")
 			default:
@@ -138,15 +138,15 @@ func (s *Session) queryAPIServer(ctx context.Context, h *Host, r *precheck.Readi
 		return err
 	}
 	defer client.Close()
-	has, err := client.Counted(ctx)
+	has, err := client.ReadAPIMetrics(ctx)
 	if err != nil {
 		return err
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	for _, u := range has.Deprecated {
-		name := u.Name() + " (until " + u.Removed + ")"
-		if release.Reached(u.Removed, r.To) {
+		name := u.FullName() + " (until " + u.Removed + ")"
+		if release.HasReached(u.Removed, r.To) {
 			r.Removed = append(r.Removed, name)
 		} else {
 			r.Deprecated = append(r.Deprecated, name)
@@ -156,7 +156,7 @@ func (s *Session) queryAPIServer(ctx context.Context, h *Host, r *precheck.Readi
 	if r.Silent == "" {
 		return nil
 	}
-	if hooks.there, err = client.Webhooks(ctx); err != nil {
+	if hooks.there, err = client.ListWebhooks(ctx); err != nil {
 		return err
 	}
 	if err := s.queryCluster(ctx, client, r); err != nil {
@@ -167,19 +167,19 @@ func (s *Session) queryAPIServer(ctx context.Context, h *Host, r *precheck.Readi
 }
 
 func (s *Session) queryCluster(ctx context.Context, client *kube.Client, r *precheck.Readiness) (err error) {
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.ListNodes(ctx)
 	if err != nil {
 		return err
 	}
-	if r.Budgets, err = client.HeldBudgets(ctx, upgrade.Drained(nodes)); err != nil {
+	if r.Budgets, err = client.ListBlockingBudgets(ctx, upgrade.NodesToDrain(nodes)); err != nil {
 		return err
 	}
-	if r.Crowded, err = client.NoRoom(ctx, nodes, upgrade.Drained(nodes)); err != nil {
+	if r.Crowded, err = client.InsufficientCapacity(ctx, nodes, upgrade.NodesToDrain(nodes)); err != nil {
 		return err
 	}
 	r.Unready, r.Skewed = nil, s.findOldKubelets(nodes, r.To)
 	for i := range nodes {
-		if st := kube.State(&nodes[i]); !st.Ready {
+		if st := kube.NodeStateOf(&nodes[i]); !st.Ready {
 			r.Unready = append(r.Unready, precheck.Trouble{
 				Host: nodes[i].Name, Blocks: true, Message: "node " + nodes[i].Name + " is not ready: " + st.Message,
 				Hint: "repair the node, or remove it if it is permanently lost: slipway delete node " + nodes[i].Name + " --forget",
@@ -195,12 +195,12 @@ func (s *Session) queryCluster(ctx context.Context, client *kube.Client, r *prec
 func (s *Session) findOldKubelets(nodes []corev1.Node, to string) (out []precheck.Trouble) {
 	most := s.in.c.Catalogue.KubeletSkew()
 	for i := range nodes {
-		st := kube.State(&nodes[i])
+		st := kube.NodeStateOf(&nodes[i])
 		reached, hint := s.Env.Release.Kubernetes, "remove the node and add it again: slipway delete node "+st.Name
 		if !slices.ContainsFunc(s.Env.Cluster.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == st.Name }) {
 			reached, hint = to, "upgrade the node with the tool that manages it, or remove it from the cluster: Slipway does not manage this node"
 		}
-		if n := release.Behind(st.Version, reached); n > most {
+		if n := release.MinorsBehind(st.Version, reached); n > most {
 			out = append(out, precheck.Trouble{
 				Host: st.Name, Blocks: true, Hint: hint,
 				Message: fmt.Sprintf("the kubelet of node %s has version %s, %d minors behind %s, but at most %d are allowed",
@@ -264,8 +264,8 @@ func (s *Session) findExpiringCertificates(ctx context.Context) (soonest []prech
 		hosts = append(hosts, &found{Host: h})
 	}
 	hostconn.ForEach(hosts, func(f *found) {
-		known := certs.Of(s.Env, f.Spec)
-		states, err := certs.Ask(ctx, f.Conn, known)
+		known := certs.ExpectedCerts(s.Env, f.Spec)
+		states, err := certs.QueryCerts(ctx, f.Conn, known)
 		f.err = err
 		for i, st := range states {
 			if !st.Missing || !known[i].Optional {
@@ -294,7 +294,7 @@ func (s *Session) findExpiringCertificates(ctx context.Context) (soonest []prech
 			})
 		}
 	}
-	check := certificateCheck{cluster: s.Env.Cluster.Name, now: now, validity: s.Env.Validity()}
+	check := certificateCheck{cluster: s.Env.Cluster.Name, now: now, validity: s.Env.CertValidity()}
 	check.evaluate(rest, warnInto(&warnings))
 	return soonest, warnings
 }

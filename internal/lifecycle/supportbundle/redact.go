@@ -42,7 +42,7 @@ func newRedactor(c *v1alpha1.Cluster, admin []byte, others ...string) *redactor 
 			if from == nil {
 				continue
 			}
-			if value, err := secret.Resolve(*from); err == nil { // one that cannot be read is nowhere else
+			if value, err := secret.ResolveSource(*from); err == nil { // one that cannot be read is nowhere else
 				r.addSecret(value.Reveal())
 			}
 		}
@@ -51,7 +51,7 @@ func newRedactor(c *v1alpha1.Cluster, admin []byte, others ...string) *redactor 
 		if a.PasswordFrom == nil {
 			continue
 		}
-		if value, err := secret.Resolve(*a.PasswordFrom); err == nil {
+		if value, err := secret.ResolveSource(*a.PasswordFrom); err == nil {
 			r.addSecret(value.Reveal())
 			r.addSecret(base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + value.Reveal())))
 		}

@@ -223,7 +223,7 @@ func (d *archive) addObject(name string, v any) {
 
 // addRecords adds the saved state of this machine.
 func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) {
-	text, err := json.Marshal(spec.Redacted(c))
+	text, err := json.Marshal(spec.RedactCluster(c))
 	if err == nil {
 		text, err = yaml.JSONToYAML(d.redactor.redactJSON(text, ""))
 	}
@@ -236,7 +236,7 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 	} else {
 		d.addObject("info.json", info)
 	}
-	ops, damaged, err := d.collector.c.Store.Readable(c.Name)
+	ops, damaged, err := d.collector.c.Store.ListReadableOperations(c.Name)
 	if err != nil {
 		d.addMissing("operations", err)
 	}
@@ -246,13 +246,13 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 	for _, o := range ops[:min(len(ops), maxOperations)] {
 		dir := "operations/" + o.Name + "/"
 		d.addObject(dir+"operation.json", o)
-		if p, err := d.collector.c.Store.Plan(o.Name); err != nil {
+		if p, err := d.collector.c.Store.LoadPlan(o.Name); err != nil {
 			d.addMissing(dir+"plan.json", err)
 		} else {
 			d.addObject(dir+"plan.json", p)
 		}
 		var journal [][]byte
-		if err := d.collector.c.Store.Read(o.Name, func(e event.Event) error {
+		if err := d.collector.c.Store.ReadEvents(o.Name, func(e event.Event) error {
 			line, err := json.Marshal(e)
 			journal = append(journal, d.redactor.redactJSON(line, ""))
 			return err
@@ -433,5 +433,5 @@ func (d *archive) addAPI(ctx context.Context, s *inspect.Session) {
 func (d *archive) readList(ctx context.Context, client *kube.Client, at string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.collector.c.Inspector.Limits.Through)
 	defer cancel()
-	return client.Raw(ctx, at)
+	return client.GetRaw(ctx, at)
 }

@@ -63,7 +63,7 @@ func inventoryEntries(ctx context.Context, c *kube.Client, a addonsource.Addon, 
 		if known, ok := have.findEntry(e.Ref); ok {
 			e.Found = known.Found
 		} else if c != nil {
-			live, err := c.Live(ctx, o)
+			live, err := c.GetLive(ctx, o)
 			if err != nil {
 				return err
 			}
@@ -96,8 +96,8 @@ func wantedInventory(ctx context.Context, c *kube.Client, a addonsource.Addon, h
 }
 
 func checkAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]plan.OpChange, error) {
-	c := engine.Get(s, module.KeyKube)
-	if s.Pending() {
+	c := engine.GetValue(s, module.KeyKube)
+	if s.IsPending() {
 		return fromNothing(a), nil
 	}
 	have, err := readInventory(ctx, c, a.Name)
@@ -124,13 +124,13 @@ func checkAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]pl
 	if err != nil {
 		return nil, err
 	}
-	changes, err := c.Diff(ctx, objectsOf(served))
+	changes, err := c.DiffObjects(ctx, objectsOf(served))
 	if err != nil {
 		return nil, err
 	}
 	out = append(out, due...)
 	for _, ch := range changes {
-		out = append(out, plan.OpChange{Kind: module.KindObject, Target: ch.Target(), Summary: string(ch.Action), Diff: ch.Diff})
+		out = append(out, plan.OpChange{Kind: module.KindObject, Target: ch.ObjectName(), Summary: string(ch.Action), Diff: ch.Diff})
 	}
 	gone, err := planObjectRemoval(ctx, c, a.Name, have.entriesWithout(want.Objects))
 	return append(out, gone...), err
@@ -188,7 +188,7 @@ func sourcesDiff(have, want *inventory) (text string) {
 // applyAddon first saves in the inventory what it may put into the cluster. If it is
 // interrupted, the inventory still has every object.
 func applyAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
-	c := engine.Get(s, module.KeyKube)
+	c := engine.GetValue(s, module.KeyKube)
 	have, err := readInventory(ctx, c, a.Name)
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func applyWithinTimeout(ctx context.Context, s *engine.Scope, a addonsource.Addo
 	if err := applyObjects(ctx, s, a, run, have, want); err != nil {
 		return err
 	}
-	if err := removeObjects(ctx, engine.Get(s, module.KeyKube), s, a.Name, have.entriesWithout(want.Objects)); err != nil {
+	if err := removeObjects(ctx, engine.GetValue(s, module.KeyKube), s, a.Name, have.entriesWithout(want.Objects)); err != nil {
 		return err
 	}
 	if err := waitReady(ctx, s, a); err != nil {
@@ -238,7 +238,7 @@ func applyWithinTimeout(ctx context.Context, s *engine.Scope, a addonsource.Addo
 // applyObjects applies the objects of an add-on: first the objects that others need,
 // then the early hooks of the chart, then the rest.
 func applyObjects(ctx context.Context, s *engine.Scope, a addonsource.Addon, run []addonsource.Hook, have, want *inventory) error {
-	c := engine.Get(s, module.KeyKube)
+	c := engine.GetValue(s, module.KeyKube)
 	if len(run) > 0 {
 		var first []*unstructured.Unstructured
 		for _, o := range objectsOf(a) {
@@ -246,14 +246,14 @@ func applyObjects(ctx context.Context, s *engine.Scope, a addonsource.Addon, run
 				first = append(first, o)
 			}
 		}
-		if err := c.Apply(ctx, first); err != nil {
+		if err := c.ApplyObjects(ctx, first); err != nil {
 			return err
 		}
 		if err := runHooks(ctx, s, run, preHookPhase(have), want); err != nil {
 			return err
 		}
 	}
-	return c.Apply(ctx, objectsOf(a))
+	return c.ApplyObjects(ctx, objectsOf(a))
 }
 
 func waitReady(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
@@ -261,7 +261,8 @@ func waitReady(ctx context.Context, s *engine.Scope, a addonsource.Addon) error 
 		return nil
 	}
 	for _, o := range a.Objects {
-		if err := engine.Get(s, module.KeyKube).WaitSettled(ctx, o, func(m string) { s.Tell("%s: %s", addonsource.RefOf(o), m) }); err != nil {
+		if err := engine.GetValue(s, module.KeyKube).WaitSettled(ctx, o,
+			func(m string) { s.ShowProgress("%s: %s", addonsource.RefOf(o), m) }); err != nil {
 			return err
 		}
 	}
@@ -285,7 +286,7 @@ func postHookPhase(have *inventory) addonsource.HookPhase {
 // hooksToRun returns the hooks that run when an add-on is installed or changed.
 func hooksToRun(a addonsource.Addon, have *inventory) (out []addonsource.Hook) {
 	for _, h := range a.Hooks {
-		if h.In(preHookPhase(have)) || h.In(postHookPhase(have)) {
+		if h.RunsIn(preHookPhase(have)) || h.RunsIn(postHookPhase(have)) {
 			out = append(out, h)
 		}
 	}
@@ -295,20 +296,20 @@ func hooksToRun(a addonsource.Addon, have *inventory) (out []addonsource.Hook) {
 // runHooks recreates each hook of a phase, and waits for it. An object that existed before
 // the add-on is not recreated and remains.
 func runHooks(ctx context.Context, s *engine.Scope, run []addonsource.Hook, phase addonsource.HookPhase, want *inventory) error {
-	c := engine.Get(s, module.KeyKube)
+	c := engine.GetValue(s, module.KeyKube)
 	var done []*unstructured.Unstructured
 	for _, h := range run {
-		if !h.In(phase) {
+		if !h.RunsIn(phase) {
 			continue
 		}
-		s.Tell("%s: %s", phase, addonsource.RefOf(h.Object))
+		s.ShowProgress("%s: %s", phase, addonsource.RefOf(h.Object))
 		if err := deleteOwnObject(ctx, c, want, h.Object); err != nil {
 			return err
 		}
-		if err := c.Apply(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
+		if err := c.ApplyObjects(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
 			return fmt.Errorf("running hook %s: %w", phase, err)
 		}
-		if err := c.WaitSettled(ctx, h.Object, func(m string) { s.Tell("%s: %s", addonsource.RefOf(h.Object), m) }); err != nil {
+		if err := c.WaitSettled(ctx, h.Object, func(m string) { s.ShowProgress("%s: %s", addonsource.RefOf(h.Object), m) }); err != nil {
 			return fmt.Errorf("running hook %s: %w", phase, err)
 		}
 		if h.Goes {
@@ -328,7 +329,7 @@ func deleteOwnObject(ctx context.Context, c *kube.Client, of *inventory, o *unst
 	if e, ok := of.findEntry(addonsource.RefOf(o)); ok && e.Found {
 		return nil
 	}
-	live, err := c.Live(ctx, o)
+	live, err := c.GetLive(ctx, o)
 	if err != nil || live == nil || live.GetLabels()[addonsource.Label] != of.Name {
 		return err
 	}

@@ -9,17 +9,17 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// Losses returns the data that is lost with the objects that a plan removes: the content
+// ListDataLoss returns the data that is lost with the objects that a plan removes: the content
 // of a namespace, the objects of a custom resource, the data of a volume. The user must
 // consent to it. All other objects can be created again by the add-on.
-func Losses(steps []plan.Step) (out []string) {
+func ListDataLoss(steps []plan.Step) (out []string) {
 	for _, s := range steps {
 		if !strings.HasPrefix(s.Task, "addon.") {
 			continue
 		}
 		for _, c := range s.Changes {
 			kind, _, _ := strings.Cut(c.Target, " ")
-			if c.Kind != module.KindObject || c.Summary != Leaves || !slices.Contains(addonsource.Holders(), kind) {
+			if c.Kind != module.KindObject || c.Summary != Leaves || !slices.Contains(addonsource.CascadingKinds(), kind) {
 				continue
 			}
 			what := "everything in it"

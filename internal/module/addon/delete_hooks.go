@@ -19,19 +19,19 @@ const hooksKey = "hooks"
 // deleteHooksSecret returns the Secret with the delete hooks of an add-on. It is not a
 // ConfigMap, because hooks can contain Secrets.
 func deleteHooksSecret(name string) *unstructured.Unstructured {
-	return addonsource.Ref{Kind: "Secret", Namespace: namespace, Name: prefix + name}.Object("v1")
+	return addonsource.Ref{Kind: "Secret", Namespace: namespace, Name: prefix + name}.ToObject("v1")
 }
 
 // savedDeleteHooks returns the saved delete hooks of an add-on; none if nothing is saved.
-func savedDeleteHooks(ctx context.Context, c *kube.Client, name string) (f addonsource.Farewell, err error) {
-	live, err := c.Live(ctx, deleteHooksSecret(name))
+func savedDeleteHooks(ctx context.Context, c *kube.Client, name string) (f addonsource.DeleteHooks, err error) {
+	live, err := c.GetLive(ctx, deleteHooksSecret(name))
 	if live == nil || err != nil {
 		return f, err
 	}
 	text, _, _ := unstructured.NestedString(live.Object, "data", hooksKey)
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err == nil {
-		f, err = addonsource.Unpack(raw)
+		f, err = addonsource.DecodeDeleteHooks(raw)
 	}
 	if err != nil {
 		return f, hookFailed(name, fmt.Sprintf("add-on %s: "+
@@ -46,7 +46,7 @@ func hasSavedDeleteHooks(ctx context.Context, c *kube.Client, a addonsource.Addo
 	if err != nil {
 		return false, err
 	}
-	return have.Same(a.Farewell())
+	return have.IsSame(a.DeleteHooks())
 }
 
 // saveDeleteHooks saves the delete hooks of an add-on.
@@ -58,19 +58,19 @@ func saveDeleteHooks(ctx context.Context, c *kube.Client, a addonsource.Addon) e
 	if len(a.Last) == 0 {
 		return deleteObject(ctx, c, deleteHooksSecret(a.Name))
 	}
-	raw, err := a.Farewell().Pack()
+	raw, err := a.DeleteHooks().Encode()
 	if err != nil {
 		return err
 	}
 	o := deleteHooksSecret(a.Name)
 	o.SetLabels(map[string]string{mark: a.Name})
 	o.Object["data"] = map[string]any{hooksKey: base64.StdEncoding.EncodeToString(raw)}
-	return c.Apply(ctx, []*unstructured.Unstructured{o})
+	return c.ApplyObjects(ctx, []*unstructured.Unstructured{o})
 }
 
 // deleteObject deletes an object, if it exists.
 func deleteObject(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) error {
-	live, err := c.Live(ctx, o)
+	live, err := c.GetLive(ctx, o)
 	if live == nil || err != nil {
 		return err
 	}

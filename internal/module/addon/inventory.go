@@ -55,7 +55,7 @@ type entry struct {
 	Found bool `json:"found,omitempty"`
 }
 
-func (e entry) asObject() *unstructured.Unstructured { return e.Ref.Object(e.Version) }
+func (e entry) asObject() *unstructured.Unstructured { return e.Ref.ToObject(e.Version) }
 
 // readInventory returns the inventory of an add-on; nil if there is none.
 func readInventory(ctx context.Context, c *kube.Client, name string) (*inventory, error) {
@@ -127,7 +127,7 @@ func (inv *inventory) saveInventory(ctx context.Context, c *kube.Client) error {
 	if err != nil {
 		return err
 	}
-	return c.Apply(ctx, []*unstructured.Unstructured{o})
+	return c.ApplyObjects(ctx, []*unstructured.Unstructured{o})
 }
 
 // isSameAs reports whether two inventories have the same objects from the same sources.

@@ -32,8 +32,8 @@ func removalTask(list []addonsource.Addon, needs []string) engine.Task {
 		Timeout: longest,
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) (out []plan.OpChange, err error) {
-				c := engine.Get(s, module.KeyKube)
-				if s.Pending() {
+				c := engine.GetValue(s, module.KeyKube)
+				if s.IsPending() {
 					return nil, nil // the cluster does not exist yet
 				}
 				gone, err := listDropped(ctx, c, list)
@@ -47,7 +47,7 @@ func removalTask(list []addonsource.Addon, needs []string) engine.Task {
 				return out, err
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				gone, err := listDropped(ctx, engine.Get(s, module.KeyKube), list)
+				gone, err := listDropped(ctx, engine.GetValue(s, module.KeyKube), list)
 				for _, r := range gone {
 					if err := r.removeAddon(ctx, s); err != nil {
 						return err
@@ -62,7 +62,7 @@ func removalTask(list []addonsource.Addon, needs []string) engine.Task {
 // A removal is the removal of an add-on that is no longer described.
 type removal struct {
 	*inventory
-	farewell addonsource.Farewell
+	farewell addonsource.DeleteHooks
 	// objects lists the objects that no other add-on has now, without hook objects.
 	objects []entry
 }
@@ -86,7 +86,7 @@ func listDropped(ctx context.Context, c *kube.Client, list []addonsource.Addon) 
 		if len(own) > 0 && len(r.objects) == 0 {
 			// The add-on only has another name now. Its hooks would delete objects that
 			// are in use.
-			r.farewell = addonsource.Farewell{}
+			r.farewell = addonsource.DeleteHooks{}
 			r.objects = movedOut(inv.Objects, list)
 		}
 		out = append(out, r)
@@ -121,7 +121,7 @@ func (r removal) planRemoval(ctx context.Context, c *kube.Client) ([]plan.OpChan
 	out := []plan.OpChange{{Kind: KindAddon, Target: r.Name, Summary: "remove"}}
 	hooks := func(phase addonsource.HookPhase) {
 		for _, h := range r.farewell.Hooks {
-			if h.In(phase) {
+			if h.RunsIn(phase) {
 				out = append(out,
 					plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint([]addonsource.HookPhase{phase})})
 			}
@@ -143,7 +143,7 @@ func (r removal) planRemoval(ctx context.Context, c *kube.Client) ([]plan.OpChan
 // removeAddon removes the add-on. Its progress is saved, because after the deletion has
 // begun, a pre-delete hook may no longer work.
 func (r removal) removeAddon(ctx context.Context, s *engine.Scope) error {
-	c := engine.Get(s, module.KeyKube)
+	c := engine.GetValue(s, module.KeyKube)
 	if len(r.farewell.Hooks) > 0 && r.State != deleting {
 		if err := r.runPreDeleteHooks(ctx, s); err != nil {
 			return err
@@ -171,13 +171,13 @@ func (r removal) removeAddon(ctx context.Context, s *engine.Scope) error {
 // runPreDeleteHooks runs the pre-delete hooks. It first saves which of their objects
 // existed before.
 func (r removal) runPreDeleteHooks(ctx context.Context, s *engine.Scope) error {
-	c := engine.Get(s, module.KeyKube)
+	c := engine.GetValue(s, module.KeyKube)
 	for _, h := range r.farewell.Hooks {
 		e := entry{Ref: addonsource.RefOf(h.Object), Version: h.Object.GroupVersionKind().Version}
 		if _, ok := r.findEntry(e.Ref); ok {
 			continue
 		}
-		live, err := c.Live(ctx, h.Object)
+		live, err := c.GetLive(ctx, h.Object)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (r removal) runHookPhase(parent context.Context, s *engine.Scope, phase add
 func (r removal) deleteEntries(ctx context.Context, s *engine.Scope, list []entry) error {
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
-	return removeObjects(ctx, engine.Get(s, module.KeyKube), s, r.Name, list)
+	return removeObjects(ctx, engine.GetValue(s, module.KeyKube), s, r.Name, list)
 }
 
 // A fate holds the change of an object that an add-on no longer has.
@@ -226,7 +226,7 @@ type fate struct {
 // fateOf decides by the live object: it is removed if the add-on created it, and no other
 // owner has it.
 func fateOf(ctx context.Context, c *kube.Client, name string, e entry) (fate, error) {
-	live, err := c.Live(ctx, e.asObject())
+	live, err := c.GetLive(ctx, e.asObject())
 	switch {
 	case err != nil:
 		return fate{}, err
@@ -270,8 +270,8 @@ func removeObjects(ctx context.Context, c *kube.Client, s *engine.Scope, name st
 		case "":
 			continue
 		case Leaves:
-			s.Tell("deleting %s", e.Ref)
-			live, err := c.Live(ctx, e.asObject())
+			s.ShowProgress("deleting %s", e.Ref)
+			live, err := c.GetLive(ctx, e.asObject())
 			if err == nil && live != nil {
 				err = c.DeleteLive(ctx, live)
 			}
@@ -279,7 +279,7 @@ func removeObjects(ctx context.Context, c *kube.Client, s *engine.Scope, name st
 				return err
 			}
 		default:
-			if err := c.Unlabel(ctx, e.asObject(), addonsource.Label); err != nil {
+			if err := c.RemoveLabel(ctx, e.asObject(), addonsource.Label); err != nil {
 				return err
 			}
 		}

@@ -25,9 +25,9 @@ func withCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (_ addon
 	if err != nil {
 		return a, nil, err
 	}
-	why := have.Due(*a.Serving, time.Now())
+	why := have.RenewalReason(*a.Serving, time.Now())
 	if why == "" {
-		return a.With(have), nil, nil
+		return a.WithServingCert(have), nil, nil
 	}
 	mine := func(o *unstructured.Unstructured) bool { return a.Serving.IsSecret(o) || a.Serving.IsAPI(o) }
 	for _, o := range a.Objects {
@@ -50,12 +50,12 @@ func withRenewedCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (
 	if err != nil {
 		return a, err
 	}
-	if now := time.Now(); cert.Due(*a.Serving, now) != "" {
+	if now := time.Now(); cert.RenewalReason(*a.Serving, now) != "" {
 		if cert, err = a.Serving.NewServingCert(now, cert); err != nil {
 			return a, fmt.Errorf("creating the certificate of add-on %s: %w", a.Name, err)
 		}
 	}
-	return a.With(cert), nil
+	return a.WithServingCert(cert), nil
 }
 
 // servingCert returns the certificate that the cluster has.
@@ -64,6 +64,6 @@ func servingCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (addo
 	if at < 0 {
 		return addonsource.ServingCert{}, fmt.Errorf("add-on %s has no Secret %s", a.Name, a.Serving.Secret)
 	}
-	live, err := c.Live(ctx, a.Objects[at])
+	live, err := c.GetLive(ctx, a.Objects[at])
 	return addonsource.ServingCertOf(live), err
 }

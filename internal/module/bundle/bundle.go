@@ -35,17 +35,17 @@ func PrepareBundle(src Source) engine.Module {
 					return nil, err
 				}
 				if c != nil {
-					engine.Provide(s, module.KeyContent, c)
+					engine.ProvideValue(s, module.KeyContent, c)
 					return nil, nil
 				}
 				return []plan.OpChange{{Kind: "bundle", Target: "bundle", Summary: src.Describe()}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				c, err := src.Make(ctx, s.Emit)
+				c, err := src.Make(ctx, s.EmitEvent)
 				if err != nil {
 					return err
 				}
-				engine.Provide(s, module.KeyContent, c)
+				engine.ProvideValue(s, module.KeyContent, c)
 				return nil
 			},
 		},

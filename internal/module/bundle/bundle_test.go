@@ -48,7 +48,7 @@ func TestPrepareBundle_PassesContentToOtherTasks(t *testing.T) {
 				ID: "take", Title: "take it", Manager: true, Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 				Run: &engine.Action{
 					Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-						if _, taken = engine.Get(s, module.KeyContent).(bundle); taken {
+						if _, taken = engine.GetValue(s, module.KeyContent).(bundle); taken {
 							return nil, nil
 						}
 						return []plan.OpChange{{Kind: "take", Target: "it"}}, nil

@@ -86,7 +86,7 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
 				if n := len(results); !results[n-2].Missing && !results[n-1].Missing {
-					engine.Provide(s, keyNext, keyPair{private: results[n-2].Output, public: results[n-1].Output})
+					engine.ProvideValue(s, keyNext, keyPair{private: results[n-2].Output, public: results[n-1].Output})
 				}
 				return nil
 			},
@@ -95,7 +95,7 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			ID: "rotate.accounts.trust", Title: "verify tokens with both keys", On: control, When: both,
 			Rollout: rolling, Timeout: 20 * time.Minute, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				text, err := r.verificationKeys(engine.Get(s, keyNext).public)
+				text, err := r.verificationKeys(engine.GetValue(s, keyNext).public)
 				return verifyWithKeys(env, text), err
 			},
 		},
@@ -103,7 +103,9 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			ID: "rotate.accounts.sign", Title: "sign tokens with new key", On: control, When: both, Rollout: rolling,
 			Timeout: 20 * time.Minute, Consumes: next,
 			Needs: []string{"rotate.accounts.trust"},
-			Ops:   func(s *engine.Scope) (op.List, error) { return signWithKey(env, engine.Get(s, keyNext).private), nil },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return signWithKey(env, engine.GetValue(s, keyNext).private), nil
+			},
 		},
 		{
 			ID: "rotate.accounts.pods", Title: "restart pods that use old tokens", Manager: true, When: both, Timeout: time.Hour,
@@ -115,7 +117,9 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			Timeout: 20 * time.Minute, Consumes: next,
 			When:  func(*engine.Scope) bool { return r.From != "" && !r.Gone },
 			Needs: []string{"rotate.accounts.pods"},
-			Ops:   func(s *engine.Scope) (op.List, error) { return verifyWithKeys(env, engine.Get(s, keyNext).public), nil },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return verifyWithKeys(env, engine.GetValue(s, keyNext).public), nil
+			},
 		},
 		{
 			ID: "rotate.accounts.mark", Title: "delete rotation marker", Manager: true,
@@ -160,7 +164,7 @@ func (r AccountRotation) verificationKeys(next []byte) ([]byte, error) {
 func verifyWithKeys(env module.Env, keys []byte) op.List {
 	return append(op.List{
 		op.File{Path: AccountPublic, Content: keys, Mode: 0o600},
-		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
+		op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
 		waitAPIServes(env),
 	}, env.ComponentsHealthy()...)
 }
@@ -170,8 +174,8 @@ func verifyWithKeys(env module.Env, keys []byte) op.List {
 func signWithKey(env module.Env, key []byte) op.List {
 	return append(op.List{
 		op.File{Path: accountPrivate, Content: key, Mode: 0o600, Secret: true},
-		op.PodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
-		op.PodRestart{Manifest: managerPod, Files: []string{accountPrivate}, TimeoutSeconds: 300},
+		op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{accountPrivate, AccountPublic}, TimeoutSeconds: 300},
+		op.StaticPodRestart{Manifest: managerPod, Files: []string{accountPrivate}, TimeoutSeconds: 300},
 		waitAPIServes(env),
 	}, env.ComponentsHealthy()...)
 }
@@ -203,10 +207,10 @@ func createMark(ctx context.Context, client *kube.Client, name, next string) (ti
 	if err != nil || !at.IsZero() {
 		return at, err
 	}
-	if err := client.Delete(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
+	if err := client.DeleteObjects(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
 		return at, err
 	}
-	if err := client.Apply(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
+	if err := client.ApplyObjects(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
 		return at, err
 	}
 	return readMarkTime(ctx, client, name, next)
@@ -217,9 +221,9 @@ func createMark(ctx context.Context, client *kube.Client, name, next string) (ti
 func deleteMarkAction(name string, key engine.Key[*kube.Client], gone bool) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-			client := engine.Get(s, key)
+			client := engine.GetValue(s, key)
 			change := []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap " + metav1.NamespaceSystem + "/" + name, Summary: "delete"}}
-			if client == nil || s.Pending() {
+			if client == nil || s.IsPending() {
 				return change, nil
 			}
 			cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
@@ -229,14 +233,14 @@ func deleteMarkAction(name string, key engine.Key[*kube.Client], gone bool) *eng
 			return change, nil
 		},
 		Apply: func(ctx context.Context, s *engine.Scope) error {
-			return engine.Get(s, key).Delete(ctx, []*unstructured.Unstructured{markObject(name, "")})
+			return engine.GetValue(s, key).DeleteObjects(ctx, []*unstructured.Unstructured{markObject(name, "")})
 		},
 	}
 }
 
 // nextID returns the id of the new key; "" if it does not exist yet.
 func nextID(s *engine.Scope) (string, error) {
-	public := engine.Get(s, keyNext).public
+	public := engine.GetValue(s, keyNext).public
 	if len(public) == 0 {
 		return "", nil
 	}
@@ -251,8 +255,8 @@ func nextID(s *engine.Scope) (string, error) {
 // that is not renewed automatically.
 func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	any := []plan.OpChange{{Kind: module.KindObject, Target: "pods with service account tokens", Summary: "restart their workloads"}}
-	client := engine.Get(s, module.KeyKube)
-	if client == nil || s.Pending() {
+	client := engine.GetValue(s, module.KeyKube)
+	if client == nil || s.IsPending() {
 		return any, nil
 	}
 	next, err := nextID(s)
@@ -272,7 +276,7 @@ func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]pl
 
 // oldTokenHolders returns the names of everything that still has an old token.
 func (r AccountRotation) oldTokenHolders(ctx context.Context, client *kube.Client, at time.Time) (out []string, err error) {
-	pods, err := client.HoldTokens(ctx, at)
+	pods, err := client.FindTokenHolders(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +308,7 @@ func (r AccountRotation) hasSigned(token string) bool {
 // renewTokens restarts the workloads of older pods, several at a time, and then returns an
 // error if something still holds an old token.
 func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	next, err := nextID(s)
 	if err != nil {
 		return err
@@ -313,7 +317,7 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	if err != nil {
 		return fmt.Errorf("recording when all tokens were signed with the new key: %w", err)
 	}
-	if err := restartOlder(ctx, s, client, client.HoldTokens, at); err != nil {
+	if err := restartOlder(ctx, s, client, client.FindTokenHolders, at); err != nil {
 		return err
 	}
 	held, err := r.oldTokenHolders(ctx, client, at)
@@ -325,7 +329,7 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 }
 
 // restartOlder restarts the workloads that are older than a time, several at a time.
-func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, holders kube.Holders, at time.Time) error {
+func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, holders kube.HoldersFunc, at time.Time) error {
 	older, err := holders(ctx, at)
 	if err != nil {
 		return err
@@ -349,28 +353,29 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 // restartWorkload restarts the pods of a workload, if it can recreate them. A workload
 // that was deleted, even during the restart, recreates none: its pods are ending, and
 // are waited for like other pods.
-func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
-	rolls, err := client.Rolls(ctx, w)
+func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload,
+	holders kube.HoldersFunc, at time.Time) error {
+	rolls, err := client.RollsOnRestart(ctx, w)
 	if err != nil {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, restartTime)
 	defer cancel()
-	tell := func(missing string) { s.Tell("%s: %s", w, missing) }
+	tell := func(missing string) { s.ShowProgress("%s: %s", w, missing) }
 	if rolls {
 		err = rollOut(within, s, client, w, at, tell)
 	}
 	if err != nil || !rolls {
-		if deleted, failed := client.Deleted(ctx, w); failed != nil || !deleted {
+		if deleted, failed := client.IsDeleted(ctx, w); failed != nil || !deleted {
 			return errors.Join(err, failed)
 		}
 	}
-	return client.WaitOlderGone(within, w, holders, at, tell)
+	return client.WaitOldPodsGone(within, w, holders, at, tell)
 }
 
 func rollOut(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, at time.Time, tell func(string)) error {
-	s.Tell("restarting %s", w)
-	if err := client.Restart(ctx, w, at); err != nil {
+	s.ShowProgress("restarting %s", w)
+	if err := client.RestartWorkload(ctx, w, at); err != nil {
 		return err
 	}
 	return client.WaitRollout(ctx, w.Kind, w.Namespace, w.Name, tell)

@@ -45,7 +45,7 @@ const (
 // approved once.
 func approvalTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepApprove, Title: "enable kubelet certificate approval", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: stepApprove, Title: "enable kubelet certificate approval", On: engine.HasRole(v1alpha1.RoleControlPlane),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var list op.List
 			if spec.SignsKubelets(env.Cluster) {
@@ -60,7 +60,7 @@ func approvalTask(env module.Env) engine.Task {
 					return nil, err
 				}
 			}
-			return append(list, op.PutBack{Step: stepApprove}), nil
+			return append(list, op.RevertStep{Step: stepApprove}), nil
 		},
 	}
 }

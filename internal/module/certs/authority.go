@@ -63,8 +63,10 @@ func (r AuthorityRotation) HasBegun(*engine.Scope) bool { return r.From != "" }
 // IsOldTrusted reports whether some host trusts the old CA.
 func (r AuthorityRotation) IsOldTrusted(*engine.Scope) bool { return r.From != "" && !r.Gone }
 
-// Everywhere reports whether no host has dropped the old CA yet.
-func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.IsOldTrusted(s) && !r.Going }
+// IsOldTrustedEverywhere reports whether no host has dropped the old CA yet.
+func (r AuthorityRotation) IsOldTrustedEverywhere(s *engine.Scope) bool {
+	return r.IsOldTrusted(s) && !r.Going
+}
 
 // nextPair is the new CA.
 type nextPair struct{ cert, key []byte }
@@ -95,9 +97,9 @@ func (r AuthorityRotation) createCATask(env module.Env, next engine.Key[nextPair
 			switch {
 			case results[n-1].Missing:
 			case r.Gone:
-				engine.Provide(s, next, nextPair{cert: results[0].Output})
+				engine.ProvideValue(s, next, nextPair{cert: results[0].Output})
 			case !results[n-2].Missing:
-				engine.Provide(s, next, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
+				engine.ProvideValue(s, next, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
 			}
 			return nil
 		},
@@ -121,7 +123,7 @@ func (r AuthorityRotation) bothCAs(host string, next []byte) ([]byte, error) {
 	if comes == nil || err != nil {
 		return nil, err
 	}
-	return pki.Bundle(r.orderCAs(host, comes)...), nil
+	return pki.BundleCAs(r.orderCAs(host, comes)...), nil
 }
 
 // orderCAs returns the CAs of a host in its own order, because it may sign with the first
@@ -129,7 +131,7 @@ func (r AuthorityRotation) bothCAs(host string, next []byte) ([]byte, error) {
 // CA first.
 func (r AuthorityRotation) orderCAs(host string, comes []pki.Authority) []pki.Authority {
 	has := r.Trusted[host]
-	if r.Took[host] && pki.Trusts(has, r.Next) {
+	if r.Took[host] && pki.TrustsCA(has, r.Next) {
 		return slices.Concat(comes, has, r.Known)
 	}
 	if r.Took[host] { // the new CA was lost with its keeper, and another one replaces it
@@ -146,7 +148,7 @@ func (r AuthorityRotation) newCAFirst(next []byte) ([]byte, error) {
 	if comes == nil || err != nil {
 		return nil, err
 	}
-	return pki.Bundle(slices.Concat(comes, r.Known)...), nil
+	return pki.BundleCAs(slices.Concat(comes, r.Known)...), nil
 }
 
 // parseNextCA returns the new CA; nil if it does not exist yet.
@@ -154,7 +156,7 @@ func (r AuthorityRotation) parseNextCA(next []byte) ([]pki.Authority, error) {
 	if len(next) == 0 {
 		return nil, nil
 	}
-	list, err := pki.Authorities(next)
+	list, err := pki.ParseAuthorities(next)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", r.NextCert(), err)
 	}
@@ -163,9 +165,9 @@ func (r AuthorityRotation) parseNextCA(next []byte) ([]pki.Authority, error) {
 
 // reissueCert returns the renewal of a certificate that was not signed by the current
 // CA of its host.
-func (r AuthorityRotation) reissueCert(env module.Env, path string) op.Renewal {
-	return op.Renewal{
+func (r AuthorityRotation) reissueCert(env module.Env, path string) op.RenewCertificate {
+	return op.RenewCertificate{
 		CertificateFile: op.CertificateFile{Path: path + ".crt", Key: path + ".key", CA: r.Cert},
-		CAKey:           r.Key, Due: op.DueForeign, ValiditySeconds: int64(env.Validity() / time.Second),
+		CAKey:           r.Key, Due: op.DueForeign, ValiditySeconds: int64(env.CertValidity() / time.Second),
 	}
 }

@@ -64,16 +64,16 @@ type ClusterRotation struct {
 	Now func() time.Time
 }
 
-// KnowsKubelets is the argument with which an API server verifies kubelets with the
+// KubeletCAFlag is the argument with which an API server verifies kubelets with the
 // cluster CA.
-const KnowsKubelets = "--kubelet-certificate-authority=" + AuthorityCert
+const KubeletCAFlag = "--kubelet-certificate-authority=" + AuthorityCert
 
 // ClusterAuthority returns the CA for API servers, kubelets and API clients. Workers trust
 // it too, in the same file.
 func ClusterAuthority(env module.Env) Authority {
 	return Authority{
 		Name: Cluster, CommonName: "kubernetes", Names: []string{"kubernetes"}, Cert: AuthorityCert, Key: authorityKey, Trust: AuthorityCert,
-		On: engine.Role(v1alpha1.RoleControlPlane), Keeper: env.IsFirst,
+		On: engine.HasRole(v1alpha1.RoleControlPlane), Keeper: env.IsFirst,
 	}
 }
 
@@ -121,27 +121,27 @@ var (
 func (c clusterRotator) signTasks() []engine.Task {
 	return []engine.Task{
 		{
-			ID: StepTrusted, Title: "trust both CAs", On: c.r.On, When: c.r.Everywhere, Rollout: rolling,
+			ID: StepTrusted, Title: "trust both CAs", On: c.r.On, When: c.r.IsOldTrustedEverywhere, Rollout: rolling,
 			Timeout: 30 * time.Minute, Consumes: withNext,
 			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trustBothCAs, After: c.provideKubeconfig(KeyAdminBoth, c.bothCAs),
 		},
 		{
 			ID: "rotate.cluster.nodes", Title: "trust both CAs on workers", On: module.JoinsAsWorker,
-			When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			When: c.r.IsOldTrustedEverywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepTrusted}, Ops: c.trustOnWorker(c.bothCAs),
 		},
 		{
-			ID: "rotate.cluster.publish", Title: "publish both CAs to pods", Manager: true, When: c.r.Everywhere,
+			ID: "rotate.cluster.publish", Title: "publish both CAs to pods", Manager: true, When: c.r.IsOldTrustedEverywhere,
 			Timeout: 20 * time.Minute, Consumes: withAPI,
 			Needs: []string{"rotate.cluster.nodes"}, Run: c.publishAction(module.KeyKube, c.bothCAs, false),
 		},
 		{
-			ID: "rotate.cluster.pods", Title: "restart pods without new CA", Manager: true, When: c.r.Everywhere,
+			ID: "rotate.cluster.pods", Title: "restart pods without new CA", Manager: true, When: c.r.IsOldTrustedEverywhere,
 			Timeout: time.Hour, Consumes: withAPI,
 			Needs: []string{"rotate.cluster.publish"}, Run: &engine.Action{Check: c.olderPods, Apply: c.renewPods},
 		},
 		{
-			ID: StepSigned, Title: "sign with new CA", On: c.r.On, When: c.r.Everywhere, Rollout: rolling,
+			ID: StepSigned, Title: "sign with new CA", On: c.r.On, When: c.r.IsOldTrustedEverywhere, Rollout: rolling,
 			Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()},
 			Ops: c.signWithNewCA, After: c.provideKubeconfig(KeyAdmin, c.nextCA),
@@ -153,7 +153,7 @@ func (c clusterRotator) signTasks() []engine.Task {
 func (c clusterRotator) dropTasks() []engine.Task {
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.needed", Title: "check for use of old CA", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
+			ID: "rotate.cluster.needed", Title: "check for use of old CA", Manager: true, When: c.r.IsOldTrustedEverywhere, Consumes: withAPI,
 			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"},
 			Run:   &engine.Action{Check: c.planOldCACheck, Apply: c.checkOldCAUnused},
 		},
@@ -198,17 +198,17 @@ type clusterRotator struct {
 
 // nextCA returns the new CA; nil if it does not exist yet.
 func (c clusterRotator) nextCA(s *engine.Scope) ([]byte, error) {
-	return engine.Get(s, keyNextCA).cert, nil
+	return engine.GetValue(s, keyNextCA).cert, nil
 }
 
 // bothCAs returns the new and the old CA; nil if the new one does not exist yet.
 func (c clusterRotator) bothCAs(s *engine.Scope) ([]byte, error) {
-	return c.r.newCAFirst(engine.Get(s, keyNextCA).cert)
+	return c.r.newCAFirst(engine.GetValue(s, keyNextCA).cert)
 }
 
 // trustBothCAs makes a control plane trust both CAs, and sign with the key that it has.
 func (c clusterRotator) trustBothCAs(s *engine.Scope) (op.List, error) {
-	h, next := s.Host(), engine.Get(s, keyNextCA).cert
+	h, next := s.Host(), engine.GetValue(s, keyNextCA).cert
 	text, err := c.r.bothCAs(h.Name, next)
 	if err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ var readAdmin = op.ReadFile{Path: adminConf, Secret: true}
 // trustOnNode makes a node trust CAs, in its own files.
 func (c clusterRotator) trustOnNode(h *engine.Host, text []byte) op.List {
 	list := op.List{op.File{Path: AuthorityCert, Content: text}}
-	for _, k := range Of(c.env, h.Host) {
+	for _, k := range ExpectedCerts(c.env, h.Host) {
 		if k.CA == AuthorityCert && path.Ext(k.Path) == ".conf" {
 			list = append(list, op.KubeconfigCA{Path: k.Path, CA: text})
 		}
@@ -282,13 +282,13 @@ func (c clusterRotator) trustOnWorker(what func(*engine.Scope) ([]byte, error)) 
 func (c clusterRotator) restartComponents(h *engine.Host) op.List {
 	list := restartOps(c.env)
 	for i, o := range list {
-		if r := o.(op.PodRestart); r.Manifest == managerPod {
+		if r := o.(op.StaticPodRestart); r.Manifest == managerPod {
 			r.Files = append(slices.Clone(r.Files), AuthorityCert, authorityKey, module.SigningCert)
 			list[i] = r
 		}
 	}
 	if c.r.Kubelets[h.Name] {
-		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{AuthorityCert}, TimeoutSeconds: 300})
+		list = append(list, op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{AuthorityCert}, TimeoutSeconds: 300})
 	}
 	return list
 }
@@ -297,7 +297,7 @@ func (c clusterRotator) restartComponents(h *engine.Host) op.List {
 // with it. The key is written first: with the new CA first in the file and no key for
 // it, nothing could be signed or planned.
 func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
-	pair := engine.Get(s, keyNextCA)
+	pair := engine.GetValue(s, keyNextCA)
 	text, err := c.bothCAs(s)
 	if err != nil {
 		return nil, err
@@ -307,12 +307,12 @@ func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
 		op.File{Path: module.SigningCert, Content: pair.cert},
 		op.File{Path: AuthorityCert, Content: text},
 	}
-	for _, k := range Of(c.env, s.Host().Host) {
+	for _, k := range ExpectedCerts(c.env, s.Host().Host) {
 		if k.CA != AuthorityCert {
 			continue
 		}
-		r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: authorityKey,
-			ValiditySeconds: int64(c.env.Validity() / time.Second), Due: op.DueForeign}
+		r := op.RenewCertificate{CertificateFile: k.CertificateFile, CAKey: authorityKey,
+			ValiditySeconds: int64(c.env.CertValidity() / time.Second), Due: op.DueForeign}
 		if k.Rotates || k.Path == dir+"kubelet.conf" {
 			r.Unit = kubelet
 		}
@@ -328,9 +328,10 @@ func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
 func (r ClusterRotation) RemoveOldCredentials(env module.Env) func(*engine.Host) (op.List, error) {
 	return func(h *engine.Host) (op.List, error) {
 		var list op.List
-		for _, k := range Of(env, h.Host) {
+		for _, k := range ExpectedCerts(env, h.Host) {
 			if k.CA == AuthorityCert && k.Rotates {
-				list = append(list, op.Renewal{CertificateFile: k.CertificateFile, ValiditySeconds: 1, Due: op.DueForeign, Unit: kubelet, Remade: true})
+				list = append(list,
+					op.RenewCertificate{CertificateFile: k.CertificateFile, ValiditySeconds: 1, Due: op.DueForeign, Unit: kubelet, Remade: true})
 			}
 		}
 		return list, nil
@@ -339,7 +340,7 @@ func (r ClusterRotation) RemoveOldCredentials(env module.Env) func(*engine.Host)
 
 // dropOldCA makes a control plane trust only the new CA, and sign with it as usual.
 func (c clusterRotator) dropOldCA(s *engine.Scope) (op.List, error) {
-	list, err := c.trustOnControlPlane(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
+	list, err := c.trustOnControlPlane(s.Host(), engine.GetValue(s, keyNextCA).cert, nil, false)
 	list = append(list, c.around.RerunCAPhases(s.Host())...)
 	return append(list, readAdmin), err
 }
@@ -351,7 +352,7 @@ func (c clusterRotator) provideKubeconfig(key engine.Key[kubeconfig.Untrusted], 
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		text, err := trust(s)
 		if last := results[len(results)-1]; err == nil && len(text) > 0 && c.env.IsFirst(s.Host()) && !last.Missing {
-			engine.Provide(s, key, kubeconfig.Untrusted{Text: last.Output, CAs: text})
+			engine.ProvideValue(s, key, kubeconfig.Untrusted{Text: last.Output, CAs: text})
 		}
 		return err
 	}

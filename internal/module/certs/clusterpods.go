@@ -28,7 +28,7 @@ var (
 type publishedCAs struct{ namespace, name, key string }
 
 func (t publishedCAs) writeCAs(ctx context.Context, client *kube.Client, text []byte) error {
-	return client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
+	return client.ApplyObjects(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": t.name, "namespace": t.namespace},
 		"data": map[string]any{t.key: string(text)},
 	}}})
@@ -61,9 +61,9 @@ func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*e
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 			change := []plan.OpChange{{Kind: module.KindObject, Target: "CA certificates for pods and joining nodes", Summary: "publish"}}
-			client := engine.Get(s, key)
+			client := engine.GetValue(s, key)
 			text, err := what(s)
-			if err != nil || client == nil || s.Pending() || len(text) == 0 {
+			if err != nil || client == nil || s.IsPending() || len(text) == 0 {
 				return change, err
 			}
 			for _, t := range where {
@@ -77,7 +77,7 @@ func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*e
 			return nil, nil
 		},
 		Apply: func(ctx context.Context, s *engine.Scope) error {
-			client := engine.Get(s, key)
+			client := engine.GetValue(s, key)
 			text, err := what(s)
 			if err != nil {
 				return err
@@ -91,21 +91,21 @@ func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*e
 					return err
 				}
 			}
-			return client.WaitRootCAs(ctx, matchSameCAs(text), func(missing string) { s.Tell("%s", missing) })
+			return client.WaitRootCAs(ctx, matchSameCAs(text), func(missing string) { s.ShowProgress("%s", missing) })
 		},
 	}
 }
 
 // matchSameCAs reports whether a text holds the same CAs as another, in any order.
 func matchSameCAs(as []byte) func(text []byte) bool {
-	want, wrong := pki.Authorities(as)
+	want, wrong := pki.ParseAuthorities(as)
 	return func(text []byte) bool {
-		have, err := pki.Authorities(text)
+		have, err := pki.ParseAuthorities(text)
 		if err != nil || wrong != nil || len(have) != len(want) {
 			return false
 		}
 		for _, a := range want {
-			if !pki.Trusts(have, a.ID) {
+			if !pki.TrustsCA(have, a.ID) {
 				return false
 			}
 		}
@@ -115,7 +115,7 @@ func matchSameCAs(as []byte) func(text []byte) bool {
 
 // nextID returns the id of the new CA; "" if it does not exist yet.
 func (c clusterRotator) nextID(s *engine.Scope) (string, error) {
-	next, err := c.r.parseNextCA(engine.Get(s, keyNextCA).cert)
+	next, err := c.r.parseNextCA(engine.GetValue(s, keyNextCA).cert)
 	if next == nil || err != nil {
 		return "", err
 	}
@@ -126,20 +126,20 @@ func (c clusterRotator) nextID(s *engine.Scope) (string, error) {
 // the old CA.
 func (c clusterRotator) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	change := []plan.OpChange{{Kind: module.KindObject, Target: "pods that trust only the old CA", Summary: "restart their workloads"}}
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	next, err := c.nextID(s)
-	if err != nil || client == nil || next == "" || s.Pending() {
+	if err != nil || client == nil || next == "" || s.IsPending() {
 		return change, err
 	}
 	at, err := readMarkTime(ctx, client, markCluster, next)
 	if err != nil || at.IsZero() {
 		return change, err
 	}
-	older, err := client.HoldAuthorities(ctx, at)
+	older, err := client.FindCAHolders(ctx, at)
 	if err != nil || len(older) > 0 {
 		return change, err
 	}
-	others, err := client.Saying(ctx, c.r.matchOldCA(next))
+	others, err := client.FindObjectsWithText(ctx, c.r.matchOldCA(next))
 	if err != nil || len(others) > 0 {
 		return change, err
 	}
@@ -150,7 +150,7 @@ func (c clusterRotator) olderPods(ctx context.Context, s *engine.Scope) ([]plan.
 // published in all namespaces. It then returns an error if something trusts only the old
 // CA, because it would reject all API servers later.
 func (c clusterRotator) renewPods(ctx context.Context, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	next, err := c.nextID(s)
 	if err != nil {
 		return err
@@ -159,10 +159,10 @@ func (c clusterRotator) renewPods(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return fmt.Errorf("recording when both CAs were published to pods: %w", err)
 	}
-	if err := restartOlder(ctx, s, client, client.HoldAuthorities, at); err != nil {
+	if err := restartOlder(ctx, s, client, client.FindCAHolders, at); err != nil {
 		return err
 	}
-	pods, err := client.HoldAuthorities(ctx, at)
+	pods, err := client.FindCAHolders(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (c clusterRotator) renewPods(ctx context.Context, s *engine.Scope) error {
 	for _, w := range pods {
 		names = append(names, w.String())
 	}
-	others, err := client.Saying(ctx, c.r.matchOldCA(next))
+	others, err := client.FindObjectsWithText(ctx, c.r.matchOldCA(next))
 	if err != nil {
 		return err
 	}
@@ -189,12 +189,12 @@ func (c clusterRotator) checkOldCAUnused(ctx context.Context, s *engine.Scope) e
 	if err != nil {
 		return err
 	}
-	client := engine.Get(s, module.KeyKube)
-	trust, err := client.Saying(ctx, c.r.matchOldCA(next))
+	client := engine.GetValue(s, module.KeyKube)
+	trust, err := client.FindObjectsWithText(ctx, c.r.matchOldCA(next))
 	if err != nil {
 		return err
 	}
-	show, err := client.Keeping(ctx, c.r.matchOldCert(next))
+	show, err := client.FindConfigWithText(ctx, c.r.matchOldCert(next))
 	if err != nil {
 		return err
 	}
@@ -223,11 +223,11 @@ func (r ClusterRotation) matchOldCA(next string) func(text []byte) bool {
 		if in, err := pki.KubeconfigCA(text); err == nil && len(in) > 0 {
 			text = in
 		}
-		has, err := pki.Authorities(text)
-		if err != nil || pki.Trusts(has, next) {
+		has, err := pki.ParseAuthorities(text)
+		if err != nil || pki.TrustsCA(has, next) {
 			return false
 		}
-		return slices.ContainsFunc(r.droppedCAs(next), func(a pki.Authority) bool { return pki.Trusts(has, a.ID) })
+		return slices.ContainsFunc(r.droppedCAs(next), func(a pki.Authority) bool { return pki.TrustsCA(has, a.ID) })
 	}
 }
 

@@ -19,7 +19,7 @@ const etcdPod = dir + "manifests/etcd.yaml"
 // EtcdAuthority returns the CA with which etcd members verify each other and their
 // clients, and with which clients verify them. Its key is on hosts with an etcd member.
 func EtcdAuthority(env module.Env) Authority {
-	first := env.Members(env.Cluster)[0].Name
+	first := env.EtcdMembers(env.Cluster)[0].Name
 	return Authority{
 		Name: Etcd, CommonName: "etcd-ca", Cert: module.EtcdCA, Key: module.EtcdPKI + "/ca.key", Trust: module.EtcdCA,
 		On:     func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) || hasMember(env, h) },
@@ -38,11 +38,11 @@ var keyNextEtcd = engine.NewKey("certs.next-etcd", nextPair{})
 // are restarted again without the old CA when all use new certificates.
 func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 	next := []engine.KeyRef{keyNextEtcd.Ref()}
-	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextEtcd) }
+	get := func(s *engine.Scope) nextPair { return engine.GetValue(s, keyNextEtcd) }
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		r.createCATask(env, keyNextEtcd, r.IsOldTrusted),
 		{
-			ID: "rotate.etcd.trust", Title: "trust both etcd CAs", On: r.On, When: r.Everywhere, Rollout: rolling,
+			ID: "rotate.etcd.trust", Title: "trust both etcd CAs", On: r.On, When: r.IsOldTrustedEverywhere, Rollout: rolling,
 			Timeout: rereadTime, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.bothCAs(s.Host().Name, get(s).cert)
@@ -51,7 +51,7 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 		},
 		r.requestTask(env),
 		{
-			ID: "rotate.etcd.sign", Title: "reissue etcd certificates", On: r.On, When: r.Everywhere, Rollout: rolling,
+			ID: "rotate.etcd.sign", Title: "reissue etcd certificates", On: r.On, When: r.IsOldTrustedEverywhere, Rollout: rolling,
 			Timeout:  rereadTime,
 			Consumes: append(next, keyEtcdSigned.Ref()),
 			Needs:    []string{"rotate.etcd.trust"},
@@ -59,7 +59,7 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 				text, err := r.newCAFirst(get(s).cert)
 				var signed []byte
 				if isClientOnly(env, s.Host()) {
-					signed = engine.Get(s, keyEtcdSigned)
+					signed = engine.GetValue(s, keyEtcdSigned)
 				}
 				return r.reissueEtcdCerts(env, s.Host(), text, get(s), signed), err
 			},
@@ -94,21 +94,21 @@ func isClientOnly(env module.Env, h *engine.Host) bool {
 // without a member.
 func (r AuthorityRotation) requestTask(env module.Env) engine.Task {
 	pair := func(s *engine.Scope) op.Certificate {
-		return env.EtcdClientPair(s.Host(), engine.Get(s, keyNextEtcd).cert)
+		return env.EtcdClientPair(s.Host(), engine.GetValue(s, keyNextEtcd).cert)
 	}
 	return engine.Task{
-		ID: "rotate.etcd.request", Title: "request etcd client certificate", When: r.Everywhere,
+		ID: "rotate.etcd.request", Title: "request etcd client certificate", When: r.IsOldTrustedEverywhere,
 		On:       func(h *engine.Host) bool { return isClientOnly(env, h) },
 		Consumes: []engine.KeyRef{keyNextEtcd.Ref()}, Provides: []engine.KeyRef{keyEtcdSigned.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.CertificateRequest{Certificate: pair(s)}}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			signed, err := module.SignRequest(s, pair(s), engine.Get(s, keyNextEtcd).key, results[0])
+			signed, err := module.SignRequest(s, pair(s), engine.GetValue(s, keyNextEtcd).key, results[0])
 			if err != nil {
 				return err
 			}
-			engine.Provide(s, keyEtcdSigned, signed)
+			engine.ProvideValue(s, keyEtcdSigned, signed)
 			return nil
 		},
 	}
@@ -127,8 +127,8 @@ func reloadEtcdCAs(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	}
 	list = append(list, files...)
 	if hasMember(env, h) {
-		if env.Stacked() {
-			list = append(list, op.PodRestart{Manifest: etcdPod, Files: []string{module.EtcdCA}, TimeoutSeconds: 300})
+		if env.HasStackedEtcd() {
+			list = append(list, op.StaticPodRestart{Manifest: etcdPod, Files: []string{module.EtcdCA}, TimeoutSeconds: 300})
 		} else {
 			list = append(list, module.EtcdUnit())
 		}
@@ -136,7 +136,7 @@ func reloadEtcdCAs(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		list = append(list,
-			op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, waitAPIServes(env))
+			op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, waitAPIServes(env))
 		list = append(list, env.ComponentsHealthy()...)
 	}
 	return list

@@ -37,7 +37,7 @@ func FrontProxyAuthority(env module.Env) Authority {
 	ca := pkiDir + "front-proxy-ca"
 	return Authority{
 		Name: FrontProxy, CommonName: "front-proxy-ca", Cert: ca + ".crt", Key: ca + ".key", Trust: ca + ".crt",
-		On: engine.Role(v1alpha1.RoleControlPlane), Keeper: env.IsFirst,
+		On: engine.HasRole(v1alpha1.RoleControlPlane), Keeper: env.IsFirst,
 	}
 }
 
@@ -50,12 +50,12 @@ var keyNextFrontProxy = engine.NewKey("certs.next-front-proxy", nextPair{})
 func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	next := []engine.KeyRef{keyNextFrontProxy.Ref()}
 	asks := append(slices.Clone(next), module.KeyKube.Ref())
-	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextFrontProxy) }
+	get := func(s *engine.Scope) nextPair { return engine.GetValue(s, keyNextFrontProxy) }
 	f := frontProxies{r}
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		r.createCATask(env, keyNextFrontProxy, r.IsOldTrusted),
 		{
-			ID: "rotate.front-proxy.trust", Title: "trust both front proxy CAs", On: r.On, When: r.Everywhere, Rollout: rolling,
+			ID: "rotate.front-proxy.trust", Title: "trust both front proxy CAs", On: r.On, When: r.IsOldTrustedEverywhere, Rollout: rolling,
 			Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.bothCAs(s.Host().Name, get(s).cert)
@@ -63,13 +63,13 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.front-proxy.publish", Title: "wait until both CAs are published", Manager: true, When: r.Everywhere,
+			ID: "rotate.front-proxy.publish", Title: "wait until both CAs are published", Manager: true, When: r.IsOldTrustedEverywhere,
 			Timeout: publishTime,
 			Needs:   []string{"rotate.front-proxy.trust"}, Consumes: asks,
 			Run: &engine.Action{Check: f.planPublish, Apply: f.awaitPublished},
 		},
 		{
-			ID: "rotate.front-proxy.sign", Title: "reissue front proxy certificates", On: r.On, When: r.Everywhere, Rollout: rolling,
+			ID: "rotate.front-proxy.sign", Title: "reissue front proxy certificates", On: r.On, When: r.IsOldTrustedEverywhere, Rollout: rolling,
 			Consumes: next,
 			Needs:    []string{"rotate.front-proxy.publish"},
 			Ops: func(s *engine.Scope) (op.List, error) {
@@ -80,7 +80,7 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			},
 		},
 		{
-			ID: "rotate.front-proxy.answer", Title: "check aggregated APIs", Manager: true, When: r.Everywhere,
+			ID: "rotate.front-proxy.answer", Title: "check aggregated APIs", Manager: true, When: r.IsOldTrustedEverywhere,
 			Timeout: publishTime,
 			Needs:   []string{"rotate.front-proxy.sign"}, Consumes: asks, Retry: engine.Retry{Attempts: 6, Delay: 2 * time.Second, Backoff: 1.5},
 			Run: &engine.Action{Check: planAPICheck, Apply: checkAggregatedAPIs},
@@ -114,8 +114,8 @@ func trustBundle(env module.Env, file string, text []byte) op.List {
 // waitCertShown waits until the API server of a control plane has read its front proxy
 // certificate. It shows that certificate only to extension API servers, so its metrics are
 // used to detect the reload.
-func waitCertShown(env module.Env) op.Reload {
-	return op.Reload{
+func waitCertShown(env module.Env) op.TriggerReload {
+	return op.TriggerReload{
 		Manifest: module.APIServerManifest, File: pkiDir + "front-proxy-client.crt", TimeoutSeconds: 180,
 		Metrics: requestLocalServer(env, "/metrics"), Queue: "DynamicCABundle-aggregator-proxy-cert",
 	}
@@ -140,7 +140,7 @@ func publishedNow(ctx context.Context, client *kube.Client) ([]pki.Authority, er
 	if err != nil || cm == nil || cm.Data[publishedKey] == "" {
 		return nil, err
 	}
-	return pki.Authorities([]byte(cm.Data[publishedKey]))
+	return pki.ParseAuthorities([]byte(cm.Data[publishedKey]))
 }
 
 // publishChange returns the change of a manager task to the published CAs.
@@ -149,8 +149,8 @@ func publishChange(summary string) []plan.OpChange {
 }
 
 func (f frontProxies) planPublish(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	client, next := engine.Get(s, module.KeyKube), engine.Get(s, keyNextFrontProxy).cert
-	if client == nil || s.Pending() {
+	client, next := engine.GetValue(s, module.KeyKube), engine.GetValue(s, keyNextFrontProxy).cert
+	if client == nil || s.IsPending() {
 		return publishChange("wait"), nil
 	}
 	missing, err := f.missingCAs(ctx, client, next)
@@ -170,22 +170,22 @@ func (f frontProxies) missingCAs(ctx context.Context, client *kube.Client, next 
 	if err != nil {
 		return "", err
 	}
-	if len(comes) == 0 || !pki.Trusts(now, comes[0].ID) {
+	if len(comes) == 0 || !pki.TrustsCA(now, comes[0].ID) {
 		return "the new CA is not yet in ConfigMap " + metav1.NamespaceSystem + "/" + published, nil
 	}
 	return "", nil
 }
 
 func (f frontProxies) awaitPublished(ctx context.Context, s *engine.Scope) error {
-	client, next := engine.Get(s, module.KeyKube), engine.Get(s, keyNextFrontProxy).cert
-	return client.Until(ctx, func(ctx context.Context) (string, error) { return f.missingCAs(ctx, client, next) })
+	client, next := engine.GetValue(s, module.KeyKube), engine.GetValue(s, keyNextFrontProxy).cert
+	return client.WaitUntil(ctx, func(ctx context.Context) (string, error) { return f.missingCAs(ctx, client, next) })
 }
 
 // planAPICheck returns a change if an extension API server does not answer.
 func planAPICheck(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	any := []plan.OpChange{{Kind: module.KindObject, Target: "APIServices", Summary: "wait until they answer"}}
-	client := engine.Get(s, module.KeyKube)
-	if client == nil || s.Pending() {
+	client := engine.GetValue(s, module.KeyKube)
+	if client == nil || s.IsPending() {
 		return any, nil
 	}
 	silent, err := client.SilentAPIs(ctx)
@@ -198,7 +198,7 @@ func planAPICheck(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error)
 // checkAggregatedAPIs returns an error that names the aggregated APIs that do not
 // answer API servers with the new certificates.
 func checkAggregatedAPIs(ctx context.Context, s *engine.Scope) error {
-	silent, err := engine.Get(s, module.KeyKube).SilentAPIs(ctx)
+	silent, err := engine.GetValue(s, module.KeyKube).SilentAPIs(ctx)
 	if err != nil || len(silent) == 0 {
 		return err
 	}
@@ -212,21 +212,21 @@ func (f frontProxies) remainingCAs(s *engine.Scope) ([]pki.Authority, error) {
 	if f.Gone {
 		return f.Known, nil
 	}
-	return f.parseNextCA(engine.Get(s, keyNextFrontProxy).cert)
+	return f.parseNextCA(engine.GetValue(s, keyNextFrontProxy).cert)
 }
 
 // haveSameCAs reports whether two bundles have the same CAs.
 func haveSameCAs(one, other []pki.Authority) bool {
 	in := func(a, b []pki.Authority) bool {
-		return !slices.ContainsFunc(a, func(x pki.Authority) bool { return !pki.Trusts(b, x.ID) })
+		return !slices.ContainsFunc(a, func(x pki.Authority) bool { return !pki.TrustsCA(b, x.ID) })
 	}
 	return in(one, other) && in(other, one)
 }
 
 func (f frontProxies) planWithdrawal(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	stays, err := f.remainingCAs(s)
-	if client == nil || s.Pending() || err != nil {
+	if client == nil || s.IsPending() || err != nil {
 		return publishChange("drop the old CA"), err
 	}
 	now, err := publishedNow(ctx, client)
@@ -239,20 +239,20 @@ func (f frontProxies) planWithdrawal(ctx context.Context, s *engine.Scope) ([]pl
 // withdrawOldCA publishes only the new CA. An API server that still has the old one
 // would add it again, so the result is verified.
 func (f frontProxies) withdrawOldCA(ctx context.Context, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	stays, err := f.remainingCAs(s)
 	if err != nil {
 		return err
 	}
-	return client.Until(ctx, func(ctx context.Context) (string, error) {
+	return client.WaitUntil(ctx, func(ctx context.Context) (string, error) {
 		now, err := publishedNow(ctx, client)
 		if err != nil || haveSameCAs(now, stays) {
 			return "", err
 		}
-		return "the old CA is still published", client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
+		return "the old CA is still published", client.ApplyObjects(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": map[string]any{"name": published, "namespace": metav1.NamespaceSystem},
-			"data":     map[string]any{publishedKey: string(pki.Bundle(stays...))},
+			"data":     map[string]any{publishedKey: string(pki.BundleCAs(stays...))},
 		}}})
 	})
 }

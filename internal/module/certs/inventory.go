@@ -60,8 +60,8 @@ func kubeconfigCert(name string) Known {
 	return Known{Name: name, CertificateFile: op.CertificateFile{Path: dir + name, CA: pkiDir + "ca.crt"}}
 }
 
-// Of returns the certificates that a host of a cluster must have.
-func Of(env module.Env, h v1alpha1.Host) (out []Known) {
+// ExpectedCerts returns the certificates that a host of a cluster must have.
+func ExpectedCerts(env module.Env, h v1alpha1.Host) (out []Known) {
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
 	if facts.RunsKubelet(h.Roles) {
 		out = append(out, kubeletCerts(spec.SignsKubelets(env.Cluster))...)
@@ -145,8 +145,8 @@ func etcdCerts(env module.Env, member, control bool) []Known {
 	return out
 }
 
-// Names returns the names of certificates that can be renewed.
-func Names() []string {
+// RenewableNames returns the names of certificates that can be renewed.
+func RenewableNames() []string {
 	out := []string{
 		"admin.conf", "apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "controller-manager.conf",
 		"etcd-healthcheck-client", "etcd-peer", "etcd-server", "front-proxy-client", nameKubeletServing, nameKubeVIP, nameRegistry,

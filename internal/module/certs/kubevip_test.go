@@ -28,17 +28,17 @@ func TestRenewCerts_RenewsKubeVIPOnlyInItsMode(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Spec.Hosts = []v1alpha1.Host{{Name: "a", Address: "192.0.2.1", Roles: []v1alpha1.Role{tc.role}}}
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: tc.mode, Address: "192.0.2.100"}
-			spec.Default(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
+			spec.SetDefaults(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
 			env := module.Env{Cluster: c}
 			renewed := slices.ContainsFunc(autoRenewable(env, c.Spec.Hosts[0]), func(o op.Op) bool {
-				r, ok := o.(op.Renewal)
+				r, ok := o.(op.RenewCertificate)
 				return ok && r.Path == module.KubeVIPCert && r.Key == module.KubeVIPKey && r.CAKey == "/etc/kubernetes/pki/ca.key"
 			})
 			if renewed != tc.want {
 				t.Errorf("renewed automatically: %t: %s", renewed, tc.reason)
 			}
 			restarted := slices.ContainsFunc(restartOps(env), func(o op.Op) bool {
-				r := o.(op.PodRestart)
+				r := o.(op.StaticPodRestart)
 				return r.Manifest == module.KubeVIPManifest && slices.Contains(r.Files, module.KubeVIPCert) && slices.Contains(r.Files, AuthorityCert)
 			})
 			if want := tc.mode == v1alpha1.EndpointKubeVIP; restarted != want {
@@ -46,7 +46,7 @@ func TestRenewCerts_RenewsKubeVIPOnlyInItsMode(t *testing.T) {
 			}
 		})
 	}
-	if !slices.Contains(Names(), nameKubeVIP) {
+	if !slices.Contains(RenewableNames(), nameKubeVIP) {
 		t.Error("the name is not listed")
 	}
 }

@@ -13,10 +13,10 @@ type CertQuerier interface {
 	Check(ctx context.Context, ops op.List) ([]op.Result, error)
 }
 
-// Ask returns the states of certificates on a host, in their order. Keys do not leave the
+// QueryCerts returns the states of certificates on a host, in their order. Keys do not leave the
 // host.
-func Ask(ctx context.Context, host CertQuerier, known []Known) ([]op.CertificateState, error) {
-	o := op.Certificates{}
+func QueryCerts(ctx context.Context, host CertQuerier, known []Known) ([]op.CertificateState, error) {
+	o := op.InspectCertificates{}
 	for _, k := range known {
 		o.Files = append(o.Files, k.CertificateFile)
 	}

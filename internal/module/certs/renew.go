@@ -25,8 +25,8 @@ const (
 	kubectl   = "/usr/local/bin/kubectl"
 )
 
-// A Wish selects the certificates to renew, with the facts about their hosts.
-type Wish struct {
+// A RenewalRequest selects the certificates to renew, with the facts about their hosts.
+type RenewalRequest struct {
 	module.Renewal
 	// Concerned lists hosts with a certificate to renew. The renewal waits until such a
 	// host serves before it continues with the next one.
@@ -42,9 +42,9 @@ type Wish struct {
 }
 
 // HostRenewals returns what is renewed on a host with the CAs that it has.
-func (w Wish) HostRenewals(env module.Env, h v1alpha1.Host) op.List {
+func (w RenewalRequest) HostRenewals(env module.Env, h v1alpha1.Host) op.List {
 	var out op.List
-	for _, k := range Of(env, h) {
+	for _, k := range ExpectedCerts(env, h) {
 		if r, ok := w.renewalOf(env, h, k); ok {
 			out = append(out, r)
 		}
@@ -53,9 +53,9 @@ func (w Wish) HostRenewals(env module.Env, h v1alpha1.Host) op.List {
 }
 
 // renewalOf returns how a certificate is renewed, if it is.
-func (w Wish) renewalOf(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, bool) {
-	r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key",
-		ValiditySeconds: int64(env.Validity() / time.Second)}
+func (w RenewalRequest) renewalOf(env module.Env, h v1alpha1.Host, k Known) (op.RenewCertificate, bool) {
+	r := op.RenewCertificate{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key",
+		ValiditySeconds: int64(env.CertValidity() / time.Second)}
 	var wanted bool
 	r.Due, r.WithinSeconds, wanted = w.DueFor(k.Name)
 	control := slices.Contains(h.Roles, v1alpha1.RoleControlPlane)
@@ -65,7 +65,7 @@ func (w Wish) renewalOf(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, b
 	case k.Name == nameKubeletServing && !k.Rotates:
 		r.CAKey, r.Unit, r.Remade = "", kubelet, true
 		return r, true
-	case k.Name == "apiserver-etcd-client" && !env.Stacked():
+	case k.Name == "apiserver-etcd-client" && !env.HasStackedEtcd():
 		return r, false // the key of its CA is on other hosts; see module etcd
 	case k.Name == nameRegistry:
 		r.Unit = module.RegistryUnit // it reads the certificate at its start
@@ -84,19 +84,19 @@ func (w Wish) renewalOf(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, b
 // the control planes follow one after the other, and each must serve before the next one.
 // etcd and API servers read new certificates automatically at the next connection.
 // Programs that read their kubeconfig only at their start are restarted.
-func RenewCerts(env module.Env, w Wish) engine.Module {
+func RenewCerts(env module.Env, w RenewalRequest) engine.Module {
 	concerned := func(h *engine.Host) bool { return slices.Contains(w.Concerned, h.Name) }
-	chosen := func(h *engine.Host, want func(op.Renewal) bool) (out op.List) {
+	chosen := func(h *engine.Host, want func(op.RenewCertificate) bool) (out op.List) {
 		for _, o := range w.HostRenewals(env, h.Host) {
-			if want(o.(op.Renewal)) {
+			if want(o.(op.RenewCertificate)) {
 				out = append(out, o)
 			}
 		}
 		return out
 	}
-	ofKubelet := func(r op.Renewal) bool { return r.Unit == kubelet }
-	ofRegistry := func(r op.Renewal) bool { return r.Unit == module.RegistryUnit }
-	ofEtcd := func(r op.Renewal) bool { return strings.Contains(r.CA, "/etcd/") }
+	ofKubelet := func(r op.RenewCertificate) bool { return r.Unit == kubelet }
+	ofRegistry := func(r op.RenewCertificate) bool { return r.Unit == module.RegistryUnit }
+	ofEtcd := func(r op.RenewCertificate) bool { return strings.Contains(r.CA, "/etcd/") }
 	m := engine.Module{Name: "certs", Tasks: []engine.Task{
 		{
 			ID: "certs.kubelet", Title: "renew kubelet certificates", On: module.IsNode, Rollout: engine.Rollout{MaxParallel: "10%"},
@@ -120,7 +120,7 @@ func RenewCerts(env module.Env, w Wish) engine.Module {
 			Needs:    []string{"certs.etcd"},
 			Provides: []engine.KeyRef{KeyAdmin.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				list := chosen(s.Host(), func(r op.Renewal) bool { return !ofKubelet(r) && !ofEtcd(r) && !ofRegistry(r) })
+				list := chosen(s.Host(), func(r op.RenewCertificate) bool { return !ofKubelet(r) && !ofEtcd(r) && !ofRegistry(r) })
 				list = append(list, restartOps(env)...)
 				if concerned(s.Host()) {
 					list = append(list, waitAPIServes(env))
@@ -132,7 +132,7 @@ func RenewCerts(env module.Env, w Wish) engine.Module {
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
 				if last := results[len(results)-1]; env.IsFirst(s.Host()) && !last.Missing {
-					engine.Provide(s, KeyAdmin, kubeconfig.Untrusted{Text: last.Output})
+					engine.ProvideValue(s, KeyAdmin, kubeconfig.Untrusted{Text: last.Output})
 				}
 				return nil
 			},
@@ -140,16 +140,16 @@ func RenewCerts(env module.Env, w Wish) engine.Module {
 	}}
 	if _, ok := spec.RegistryHost(env.Cluster); ok {
 		m.Tasks = append(m.Tasks, engine.Task{
-			ID: "certs.registry", Title: "renew registry certificate", On: engine.Role(v1alpha1.RoleRegistry),
+			ID: "certs.registry", Title: "renew registry certificate", On: engine.HasRole(v1alpha1.RoleRegistry),
 			Ops: func(s *engine.Scope) (op.List, error) { return chosen(s.Host(), ofRegistry), nil },
 		})
 	}
 	return m
 }
 
-// Look returns everything that RenewCerts would do on a host in one list, so that
+// PreviewRenewal returns everything that RenewCerts would do on a host in one list, so that
 // errors are known before anything is changed.
-func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
+func (w RenewalRequest) PreviewRenewal(env module.Env, h v1alpha1.Host) op.List {
 	list := w.HostRenewals(env, h)
 	if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
 		list = append(list, restartOps(env)...)
@@ -161,8 +161,8 @@ func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
 // one, reads its own certificate automatically, but not its CA. In an older cluster it
 // uses the certificate of the administrator.
 func restartOps(env module.Env) op.List {
-	restart := func(manifest string, files ...string) op.PodRestart {
-		return op.PodRestart{Manifest: manifest, Files: files, TimeoutSeconds: 300}
+	restart := func(manifest string, files ...string) op.StaticPodRestart {
+		return op.StaticPodRestart{Manifest: manifest, Files: files, TimeoutSeconds: 300}
 	}
 	vip := []string{adminConf}
 	if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointKubeVIP {

@@ -54,10 +54,10 @@ func EnableAutoRenewal(env module.Env) engine.Module {
 		On: func(h *engine.Host) bool { return module.IsNode(h) || len(autoRenewable(env, h.Host)) > 0 },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			if !HasTimer(env, s.Host().Host) { // a worker whose kubelet signed its own certificate had one
-				return op.List{op.PutBack{Step: stepTimer}}, nil
+				return op.List{op.RevertStep{Step: stepTimer}}, nil
 			}
 			list, err := timerOps(env, s.Host().Host)
-			return append(list, op.PutBack{Step: stepTimer}), err
+			return append(list, op.RevertStep{Step: stepTimer}), err
 		},
 	}, approvalTask(env)}}
 }
@@ -74,9 +74,9 @@ func HasTimer(env module.Env, h v1alpha1.Host) bool {
 	return AutoRenews(env) && len(autoRenewable(env, h)) > 0
 }
 
-// LooksEvery returns how often a host checks its certificates.
-func LooksEvery(env module.Env) time.Duration {
-	return max(min(mostEvery, env.Validity()/lookPart), time.Second)
+// CheckInterval returns how often a host checks its certificates.
+func CheckInterval(env module.Env) time.Duration {
+	return max(min(mostEvery, env.CertValidity()/lookPart), time.Second)
 }
 
 // TimerState returns operations that read whether the timer of a host is running, and the
@@ -91,16 +91,17 @@ func TimerState() op.List {
 // autoRenewable returns what a host can renew automatically.
 func autoRenewable(env module.Env, h v1alpha1.Host) op.List {
 	var out op.List
-	for _, o := range (Wish{}).HostRenewals(env, h) {
-		r := o.(op.Renewal)
+	for _, o := range (RenewalRequest{}).HostRenewals(env, h) {
+		r := o.(op.RenewCertificate)
 		r.LeaveStopped = r.Unit != ""
 		out = append(out, r)
 	}
-	if managed := !env.Stacked() && env.Cluster.Spec.Etcd.External == nil; managed && facts.RunsEtcd(env.Cluster, h.Roles) &&
+	if managed := !env.HasStackedEtcd() && env.Cluster.Spec.Etcd.External == nil; managed && facts.RunsEtcd(env.Cluster, h.Roles) &&
 		spec.HasRole(h, v1alpha1.RoleControlPlane) {
 		k := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca") // the key of its CA is on this host
 		out = append(out,
-			op.Renewal{CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key", ValiditySeconds: int64(env.Validity() / time.Second)})
+			op.RenewCertificate{CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key",
+				ValiditySeconds: int64(env.CertValidity() / time.Second)})
 	}
 	return out
 }
@@ -113,7 +114,7 @@ func timerOps(env module.Env, h v1alpha1.Host) (op.List, error) {
 	}
 	// One line for each operation makes diffs readable.
 	job = bytes.ReplaceAll(job, []byte(`{"kind":`), []byte("\n"+`{"kind":`))
-	every := LooksEvery(env)
+	every := CheckInterval(env)
 	return timed.InstallOps(files, job, module.TimerSchedule{First: min(every, mostFirst), Every: every, Spread: min(every/2, mostSpread)})
 }
 

@@ -64,7 +64,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "save"}}
-				conf := engine.Get(s, admin)
+				conf := engine.GetValue(s, admin)
 				if conf.Text == nil {
 					return change, nil
 				}
@@ -72,7 +72,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 				if err != nil {
 					return nil, err
 				}
-				want, err := Outside(env, conf, have)
+				want, err := MakeExternalKubeconfig(env, conf, have)
 				if err != nil || bytes.Equal(have, want) {
 					return nil, err
 				}
@@ -83,7 +83,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 				if err != nil {
 					return err
 				}
-				want, err := Outside(env, engine.Get(s, admin), have)
+				want, err := MakeExternalKubeconfig(env, engine.GetValue(s, admin), have)
 				if err != nil {
 					return err
 				}
@@ -98,14 +98,14 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 // afterwards it must not be joined again.
 func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
-		ID: "record.left", Title: "remove host from cluster state", On: env.Leaves,
+		ID: "record.left", Title: "remove host from cluster state", On: env.IsLeaving,
 		// Each host writes the state that the previous one has left. An etcd member that
 		// still exists must remain in the state.
 		Needs: []string{"record.cluster", "leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Rollout: engine.Rollout{MaxParallel: "1"},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				engine.Get(s, module.KeyKube)
+				engine.GetValue(s, module.KeyKube)
 				// The present content does not matter, because the host is added before
 				// this step runs.
 				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name,
@@ -117,12 +117,12 @@ func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 					return err
 				}
 				now := env
-				now.Leaving = slices.DeleteFunc(slices.Clone(env.Leaving), func(l module.Leaving) bool { return !slices.Contains(left, l.Name) })
+				now.Leaving = slices.DeleteFunc(slices.Clone(env.Leaving), func(l module.LeavingHost) bool { return !slices.Contains(left, l.Name) })
 				objs, err := configMap(now, owner)
 				if err != nil {
 					return err
 				}
-				return engine.Get(s, module.KeyKube).Apply(ctx, objs)
+				return engine.GetValue(s, module.KeyKube).ApplyObjects(ctx, objs)
 			},
 		},
 	}}}
@@ -133,7 +133,7 @@ func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 // data.
 func RemoveHostsFromState(env module.Env, store StateStore) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
-		ID: "record.off", Title: "remove host from local state", On: env.Leaves,
+		ID: "record.off", Title: "remove host from local state", On: env.IsLeaving,
 		Rollout: engine.Rollout{MaxParallel: "1"}, // each host writes the state that the previous one has left
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -149,7 +149,7 @@ func RemoveHostsFromState(env module.Env, store StateStore) engine.Module {
 
 // configMap returns the description of the cluster, without secrets.
 func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
-	wanted := spec.Redacted(env.WithLeaving())
+	wanted := spec.RedactCluster(env.WithLeaving())
 	wanted.Status = v1alpha1.ClusterStatus{} // the status changes with every operation, and does not belong to the description
 	text, err := yaml.Marshal(wanted)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Doors returns the API addresses from outside of the cluster, as host and port: the
+// APIAddresses returns the API addresses from outside of the cluster, as host and port: the
 // endpoint, if it is reachable for others than the nodes, and each control plane, in the
 // order of the file. It returns none before the description is complete.
-func Doors(c *v1alpha1.Cluster) (addresses []string) {
+func APIAddresses(c *v1alpha1.Cluster) (addresses []string) {
 	ep := c.Spec.ControlPlaneEndpoint
 	if ep.Port == 0 {
 		return nil
@@ -47,11 +47,11 @@ func Doors(c *v1alpha1.Cluster) (addresses []string) {
 // docs/guide/errors.md.
 const IDUntrusted = "kubeconfig-untrusted"
 
-// Outside returns a kubeconfig for use outside of the nodes, made from the kubeconfig of a
+// MakeExternalKubeconfig returns a kubeconfig for use outside of the nodes, made from the kubeconfig of a
 // control plane, with the first API address as its server. recorded is the saved
 // kubeconfig; nil if there is none. A diag.List contains the reason why the kubeconfig of
 // the control plane is rejected.
-func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte, error) {
+func MakeExternalKubeconfig(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte, error) {
 	admin, err := from.Verify(kubeconfig.RecordedCA(recorded))
 	if err != nil {
 		d := diag.Diagnostic{
@@ -65,13 +65,13 @@ func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte
 		}
 		return nil, diag.List{d}
 	}
-	return Through(env, admin, Doors(env.Cluster)[0])
+	return MakeKubeconfigFor(env, admin, APIAddresses(env.Cluster)[0])
 }
 
-// Through returns a kubeconfig that has an API address as its server. Nodes reach the
+// MakeKubeconfigFor returns a kubeconfig that has an API address as its server. Nodes reach the
 // API by a name that other machines may not resolve, so the address is used, and the
 // certificate is verified for the name.
-func Through(env module.Env, admin kubeconfig.Admin, address string) ([]byte, error) {
+func MakeKubeconfigFor(env module.Env, admin kubeconfig.Admin, address string) ([]byte, error) {
 	admin.Cluster, admin.Server, admin.TLSServerName = env.Cluster.Name, "https://"+address, env.Cluster.Spec.ControlPlaneEndpoint.Domain
 	return admin.Bytes()
 }

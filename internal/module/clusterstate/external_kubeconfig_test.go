@@ -54,7 +54,7 @@ func TestMakeExternalKubeconfig_PrefersEndpointThenControlPlanes(t *testing.T) {
 		}, "https://192.0.2.11:6443"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			out, err := Outside(environment(tc.change), kubeconfig.Untrusted{Text: []byte(text)}, nil)
+			out, err := MakeExternalKubeconfig(environment(tc.change), kubeconfig.Untrusted{Text: []byte(text)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,11 +78,11 @@ func TestMakeExternalKubeconfig_TrustsOnlySavedCA(t *testing.T) {
 	text, _, _, _ := adminOf(t)
 	other, _, _, _ := adminOf(t)
 	env := environment(func(*v1alpha1.Cluster) {})
-	recorded, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, nil)
+	recorded, err := MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: []byte(text)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, recorded)
+	again, err := MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: []byte(text)}, recorded)
 	if err != nil || string(again) != string(recorded) {
 		t.Errorf("a second call changes the result: %s, %v", again, err)
 	}
@@ -91,7 +91,7 @@ func TestMakeExternalKubeconfig_TrustsOnlySavedCA(t *testing.T) {
 		{"damaged", "clusters: nonsense", "find out who changed the file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Outside(env, kubeconfig.Untrusted{Text: []byte(tc.text)}, recorded)
+			_, err := MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: []byte(tc.text)}, recorded)
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != IDUntrusted || !strings.Contains(list[0].Hint, tc.hint) {
 				t.Errorf("got %v", err)
@@ -105,8 +105,8 @@ func adminOf(t *testing.T) (text string, ca *pkitest.Authority, cert, key string
 	t.Helper()
 	begins := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ca = pkitest.NewAuthority(t, "kubernetes", begins, begins.AddDate(10, 0, 0))
-	cert, key = ca.Issue(t, "kubernetes-admin", begins.AddDate(1, 0, 0))
-	return pkitest.Kubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key), ca, cert, key
+	cert, key = ca.IssueCertificate(t, "kubernetes-admin", begins.AddDate(1, 0, 0))
+	return pkitest.MakeKubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key), ca, cert, key
 }
 
 func TestConfigMap_ContainsNoSecret(t *testing.T) {

@@ -53,9 +53,9 @@ func InstallRuntime(env module.Env) engine.Module {
 		},
 	}}
 	switch at := len(m.Tasks) - 1; {
-	case env.Docker(): // its directories must exist before their content
+	case env.UsesDocker(): // its directories must exist before their content
 		m.Tasks = slices.Insert(m.Tasks, at, dockerTask(env))
-	case env.Migrates: // they are removed when they are empty
+	case env.NewRuntime: // they are removed when they are empty
 		m.Tasks = append(m.Tasks, removeDockerTask())
 	}
 	return m
@@ -69,7 +69,7 @@ func ImportImages(env module.Env) engine.Module {
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			list, err := hostImages(env, s)
-			return op.List{op.ImportImages{Images: list, Docker: env.Docker()}}, err
+			return op.List{op.ImportImages{Images: list, Docker: env.UsesDocker()}}, err
 		},
 	}}}
 }
@@ -88,19 +88,19 @@ func PrefetchImages(env module.Env) engine.Module {
 	}}}
 }
 
-// StepRetire is the step after which no rollback to an earlier bundle is possible.
-const StepRetire = "runtime.retire"
+// StepPrune is the step after which no rollback to an earlier bundle is possible.
+const StepPrune = "runtime.retire"
 
 // PruneBundles is the module that removes files of earlier bundles from hosts. If it
 // fails on a host, the files are removed another time: nothing depends on it.
 func PruneBundles(env module.Env) engine.Module {
 	return engine.Module{Name: "retire", Tasks: []engine.Task{{
-		ID: StepRetire, Title: "remove files of earlier bundles", On: env.Stays, IgnoreError: true,
+		ID: StepPrune, Title: "remove files of earlier bundles", On: env.IsStaying, IgnoreError: true,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			o := op.Retire{Docker: env.Docker()}
-			for _, c := range engine.Get(s, module.KeyContent).Components() {
-				if c.Arch == module.Arch(s.Host()) {
+			o := op.Prune{Docker: env.UsesDocker()}
+			for _, c := range engine.GetValue(s, module.KeyContent).Components() {
+				if c.Arch == module.HostArch(s.Host()) {
 					o.Blobs = append(o.Blobs, c.Digest)
 				}
 			}
@@ -134,7 +134,7 @@ func containerdOps(env module.Env, s *engine.Scope) (op.List, error) {
 	ops = append(ops, tools...)
 	theirs := env.Cluster.Spec.ContainerRuntime.Config
 	config, err := module.RenderTemplate(files, "config.toml", map[string]any{
-		"Docker": env.Docker(),
+		"Docker": env.UsesDocker(),
 		"Pause":  env.Release.ImageRefs()["pause"],
 		// Without the capability no process may lower its score, and every sandbox would
 		// fail.
@@ -169,7 +169,7 @@ func containerdOps(env module.Env, s *engine.Scope) (op.List, error) {
 // restartWaits returns waits for what must work again after a restart: containerd, and
 // what the node does with it.
 func restartWaits(env module.Env, h *engine.Host) []op.Wait {
-	if !env.IsRunning || !module.Holds(h) {
+	if !env.IsRunning || !module.IsJoined(h) {
 		return nil
 	}
 	return append([]op.Wait{{Name: "containerd", Program: []string{programs + "/crictl", "--timeout=5s", "info"}, TimeoutSeconds: 60}},
@@ -183,23 +183,23 @@ func dropIn(text string) op.List {
 		list = op.List{op.Dir{Path: path.Dir(dropInFile)},
 			op.File{Path: dropInFile, Content: []byte("version = 3\n" + strings.TrimRight(text, "\n") + "\n")}}
 	}
-	return append(list, op.PutBack{Step: stepSettings})
+	return append(list, op.RevertStep{Step: stepSettings})
 }
 
 // extraImages returns the additional images of the bundle. With a private registry
 // nodes pull them from there when needed. Docker would not use it for images with names
 // of other registries.
 func extraImages(env module.Env, s *engine.Scope) (list []op.Image) {
-	if env.Registry != nil && !env.Docker() {
+	if env.Registry != nil && !env.UsesDocker() {
 		return nil
 	}
-	images := engine.Get(s, module.KeyContent).Images()
-	tags := bundle.Tags(images)
+	images := engine.GetValue(s, module.KeyContent).Images()
+	tags := bundle.TagNames(images)
 	for _, i := range images {
-		if !i.Extra || i.Arch != module.Arch(s.Host()) {
+		if !i.Extra || i.Arch != module.HostArch(s.Host()) {
 			continue
 		}
-		for _, name := range imageNames(i.Ref, tags[i.Ref], env.Docker()) {
+		for _, name := range imageNames(i.Ref, tags[i.Ref], env.UsesDocker()) {
 			img := i.Image
 			img.Ref = name
 			list = append(list, img)
@@ -229,11 +229,11 @@ func hostImages(env module.Env, s *engine.Scope) (list []op.Image, err error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
 	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
 		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-		if env.Stacked() {
+		if env.HasStackedEtcd() {
 			names = append(names, "etcd")
 		}
 	}
-	names = append(names, addonsource.Images(env.Cluster.Spec.Addons)...)
+	names = append(names, addonsource.BundleImages(env.Cluster.Spec.Addons)...)
 	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
 	for _, n := range names {
 		img, err := module.FindImage(s, n)

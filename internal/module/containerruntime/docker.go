@@ -39,7 +39,7 @@ func dockerTask(env module.Env) engine.Task {
 func removeDockerTask() engine.Task {
 	return engine.Task{
 		ID: stepDocker, Title: "remove Docker", On: module.IsNode,
-		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepDocker}}, nil },
+		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.RevertStep{Step: stepDocker}}, nil },
 	}
 }
 
@@ -58,7 +58,7 @@ func dockerOps(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	restricts := s.Host().Facts != nil && !s.Host().Facts.ResourceCapability
 	if restricts {
-		cri = append(cri, op.Self{Path: restricted})
+		cri = append(cri, op.InstallHelper{Path: restricted})
 	}
 	config, err := daemonJSON(env, restricts)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestImageNames_AreUniqueAndSupported(t *testing.T) {
 			for _, ref := range tc.refs {
 				images = append(images, bundle.Image{Image: op.Image{Ref: ref}})
 			}
-			tags := bundle.Tags(images)
+			tags := bundle.TagNames(images)
 			for docker, want := range map[bool][]string{false: tc.containerd, true: tc.docker} {
 				var got []string
 				for _, ref := range tc.refs {

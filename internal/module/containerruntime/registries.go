@@ -35,7 +35,7 @@ func registriesOf(env module.Env) (registrySet, error) {
 	if env.Registry != nil {
 		r.own, r.mirror = spec.RegistryName(env.Cluster), env.RegistryMirror
 	}
-	for _, l := range env.Logins() {
+	for _, l := range env.RegistryLogins() {
 		r.logins[l.Registry] = l
 		switch {
 		case l.Registry == r.own:
@@ -62,19 +62,19 @@ func registryFiles(env module.Env) (op.List, error) {
 		return nil, err
 	}
 	file := authorityFile
-	if env.Docker() {
+	if env.UsesDocker() {
 		file = dockerAuthorityFile
 	}
 	var ops op.List
 	for _, name := range slices.Sorted(maps.Keys(r.trusts)) {
 		ops = append(ops, op.File{Path: file(name), Content: r.trusts[name]})
 	}
-	if !env.Docker() {
+	if !env.UsesDocker() {
 		for _, name := range r.registryNames() {
 			ops = append(ops, r.hostsFile(name))
 		}
 	}
-	return append(ops, op.PutBack{Step: stepRegistries}), nil
+	return append(ops, op.RevertStep{Step: stepRegistries}), nil
 }
 
 // registryNames returns the registries that containerd has a file for.

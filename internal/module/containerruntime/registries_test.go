@@ -43,7 +43,7 @@ func TestRegistryFiles_TryPrivateRegistryFirst(t *testing.T) {
 		file("192.0.2.9:5000", trust+login),
 		file("docker.io", mirror("docker.io")+"\n[host.\"https://mirror.example.com\"]\n  capabilities = [\"pull\", \"resolve\"]\n"),
 		file("quay.example.com:5", mirror("quay.example.com_5")),
-		op.PutBack{Step: "runtime.registries"},
+		op.RevertStep{Step: "runtime.registries"},
 	}
 	got, err := registryFiles(env)
 	if d := cmp.Diff(want, got); err != nil || d != "" {
@@ -51,7 +51,7 @@ func TestRegistryFiles_TryPrivateRegistryFirst(t *testing.T) {
 	}
 	c.Spec.ContainerRuntime.Type = "docker" // the kubelet has its credentials
 	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")},
-		op.PutBack{Step: "runtime.registries"}}
+		op.RevertStep{Step: "runtime.registries"}}
 	if got, err = registryFiles(env); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("with Docker: %v, %v", err, got)
 	}
@@ -102,7 +102,7 @@ func TestRegistryFiles_MatchGoldens(t *testing.T) {
 		private("mirror.example.com:5", trust+basic("puller", "mirror's")),
 		private("open.example.com", "server = \"http://open.example.com\"\nskip_verify = true\n"+basic("clear", "open's")),
 		private("quay.io", "[host.\"https://mirror.example.com:5\"]\n"+mirror),
-		op.PutBack{Step: "runtime.registries"},
+		op.RevertStep{Step: "runtime.registries"},
 	}
 	got, err := registryFiles(env)
 	if d := cmp.Diff(want, got); err != nil || d != "" {

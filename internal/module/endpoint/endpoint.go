@@ -50,7 +50,7 @@ func SetUpEndpoint(env module.Env) engine.Module {
 		},
 		engine.Task{
 			ID: "endpoint.pods", Title: "update API name in host-network pods", On: module.JoinsAsWorker,
-			When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+			When: func(s *engine.Scope) bool { return module.IsJoined(s.Host()) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return op.List{op.PodHosts{
 					Name: env.Cluster.Spec.ControlPlaneEndpoint.Domain, Address: spec.EndpointAddress(env.Cluster, s.Host().Host),
@@ -71,7 +71,7 @@ func hostsEntry(env module.Env, h *engine.Host) op.Block {
 	} else { // the user makes the name resolvable on every host
 		at = ep.Domain
 	}
-	if module.Holds(h) {
+	if module.IsJoined(h) {
 		b.Gate = &op.Wait{HTTP: "https://" + net.JoinHostPort(at, strconv.Itoa(ep.Port)) + "/readyz", TimeoutSeconds: 180}
 	}
 	return b
@@ -95,7 +95,7 @@ func PruneEndpoints(env module.Env) engine.Module {
 					stepKubeVIP: v1alpha1.EndpointKubeVIP, stepKubeVIPJoined: v1alpha1.EndpointKubeVIP,
 				} {
 					if mode != env.Cluster.Spec.ControlPlaneEndpoint.Mode {
-						list = append(list, op.PutBack{Step: step})
+						list = append(list, op.RevertStep{Step: step})
 					}
 				}
 				return sortOps(list), nil
@@ -132,7 +132,7 @@ func removeModeTask(
 				if err != nil {
 					return err
 				}
-				return engine.Get(s, module.KeyKube).Delete(ctx, objs)
+				return engine.GetValue(s, module.KeyKube).DeleteObjects(ctx, objs)
 			},
 		},
 	}
@@ -140,16 +140,16 @@ func removeModeTask(
 
 // remainingObjects returns the objects that still exist in the cluster, as changes.
 func remainingObjects(ctx context.Context, s *engine.Scope, objs []*unstructured.Unstructured) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	if client == nil {
 		return nil, nil // no cluster yet
 	}
-	there, err := client.Existing(ctx, objs)
+	there, err := client.FindExisting(ctx, objs)
 	var out []plan.OpChange
 	for _, o := range there {
 		out = append(out, plan.OpChange{
 			Kind:   module.KindObject,
-			Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "delete",
+			Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.ObjectName(), Summary: "delete",
 		})
 	}
 	return out, err

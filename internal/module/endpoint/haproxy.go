@@ -29,9 +29,9 @@ func haproxyTask(env module.Env) engine.Task {
 		When:     inMode(env, v1alpha1.EndpointHAProxy),
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			b := balancer{name: "slipway-haproxy", bind: spec.Loopback(s.Host().Host)}
+			b := balancer{name: "slipway-haproxy", bind: spec.LoopbackAddress(s.Host().Host)}
 			list, err := b.renderFiles(env, s)
-			return append(list, op.PutBack{Step: stepHAProxy}), err
+			return append(list, op.RevertStep{Step: stepHAProxy}), err
 		},
 	}
 }

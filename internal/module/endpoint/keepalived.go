@@ -61,9 +61,9 @@ func keepalivedTasks(env module.Env) []engine.Task {
 				// The password remains when the key is rotated: control planes with
 				// different passwords would all hold the address.
 				if has := passwordIn.FindSubmatch(results[0].Output); has != nil {
-					engine.Provide(s, keyPassword, string(has[1]))
+					engine.ProvideValue(s, keyPassword, string(has[1]))
 				} else if !results[1].Missing { // otherwise there is no key yet, and dependent steps are pending
-					engine.Provide(s, keyPassword, derivePassword(results[1].Output))
+					engine.ProvideValue(s, keyPassword, derivePassword(results[1].Output))
 				}
 				return nil
 			},
@@ -78,7 +78,7 @@ func keepalivedTasks(env module.Env) []engine.Task {
 			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, err := keepalivedOps(env, s)
-				return waitAddressServed(env, s, module.KeepalivedManifest, append(list, op.PutBack{Step: stepKeepalived})), err
+				return waitAddressServed(env, s, module.KeepalivedManifest, append(list, op.RevertStep{Step: stepKeepalived})), err
 			},
 		},
 	}
@@ -87,7 +87,7 @@ func keepalivedTasks(env module.Env) []engine.Task {
 // waitAddressServed adds a wait until the static pod runs with its present manifest and
 // an API server answers at the address.
 func waitAddressServed(env module.Env, s *engine.Scope, manifest string, list op.List) op.List {
-	if !module.Holds(s.Host()) {
+	if !module.IsJoined(s.Host()) {
 		return list // its API server does not run yet
 	}
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
@@ -103,13 +103,13 @@ func waitAddressServed(env module.Env, s *engine.Scope, manifest string, list op
 // failure to stop the pod does not block the removal.
 func ReleaseAddress(env module.Env) engine.Module {
 	mode := env.Cluster.Spec.ControlPlaneEndpoint.Mode
-	list, program := op.List{op.PutBack{Step: stepKeepalived}}, keepalivedConfig
+	list, program := op.List{op.RevertStep{Step: stepKeepalived}}, keepalivedConfig
 	if mode == v1alpha1.EndpointKubeVIP {
-		list, program = op.List{op.PutBack{Step: stepKubeVIP}, op.PutBack{Step: stepKubeVIPJoined}}, kubeVIPProgram
+		list, program = op.List{op.RevertStep{Step: stepKubeVIP}, op.RevertStep{Step: stepKubeVIPJoined}}, kubeVIPProgram
 	}
 	return engine.Module{Name: "endpoint", Tasks: []engine.Task{{
 		ID: stepRelease, Title: "release API address", IgnoreError: true, Timeout: 2 * time.Minute,
-		On:    func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
+		On:    func(h *engine.Host) bool { return env.IsReset(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 		When:  func(*engine.Scope) bool { return spec.HoldsAddress(mode) },
 		Needs: []string{"endpoint.password"},
 		Ops: func(*engine.Scope) (op.List, error) {
@@ -145,7 +145,7 @@ func keepalivedOps(env module.Env, s *engine.Scope) (op.List, error) {
 	slices.Sort(peers) // the order of hosts makes no difference
 	ip, _ := netip.ParseAddr(ep.Address)
 	config, err := module.RenderTemplate(files, "keepalived.conf", map[string]any{
-		"Name": s.Host().Name, "Interface": link, "RouterID": ep.RouterID, "Password": engine.Get(s, keyPassword),
+		"Name": s.Host().Name, "Interface": link, "RouterID": ep.RouterID, "Password": engine.GetValue(s, keyPassword),
 		"IPv6": ip.Is6(), "Own": own, "Peers": peers, "Prefix": addressPrefix(ep.Address), "Port": ep.Port,
 	})
 	if err != nil {

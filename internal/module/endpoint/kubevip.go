@@ -46,7 +46,9 @@ func kubeVIPTasks(env module.Env) []engine.Task {
 }
 
 // hasClusterCA reports whether a control plane has the cluster CA before others join.
-func hasClusterCA(env module.Env, h *engine.Host) bool { return env.IsInitNode(h) || module.Holds(h) }
+func hasClusterCA(env module.Env, h *engine.Host) bool {
+	return env.IsInitNode(h) || module.IsJoined(h)
+}
 
 // SetUpKubeVIP is the module for control planes that join: they hold the API address
 // after they have joined, because they then have the cluster CA.
@@ -65,7 +67,7 @@ func kubeVIPTask(env module.Env, step string, on func(*engine.Host) bool) engine
 		Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			list, err := kubeVIP(env, s)
-			return waitAddressServed(env, s, module.KubeVIPManifest, append(list, op.PutBack{Step: step})), err
+			return waitAddressServed(env, s, module.KubeVIPManifest, append(list, op.RevertStep{Step: step})), err
 		},
 	}
 }
@@ -75,7 +77,7 @@ func kubeVIPRights() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kube.Objects(text)
+	return kube.DecodeObjects(text)
 }
 
 // kubeVIPCredentials returns the credentials of kube-vip for the API. kube-vip reads a
@@ -90,7 +92,7 @@ func kubeVIPCredentials(env module.Env) (op.List, error) {
 		op.Dir{Path: module.KubeVIPDir, Mode: 0o700},
 		op.Certificate{
 			Cert: module.KubeVIPCert, Key: module.KubeVIPKey, CAFile: caCert, CAKey: caKey,
-			CommonName: kubeVIPUser, Client: true, ValiditySeconds: int64(env.Validity() / time.Second),
+			CommonName: kubeVIPUser, Client: true, ValiditySeconds: int64(env.CertValidity() / time.Second),
 		},
 		op.File{Path: module.KubeVIPDir + "/admin.conf", Content: conf, Mode: 0o600},
 	}, nil

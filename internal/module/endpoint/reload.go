@@ -15,7 +15,7 @@ func ReloadBalancer(env module.Env, h *engine.Host) op.List {
 	if name == "" || !module.JoinsAsWorker(h) {
 		return nil
 	}
-	return op.List{op.PodRestart{
+	return op.List{op.StaticPodRestart{
 		Manifest: manifests + "/" + name + ".yaml", Command: []string{"haproxy", "-db", "-f", balancer{name: name}.filePath(".cfg")},
 		Files: []string{caCert}, AtOnce: true, TimeoutSeconds: 120,
 	}}

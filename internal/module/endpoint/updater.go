@@ -36,7 +36,7 @@ func relayTask(env module.Env) engine.Task {
 			}
 			b := balancer{name: "slipway-relay", bind: ep.Address, keeper: keeper, keeperConfig: config}
 			list, err := b.renderFiles(env, s)
-			return append(list, op.PutBack{Step: stepRelay}), err
+			return append(list, op.RevertStep{Step: stepRelay}), err
 		},
 	}
 }
@@ -69,7 +69,7 @@ func updaterObjects(env module.Env) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kube.Objects(text)
+	return kube.DecodeObjects(text)
 }
 
 // updaterTraces returns the objects that keep the Service, and the objects that they
@@ -79,7 +79,7 @@ func updaterTraces(env module.Env) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	traces, err := kube.Objects(made)
+	traces, err := kube.DecodeObjects(made)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ const StepDowngrade = "etcd.back"
 // previous minor version, if its members were upgraded to another one. Otherwise
 // members of the previous version would not start with the data.
 func PrepareDowngrade(env module.Env) engine.Module {
-	members := env.Members(env.Cluster)
+	members := env.EtcdMembers(env.Cluster)
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: StepDowngrade, Title: "prepare etcd downgrade", Timeout: 5 * time.Minute,
 		On: func(h *engine.Host) bool { return len(members) > 0 && h.Name == members[0].Name },

@@ -42,7 +42,7 @@ func SetUpMembers(env module.Env) engine.Module {
 		},
 		{
 			ID: "etcd.make-room", Title: "remove lost etcd members", Timeout: 5 * time.Minute,
-			On:   func(h *engine.Host) bool { return !env.Stacked() && env.IsFirst(h) },
+			On:   func(h *engine.Host) bool { return !env.HasStackedEtcd() && env.IsFirst(h) },
 			When: func(s *engine.Scope) bool { return hasBegun(env, s.Hosts()) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				return env.RemoveLostMembers(s.Hosts(), func(h *engine.Host) bool { return !hasJoined(h) }), nil
@@ -81,7 +81,7 @@ func WaitForEtcd(env module.Env) engine.Module {
 // selectClients selects the control planes whose API servers use an etcd that does not
 // run in their pods.
 func selectClients(env module.Env) func(*engine.Host) bool {
-	return func(h *engine.Host) bool { return !env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) }
+	return func(h *engine.Host) bool { return !env.HasStackedEtcd() && h.HasRole(v1alpha1.RoleControlPlane) }
 }
 
 // hasJoined reports whether a host has joined etcd as a member.

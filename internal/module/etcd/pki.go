@@ -51,7 +51,7 @@ func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engin
 				return op.List{made, op.ReadFile{Path: module.EtcdCA}, op.ReadFile{Path: caKey, Secret: true}}, nil
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-				engine.Provide(s, keyAuthority, authority{cert: results[1].Output, key: results[2].Output})
+				engine.ProvideValue(s, keyAuthority, authority{cert: results[1].Output, key: results[2].Output})
 				return nil
 			},
 		},
@@ -90,11 +90,11 @@ func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engi
 			return op.List{op.CertificateRequest{Certificate: client(s)}}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			signed, err := module.SignRequest(s, client(s), engine.Get(s, keyAuthority).key, results[0])
+			signed, err := module.SignRequest(s, client(s), engine.GetValue(s, keyAuthority).key, results[0])
 			if err != nil {
 				return err
 			}
-			engine.Provide(s, keySigned, signed)
+			engine.ProvideValue(s, keySigned, signed)
 			return nil
 		},
 	}
@@ -127,7 +127,7 @@ func RenewClientCerts(env module.Env, r module.Renewal) engine.Module {
 func findCAHost(env module.Env, hosts []*engine.Host) string {
 	best, rank := "", -1
 	for _, h := range hosts {
-		if !env.RunsEtcd(h) || !env.Stays(h) {
+		if !env.RunsEtcd(h) || !env.IsStaying(h) {
 			continue
 		}
 		is := 0
@@ -147,7 +147,7 @@ func findCAHost(env module.Env, hosts []*engine.Host) string {
 // is their client.
 func memberPKI(env module.Env, s *engine.Scope) op.List {
 	names := []string{s.Host().Name, module.InternalAddress(s.Host().Host), "localhost", "127.0.0.1", "::1"}
-	ca := engine.Get(s, keyAuthority)
+	ca := engine.GetValue(s, keyAuthority)
 	pair := func(cert, key, name string, server bool) op.Certificate {
 		c := op.Certificate{
 			Cert: cert, Key: key, CA: ca.cert, CAKey: caKey, CommonName: name, Client: true,
@@ -170,14 +170,14 @@ func memberPKI(env module.Env, s *engine.Scope) op.List {
 // clientPair returns the certificate with which a control plane authenticates.
 func clientPair(env module.Env) func(*engine.Scope) op.Certificate {
 	return func(s *engine.Scope) op.Certificate {
-		return env.EtcdClientPair(s.Host(), engine.Get(s, keyAuthority).cert)
+		return env.EtcdClientPair(s.Host(), engine.GetValue(s, keyAuthority).cert)
 	}
 }
 
 // clientPKI returns the files of an API server.
 func clientPKI(s *engine.Scope, client func(*engine.Scope) op.Certificate) op.List {
 	c := client(s)
-	c.Signed = engine.Get(s, keySigned)
+	c.Signed = engine.GetValue(s, keySigned)
 	return op.List{op.File{Path: module.EtcdCA, Content: c.CA}, c}
 }
 

@@ -57,14 +57,14 @@ func isMember(env module.Env) func(*engine.Host) bool {
 
 func isFirstMember(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool {
-		all := env.Members(env.Cluster)
+		all := env.EtcdMembers(env.Cluster)
 		return len(all) > 0 && all[0].Name == h.Name
 	}
 }
 
 func defragOps(env module.Env, step op.DefragStep) op.List {
-	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: env.OwnMember(), Do: step}
-	for _, h := range env.Members(env.Cluster) {
+	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: env.LocalMemberURL(), Do: step}
+	for _, h := range env.EtcdMembers(env.Cluster) {
 		o.Endpoints = append(o.Endpoints, module.EtcdURL(h, facts.EtcdClientPort))
 	}
 	return op.List{o}
@@ -73,14 +73,14 @@ func defragOps(env module.Env, step op.DefragStep) op.List {
 // reportDefrag reports the result of a defragmentation.
 func reportDefrag(reclaimed ReclaimedFunc) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
-		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
+		if s.OperationID() == "" || len(results) == 0 || len(results[0].Output) == 0 {
 			return nil
 		}
 		var d op.EtcdDefragged
 		if err := json.Unmarshal(results[0].Output, &d); err != nil {
 			return fmt.Errorf("reading the result of the defragmentation: %w", err)
 		}
-		s.Note("etcd database: %s, was %s", bytesize.Bytes(d.After), bytesize.Bytes(d.Before))
+		s.ShowNote("etcd database: %s, was %s", bytesize.Format(d.After), bytesize.Format(d.Before))
 		if reclaimed != nil {
 			reclaimed(s.Host().Name, d.Before, d.After)
 		}

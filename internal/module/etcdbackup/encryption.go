@@ -18,7 +18,7 @@ var keyEncrypts = engine.NewHostKey[[]byte]("restore.keys-of-now", nil)
 // present keys, so that the author of the set cannot choose the key that encrypts
 // Secrets. The next apply detects which keys are still used.
 func encryptionTasks(src Source) []engine.Task {
-	control := engine.Role(v1alpha1.RoleControlPlane)
+	control := engine.HasRole(v1alpha1.RoleControlPlane)
 	return []engine.Task{
 		{
 			ID: "restore.encrypted", Title: "check encryption keys", On: control,
@@ -28,7 +28,7 @@ func encryptionTasks(src Source) []engine.Task {
 				return op.List{op.ReadFile{Path: module.EncryptionFile, Secret: true}}, nil
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-				engine.Provide(s, keyEncrypts, results[0].Output)
+				engine.ProvideValue(s, keyEncrypts, results[0].Output)
 				return nil
 			},
 		},
@@ -37,7 +37,7 @@ func encryptionTasks(src Source) []engine.Task {
 			When:     func(*engine.Scope) bool { return src.Rescue == nil },
 			Consumes: []engine.KeyRef{keyEncrypts.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				now := engine.Get(s, keyEncrypts)
+				now := engine.GetValue(s, keyEncrypts)
 				if len(now) == 0 {
 					return nil, nil // nothing is encrypted, or the keys are lost and are restored with the others
 				}

@@ -54,7 +54,7 @@ func TestWithKeysOf_WritesWithPresentKeys(t *testing.T) {
 			var all []string
 			for _, resource := range []string{"secrets", "configmaps"} {
 				var names []string
-				for _, k := range e.Of(resource) {
+				for _, k := range e.KeysFor(resource) {
 					if k.Provider == module.Plain {
 						k.Name = module.Plain
 					}

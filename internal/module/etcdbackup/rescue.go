@@ -22,7 +22,7 @@ type Rescue struct {
 	op.EtcdReach
 	Database bool
 	// Salvaged is called with the result.
-	Salvaged func(op.EtcdSalvaged)
+	Salvaged func(op.EtcdRecovered)
 }
 
 // RescueMember is the module that rebuilds etcd with one member from a surviving
@@ -34,8 +34,8 @@ func RescueMember(env module.Env, src Source) engine.Module {
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
 	others := func(h *engine.Host) bool { return isMember(env)(h) && !best(h) }
 	// The kubelet of a host with a member in a pod waits for the data of the member.
-	nodes := func(h *engine.Host) bool { return module.IsNode(h) && !(env.Stacked() && others(h)) }
-	salvaged := op.SalvagedSnapshot(facts.DirEtcd, src.Key)
+	nodes := func(h *engine.Host) bool { return module.IsNode(h) && !(env.HasStackedEtcd() && others(h)) }
+	salvaged := op.RecoveredSnapshot(facts.DirEtcd, src.Key)
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		restoreTask("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
 			return op.List{stopHost(env, src, h, op.RestoreStop)}
@@ -44,7 +44,7 @@ func RescueMember(env module.Env, src Source) engine.Module {
 			ID: "rescue.salvage", Title: "take snapshot of surviving etcd data", On: best,
 			Needs: []string{"restore.stop"}, Timeout: 30 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.EtcdSalvage{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(),
+				return op.List{op.EtcdRecover{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(),
 					EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database}}, nil
 			},
 			After: reportSalvage(src.Rescue.Salvaged),
@@ -77,17 +77,17 @@ func RescueMember(env module.Env, src Source) engine.Module {
 }
 
 // reportSalvage reports the result.
-func reportSalvage(tell func(op.EtcdSalvaged)) func(context.Context, *engine.Scope, []op.Result) error {
+func reportSalvage(tell func(op.EtcdRecovered)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
-		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
+		if s.OperationID() == "" || len(results) == 0 || len(results[0].Output) == 0 {
 			return nil
 		}
-		var is op.EtcdSalvaged
+		var is op.EtcdRecovered
 		if err := json.Unmarshal(results[0].Output, &is); err != nil {
 			return fmt.Errorf("reading the result of the snapshot: %w", err)
 		}
 		if is.Snapshot != nil {
-			s.Note("revision %d, %d keys", is.Snapshot.Revision, is.Snapshot.Keys)
+			s.ShowNote("revision %d, %d keys", is.Snapshot.Revision, is.Snapshot.Keys)
 			if tell != nil {
 				tell(is)
 			}

@@ -39,7 +39,7 @@ type Source struct {
 
 // restoredMembers returns the hosts that have an etcd member afterwards.
 func (s Source) restoredMembers(env module.Env) []v1alpha1.Host {
-	all := env.Members(env.Cluster)
+	all := env.EtcdMembers(env.Cluster)
 	if s.Rescue == nil {
 		return all
 	}
@@ -85,9 +85,9 @@ func podCgroups() []string {
 // cachingPrograms returns programs in pods on every node that cache data of the API.
 func cachingPrograms() []string { return []string{"kube-proxy", "flanneld", "coredns"} }
 
-// Marks returns the files of the set that hosts may have lost; facts are collected for
+// MarkPaths returns the files of the set that hosts may have lost; facts are collected for
 // them. Hosts receive no other file of a set, and no file at all of an unverified set.
-func (s Source) Marks(c *v1alpha1.Cluster) []string {
+func (s Source) MarkPaths(c *v1alpha1.Cluster) []string {
 	if s.Unverified {
 		return nil
 	}
@@ -140,7 +140,7 @@ func startMember(env module.Env, src Source) op.List {
 
 // memberUnit returns the unit that starts an etcd member.
 func memberUnit(env module.Env) string {
-	if env.Stacked() {
+	if env.HasStackedEtcd() {
 		return kubelet
 	}
 	return etcd
@@ -169,7 +169,7 @@ func stopHost(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		o.Units = append(o.Units, kubelet)
 		o.Programs = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-		if env.Stacked() {
+		if env.HasStackedEtcd() {
 			o.Programs = append(o.Programs, "etcd")
 		}
 	}
@@ -179,7 +179,7 @@ func stopHost(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.
 // lostKeys returns the files of the set that the host has lost. Existing files are not
 // changed.
 func lostKeys(env module.Env, src Source, h *engine.Host) (list op.List) {
-	for _, p := range src.Marks(env.Cluster) {
+	for _, p := range src.MarkPaths(env.Cluster) {
 		etcds, private := strings.HasPrefix(p, module.EtcdPKI+"/"), !slices.Contains([]string{".crt", ".pub"}, path.Ext(p))
 		switch {
 		case h.Facts == nil, slices.Contains(h.Facts.Present, p):
@@ -220,7 +220,7 @@ func restartKubeletsTask(src Source, on func(*engine.Host) bool) engine.Task {
 					return fmt.Errorf("reading when the kubelet was started: %w", err)
 				}
 			}
-			engine.Provide(s, module.KeyKubeletStarted, &at)
+			engine.ProvideValue(s, module.KeyKubeletStarted, &at)
 			return nil
 		},
 	}
@@ -245,7 +245,7 @@ func verifyRevisionTask(env module.Env, src Source) engine.Task {
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
-				return []plan.OpChange{{Kind: "api", Target: env.Endpoint(),
+				return []plan.OpChange{{Kind: "api", Target: env.APIEndpoint(),
 					Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.revisionBump())}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
@@ -254,7 +254,7 @@ func verifyRevisionTask(env module.Env, src Source) engine.Task {
 				if err != nil {
 					return err
 				}
-				revision, err := client.Revision(ctx)
+				revision, err := client.GetEtcdRevision(ctx)
 				if err != nil {
 					return err
 				}
@@ -262,7 +262,7 @@ func verifyRevisionTask(env module.Env, src Source) engine.Task {
 					return fmt.Errorf("the API serves revision %d, but the restored data begins at %d: "+
 						"the API does not have the restored data", revision, src.Revision+src.revisionBump())
 				}
-				engine.Provide(s, module.KeyKube, client)
+				engine.ProvideValue(s, module.KeyKube, client)
 				return nil
 			},
 		},
@@ -280,8 +280,8 @@ func waitNodesTask(env module.Env, on func(*engine.Host) bool) engine.Task {
 				return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "wait until it is ready"}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
-					*engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
+				return engine.GetValue(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
+					*engine.GetValue(s, module.KeyKubeletStarted), func(m string) { s.ShowProgress("%s", m) })
 			},
 		},
 	}

@@ -50,7 +50,7 @@ func ScheduleSnapshots(env module.Env) engine.Module {
 					return nil, err
 				}
 			}
-			return append(list, op.PutBack{Step: stepTimer}), nil
+			return append(list, op.RevertStep{Step: stepTimer}), nil
 		},
 	}}}
 }
@@ -60,8 +60,8 @@ func HasSchedule(env module.Env, h v1alpha1.Host) bool {
 	return env.Cluster.Spec.Etcd.Backup != nil && facts.RunsEtcd(env.Cluster, h.Roles)
 }
 
-// HasDrills reports whether a host runs restore tests of its snapshots.
-func HasDrills(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
+// HasRestoreTests reports whether a host runs restore tests of its snapshots.
+func HasRestoreTests(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	b := c.Spec.Etcd.Backup
 	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && facts.RunsEtcd(c, h.Roles)
 }
@@ -69,12 +69,12 @@ func HasDrills(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 // autoRestoreTest returns how a host runs restore tests; nil if it does not. Control
 // planes have the keys that encrypt Secrets.
 func autoRestoreTest(env module.Env, h *engine.Host) *op.AutoDrill {
-	if !HasDrills(env.Cluster, h.Host) {
+	if !HasRestoreTests(env.Cluster, h.Host) {
 		return nil
 	}
 	out := &op.AutoDrill{
 		EverySeconds: int64(env.Cluster.Spec.Etcd.Backup.DrillEvery.Duration / time.Second),
-		Server:       module.EtcdPrograms().Server, Prefix: env.Stored("secrets"),
+		Server:       module.EtcdPrograms().Server, Prefix: env.StoragePrefix("secrets"),
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		out.Encryption = encryptionFiles(env.Cluster)
@@ -92,7 +92,7 @@ func ScheduleState() op.List {
 func scheduleOps(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
-	client.Endpoints = []string{env.OwnMember()}
+	client.Endpoints = []string{env.LocalMemberURL()}
 	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep,
 		Copies: autoCopies(env, h), Drill: autoRestoreTest(env, h)}
 	text, err := json.MarshalIndent(job, "", "  ")

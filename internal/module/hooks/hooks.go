@@ -40,9 +40,9 @@ func RunHooks(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, run, err := hookOps(env, h, s.Host(), timeout)
 				if aroundUpgrades(phase) {
-					list, run = runOncePerOperation(list, run, h, s.Operation())
+					list, run = runOncePerOperation(list, run, h, s.OperationID())
 				}
-				return append(list, op.PutBack{Step: id}, run), err // files that the hook no longer has are removed first
+				return append(list, op.RevertStep{Step: id}, run), err // files that the hook no longer has are removed first
 			},
 		})
 	}

@@ -109,7 +109,7 @@ func kernelOps(env module.Env, h *engine.Host) op.List {
 	return op.List{
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: values},
-		op.PutBack{Step: stepKernel},
+		op.RevertStep{Step: stepKernel},
 	}
 }
 
@@ -131,5 +131,5 @@ func clockOps(env module.Env, self *engine.Host) op.List {
 	if len(ntp) > 0 {
 		ops = append(ops, op.TimeSync{Servers: ntp})
 	}
-	return append(ops, op.PutBack{Step: stepTime})
+	return append(ops, op.RevertStep{Step: stepTime})
 }

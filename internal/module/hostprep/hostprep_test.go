@@ -34,8 +34,8 @@ func TestClockOps_TimeServerIgnoresItself(t *testing.T) {
 	c.Spec.Hosts = []v1alpha1.Host{{Name: "w1", Address: "192.0.2.1"}, {Name: "w2", Address: "192.0.2.2"}}
 	c.Spec.System.NTPServers = []string{"192.0.2.1", "ntp.example.com"}
 	for name, want := range map[string]op.List{
-		"w1": {op.TimeSync{Servers: []string{"ntp.example.com"}}, op.PutBack{Step: stepTime}},
-		"w2": {op.TimeSync{Servers: []string{"192.0.2.1", "ntp.example.com"}}, op.PutBack{Step: stepTime}},
+		"w1": {op.TimeSync{Servers: []string{"ntp.example.com"}}, op.RevertStep{Step: stepTime}},
+		"w2": {op.TimeSync{Servers: []string{"192.0.2.1", "ntp.example.com"}}, op.RevertStep{Step: stepTime}},
 	} {
 		got := clockOps(module.Env{Cluster: c}, &engine.Host{Host: v1alpha1.Host{Name: name}})
 		if d := cmp.Diff(want, got); d != "" {

@@ -24,7 +24,7 @@ const stepAudit = "kubeadm.audit"
 // files, because requests contain names and addresses.
 func auditTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepAudit, Title: "write audit policy", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: stepAudit, Title: "write audit policy", On: engine.HasRole(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit != nil },
 		Ops: func(*engine.Scope) (op.List, error) {
 			policy, err := readAuditPolicy(env.Cluster.Spec.Kubernetes.Audit)
@@ -40,7 +40,7 @@ func auditTask(env module.Env) engine.Task {
 // as long as the host belongs to the cluster.
 func auditLogTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.audit-log", Title: "create audit log directory", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.audit-log", Title: "create audit log directory", On: engine.HasRole(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit != nil },
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Dir{Path: auditDir, Mode: 0o700, Exclusive: true}}, nil
@@ -57,17 +57,17 @@ func readAuditPolicy(a *v1alpha1.Audit) ([]byte, error) {
 
 // restartForAudit restarts a running API server when its audit policy changes: it reads the
 // policy at its start.
-func restartForAudit() op.PodRestart {
-	return op.PodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}
+func restartForAudit() op.StaticPodRestart {
+	return op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}
 }
 
 // removeAuditTask removes the audit policy when auditing is disabled, after the API
 // server has been restarted without it.
 func removeAuditTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.unaudited", Title: "remove audit policy", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.unaudited", Title: "remove audit policy", On: engine.HasRole(v1alpha1.RoleControlPlane),
 		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit == nil },
-		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepAudit}}, nil },
+		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.RevertStep{Step: stepAudit}}, nil },
 	}
 }
 

@@ -30,7 +30,7 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 		return nil, err
 	}
 	var ops op.List
-	if env.Stacked() {
+	if env.HasStackedEtcd() {
 		ops = append(ops, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true})
 	}
 	ops = append(ops, op.File{Path: ConfigFile, Mode: 0o600, Content: docs})
@@ -169,12 +169,12 @@ func servingConfiguration(env module.Env, h *engine.Host) []object {
 func clusterConfiguration(env module.Env) object {
 	k := env.Cluster.Spec.Kubernetes
 	sans := apiServerNames(env, spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)...)
-	gates, hard := featureGates(k.FeatureGates), spec.Harden(env.Cluster)
+	gates, hard := featureGates(k.FeatureGates), spec.HardeningSettings(env.Cluster)
 	conf := object{
 		"apiVersion": kubeadmAPI, "kind": "ClusterConfiguration",
 		"clusterName":          env.Cluster.Name,
 		"kubernetesVersion":    env.Release.Kubernetes,
-		"controlPlaneEndpoint": env.Endpoint(),
+		"controlPlaneEndpoint": env.APIEndpoint(),
 		"networking": object{
 			"dnsDomain":     k.DNSDomain,
 			"podSubnet":     strings.Join(env.Cluster.Spec.Network.PodCIDR, ","),
@@ -197,7 +197,7 @@ func clusterConfiguration(env module.Env) object {
 // etcdConfiguration makes kubeadm run etcd, or connects its API servers to an external
 // etcd.
 func etcdConfiguration(env module.Env) object {
-	if env.Stacked() {
+	if env.HasStackedEtcd() {
 		return object{"local": object{"dataDir": facts.DirEtcd, "extraArgs": mergeArgs(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
 	}
 	return object{"external": object{
@@ -261,9 +261,9 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 		ours[spec.EncryptionFlag] = module.EncryptionFile
 		volumes = append(volumes, mountHostFile("encryption", module.EncryptionFile))
 	}
-	hard := spec.Harden(env.Cluster)
+	hard := spec.HardeningSettings(env.Cluster)
 	maps.Copy(ours, hard.APIServer)
-	if hard.Anonymous() {
+	if hard.ConfiguresAnonymous() {
 		volumes = append(volumes, mountHostFile("authentication", spec.AuthenticationFile))
 	}
 	if len(volumes) > 0 {

@@ -28,7 +28,7 @@ var keyShared = engine.NewKey[map[string][]byte]("kubeadm.shared", nil)
 
 func sharedFiles(env module.Env) []string {
 	out := append(pkiPaths("ca", "front-proxy-ca"), "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
-	if env.Stacked() {
+	if env.HasStackedEtcd() {
 		out = append(out, pkiPaths("etcd/ca")...)
 	}
 	if env.SignsApart {
@@ -41,7 +41,7 @@ func sharedFiles(env module.Env) []string {
 // file. A control plane that has joined receives SigningCert only from the rotation.
 func lacksSharedFiles(env module.Env, h *engine.Host) bool {
 	env = keepSigner(env, h)
-	return !module.Holds(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
+	return !module.IsJoined(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
 }
 
 // shareTasks copy the shared files to control planes that join.
@@ -70,7 +70,7 @@ func shareTasks(env module.Env) []engine.Task {
 					}
 					shared[p] = results[i].Output
 				}
-				engine.Provide(s, keyShared, shared)
+				engine.ProvideValue(s, keyShared, shared)
 				return nil
 			},
 		},
@@ -79,7 +79,7 @@ func shareTasks(env module.Env) []engine.Task {
 			When:     func(s *engine.Scope) bool { return lacksSharedFiles(env, s.Host()) },
 			Consumes: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				shared := engine.Get(s, keyShared)
+				shared := engine.GetValue(s, keyShared)
 				var list op.List
 				for _, p := range sharedFiles(env) {
 					f := op.File{Path: p, Content: shared[p], Mode: 0o600, Secret: true}
@@ -142,7 +142,7 @@ func serveTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
 			ID: "join.api", Title: "wait for API server", On: env.JoinsAsControlPlane, Timeout: 10 * time.Minute,
-			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+			When: func(s *engine.Scope) bool { return !module.IsJoined(s.Host()) },
 			Ops: func(*engine.Scope) (op.List, error) {
 				return append(op.List{waitLocalAPI(env)}, waitReconfiguredComponents(env)...), nil
 			},
@@ -153,7 +153,7 @@ func serveTasks(env module.Env) []engine.Task {
 			// the next one.
 			ID: "join.settings", Title: "update control plane",
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
-			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+			When:  func(s *engine.Scope) bool { return module.IsJoined(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Timeout: 10 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return slices.Concat(rerunControlPlanePhase(), op.List{waitReconfiguredAPI(env)}, waitReconfiguredComponents(env)), nil
@@ -176,7 +176,7 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 		return nil, err
 	}
 	list := op.List{op.File{Path: joinFile, Mode: 0o600, Content: docs}}
-	if !env.Stacked() {
+	if !env.HasStackedEtcd() {
 		return list, nil
 	}
 	etcd, err := encodeDocuments(object{"etcd": etcdConfiguration(env)})
@@ -208,7 +208,7 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 func componentsTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "join.control-plane", Title: "set up control plane", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
-		When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+		When: func(s *engine.Scope) bool { return !module.IsJoined(s.Host()) },
 		Ops: func(*engine.Scope) (op.List, error) {
 			kubelet := kubeletUnit(env)
 			kubelet.RestartOn = append(kubelet.RestartOn, module.APIServerManifest)
@@ -222,19 +222,19 @@ func componentsTask(env module.Env) engine.Task {
 // half added waits for it.
 func etcdTask(env module.Env) engine.Task {
 	one := engine.Rollout{MaxParallel: "1"}
-	if env.OtherEtcd {
+	if env.NewEtcdSettings {
 		one.MaxUnavailable = "1"
 	}
 	return engine.Task{
 		ID: "join.etcd", Title: "join etcd cluster", Timeout: 8 * time.Minute,
-		On: func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
+		On: func(h *engine.Host) bool { return env.HasStackedEtcd() && env.JoinsAsControlPlane(h) },
 		// At this point the first member has its settings, and serves.
 		Needs: []string{"kubeadm.init.etcd"}, Rollout: one, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			if isOnlyMember(env, s) {
 				return runOnlyMember(env), nil
 			}
-			if env.IsRunning && module.Holds(s.Host()) {
+			if env.IsRunning && module.IsJoined(s.Host()) {
 				return append(updateVotingMember(env, s.Host()), module.MarkEtcdJoined()), nil
 			}
 			return op.List{etcdMember(env, s.Host()), module.MarkEtcdJoined()}, nil
@@ -246,7 +246,7 @@ func etcdTask(env module.Env) engine.Task {
 // the cluster was created has left, and no other one has joined yet.
 func isOnlyMember(env module.Env, s *engine.Scope) bool {
 	return env.IsFirst(s.Host()) && !slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool {
-		return h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && env.Stays(h) && module.Holds(h)
+		return h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && env.IsStaying(h) && module.IsJoined(h)
 	})
 }
 

@@ -33,7 +33,7 @@ var (
 func rerunControlPlanePhase() op.List {
 	list := op.List{componentsPhase().asExec()}
 	for _, m := range componentManifests() {
-		list = append(list, op.Kept{Path: m})
+		list = append(list, op.BaselineFile{Path: m})
 	}
 	return append(list, restartForAudit())
 }
@@ -45,10 +45,10 @@ func memberTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.member", Title: "restore etcd manifest", Timeout: 8 * time.Minute,
 		On:      func(h *engine.Host) bool { return hasMember(env, h) },
-		When:    func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+		When:    func(s *engine.Scope) bool { return module.IsJoined(s.Host()) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
-			back := op.Kept{
+			back := op.BaselineFile{
 				Path: manifestPath("etcd"), Serves: env.WaitLocalMember("health"), Gate: env.WaitAllMembersHealthy(),
 				// The member reports its own status, with or without the others.
 				Then: env.WaitLocalMember("status"),
@@ -95,7 +95,7 @@ func ReuploadConfig(env module.Env) engine.Module {
 		{
 			ID: StepConfigUploaded, Title: "upload kubeadm configuration again", On: env.IsFirst, Consumes: []engine.KeyRef{keyRecords.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				why := engine.Get(s, keyRecords)
+				why := engine.GetValue(s, keyRecords)
 				if why == "" {
 					return nil, nil
 				}
@@ -114,7 +114,7 @@ func RestoreAddons(env module.Env) engine.Module {
 		{
 			ID: "kubernetes.private", Title: "restrict keys to root",
 			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.Private{Name: "keys and credentials", Paths: []string{
+				return op.List{op.RootOnly{Name: "keys and credentials", Paths: []string{
 					"/etc/kubernetes/pki/*.key", "/etc/kubernetes/pki/etcd/*.key",
 					adminConf, module.InitMark, module.EncryptionFile, "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf",
 					kubeletConf, bootstrapConf, "/var/lib/kubelet/pki/*.pem", "/var/lib/kubelet/pki/*.key",
@@ -140,7 +140,7 @@ func proxyTasks(env module.Env) []engine.Task {
 	// reason identifies the configuration that the pods were started for: with other
 	// feature gates they are restarted, in the same mode.
 	reason := strings.TrimSpace(mode + " " + featureGates(env.Cluster.Spec.Kubernetes.FeatureGates)[gatesFlag])
-	other := func(*engine.Scope) bool { return env.OtherProxy && mode != "none" }
+	other := func(*engine.Scope) bool { return env.NewProxySettings && mode != "none" }
 	pods := kube.Workload{Kind: "DaemonSet", Namespace: kubeSystem, Name: "kube-proxy"}
 	within := proxyTime * time.Duration(1+len(env.Cluster.Spec.Hosts))
 	return []engine.Task{
@@ -150,7 +150,7 @@ func proxyTasks(env module.Env) []engine.Task {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 					change := []plan.OpChange{{Kind: module.KindObject, Target: pods.String(), Summary: "restart its pods one after the other"}}
-					client := engine.Get(s, module.KeyKube)
+					client := engine.GetValue(s, module.KeyKube)
 					if client == nil {
 						return change, nil
 					}
@@ -161,7 +161,7 @@ func proxyTasks(env module.Env) []engine.Task {
 					return change, nil
 				},
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).RestartFor(ctx, pods, reason)
+					return engine.GetValue(s, module.KeyKube).RestartFor(ctx, pods, reason)
 				},
 			},
 		},
@@ -194,7 +194,7 @@ func savedConfigs() [][2]string {
 // checkSavedConfigs checks who last wrote the saved settings of kubeadm. The API server
 // tracks field managers, so this also works for older clusters.
 func checkSavedConfigs(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	var changes []plan.OpChange
 	var why []string
 	for _, r := range savedConfigs() {
@@ -214,7 +214,7 @@ func checkSavedConfigs(ctx context.Context, s *engine.Scope) ([]plan.OpChange, e
 		}
 	}
 	if client != nil {
-		engine.Provide(s, keyRecords, strings.Join(why, ", "))
+		engine.ProvideValue(s, keyRecords, strings.Join(why, ", "))
 	}
 	return changes, nil
 }
@@ -224,7 +224,7 @@ func describeConfigMap(name string) string { return "ConfigMap " + kubeSystem + 
 // diffSavedConfig returns how a saved configuration differs from what kubeadm wrote; "" if
 // it does not.
 func diffSavedConfig(ctx context.Context, client *kube.Client, name, key string) (string, error) {
-	by, found, err := client.Writers(ctx, kubeSystem, name, key)
+	by, found, err := client.FindFieldManagers(ctx, kubeSystem, name, key)
 	switch {
 	case err != nil:
 		return "", err
@@ -241,7 +241,7 @@ func diffSavedConfig(ctx context.Context, client *kube.Client, name, key string)
 // manual change may be the same. If it is interrupted before kubeadm writes, the change
 // is detected again.
 func releaseSavedConfigs(ctx context.Context, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	for _, r := range savedConfigs() {
 		how, err := diffSavedConfig(ctx, client, r[0], r[1])
 		if err != nil {
@@ -254,7 +254,7 @@ func releaseSavedConfigs(ctx context.Context, s *engine.Scope) error {
 		if how == "" || live == nil {
 			continue
 		}
-		err = client.Apply(ctx, []*unstructured.Unstructured{{Object: object{
+		err = client.ApplyObjects(ctx, []*unstructured.Unstructured{{Object: object{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": r[0], "namespace": kubeSystem},
 			"data": object{r[1]: live.Data[r[1]] + "\n"},
 		}}})
@@ -279,7 +279,7 @@ func addonsTask(env module.Env) engine.Task {
 			for _, p := range initPhases(env) {
 				if name, ok := strings.CutPrefix(p.id, "addon-"); ok && (p.when == nil || p.when(env.Cluster)) {
 					argv := append(append([]string{program, "init", "phase"}, p.argv...), "--print-manifest", "--config", "/dev/stdin")
-					list = append(list, op.Ask{Name: "manifests of " + name, Argv: argv, Stdin: docs})
+					list = append(list, op.Query{Name: "manifests of " + name, Argv: argv, Stdin: docs})
 				}
 			}
 			return list, nil
@@ -290,13 +290,13 @@ func addonsTask(env module.Env) engine.Task {
 				if r.Missing {
 					return nil // kubeadm is missing or damaged; dependent steps are pending
 				}
-				objs, err := kube.Objects(r.Output)
+				objs, err := kube.DecodeObjects(r.Output)
 				if err != nil {
 					return fmt.Errorf("reading %s from kubeadm: %w", r.Target, err)
 				}
 				all = append(all, objs...)
 			}
-			engine.Provide(s, keyAddons, slices.DeleteFunc(all, dropForeignFields))
+			engine.ProvideValue(s, keyAddons, slices.DeleteFunc(all, dropForeignFields))
 			return nil
 		},
 	}
@@ -316,10 +316,10 @@ func dropForeignFields(o *unstructured.Unstructured) bool {
 // others, such as an autoscaler, unless it is zero.
 func wantedAddons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
-	for _, o := range engine.Get(s, keyAddons) {
+	for _, o := range engine.GetValue(s, keyAddons) {
 		o = o.DeepCopy()
-		if o.GetKind() == "Deployment" && !s.Pending() {
-			n, err := engine.Get(s, module.KeyKube).Replicas(ctx, o.GetNamespace(), o.GetName())
+		if o.GetKind() == "Deployment" && !s.IsPending() {
+			n, err := engine.GetValue(s, module.KeyKube).GetReplicas(ctx, o.GetNamespace(), o.GetName())
 			if err != nil {
 				return nil, err
 			}

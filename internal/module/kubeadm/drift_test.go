@@ -47,7 +47,7 @@ status: {}
 `
 
 func TestDropForeignFields_KeepsFieldsOfKubeadm(t *testing.T) {
-	objs, err := kube.Objects([]byte(printed))
+	objs, err := kube.DecodeObjects([]byte(printed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestInitPhases_KeepFilesThatAreRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range slices.Concat(files, rerunControlPlanePhase(), member) {
-		if k, ok := o.(op.Kept); ok {
+		if k, ok := o.(op.BaselineFile); ok {
 			back = append(back, k.Path)
 		}
 	}

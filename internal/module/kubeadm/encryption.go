@@ -81,7 +81,7 @@ func VerifyEncryption(env module.Env) engine.Module {
 const restartTime = 600
 
 func keepsKeys(env module.Env) func(*engine.Host) bool {
-	return func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && env.Stays(h) }
+	return func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && env.IsStaying(h) }
 }
 
 func hasKeys(h *engine.Host) bool {
@@ -97,7 +97,7 @@ func needsEncryption(env module.Env, s *engine.Scope) bool {
 // isClusterRunning reports whether there is a cluster whose control planes may have written
 // data.
 func isClusterRunning(s *engine.Scope) bool {
-	return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) })
+	return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && module.IsJoined(h) })
 }
 
 // keysTask reads the keys of all control planes. It creates a key when the operation runs,
@@ -116,7 +116,7 @@ func keysTask(env module.Env) engine.Task {
 					return nil, err
 				}
 				if wanted := env.Cluster.Spec.Kubernetes.Encryption; wanted != nil {
-					if err := e.chooseKey(wanted, s.Operation() != ""); err != nil {
+					if err := e.chooseKey(wanted, s.OperationID() != ""); err != nil {
 						return nil, err
 					}
 				}
@@ -126,7 +126,7 @@ func keysTask(env module.Env) engine.Task {
 				if err := e.requireAllControlPlanes(env, s); err != nil {
 					return nil, err
 				}
-				engine.Provide(s, keyEncrypting, e)
+				engine.ProvideValue(s, keyEncrypting, e)
 				return nil, nil
 			},
 			Apply: func(context.Context, *engine.Scope) error { return errors.New("this step changes nothing") },
@@ -154,7 +154,7 @@ func (e *keyPlan) readKeyFiles(ctx context.Context, env module.Env, s *engine.Sc
 				return fmt.Errorf("reading encryption keys on %s: %w", h.Name, r.Error)
 			}
 		}
-		own, err := module.EncryptionOf(results[1].Output)
+		own, err := module.FindEncryptionFile(results[1].Output)
 		if err != nil && needsEncryption(env, s) { // otherwise a damaged manifest is restored later
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
@@ -216,7 +216,7 @@ func (e *keyPlan) requireAllControlPlanes(env module.Env, s *engine.Scope) error
 		}
 	}
 	for _, l := range env.Leaving {
-		out := l.Gone || slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.Name == l.Name && !module.Holds(h) })
+		out := l.IsLost || slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.Name == l.Name && !module.IsJoined(h) })
 		if slices.Contains(l.Roles, v1alpha1.RoleControlPlane) && !out {
 			missing = append(missing, l.Name)
 		}
@@ -242,7 +242,7 @@ func keyFileTask(env module.Env, id, title string, stage func(*keyPlan) map[stri
 		Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Consumes: []engine.KeyRef{keyEncrypting.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			e := engine.Get(s, keyEncrypting)
+			e := engine.GetValue(s, keyEncrypting)
 			if e == nil {
 				return nil, nil
 			}
@@ -264,9 +264,9 @@ func (e *keyPlan) keyFileOps(env module.Env, h *engine.Host, keys module.Encrypt
 		return nil, err
 	}
 	list := op.List{op.File{Path: module.EncryptionFile, Mode: 0o600, Content: text, Secret: true}}
-	if follows || module.Holds(h) && e.have[h.Name] != nil {
+	if follows || module.IsJoined(h) && e.have[h.Name] != nil {
 		list = append(list,
-			op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
+			op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
 		if !e.hasContent(h.Name, text) { // otherwise an API server that does not serve may depend on a later step
 			list = append(append(list, waitLocalAPI(env)), env.ComponentsHealthy()...)
 		}
@@ -306,7 +306,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 		Consumes: []engine.KeyRef{keyEncrypting.Ref(), api.Ref()},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) (out []plan.OpChange, _ error) {
-				e := engine.Get(s, keyEncrypting)
+				e := engine.GetValue(s, keyEncrypting)
 				if e == nil {
 					return nil, nil
 				}
@@ -320,7 +320,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 				return out, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				e, client := engine.Get(s, keyEncrypting), engine.Get(s, api)
+				e, client := engine.GetValue(s, keyEncrypting), engine.GetValue(s, api)
 				for _, r := range slices.Sorted(maps.Keys(e.rewrite)) {
 					if verifyStoredValues(ctx, env, s, r, e.rewrite[r]) == nil {
 						continue // everything is already written with the key
@@ -328,7 +328,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 					if client == nil {
 						return errors.New("the API does not answer")
 					}
-					if err := client.Rewrite(ctx, r, func(n int) { s.Tell("%d %s written", n, r) }); err != nil {
+					if err := client.RewriteObjects(ctx, r, func(n int) { s.ShowProgress("%d %s written", n, r) }); err != nil {
 						return err
 					}
 					if err := verifyStoredValues(ctx, env, s, r, e.rewrite[r]); err != nil {
@@ -343,11 +343,11 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 
 // verifyStoredValues checks the values in etcd itself, because keys are removed next.
 func verifyStoredValues(ctx context.Context, env module.Env, s *engine.Scope, resource string, key module.EncryptionKey) error {
-	o := op.EtcdValues{EtcdClient: module.EtcdClient(), Begins: key.Begins()}
-	if o.Endpoints = []string{env.OwnMember()}; !env.Stacked() {
+	o := op.EtcdGet{EtcdClient: module.EtcdClient(), Begins: key.ValuePrefix()}
+	if o.Endpoints = []string{env.LocalMemberURL()}; !env.HasStackedEtcd() {
 		o.Endpoints, o.Cert, o.Key = env.EtcdEndpoints(), module.EtcdClientCert, module.EtcdClientKey
 	}
-	o.Prefix = env.Stored(resource)
+	o.Prefix = env.StoragePrefix(resource)
 	results, err := s.Host().Conn.Check(ctx, op.List{o})
 	if err != nil {
 		return err
@@ -355,7 +355,7 @@ func verifyStoredValues(ctx context.Context, env module.Env, s *engine.Scope, re
 	if results[0].Error != nil {
 		return results[0].Error
 	}
-	var found op.EtcdValued
+	var found op.EtcdKeyValues
 	if err := json.Unmarshal(results[0].Output, &found); err != nil {
 		return fmt.Errorf("reading the values of %s in etcd: %w", resource, err)
 	}
@@ -363,7 +363,7 @@ func verifyStoredValues(ctx context.Context, env module.Env, s *engine.Scope, re
 		return fmt.Errorf("%d of %d %s were not rewritten as requested, the first is %s: "+
 			"all keys are kept", found.Others, found.Keys, resource, found.First)
 	}
-	s.Tell("verified in etcd: all %d %s", found.Keys, resource)
+	s.ShowProgress("verified in etcd: all %d %s", found.Keys, resource)
 	return nil
 }
 
@@ -382,7 +382,7 @@ func decryptsTask(env module.Env) engine.Task {
 			if err != nil {
 				return err
 			}
-			engine.Provide(s, keyDecrypts, client)
+			engine.ProvideValue(s, keyDecrypts, client)
 			return nil
 		},
 	}

@@ -103,7 +103,7 @@ func (e *keyPlan) stateOf(r string, to module.EncryptionKey) (is map[string][]mo
 	var some []module.EncryptionKey
 	for _, h := range e.hosts {
 		if file := e.have[h]; file != nil {
-			is[h] = file.Of(r)
+			is[h] = file.KeysFor(r)
 			if all = module.MergeKeys(all, is[h]...); some == nil {
 				some = is[h]
 			}
@@ -113,7 +113,7 @@ func (e *keyPlan) stateOf(r string, to module.EncryptionKey) (is map[string][]mo
 	case some == nil && e.fresh:
 		some = []module.EncryptionKey{to}
 	case some == nil, len(e.want) == 0:
-		some = module.Encryption(nil).Of(r)
+		some = module.Encryption(nil).KeysFor(r)
 	}
 	for _, h := range e.hosts {
 		if is[h] == nil {

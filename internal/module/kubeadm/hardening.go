@@ -14,8 +14,8 @@ const stepHardening = "kubeadm.hardening"
 // before it starts.
 func hardeningTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: stepHardening, Title: "write anonymous access configuration", On: engine.Role(v1alpha1.RoleControlPlane),
-		When: func(*engine.Scope) bool { return spec.Harden(env.Cluster).Anonymous() },
+		ID: stepHardening, Title: "write anonymous access configuration", On: engine.HasRole(v1alpha1.RoleControlPlane),
+		When: func(*engine.Scope) bool { return spec.HardeningSettings(env.Cluster).ConfiguresAnonymous() },
 		Ops: func(*engine.Scope) (op.List, error) {
 			text, err := files.ReadFile("templates/authentication.yaml")
 			if err != nil {
@@ -29,9 +29,9 @@ func hardeningTask(env module.Env) engine.Task {
 // removeHardeningTask removes it, after the API server that used it was restarted.
 func removeHardeningTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.unhardened", Title: "remove anonymous access configuration", On: engine.Role(v1alpha1.RoleControlPlane),
-		When: func(*engine.Scope) bool { return !spec.Harden(env.Cluster).Anonymous() },
-		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepHardening}}, nil },
+		ID: "kubeadm.unhardened", Title: "remove anonymous access configuration", On: engine.HasRole(v1alpha1.RoleControlPlane),
+		When: func(*engine.Scope) bool { return !spec.HardeningSettings(env.Cluster).ConfiguresAnonymous() },
+		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.RevertStep{Step: stepHardening}}, nil },
 	}
 }
 

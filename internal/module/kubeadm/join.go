@@ -42,7 +42,7 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 			if results[0].Missing || results[1].Missing {
 				return nil // no files yet; dependent steps are pending
 			}
-			authorities, err := certs.Authorities(results[1].Output)
+			authorities, err := certs.ParseAuthorities(results[1].Output)
 			if err != nil {
 				return fmt.Errorf("reading %s: %w", caCert, err)
 			}
@@ -56,8 +56,8 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 			if err := provideClient(ctx, s, module.KeyKube, client); err != nil {
 				return err
 			}
-			engine.Provide(s, KeyAdminConf, kubeconfig.Untrusted{Text: results[0].Output})
-			engine.Provide(s, keyCA, certs.Bundle(authorities...))
+			engine.ProvideValue(s, KeyAdminConf, kubeconfig.Untrusted{Text: results[0].Output})
+			engine.ProvideValue(s, keyCA, certs.BundleCAs(authorities...))
 			return nil
 		},
 	}
@@ -68,12 +68,12 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Client],
 	client func(patience time.Duration) (*kube.Client, error)) error {
 	now, err := client(0)
-	if err != nil || s.Operation() == "" && !apiAnswers(ctx, now) {
+	if err != nil || s.OperationID() == "" && !apiAnswers(ctx, now) {
 		return err
 	}
 	patient, err := client(apiPatience)
 	if err == nil {
-		engine.Provide(s, key, patient)
+		engine.ProvideValue(s, key, patient)
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func JoinNodes(env module.Env, after ...string) engine.Module {
 func tokenAction(env module.Env) *engine.Action {
 	return &engine.Action{
 		Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-			engine.Get(s, module.KeyKube)
+			engine.GetValue(s, module.KeyKube)
 			return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
 		},
 		Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
@@ -188,9 +188,11 @@ func revokeTokensTaskWith(env module.Env, by engine.Key[*kube.Client], made func
 		Needs: after, Consumes: []engine.KeyRef{by.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				return staleTokens(ctx, env, engine.Get(s, by), made(s))
+				return staleTokens(ctx, env, engine.GetValue(s, by), made(s))
 			},
-			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteTokens(ctx, env, engine.Get(s, by)) },
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				return deleteTokens(ctx, env, engine.GetValue(s, by))
+			},
 		},
 	}
 }
@@ -199,7 +201,7 @@ func revokeTokensTaskWith(env module.Env, by engine.Key[*kube.Client], made func
 // interrupted node has both its own credentials and the bootstrap credentials. Its join
 // phase, which needs a token again, may be almost complete.
 func hasWaitingNode(env module.Env, hosts []*engine.Host) bool {
-	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.Stays(h) && env.IsJoinNode(h) && isWaiting(h) })
+	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.IsStaying(h) && env.IsJoinNode(h) && isWaiting(h) })
 }
 
 // isWaiting is waiting for a single node.
@@ -246,7 +248,7 @@ func kubeletStartStep() joinStep {
 // through stdin: the helper keeps it readable only for root, until the phase has ended.
 func joinPhase(env module.Env, s *engine.Scope, j joinStep) (op.List, error) {
 	docs, err := encodeDocuments(joinConfiguration(env, s.Host(), object{
-		"file": object{"kubeConfigPath": discoveryFile}, "tlsBootstrapToken": engine.Get(s, keyToken),
+		"file": object{"kubeConfigPath": discoveryFile}, "tlsBootstrapToken": engine.GetValue(s, keyToken),
 	}))
 	if err != nil {
 		return nil, err
@@ -260,7 +262,7 @@ func joinPhase(env module.Env, s *engine.Scope, j joinStep) (op.List, error) {
 	if !isWaiting(s.Host()) {
 		return op.List{phase}, nil
 	}
-	discovery, err := discoveryKubeconfig(env, engine.Get(s, keyCA))
+	discovery, err := discoveryKubeconfig(env, engine.GetValue(s, keyCA))
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +282,7 @@ func discoveryKubeconfig(env module.Env, ca []byte) ([]byte, error) {
 // address from the start. A node that has joined reaches the API at its usual address.
 func joinHostsEntry(env module.Env, h *engine.Host) map[string]string {
 	first := module.InternalAddress(env.FirstControlPlane())
-	if module.Holds(h) || spec.EndpointAddress(env.Cluster, h.Host) == first {
+	if module.IsJoined(h) || spec.EndpointAddress(env.Cluster, h.Host) == first {
 		return nil
 	}
 	return map[string]string{env.Cluster.Spec.ControlPlaneEndpoint.Domain: first}
@@ -298,13 +300,13 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if err != nil {
 		return err
 	}
-	err = engine.Get(s, module.KeyKube).PutBootstrapToken(ctx, kube.BootstrapToken{
+	err = engine.GetValue(s, module.KeyKube).PutBootstrapToken(ctx, kube.BootstrapToken{
 		ID: id, Secret: value, Description: tokenDescription(env), Validity: time.Hour,
 	})
 	if err != nil {
 		return fmt.Errorf("creating a join token: %w", err)
 	}
-	engine.Provide(s, keyToken, id+"."+value)
+	engine.ProvideValue(s, keyToken, id+"."+value)
 	return nil
 }
 

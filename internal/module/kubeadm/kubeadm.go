@@ -59,7 +59,7 @@ func InstallKubernetes(env module.Env) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) { return kubeletFiles(env, s.Host()) },
 		},
 	}}
-	if env.Docker() || env.Migrates {
+	if env.UsesDocker() || env.NewRuntime {
 		m.Tasks = append(m.Tasks, loginsTask(env))
 	}
 	return m
@@ -111,7 +111,7 @@ func UpdateControlPlane(env module.Env) engine.Module {
 
 func configTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "kubeadm.config", Title: "write kubeadm configuration", On: engine.Role(v1alpha1.RoleControlPlane),
+		ID: "kubeadm.config", Title: "write kubeadm configuration", On: engine.HasRole(v1alpha1.RoleControlPlane),
 		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(keepSigner(env, s.Host()), s.Host()) },
 	}
 }
@@ -155,7 +155,7 @@ func manifestPath(name string) string { return "/etc/kubernetes/manifests/" + na
 func certPaths(env module.Env) []string {
 	out := append(pkiPaths("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"),
 		"/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
-	if env.Stacked() {
+	if env.HasStackedEtcd() {
 		out = append(out, pkiPaths("etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client")...)
 	}
 	return out
@@ -168,7 +168,7 @@ func componentManifests() []string {
 func initPhases(env module.Env) []phase {
 	config := []string{ConfigFile}
 	etcd := etcdPhase()
-	etcd.begins, etcd.when = true, func(*v1alpha1.Cluster) bool { return env.Stacked() }
+	etcd.begins, etcd.when = true, func(*v1alpha1.Cluster) bool { return env.HasStackedEtcd() }
 	return []phase{
 		// The preflight checks are for a host without a cluster; they do not run again
 		// once the CA exists.
@@ -243,7 +243,7 @@ const mostCrashes = 2
 // start.
 func waitReconfiguredAPI(env module.Env) op.Wait {
 	w := waitLocalAPI(env)
-	if env.Reconfigures {
+	if env.NewControlPlaneSettings {
 		w.Crashes = mostCrashes
 	}
 	return w
@@ -260,8 +260,10 @@ const stepRepairMembers = "etcd.mend"
 func repairMembersTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepRepairMembers, Title: "repair etcd members", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
-		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
-		When:    func(s *engine.Scope) bool { return module.Holds(s.Host()) && (env.OtherEtcd || env.Upgrade.Back) },
+		On: func(h *engine.Host) bool { return env.HasStackedEtcd() && h.HasRole(v1alpha1.RoleControlPlane) },
+		When: func(s *engine.Scope) bool {
+			return module.IsJoined(s.Host()) && (env.NewEtcdSettings || env.Upgrade.IsRollback)
+		},
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			e := etcdPhase().asExec()
@@ -269,7 +271,7 @@ func repairMembersTask(env module.Env) engine.Task {
 			e.UnlessServes = env.WaitLocalMember("health")
 			e.Again = "its etcd member does not serve" // whatever settings it has received since its last repair
 			e.Then = &op.Wait{HTTP: env.LocalMemberAliveURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 180}
-			if env.Reconfigures {
+			if env.NewControlPlaneSettings {
 				e.Then.Crashes = mostCrashes
 			}
 			return op.List{e}, nil
@@ -281,14 +283,14 @@ func repairMembersTask(env module.Env) engine.Task {
 // when the member serves with them. If the settings change, it begins only when all
 // members serve, so that two are never down at the same time.
 func gateMemberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
-	if !env.IsRunning || !module.Holds(h) {
+	if !env.IsRunning || !module.IsJoined(h) {
 		return e
 	}
 	gated := gateOnAllMembers(env, e)
-	if env.Reconfigures {
+	if env.NewControlPlaneSettings {
 		gated.Then.Crashes = mostCrashes
 	}
-	if !env.OtherEtcd {
+	if !env.NewEtcdSettings {
 		gated.Gate = nil
 	}
 	return gated
@@ -328,7 +330,7 @@ func (p phase) asTask(env module.Env) engine.Task {
 			return op.List{preflightExec(p, s.Host())}, nil
 		case !p.wait:
 			return op.List{p.asExec()}, nil
-		case env.Stacked() && env.IsInitNode(s.Host()): // its etcd member has the data that it serves
+		case env.HasStackedEtcd() && env.IsInitNode(s.Host()): // its etcd member has the data that it serves
 			return append(op.List{waitReconfiguredAPI(env), module.MarkEtcdJoined()}, waitReconfiguredComponents(env)...), nil
 		}
 		return append(op.List{waitReconfiguredAPI(env)}, waitReconfiguredComponents(env)...), nil

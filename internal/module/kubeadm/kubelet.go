@@ -35,7 +35,7 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	}
 	values := map[string]string{"ConfigDir": dropInDir, "Args": quoteFlags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs)}
 	values["Runtime"] = "containerd.service"
-	if env.Docker() {
+	if env.UsesDocker() {
 		values["Runtime"] = "cri-docker.service"
 	}
 	dirs := []string{facts.DirKubelet}
@@ -61,9 +61,9 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		op.Dir{Path: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
 		op.File{Path: dropInFile, Content: settings},
 		op.File{Path: unitFile, Content: unit},
-		op.Kept{Path: kubeletConfig},
-		op.Kept{Path: kubeletFlags},
-		op.Kept{Path: kubeletOwn},
+		op.BaselineFile{Path: kubeletConfig},
+		op.BaselineFile{Path: kubeletFlags},
+		op.BaselineFile{Path: kubeletOwn},
 		kubeletSetUp(env, h),
 	}, nil
 }
@@ -78,7 +78,7 @@ func kubeletUnit(env module.Env) op.Unit {
 		Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{unitFile, dropInFile, kubeletConfig, kubeletFlags, programs + "/kube", programs + "/kubelet"},
 	}
-	if env.Docker() { // the kubelet would read it again only after five minutes
+	if env.UsesDocker() { // the kubelet would read it again only after five minutes
 		u.RestartOn = append(u.RestartOn, kubeletLogins)
 	}
 	return u
@@ -92,7 +92,7 @@ func kubeletSetUp(env module.Env, h *engine.Host) op.Unit {
 	u := op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
 		"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
 	}}
-	if module.Holds(h) && h.HasRole(v1alpha1.RoleControlPlane) {
+	if module.IsJoined(h) && h.HasRole(v1alpha1.RoleControlPlane) {
 		u.Running, u.KeepRunning, u.Forgets = op.Bool(true), true, env.KubeletStates
 	}
 	return u
@@ -101,7 +101,7 @@ func kubeletSetUp(env module.Env, h *engine.Host) op.Unit {
 // hasMember selects hosts with an etcd member in a pod. Such a member does not start
 // without the kubelet, which needs the data of the member before it starts anything.
 func hasMember(env module.Env, h *engine.Host) bool {
-	return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane)
+	return env.HasStackedEtcd() && h.HasRole(v1alpha1.RoleControlPlane)
 }
 
 // kubeletDropIn returns the KubeletConfiguration of the user; the kubelet merges it over
@@ -109,17 +109,17 @@ func hasMember(env module.Env, h *engine.Host) bool {
 func kubeletDropIn(env module.Env) ([]byte, error) {
 	// This overrides the value from the join: the runtime may have changed since.
 	conf, gates := object{"containerRuntimeEndpoint": env.RuntimeSocket()}, object{}
-	if env.Docker() {
+	if env.UsesDocker() {
 		// The kubelet cannot pin images with Docker, and images of the bundle could not be
 		// pulled again, so it must never remove any.
 		conf["imageGCHighThresholdPercent"] = 100
-		if release.Reached("1.36", env.Release.Kubernetes) {
+		if release.HasReached("1.36", env.Release.Kubernetes) {
 			// cri-dockerd returns the address of a stream without its protocol. A kubelet
 			// that forwards WebSockets itself assumes HTTPS.
 			gates["ExtendWebSocketsToKubelet"] = false
 		}
 	}
-	maps.Copy(conf, spec.Harden(env.Cluster).Kubelet)
+	maps.Copy(conf, spec.HardeningSettings(env.Cluster).Kubelet)
 	maps.Copy(conf, env.Cluster.Spec.Kubernetes.Kubelet.Config)
 	for k, v := range env.Cluster.Spec.Kubernetes.FeatureGates {
 		gates[k] = v
@@ -152,7 +152,7 @@ func quoteFlags(m map[string]string) string {
 func RestartKubelet(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
 		ID: StepKubeletSettings, Title: "apply kubelet settings", Timeout: 8 * time.Minute,
-		On: func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) },
+		On: func(h *engine.Host) bool { return module.IsNode(h) && module.IsJoined(h) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{restartedKubeletUnit(env, s.Host())}, nil
 		},
@@ -206,7 +206,7 @@ const StepKubeletSettings = "kubelet.settings"
 // only be running.
 func keepKubeletUnit(env module.Env, h *engine.Host) op.Unit {
 	u := kubeletUnit(env)
-	if env.IsRunning && module.Holds(h) {
+	if env.IsRunning && module.IsJoined(h) {
 		u.KeepRunning, u.RestartOn = true, nil
 	}
 	return u
@@ -235,7 +235,7 @@ func EnsureKubeletRunning(env module.Env) engine.Module {
 					return fmt.Errorf("reading when the kubelet was started: %w", err)
 				}
 			}
-			engine.Provide(s, module.KeyKubeletStarted, &at)
+			engine.ProvideValue(s, module.KeyKubeletStarted, &at)
 			return nil
 		},
 	}}}

@@ -68,7 +68,7 @@ func TestWaitReconfiguredComponents_OutlastsLease(t *testing.T) {
 	}
 	created := environment()
 	changed := environment()
-	changed.Reconfigures = true
+	changed.NewControlPlaneSettings = true
 	closed := environment()
 	closed.Cluster.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"secure-port": "20257", "bind-address": "0.0.0.0"}
 	closed.Cluster.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"secure-port": "0"}

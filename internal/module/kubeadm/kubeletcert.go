@@ -55,7 +55,7 @@ func RestartKubeletAndApproveCert(env module.Env) engine.Module {
 // join.
 func ApproveKubeletCerts(env module.Env) engine.Module {
 	t := servingCert(env, "nodes.serving")
-	t.On = func(h *engine.Host) bool { return module.IsNode(h) && !(env.IsRunning && module.Holds(h)) }
+	t.On = func(h *engine.Host) bool { return module.IsNode(h) && !(env.IsRunning && module.IsJoined(h)) }
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{t}}
 }
 
@@ -66,7 +66,7 @@ func readmitServing(env module.Env, on, given func(*engine.Host) bool) engine.Ta
 	t.On = on
 	check := t.Run.Check
 	t.Run.Check = func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-		if s.Operation() == "" && given(s.Host()) {
+		if s.OperationID() == "" && given(s.Host()) {
 			return servingChange(s.Host()), nil
 		}
 		return check(ctx, s)
@@ -123,7 +123,7 @@ func approveUntilServing(ctx context.Context, env module.Env, s *engine.Scope) e
 	defer cancel()
 	kubelet := env.KubeletIdentity(s.Host())
 	var refused time.Time
-	err = client.Until(ctx, func(ctx context.Context) (string, error) {
+	err = client.WaitUntil(ctx, func(ctx context.Context) (string, error) {
 		why, err := missingCertReason(ctx, s.Host())
 		if err == nil && why == "" {
 			why = userText(checkServingCert(ctx, env, s.Host(), roots))
@@ -137,7 +137,7 @@ func approveUntilServing(ctx context.Context, env module.Env, s *engine.Scope) e
 			return "", err
 		case len(approved) > 0:
 			refused = time.Time{}
-			s.Tell("approved %s", strings.Join(approved, ", "))
+			s.ShowProgress("approved %s", strings.Join(approved, ", "))
 		case len(left) > 0 && refused.IsZero():
 			refused = time.Now()
 		case len(left) > 0 && time.Since(refused) > refusedTime:

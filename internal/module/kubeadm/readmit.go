@@ -28,7 +28,7 @@ func ReadmitExpiredNodes(env module.Env, hosts []string) engine.Module {
 			ID: "readmit.kubelet", Title: "request new kubelet credentials", On: on,
 			Consumes: []engine.KeyRef{keyToken.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				conf, err := bootstrapKubeconfig(env, engine.Get(s, keyToken))
+				conf, err := bootstrapKubeconfig(env, engine.GetValue(s, keyToken))
 				if err != nil {
 					return nil, err
 				}
@@ -60,7 +60,7 @@ func bootstrapKubeconfig(env module.Env, token string) ([]byte, error) {
 func kubeconfigDocument(env module.Env, authority, credentials object) ([]byte, error) {
 	const user = "tls-bootstrap-token-user"
 	named := func(name, kind string, what object) []any { return []any{object{"name": name, kind: what}} }
-	cluster := object{"server": "https://" + env.Endpoint()}
+	cluster := object{"server": "https://" + env.APIEndpoint()}
 	maps.Copy(cluster, authority)
 	return encodeDocuments(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": user,

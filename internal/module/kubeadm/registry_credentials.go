@@ -30,13 +30,13 @@ func encodeLogins(env module.Env) (op.List, error) {
 		Auth string `json:"auth"`
 	}
 	all := map[string]login{}
-	for _, l := range env.Logins() {
+	for _, l := range env.RegistryLogins() {
 		if l.Username != "" {
 			all[l.Registry] = login{base64.StdEncoding.EncodeToString([]byte(l.Username + ":" + l.Password.Reveal()))}
 		}
 	}
-	putBack := op.PutBack{Step: stepLogins}
-	if !env.Docker() || len(all) == 0 {
+	putBack := op.RevertStep{Step: stepLogins}
+	if !env.UsesDocker() || len(all) == 0 {
 		return op.List{putBack}, nil
 	}
 	text, err := json.MarshalIndent(map[string]any{"auths": all}, "", "  ")

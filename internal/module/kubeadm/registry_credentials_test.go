@@ -15,7 +15,7 @@ import (
 // cluster file and of the private registry. With containerd, which has them itself, the
 // kubelet has none.
 func TestEncodeLogins_OnlyWithDocker(t *testing.T) {
-	putBack := op.PutBack{Step: "kubernetes.kubelet.logins"}
+	putBack := op.RevertStep{Step: "kubernetes.kubelet.logins"}
 	env := module.Env{
 		Cluster: &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{
 			Hosts:            []v1alpha1.Host{{Name: "reg", Address: "192.0.2.9", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}},

@@ -23,7 +23,7 @@ func signingArgs(env module.Env) map[string]string {
 // keepSigner returns an environment in which a joined control plane signs as it does now:
 // during a rotation of the cluster CA, some have SigningCert and some do not.
 func keepSigner(env module.Env, h *engine.Host) module.Env {
-	if module.Holds(h) {
+	if module.IsJoined(h) {
 		env.SignsApart = module.SignsApart(h)
 	}
 	return env
@@ -92,7 +92,7 @@ func ConnectAPIWithNewCA(env module.Env, step string) engine.Module {
 			}
 			client, err := kube.New(results[0].Output, dialAnyServer(s), kube.Options{Address: localAPIAddress(env), Patience: apiPatience})
 			if err == nil {
-				engine.Provide(s, module.KeyKubeAfter, client)
+				engine.ProvideValue(s, module.KeyKubeAfter, client)
 			}
 			return err
 		},
@@ -115,7 +115,7 @@ func ReadmitNodesWithNewCA(env module.Env, step string, hosts []string, drop fun
 			ID: "readmit.kubelet", Title: "request new kubelet credentials", On: on, Timeout: 12 * time.Minute,
 			Consumes: []engine.KeyRef{keyToken.Ref()}, Rollout: engine.Rollout{MaxParallel: "10%", MaxUnavailable: "1"},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				conf, err := bootstrapKubeconfig(env, engine.Get(s, keyToken))
+				conf, err := bootstrapKubeconfig(env, engine.GetValue(s, keyToken))
 				if err != nil {
 					return nil, err
 				}

@@ -30,7 +30,7 @@ func UpgradeControlPlane(env module.Env) engine.Module {
 		servingTask(env, "kubeadm.init.serving", env.IsInitNode),
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
-			ID: "upgrade.control-plane", Title: "replace control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
+			ID: "upgrade.control-plane", Title: "replace control plane", On: engine.HasRole(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return append(op.List{componentsPhase().asExec()}, waitComponentsUpgraded(env, steadyTime)...), nil
 			},
@@ -84,7 +84,8 @@ const settleTime = 20 * time.Second
 // kubelet may have restarted all components.
 func WaitStable(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
-		ID: "upgrade.steady", Title: "wait until control plane is stable", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		ID: "upgrade.steady", Title: "wait until control plane is stable", On: engine.HasRole(v1alpha1.RoleControlPlane),
+		Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
 			api := waitLocalAPI(env)
 			api.Since, api.SinceSeconds = "kubelet.service", int(settleTime.Seconds())
@@ -97,7 +98,7 @@ func WaitStable(env module.Env) engine.Module {
 // all its containers were restarted, with any runtime.
 func WaitControlPlaneRestarted(env module.Env) engine.Module {
 	return engine.Module{Name: "serve", Tasks: []engine.Task{{
-		ID: "runtime.serving", Title: "wait for control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		ID: "runtime.serving", Title: "wait for control plane", On: engine.HasRole(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var waits op.List
 			if hasMember(env, s.Host()) {
@@ -115,7 +116,7 @@ func UpgradeEtcd(env module.Env) engine.Module {
 	const id = "upgrade.etcd"
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{repairMembersTask(env), {
 		ID: id, Title: "replace etcd", Needs: []string{stepRepairMembers}, Timeout: 8 * time.Minute,
-		On: func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
+		On: func(h *engine.Host) bool { return env.HasStackedEtcd() && h.HasRole(v1alpha1.RoleControlPlane) },
 		// On the host on which the cluster was created this works like any change of the
 		// settings.
 		When:    func(s *engine.Scope) bool { return env.Upgrade.RunsStep(id, s.Host()) || env.IsInitNode(s.Host()) },
@@ -134,7 +135,7 @@ func UpgradeEtcd(env module.Env) engine.Module {
 				op.Wait{HTTP: env.LocalMemberReadyURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 300},
 				// An API server that has lost its member may take more than a minute to
 				// find it again.
-				op.PodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
+				op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
 				waitLocalAPI(env),
 			}, nil
 		},
@@ -149,7 +150,7 @@ var keyRights = engine.NewKey("upgrade.rights", false)
 func UpgradeAddons(env module.Env) engine.Module {
 	e := initPhase(env, "bootstrap-token").asExec()
 	e.Name, e.Inputs = "kubeadm-upgrade-rights", []string{ConfigFile} // runs once for each release
-	tokens := revokeTokensTask(env, func(s *engine.Scope) bool { return !engine.Known(s, keyRights) }, "upgrade.rights")
+	tokens := revokeTokensTask(env, func(s *engine.Scope) bool { return !engine.IsKnown(s, keyRights) }, "upgrade.rights")
 	tokens.Consumes = append(tokens.Consumes, keyRights.Ref())
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{
 		{
@@ -157,7 +158,7 @@ func UpgradeAddons(env module.Env) engine.Module {
 			Provides: []engine.KeyRef{keyRights.Ref()},
 			Ops:      func(*engine.Scope) (op.List, error) { return op.List{e}, nil },
 			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
-				engine.Provide(s, keyRights, true)
+				engine.ProvideValue(s, keyRights, true)
 				return nil
 			},
 		},
@@ -205,7 +206,7 @@ func waitComponentsHealthy(env module.Env, steady time.Duration) (out op.List) {
 
 // waitReconfiguredComponents is waitComponentsHealthy for settings that may have changed.
 func waitReconfiguredComponents(env module.Env) op.List {
-	if env.Reconfigures {
+	if env.NewControlPlaneSettings {
 		return waitComponentsHealthy(env, steadyTime)
 	}
 	return waitComponentsHealthy(env, createdTime)

@@ -70,7 +70,7 @@ func flannelObjects(env module.Env) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kube.Objects(text)
+	return kube.DecodeObjects(text)
 }
 
 // interfaceArgs returns the arguments of flannel for the interface with the address of the

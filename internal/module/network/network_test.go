@@ -21,7 +21,7 @@ func environment(t *testing.T, n v1alpha1.Network) module.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := catalogue.Resolve("v1.37.1")
+	r, err := catalogue.ResolveVersion("v1.37.1")
 	if err != nil {
 		t.Fatal(err)
 	}

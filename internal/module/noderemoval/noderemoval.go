@@ -33,9 +33,9 @@ const (
 // drained; it is only checked that it is not running.
 func DrainNodes(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: env.DrainTimeout(),
+		ID: "leave.drain", Title: "drain node", On: env.IsLeaving, Timeout: env.DrainTimeout(),
 		// Without an API it cannot be checked whether a host is running.
-		When: func(s *engine.Scope) bool { return env.Resets(s.Host()) || engine.Get(s, module.KeyKube) != nil },
+		When: func(s *engine.Scope) bool { return env.IsReset(s.Host()) || engine.GetValue(s, module.KeyKube) != nil },
 		// New nodes may have to take the pods of leaving nodes.
 		Needs: []string{"nodes.ready"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
@@ -68,26 +68,26 @@ func MarkPaths() []string { return []string{module.LeavesMark, module.APIServerM
 func StopServers(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{
 		{
-			ID: "leave.begin", Title: "mark node as leaving", On: env.Leaves, Provides: allBegunKeys(env),
+			ID: "leave.begin", Title: "mark node as leaving", On: env.IsLeaving, Provides: allBegunKeys(env),
 			// On workers this runs after the load balancer of the endpoint mode.
 			Needs: []string{"leave.drain", "endpoint.pods"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, goes := beginRemoval(env, s.Host())
-				if s.Operation() == "" && goes { // the expected result
-					engine.Provide(s, begunKey(s.Host().Name), true)
+				if s.OperationID() == "" && goes { // the expected result
+					engine.ProvideValue(s, begunKey(s.Host().Name), true)
 				}
 				return list, nil
 			},
 			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
 				if _, goes := beginRemoval(env, s.Host()); goes {
-					engine.Provide(s, begunKey(s.Host().Name), true)
+					engine.ProvideValue(s, begunKey(s.Host().Name), true)
 				}
 				return nil
 			},
 		},
 		{
 			ID: "leave.server", Title: "wait until API server has stopped", IgnoreError: true, Timeout: 2 * time.Minute,
-			On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
+			On: func(h *engine.Host) bool { return env.IsReset(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if !isOwnHost(env, s.Host()) {
 					return nil, nil
@@ -104,7 +104,7 @@ func StopServers(env module.Env) engine.Module {
 func beginRemoval(env module.Env, h *engine.Host) (list op.List, goes bool) {
 	server := h.HasRole(v1alpha1.RoleControlPlane)
 	switch {
-	case !env.Resets(h) || module.IsBlank(h):
+	case !env.IsReset(h) || module.IsBlank(h):
 		return nil, true
 	case !isOwnHost(env, h):
 		return nil, false
@@ -118,7 +118,7 @@ func beginRemoval(env module.Env, h *engine.Host) (list op.List, goes bool) {
 }
 
 func isOwnHost(env module.Env, h *engine.Host) bool {
-	return facts.Host{Facts: h.Facts}.Ours(env.Cluster.Name)
+	return facts.Host{Facts: h.Facts}.IsManagedFor(env.Cluster.Name)
 }
 
 func leavesMark() op.File {
@@ -135,10 +135,10 @@ func RemoveMembers(env module.Env) engine.Module {
 		Needs: []string{"leave.begin", "leave.server", "join.settings"}, Consumes: allBegunKeys(env),
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var o op.EtcdRemove
-			for _, h := range env.Members(env.WithLeaving()) {
-				if slices.ContainsFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == h.Name }) {
+			for _, h := range env.EtcdMembers(env.WithLeaving()) {
+				if slices.ContainsFunc(env.Leaving, func(l module.LeavingHost) bool { return l.Name == h.Name }) {
 					p := module.EtcdPeer(h, false)
-					p.Stays = !engine.Known(s, begunKey(h.Name))
+					p.Stays = !engine.IsKnown(s, begunKey(h.Name))
 					o.Peers = append(o.Peers, p)
 				}
 			}
@@ -152,7 +152,7 @@ func RemoveMembers(env module.Env) engine.Module {
 // removal is not complete.
 func DeleteNodes(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"},
+		ID: "leave.node", Title: "delete node", On: env.IsLeaving, Needs: []string{"leave.member"},
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDelete(ctx, env, s) },
@@ -166,7 +166,7 @@ func planDelete(ctx context.Context, env module.Env, s *engine.Scope) (change []
 	turn := func(machine string) plan.OpChange {
 		return plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add " + machine + ": otherwise it could rejoin the cluster"}
 	}
-	if engine.Get(s, module.KeyKube) == nil {
+	if engine.GetValue(s, module.KeyKube) == nil {
 		change = []plan.OpChange{{Kind: "node", Target: host, Summary: "delete"}}
 		return append(change, turn("the machine, if it is force-removed")), nil
 	}
@@ -175,13 +175,13 @@ func planDelete(ctx context.Context, env module.Env, s *engine.Scope) (change []
 		return nil, err
 	}
 	what, machine := "delete", "this machine"
-	if given && env.Resets(s.Host()) {
+	if given && env.IsReset(s.Host()) {
 		what, machine = "delete: it belongs to another machine ("+machineOf(n)+")", "that machine"
 	}
 	if n != nil {
 		change = append(change, plan.OpChange{Kind: "node", Target: host, Summary: what})
 	}
-	turned, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	turned, err := engine.GetValue(s, module.KeyKube).ListForgottenMachines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func planDelete(ctx context.Context, env module.Env, s *engine.Scope) (change []
 	if id != "" && !slices.Contains(turned, id) {
 		change = append(change, turn(machine))
 	}
-	if env.Resets(s.Host()) {
+	if env.IsReset(s.Host()) {
 		change = append(change, readmitChange(s, turned)...)
 	}
 	return change, nil
@@ -207,7 +207,7 @@ func returningMachine(ctx context.Context, env module.Env, s *engine.Scope, n *c
 	switch {
 	case n != nil && given:
 		l.MachineID = n.Status.NodeInfo.MachineID
-	case n != nil || !l.Gone:
+	case n != nil || !l.IsLost:
 		return "", nil
 	}
 	return unclaimedID(ctx, s, l.MachineID)
@@ -219,7 +219,7 @@ func unclaimedID(ctx context.Context, s *engine.Scope, id string) (string, error
 	if !kube.IsMachineID(id) {
 		return "", nil
 	}
-	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
+	all, err := engine.GetValue(s, module.KeyKube).ListNodes(ctx)
 	if err != nil ||
 		slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name != s.Host().Name && o.Status.NodeInfo.MachineID == id }) {
 		return "", err
@@ -239,7 +239,7 @@ func readmitChange(s *engine.Scope, turned []string) []plan.OpChange {
 }
 
 func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	n, given, err := findNode(ctx, env, s)
 	if err != nil {
 		return err
@@ -251,16 +251,16 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 		return err
 	}
 	if id != "" {
-		if err := client.Forget(ctx, id); err != nil {
+		if err := client.ForgetMachine(ctx, id); err != nil {
 			return err
 		}
 		who := s.Host().Name
-		if env.Resets(s.Host()) {
+		if env.IsReset(s.Host()) {
 			who = "the previous machine of " + who + " (machine id " + id + ")"
 		}
-		s.Note("%s: its files and kubelet credentials remain; it can rejoin the cluster after it has been reset", who)
+		s.ShowNote("%s: its files and kubelet credentials remain; it can rejoin the cluster after it has been reset", who)
 	} else if n != nil && given {
-		s.Note("node %s: its machine id is invalid, or another node also has it; "+
+		s.ShowNote("node %s: its machine id is invalid, or another node also has it; "+
 			"the machine can rejoin the cluster with its present credentials", n.Name)
 	}
 	if n != nil {
@@ -273,10 +273,10 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 			return err
 		}
 	}
-	if s.Host().Facts == nil || !env.Resets(s.Host()) {
+	if s.Host().Facts == nil || !env.IsReset(s.Host()) {
 		return nil
 	}
-	return client.Readmit(ctx, s.Host().Facts.MachineID)
+	return client.ReadmitMachine(ctx, s.Host().Facts.MachineID)
 }
 
 // findNode returns the node with the name of the host, or nil. given reports whether
@@ -284,21 +284,21 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 // of the node. That machine is not contacted. If the host is no longer in the state, a
 // node of another machine does not belong to it.
 func findNode(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
-	n, err = engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
+	n, err = engine.GetValue(s, module.KeyKube).GetNode(ctx, s.Host().Name)
 	if n == nil || err != nil {
 		return nil, false, err
 	}
 	l := findLeaving(env, s.Host().Name)
 	other := s.Host().Facts != nil && !kube.SameMachine(n, s.Host().Facts.MachineID)
-	if other && l.Off {
+	if other && l.IsRemovedFromState {
 		return nil, false, nil
 	}
-	return n, l.Gone || other, nil
+	return n, l.IsLost || other, nil
 }
 
 // findLeaving returns the entry of a leaving host.
-func findLeaving(env module.Env, name string) module.Leaving {
-	i := slices.IndexFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == name })
+func findLeaving(env module.Env, name string) module.LeavingHost {
+	i := slices.IndexFunc(env.Leaving, func(l module.LeavingHost) bool { return l.Name == name })
 	return env.Leaving[i]
 }
 
@@ -306,16 +306,16 @@ func machineOf(n *corev1.Node) string { return "machine id " + n.Status.NodeInfo
 
 func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon and drain"}}
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	if client == nil {
 		return change, nil
 	}
 	n, given, err := findNode(ctx, env, s)
-	if err == nil && (n == nil || given) && env.Resets(s.Host()) {
+	if err == nil && (n == nil || given) && env.IsReset(s.Host()) {
 		err = otherNodeError(ctx, s)
 	}
 	if given {
-		if err == nil && kube.State(n).Ready && !env.Removal.Force {
+		if err == nil && kube.NodeStateOf(n).Ready && !env.Removal.Force {
 			err = stillRunsError(env, n)
 		}
 		return nil, err
@@ -323,11 +323,11 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if n == nil || err != nil {
 		return nil, err
 	}
-	d, err := client.Undrained(ctx, n.Name)
+	d, err := client.PodsToDrain(ctx, n.Name)
 	switch {
 	case err != nil:
 		return nil, err
-	case !kube.State(n).Ready: // its pods cannot be stopped; they are deleted with the node
+	case !kube.NodeStateOf(n).Ready: // its pods cannot be stopped; they are deleted with the node
 		if !d.Cordon {
 			return nil, nil
 		}
@@ -343,7 +343,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 // otherNodeError returns an error for a host that is a node under another name: it
 // would not be drained under this one.
 func otherNodeError(ctx context.Context, s *engine.Scope) error {
-	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
+	all, err := engine.GetValue(s, module.KeyKube).ListNodes(ctx)
 	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
 		return err
 	}
@@ -368,7 +368,7 @@ func stillRunsError(env module.Env, n *corev1.Node) error {
 			"the host is running, or has been off for less than a minute",
 		Hint: "fix the connection to the host. " + whenGone,
 	}
-	if !l.Gone {
+	if !l.IsLost {
 		d.Message = fmt.Sprintf("the host at %s is not node %s (%s), which is ready: "+
 			"its machine is running, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
 		d.Hint = "write the address of that machine into the file, and run: slipway apply -f FILE. " + whenGone
@@ -380,15 +380,15 @@ const whenGone = "If the host is permanently lost, switch it off, wait 40 second
 	"to remove it immediately, add --force"
 
 func drainNode(ctx context.Context, env module.Env, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	n, given, err := findNode(ctx, env, s)
 	if n == nil || given || err != nil {
 		return err
 	}
-	if err := client.Cordon(ctx, n.Name); err != nil {
+	if err := client.CordonNode(ctx, n.Name); err != nil {
 		return err
 	}
-	if !kube.State(n).Ready {
+	if !kube.NodeStateOf(n).Ready {
 		return nil
 	}
 	return env.DrainNode(ctx, s, n.Name)

@@ -28,10 +28,10 @@ func ReplaceNodes(env module.Env) engine.Module {
 // there is none. A host that has joined replaces no other machine.
 func previousNode(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 	f := s.Host().Facts
-	if f == nil || module.Holds(s.Host()) {
+	if f == nil || module.IsJoined(s.Host()) {
 		return nil, nil
 	}
-	n, err := engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
+	n, err := engine.GetValue(s, module.KeyKube).GetNode(ctx, s.Host().Name)
 	if n == nil || err != nil || kube.SameMachine(n, f.MachineID) {
 		return nil, err
 	}
@@ -39,14 +39,14 @@ func previousNode(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 }
 
 func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	if engine.Get(s, module.KeyKube) == nil {
+	if engine.GetValue(s, module.KeyKube) == nil {
 		return nil, nil // the cluster does not exist yet
 	}
 	n, err := previousNode(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	turned, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	turned, err := engine.GetValue(s, module.KeyKube).ListForgottenMachines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, err
 	if n == nil {
 		return again, nil
 	}
-	st := kube.State(n)
+	st := kube.NodeStateOf(n)
 	if st.Ready {
 		return nil, diag.List{{
 			ID: IDNodeRuns, Severity: diag.Error,
@@ -73,8 +73,8 @@ func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, err
 }
 
 func deletePrevious(ctx context.Context, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
-	if err := client.Readmit(ctx, s.Host().Facts.MachineID); err != nil {
+	client := engine.GetValue(s, module.KeyKube)
+	if err := client.ReadmitMachine(ctx, s.Host().Facts.MachineID); err != nil {
 		return err
 	}
 	n, err := previousNode(ctx, s)
@@ -85,7 +85,7 @@ func deletePrevious(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return err
 	}
-	if err := client.Forget(ctx, id); err != nil {
+	if err := client.ForgetMachine(ctx, id); err != nil {
 		return err
 	}
 	if err := client.DeleteNode(ctx, n.Name); err != nil {

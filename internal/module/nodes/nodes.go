@@ -25,7 +25,7 @@ const (
 )
 
 // dns is the Deployment of CoreDNS.
-var dns = kube.Spreading{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
+var dns = kube.SpreadTarget{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
 
 // SetUpNodes is the module that waits for nodes and configures them.
 func SetUpNodes(env module.Env) engine.Module {
@@ -46,8 +46,8 @@ func WaitReady(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: notReady,
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
-						*engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
+					return engine.GetValue(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
+						*engine.GetValue(s, module.KeyKubeletStarted), func(m string) { s.ShowProgress("%s", m) })
 				},
 			},
 		},
@@ -67,7 +67,7 @@ func ConfigureNodes(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return settingsDiff(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					_, err := engine.Get(s, module.KeyKube).PatchNode(ctx, s.Host().Name, wantedNode(env, s.Host()))
+					_, err := engine.GetValue(s, module.KeyKube).PatchNode(ctx, s.Host().Name, wantedNode(env, s.Host()))
 					return err
 				},
 			},
@@ -81,7 +81,7 @@ func ConfigureNodes(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDNSMove(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).Spread(ctx, dns, newNodeName(env, s.Host()), func(m string) { s.Tell("%s", m) })
+					return engine.GetValue(s, module.KeyKube).SpreadPods(ctx, dns, newNodeName(env, s.Host()), func(m string) { s.ShowProgress("%s", m) })
 				},
 			},
 		},
@@ -91,7 +91,8 @@ func ConfigureNodes(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return dnsPending(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).WaitRollout(ctx, "Deployment", "kube-system", "coredns", func(m string) { s.Tell("%s", m) })
+					return engine.GetValue(s, module.KeyKube).WaitRollout(ctx, "Deployment", "kube-system", "coredns",
+						func(m string) { s.ShowProgress("%s", m) })
 				},
 			},
 		},
@@ -107,13 +108,13 @@ func spreadsDNS(env module.Env, s *engine.Scope) bool {
 	if slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return isNewNode(env, h) }) {
 		return isNewNode(env, s.Host())
 	}
-	first := slices.IndexFunc(s.Hosts(), func(h *engine.Host) bool { return module.IsNode(h) && env.Stays(h) })
+	first := slices.IndexFunc(s.Hosts(), func(h *engine.Host) bool { return module.IsNode(h) && env.IsStaying(h) })
 	return first >= 0 && s.Hosts()[first].Name == s.Host().Name
 }
 
 // isNewNode reports whether a node was not in the cluster when the operation began.
 func isNewNode(env module.Env, h *engine.Host) bool {
-	return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
+	return module.IsNode(h) && env.IsStaying(h) && !module.IsJoined(h)
 }
 
 // newNodeName returns the name of a node that joins, otherwise "".
@@ -128,11 +129,11 @@ func newNodeName(env module.Env, h *engine.Host) string {
 // node although there is another node. A plan cannot know this for nodes that join.
 func planDNSMove(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move some, if all are on one node"}}
-	client := engine.Get(s, module.KeyKube)
-	if client == nil || s.Operation() == "" && isNewNode(env, s.Host()) {
+	client := engine.GetValue(s, module.KeyKube)
+	if client == nil || s.OperationID() == "" && isNewNode(env, s.Host()) {
 		return move, nil
 	}
-	if is, err := client.Crowded(ctx, dns, newNodeName(env, s.Host())); err != nil || !is {
+	if is, err := client.HasColocatedPods(ctx, dns, newNodeName(env, s.Host())); err != nil || !is {
 		return nil, err
 	}
 	return move, nil
@@ -156,12 +157,12 @@ func wantedNode(env module.Env, h *engine.Host) kube.NodeWant {
 }
 
 func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	wait := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "set labels and taints"}}
 	if client == nil {
 		return wait, nil
 	}
-	n, err := client.Node(ctx, s.Host().Name)
+	n, err := client.GetNode(ctx, s.Host().Name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,33 +177,33 @@ func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.
 }
 
 func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	client, started := engine.Get(s, module.KeyKube), engine.Get(s, module.KeyKubeletStarted)
+	client, started := engine.GetValue(s, module.KeyKube), engine.GetValue(s, module.KeyKubeletStarted)
 	wait := []plan.OpChange{{Kind: "wait", Target: "node " + s.Host().Name, Summary: "ready"}}
 	if client == nil {
 		return wait, nil
 	}
-	n, err := client.Node(ctx, s.Host().Name)
+	n, err := client.GetNode(ctx, s.Host().Name)
 	if err != nil {
 		return nil, err
 	}
 	if n == nil {
 		return wait, nil
 	}
-	st := kube.State(n)
+	st := kube.NodeStateOf(n)
 	if id := s.Host().Facts.MachineID; !kube.SameMachine(n, id) {
-		if !module.Holds(s.Host()) {
+		if !module.IsJoined(s.Host()) {
 			return wait, nil // it is about to replace that machine
 		}
 		return nil, fmt.Errorf("the cluster has a node %s on another machine (machine id %s, this host has %s)", n.Name, st.MachineID, id)
 	}
-	if started != nil && st.ReadySince(*started) && !st.Unnoticed() {
+	if started != nil && st.ReadySince(*started) && !st.HasStaleTaint() {
 		return nil, nil
 	}
 	return wait, nil
 }
 
 func dnsPending(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	wait := []plan.OpChange{{Kind: "wait", Target: "CoreDNS", Summary: "ready"}}
 	if client == nil {
 		return wait, nil
@@ -216,7 +217,7 @@ func dnsPending(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.Op
 		return wait, err
 	}
 	for _, l := range env.Leaving {
-		if n, err := client.Node(ctx, l.Name); n != nil || err != nil {
+		if n, err := client.GetNode(ctx, l.Name); n != nil || err != nil {
 			return wait, err // that node may have pods of CoreDNS
 		}
 	}

@@ -47,7 +47,7 @@ func (r *report) checkPorts() {
 			if l.Port != p.Number || protocol != p.Protocol {
 				continue
 			}
-			if p.Component == facts.Registry && r.host.Ours(r.cluster.Name) {
+			if p.Component == facts.Registry && r.host.IsManagedFor(r.cluster.Name) {
 				break // a registry is set up before its cluster
 			}
 			who := l.Process

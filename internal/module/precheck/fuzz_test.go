@@ -23,7 +23,7 @@ func FuzzFindings(f *testing.F) {
 		hosts[1].Spec.InternalAddress = internal
 		disk(h, "*", func(d *op.Disk) { d.FreeBytes, d.TotalBytes, d.Mount = free, total, kernel })
 		hosts[1].Skew = time.Duration(free)
-		for _, d := range Findings(c, hosts, Options{ImagesBytes: int64(total), Ignore: []string{kernel}}) {
+		for _, d := range CheckHosts(c, hosts, Options{ImagesBytes: int64(total), Ignore: []string{kernel}}) {
 			if d.ID == "" || d.Message == "" {
 				t.Errorf("a finding without id or text: %+v", d)
 			}

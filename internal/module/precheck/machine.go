@@ -16,7 +16,7 @@ import (
 // checkOtherCluster reports a host that Slipway set up for another cluster.
 func (r *report) checkOtherCluster() bool {
 	f := r.host.Facts
-	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.onlyRemoves() && HoldsCluster(r.host.Facts) {
+	if r.host.IsManagedFor(r.cluster.Name) && !r.options.Recorded && !r.onlyRemoves() && HoldsCluster(r.host.Facts) {
 		r.fail(idOtherCluster, "use the manager that created the cluster, or delete the cluster from here: slipway delete cluster -f FILE",
 			"belongs to a cluster %s that this manager does not know", f.Cluster)
 		return true

@@ -38,9 +38,9 @@ type Options struct {
 	Ignore []string
 }
 
-// Findings returns all problems of all hosts, host by host in the order of the file.
+// CheckHosts returns all problems of all hosts, host by host in the order of the file.
 // Errors prevent the operation, warnings are only reported.
-func Findings(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
+func CheckHosts(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
 	r := &report{cluster: c, options: o}
 	r.checkIgnoredIDs()
 	for i := range hosts {
@@ -176,7 +176,7 @@ func (r *report) checkHost() {
 // isNode reports whether the host runs a kubelet; a host with only etcd does not.
 func (r *report) isNode() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
 
-func (r *report) isOwnHost() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
+func (r *report) isOwnHost() bool { return r.options.Recorded && r.host.IsManagedFor(r.cluster.Name) }
 
 func (r *report) isRegistry() bool {
 	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleRegistry)

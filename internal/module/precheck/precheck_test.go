@@ -574,13 +574,13 @@ func allRows() []row {
 	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, etcdRows, endpointRows, optionRows)
 }
 
-func TestFindings_PerRow(t *testing.T) {
+func TestCheckHosts_PerRow(t *testing.T) {
 	for _, tt := range allRows() {
 		t.Run(tt.name, func(t *testing.T) {
 			c, hosts := sound()
 			o := Options{Recorded: true}
 			tt.change(c, hosts, &o)
-			found := Findings(c, hosts, o)
+			found := CheckHosts(c, hosts, o)
 			var got []string
 			for _, d := range found {
 				got = append(got, string(d.Severity)+" "+d.ID+" "+d.Host)
@@ -598,8 +598,8 @@ func TestFindings_PerRow(t *testing.T) {
 	}
 }
 
-// TestFindings_EveryIDHasRow: each id occurs in a row above, as an error or a warning.
-func TestFindings_EveryIDHasRow(t *testing.T) {
+// TestCheckHosts_EveryIDHasRow: each id occurs in a row above, as an error or a warning.
+func TestCheckHosts_EveryIDHasRow(t *testing.T) {
 	tried := map[string]bool{}
 	for _, tt := range allRows() {
 		for _, w := range tt.want {
@@ -618,8 +618,8 @@ func TestFindings_EveryIDHasRow(t *testing.T) {
 	}
 }
 
-// TestFindings_MatchGoldenReport compares a whole report as a user reads it.
-func TestFindings_MatchGoldenReport(t *testing.T) {
+// TestCheckHosts_MatchesGoldenReport compares a whole report as a user reads it.
+func TestCheckHosts_MatchesGoldenReport(t *testing.T) {
 	c, hosts := sound()
 	hosts[0].Facts.CPUs = 1
 	hosts[0].Facts.MemoryBytes = 1024 * mib
@@ -628,6 +628,6 @@ func TestFindings_MatchGoldenReport(t *testing.T) {
 	hosts[1].Facts, hosts[1].Err = nil, unreachable
 	c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: "w2", Address: "192.0.2.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}})
 	hosts = append(hosts, facts.Host{Spec: c.Spec.Hosts[2], Facts: soundFacts("w2", "192.0.2.14"), Skew: 90 * time.Second})
-	got := Findings(c, hosts, Options{Ignore: []string{"memory-too-small"}}).Error() + "\n"
+	got := CheckHosts(c, hosts, Options{Ignore: []string{"memory-too-small"}}).Error() + "\n"
 	golden.Check(t, "testdata/report.golden", got)
 }

@@ -43,12 +43,12 @@ type Trouble struct {
 	Blocks bool
 }
 
-// Ready evaluates the facts: a problem that would stop an upgrade, or become worse by it,
+// CheckReadiness evaluates the facts: a problem that would stop an upgrade, or become worse by it,
 // is an error; the rest is a warning.
-func Ready(s Readiness, o Options) diag.List {
+func CheckReadiness(s Readiness, o Options) diag.List {
 	r := &report{options: o}
 	for _, is := range s.Unknown {
-		r.list = append(r.list, Unlisted(is)...)
+		r.list = append(r.list, WarnUnlisted(is)...)
 	}
 	if s.Silent != "" {
 		r.fail(idAPIUnasked, "check the cluster: slipway cluster-info",
@@ -93,8 +93,8 @@ func Ready(s Readiness, o Options) diag.List {
 	return r.list
 }
 
-// Unlisted warns of a release that the release table does not have.
-func Unlisted(is release.Release) diag.List {
+// WarnUnlisted warns of a release that the release table does not have.
+func WarnUnlisted(is release.Release) diag.List {
 	if is.Known {
 		return nil
 	}

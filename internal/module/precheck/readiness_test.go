@@ -53,11 +53,11 @@ func readyRows() []readyRow {
 	}
 }
 
-func TestReady_PerRow(t *testing.T) {
+func TestCheckReadiness_PerRow(t *testing.T) {
 	for _, tt := range readyRows() {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.seen.To = "v1.37.1"
-			found := Ready(tt.seen, Options{Ignore: tt.ignore})
+			found := CheckReadiness(tt.seen, Options{Ignore: tt.ignore})
 			var got []string
 			for _, d := range found {
 				got = append(got, string(d.Severity)+" "+d.ID+" "+d.Host)

@@ -175,11 +175,11 @@ func (r *report) checkFreeSpace(d op.Disk, dirs string, need uint64) {
 	switch {
 	case d.FreeBytes < need:
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
-			"has %s free for %s; this node needs %s", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(need))
+			"has %s free for %s; this node needs %s", bytesize.Format(d.FreeBytes), dirs, bytesize.Format(need))
 	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.isNode():
 		r.warn(idDiskLow, "free disk space, or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
 			"will have %s of %s left for %s; "+
-				"below 15 %% the kubelet deletes images, and then evicts pods", bytesize.Bytes(left), bytesize.Bytes(d.TotalBytes), dirs)
+				"below 15 %% the kubelet deletes images, and then evicts pods", bytesize.Format(left), bytesize.Format(d.TotalBytes), dirs)
 	}
 	if d.Inodes == 0 {
 		return
@@ -201,13 +201,14 @@ func (r *report) checkRemainingSpace(d op.Disk, dirs string, need uint64) {
 	case r.options.Upgrades && d.FreeBytes < need+leastFree:
 		r.fail(idDisk, "free disk space, or mount a larger file system there",
 			"has %s free for %s; "+
-				"it needs %s to hold another version in addition to the current one", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(need+leastFree))
+				"it needs %s to hold another version in addition to the current one", bytesize.Format(d.FreeBytes),
+			dirs, bytesize.Format(need+leastFree))
 	case d.FreeBytes < leastFree:
 		r.fail(idDisk, "free disk space: the node stops working without it",
-			"has %s free for %s; the node needs %s to keep working", bytesize.Bytes(d.FreeBytes), dirs, bytesize.Bytes(leastFree))
+			"has %s free for %s; the node needs %s to keep working", bytesize.Format(d.FreeBytes), dirs, bytesize.Format(leastFree))
 	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.isNode():
 		r.warn(idDiskLow, "free disk space, or mount a larger file system there",
-			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", bytesize.Bytes(d.FreeBytes), bytesize.Bytes(d.TotalBytes), dirs)
+			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", bytesize.Format(d.FreeBytes), bytesize.Format(d.TotalBytes), dirs)
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 	costMade   = 5
 )
 
-// Hash returns a new hash of the registry's password, with a random salt.
-func Hash(r *module.Registry) (string, error) {
+// HashPassword returns a new hash of the registry's password, with a random salt.
+func HashPassword(r *module.Registry) (string, error) {
 	hash, err := bcrypt.GenerateFromPassword([]byte(r.Password.Reveal()), hashCost(r))
 	if err != nil {
 		return "", fmt.Errorf("hashing the registry's password: %w", err)
@@ -32,10 +32,10 @@ func Hash(r *module.Registry) (string, error) {
 // hashLength is the length of every hash. A comparison ignores text after it.
 const hashLength = 60
 
-// Matches reports whether a hash belongs to the password of the registry and has the
+// MatchesPassword reports whether a hash belongs to the password of the registry and has the
 // expected cost. The cost is compared first, because hashes come from hosts and the cost
 // determines how long a comparison takes.
-func Matches(r *module.Registry, hash string) bool {
+func MatchesPassword(r *module.Registry, hash string) bool {
 	is, err := bcrypt.Cost([]byte(hash))
 	return err == nil && len(hash) == hashLength && is == hashCost(r) &&
 		bcrypt.CompareHashAndPassword([]byte(hash), []byte(r.Password.Reveal())) == nil
@@ -60,7 +60,7 @@ func usersTask(env module.Env) engine.Task {
 			return op.List{op.ReadFile{Path: module.RegistryUsers, Secret: true}}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			engine.Provide(s, keyUsers, results[0].Output)
+			engine.ProvideValue(s, keyUsers, results[0].Output)
 			return nil
 		},
 	}
@@ -72,7 +72,7 @@ func renderUserFile(env module.Env, onHost []byte) []byte {
 	user := env.Cluster.Spec.Registry.Private.Username
 	hash := env.Registry.Hash
 	if name, is, ok := strings.Cut(strings.TrimSuffix(string(onHost), "\n"), ":"); ok && name == user && is != hash &&
-		Matches(env.Registry, is) {
+		MatchesPassword(env.Registry, is) {
 		hash = is
 	}
 	return []byte(user + ":" + hash + "\n")

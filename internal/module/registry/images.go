@@ -33,7 +33,7 @@ type platform struct {
 // one tag, the others are available by digest.
 func imagesToPush(images []bundle.Image) ([]op.PushedImage, error) {
 	var out []op.PushedImage
-	tags, places, lists := bundle.Tags(images), map[string]int{}, map[string]*index{}
+	tags, places, lists := bundle.TagNames(images), map[string]int{}, map[string]*index{}
 	for _, i := range images {
 		at, known := places[i.Ref]
 		if !known {

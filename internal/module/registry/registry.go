@@ -54,7 +54,7 @@ func SetUpRegistry(env module.Env) engine.Module {
 		usersTask(env),
 		{
 			ID: stepService, Title: "set up registry", On: env.IsRegistry, Consumes: []engine.KeyRef{keyUsers.Ref()},
-			Ops: func(s *engine.Scope) (op.List, error) { return serviceOps(env, engine.Get(s, keyUsers)) },
+			Ops: func(s *engine.Scope) (op.List, error) { return serviceOps(env, engine.GetValue(s, keyUsers)) },
 		},
 		{
 			// This is not part of the step of the service: if the login fails, the earlier
@@ -68,7 +68,7 @@ func SetUpRegistry(env module.Env) engine.Module {
 			ID: "registry.images", Title: "push images to registry", On: env.IsRegistry, Timeout: time.Hour,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				images, err := imagesToPush(engine.Get(s, module.KeyContent).Images())
+				images, err := imagesToPush(engine.GetValue(s, module.KeyContent).Images())
 				return op.List{op.PushImages{RegistryClient: env.RegistryClient(), Images: images}}, err
 			},
 		},
@@ -90,14 +90,14 @@ func certificateOps(env module.Env, h *engine.Host) op.List {
 			op.File{Path: module.RegistryKey, Content: r.Key, Mode: 0o600, Secret: true},
 			op.File{Path: module.RegistryCert, Content: r.Cert},
 		)
-		return append(list, op.PutBack{Step: stepCertificate})
+		return append(list, op.RevertStep{Step: stepCertificate})
 	}
 	return append(list,
 		op.File{Path: module.RegistryCA, Content: r.CA},
 		op.File{Path: module.RegistryCAKey, Content: r.CAKey, Mode: 0o600, Secret: true},
 		op.Certificate{
 			Cert: module.RegistryCert, Key: module.RegistryKey, CA: r.CA, CAKey: module.RegistryCAKey,
-			CommonName: h.Name, Names: spec.RegistryNames(env.Cluster), Server: true, ValiditySeconds: int64(env.Validity().Seconds()),
+			CommonName: h.Name, Names: spec.RegistryNames(env.Cluster), Server: true, ValiditySeconds: int64(env.CertValidity().Seconds()),
 		},
 	)
 }

@@ -28,7 +28,7 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 	if change != nil {
 		change(c)
 	}
-	spec.Default(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
+	spec.SetDefaults(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
 	return module.Env{Cluster: c,
 		Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
 }
@@ -140,8 +140,8 @@ func TestCertificateOps_CoverAllNames(t *testing.T) {
 	}
 }
 
-// TestHash_IsAcceptedByRegistry: the registry code accepts the password.
-func TestHash_IsAcceptedByRegistry(t *testing.T) {
+// TestHashPassword_IsAcceptedByRegistry: the registry code accepts the password.
+func TestHashPassword_IsAcceptedByRegistry(t *testing.T) {
 	for _, tc := range []struct {
 		name, password string
 		made           bool
@@ -155,7 +155,7 @@ func TestHash_IsAcceptedByRegistry(t *testing.T) {
 			env := environment(nil)
 			env.Registry.Password, env.Registry.Made = secret.New(tc.password), tc.made
 			var err error
-			if env.Registry.Hash, err = Hash(env.Registry); err != nil {
+			if env.Registry.Hash, err = HashPassword(env.Registry); err != nil {
 				t.Fatal(err)
 			}
 			file := renderUserFile(env, nil)
@@ -169,7 +169,7 @@ func TestHash_IsAcceptedByRegistry(t *testing.T) {
 			if cost, err := bcrypt.Cost(hashed); err != nil || cost != tc.cost {
 				t.Errorf("the cost is %d, want %d: %v", cost, tc.cost, err)
 			}
-			if another, err := Hash(env.Registry); err != nil || another == env.Registry.Hash || !Matches(env.Registry, another) {
+			if another, err := HashPassword(env.Registry); err != nil || another == env.Registry.Hash || !MatchesPassword(env.Registry, another) {
 				t.Errorf("the second hash %q after %q: want another salt, %v", another, env.Registry.Hash, err)
 			}
 		})

@@ -27,7 +27,7 @@ func ResetHosts(env module.Env, after ...string) engine.Module {
 		{
 			ID: "reset.restore", Title: "restore host", Timeout: 5 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				return op.List{op.Restore{EndLock: env.Resets(s.Host())}}, nil
+				return op.List{op.RestoreHost{EndLock: env.IsReset(s.Host())}}, nil
 			},
 			After: reportLeft,
 		},
@@ -37,7 +37,7 @@ func ResetHosts(env module.Env, after ...string) engine.Module {
 // reportLeft reports what remains on a host, and why: nothing manages it from now on.
 func reportLeft(_ context.Context, s *engine.Scope, results []op.Result) error {
 	for _, line := range leftLines(results) {
-		s.Note("%s", line)
+		s.ShowNote("%s", line)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func RemoveRuntime(env module.Env) engine.Module {
 		ID: "reset.runtime", Title: "stop containers of previous runtime", Timeout: 8 * time.Minute, On: env.ChangesRuntime,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			r := formerRuntime(env)
-			if env.Stacked() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its etcd member stops, too
+			if env.HasStackedEtcd() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its etcd member stops, too
 				r.Serves, r.Gate = env.WaitLocalMember("health"), env.WaitAllMembersHealthy()
 			}
 			return op.List{r}, nil
@@ -74,7 +74,7 @@ func RemoveRuntime(env module.Env) engine.Module {
 // formerRuntime returns the reset of the runtime that a node changes from. containerd is
 // removed in both directions, because its data belongs to only one of the two runtimes.
 func formerRuntime(env module.Env) op.Reset {
-	from := runtimeOf(!env.Docker())
+	from := runtimeOf(!env.UsesDocker())
 	r := from.resetOp(env)
 	r.Within, r.Mounts, r.Paths = from.ownCgroups(), from.dirs, from.dirs
 	return r

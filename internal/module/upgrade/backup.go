@@ -35,7 +35,7 @@ func BackUpCluster(env module.Env, take BackupFunc) engine.Module {
 				}
 				return []plan.OpChange{{Kind: "backup", Target: target, Summary: summary}}, nil
 			},
-			Apply: func(ctx context.Context, s *engine.Scope) error { return take(ctx, s.Emit) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return take(ctx, s.EmitEvent) },
 		},
 	}}}
 }

@@ -41,10 +41,10 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, gateTime)
 	defer cancel()
-	h, client := s.Host(), engine.Get(s, module.KeyKube)
+	h, client := s.Host(), engine.GetValue(s, module.KeyKube)
 	sets, err := client.DaemonSets(bounded)
 	if err == nil && !slices.Contains(sets, namespace+"/kube-proxy") { // another program replaces it
-		s.Tell("there is no DaemonSet kube-proxy: not waiting for it")
+		s.ShowProgress("there is no DaemonSet kube-proxy: not waiting for it")
 		return nil
 	}
 	if err == nil {
@@ -55,8 +55,8 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
-	case env.Upgrade.Back:
-		s.Tell("continuing: %v", err)
+	case env.Upgrade.IsRollback:
+		s.ShowProgress("continuing: %v", err)
 		return nil
 	}
 	return diag.List{{
@@ -72,22 +72,22 @@ type counterReader func(context.Context) (c op.ProxyCounters, missing string, er
 
 func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.Unstructured, read counterReader) error {
 	objs := []*unstructured.Unstructured{slice}
-	if err := client.Delete(ctx, objs); err != nil { // one of an interrupted attempt
+	if err := client.DeleteObjects(ctx, objs); err != nil { // one of an interrupted attempt
 		return err
 	}
 	var seen op.ProxyCounters
-	if err := client.Until(ctx, func(ctx context.Context) (missing string, err error) {
+	if err := client.WaitUntil(ctx, func(ctx context.Context) (missing string, err error) {
 		seen, missing, err = read(ctx)
 		return missing, err
 	}); err != nil {
 		return err
 	}
-	for _, change := range []func(context.Context, []*unstructured.Unstructured) error{client.Apply, client.Delete} {
+	for _, change := range []func(context.Context, []*unstructured.Unstructured) error{client.ApplyObjects, client.DeleteObjects} {
 		if err := change(ctx, objs); err != nil {
 			return err
 		}
 		last := seen.Received
-		if err := client.Until(ctx, func(ctx context.Context) (missing string, err error) {
+		if err := client.WaitUntil(ctx, func(ctx context.Context) (missing string, err error) {
 			seen, missing, err = read(ctx)
 			switch {
 			case missing != "" || err != nil:
@@ -112,7 +112,7 @@ func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.
 func cleanUp(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return client.Delete(ctx, objs)
+	return client.DeleteObjects(ctx, objs)
 }
 
 // proxyCounters returns the counters of a host's kube-proxy, or why they are

@@ -25,7 +25,7 @@ type StateLossFunc func(context.Context, *engine.Scope) (bool, error)
 // drained.
 func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after engine.Module) {
 	consumes := []engine.KeyRef{module.KeyKubeBefore.Ref()}
-	on := func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) }
+	on := func(h *engine.Host) bool { return module.IsNode(h) && module.IsJoined(h) }
 	needs := func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 		return planSettingsDrain(ctx, env, outdated, s)
 	}
@@ -61,7 +61,7 @@ func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after en
 					return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}, nil
 				},
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKubeBefore).Uncordon(ctx, s.Host().Name)
+					return engine.GetValue(s, module.KeyKubeBefore).UncordonNode(ctx, s.Host().Name)
 				},
 			},
 		},
@@ -74,7 +74,7 @@ func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after en
 // cannot stop its pods. Neither is a control plane that is down together with the API,
 // because only its kubelet can start the API server.
 func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFunc, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKubeBefore)
+	client := engine.GetValue(s, module.KeyKubeBefore)
 	if changes, err := outdated(ctx, s); !changes || err != nil {
 		return nil, err
 	}
@@ -83,19 +83,19 @@ func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFu
 	if client == nil {
 		return drain, nil
 	}
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.ListNodes(ctx)
 	if err != nil {
 		return nil, unlessDown(ctx, env, s, err)
 	}
 	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
-	if at < 0 || !kube.State(&nodes[at]).Ready || !hasReplacement(nodes, at) {
+	if at < 0 || !kube.NodeStateOf(&nodes[at]).Ready || !hasReplacement(nodes, at) {
 		return nil, nil
 	}
-	d, err := client.Undrained(ctx, s.Host().Name)
+	d, err := client.PodsToDrain(ctx, s.Host().Name)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(d.Blocked) > 0 && !env.Removal.Force && !env.Upgrade.Back:
+	case len(d.Blocked) > 0 && !env.Removal.Force && !env.Upgrade.IsRollback:
 		return nil, module.DrainBlocked(s.Host().Name, d.Blocked)
 	case !d.Cordon && len(d.Pods) == 0:
 		return nil, nil
@@ -107,15 +107,15 @@ func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFu
 // prevent the change of the settings: the kubelet gives them other CPUs or memory while
 // they run.
 func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKubeBefore)
-	if err := client.Cordon(ctx, s.Host().Name); err != nil {
+	client := engine.GetValue(s, module.KeyKubeBefore)
+	if err := client.CordonNode(ctx, s.Host().Name); err != nil {
 		return err
 	}
 	err := env.DrainNodeWith(ctx, s, client, s.Host().Name)
 	var blocked *kube.BlockedError
 	errors.As(err, &blocked)
-	if env.Upgrade.Back && blocked != nil {
-		s.Tell("continuing with pods that cannot be moved: %v", blocked)
+	if env.Upgrade.IsRollback && blocked != nil {
+		s.ShowProgress("continuing with pods that cannot be moved: %v", blocked)
 		return nil
 	}
 	if blocked != nil {
@@ -128,8 +128,8 @@ func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) erro
 // API, a control plane that is down counts as cordoned, so that it is waited for.
 func isSetAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange,
 	error), s *engine.Scope) (bool, error) {
-	client := engine.Get(s, module.KeyKubeBefore)
-	if s.Operation() == "" {
+	client := engine.GetValue(s, module.KeyKubeBefore)
+	if s.OperationID() == "" {
 		if will, err := needs(ctx, s); len(will) > 0 || err != nil {
 			return true, err
 		}
@@ -137,11 +137,11 @@ func isSetAside(ctx context.Context, env module.Env, needs func(context.Context,
 	if client == nil {
 		return true, nil
 	}
-	n, err := client.Node(ctx, s.Host().Name)
+	n, err := client.GetNode(ctx, s.Host().Name)
 	if err != nil {
 		return true, unlessDown(ctx, env, s, err)
 	}
-	return n != nil && kube.Cordoned(n), nil
+	return n != nil && kube.IsCordoned(n), nil
 }
 
 // unlessDown returns the failure of a request to the API, or nil if the host is a control
@@ -167,5 +167,5 @@ func waitReady(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return fmt.Errorf("reading when the kubelet was started: %w", err)
 	}
-	return engine.Get(s, module.KeyKubeBefore).WaitNodeReady(ctx, s.Host().Name, at, func(m string) { s.Tell("%s", m) })
+	return engine.GetValue(s, module.KeyKubeBefore).WaitNodeReady(ctx, s.Host().Name, at, func(m string) { s.ShowProgress("%s", m) })
 }

@@ -126,8 +126,8 @@ func reaches(client *kube.Client) engine.Module {
 		ID: "settings.api", Title: "connect to API", Manager: true, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				if s.Operation() != "" { // the API does not answer during planning
-					engine.Provide(s, module.KeyKubeBefore, client)
+				if s.OperationID() != "" { // the API does not answer during planning
+					engine.ProvideValue(s, module.KeyKubeBefore, client)
 				}
 				return nil, nil
 			},

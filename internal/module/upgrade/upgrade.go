@@ -116,7 +116,7 @@ func orderHosts(env module.Env) (waveOrder, error) {
 	for i, name := range others {
 		o.of[name] = o.controlPlanes + i
 	}
-	atOnce, err := engine.Bound(env.Upgrade.MaxUnavailable, len(workers))
+	atOnce, err := engine.ParseBound(env.Upgrade.MaxUnavailable, len(workers))
 	if err != nil {
 		return o, err
 	}
@@ -126,13 +126,13 @@ func orderHosts(env module.Env) (waveOrder, error) {
 		o.of[name] = begin + i/max(1, atOnce)
 		last = max(last, o.of[name])
 	}
-	if env.Upgrade.Back {
+	if env.Upgrade.IsRollback {
 		for name := range o.of {
 			o.of[name] = last - o.of[name]
 		}
 	}
 	for name := range o.of { // nodes in the middle of a change go first: others may wait for components on them
-		if len(env.Between) > 0 && !slices.Contains(env.Between, name) {
+		if len(env.MidRuntimeChange) > 0 && !slices.Contains(env.MidRuntimeChange, name) {
 			o.of[name] += len(o.of)
 		}
 	}
@@ -160,7 +160,7 @@ func drainTask(env module.Env) engine.Task {
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDrain(ctx, env, s) },
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				if err := engine.Get(s, module.KeyKube).Cordon(ctx, s.Host().Name); err != nil {
+				if err := engine.GetValue(s, module.KeyKube).CordonNode(ctx, s.Host().Name); err != nil {
 					return err
 				}
 				return env.DrainNode(ctx, s, s.Host().Name)
@@ -172,9 +172,9 @@ func drainTask(env module.Env) engine.Task {
 // planDrain returns the change that a node needs before its upgrade. A node without
 // another node for its pods is not drained: its pods continue to run.
 func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client := engine.GetValue(s, module.KeyKube)
 	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes"}}
-	if env.Migrates && !env.ChangesRuntime(s.Host()) {
+	if env.NewRuntime && !env.ChangesRuntime(s.Host()) {
 		return nil, nil
 	}
 	if client == nil {
@@ -183,7 +183,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if ended, err := hasStoppedComponents(ctx, env, s.Host()); ended || err != nil {
 		return nil, err // the API may be down with it
 	}
-	nodes, err := client.Nodes(ctx)
+	nodes, err := client.ListNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -192,19 +192,19 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return nil, nil
 	}
 	n := &nodes[at]
-	if !kube.State(n).Ready {
-		if env.Upgrade.Resumed || s.Operation() != "" {
+	if !kube.NodeStateOf(n).Ready {
+		if env.Upgrade.Resumed || s.OperationID() != "" {
 			return nil, nil // later steps make it ready, or report that it is not
 		}
 		return nil, diag.List{{
-			ID: IDUnready, Severity: diag.Error, Message: "node " + n.Name + " is not ready: " + kube.State(n).Message,
+			ID: IDUnready, Severity: diag.Error, Message: "node " + n.Name + " is not ready: " + kube.NodeStateOf(n).Message,
 			Hint: "repair the node, or remove it if it is permanently lost: slipway delete node " + n.Name + " --forget",
 		}}
 	}
 	if !hasReplacement(nodes, at) {
 		return nil, nil
 	}
-	d, err := client.Undrained(ctx, n.Name)
+	d, err := client.PodsToDrain(ctx, n.Name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -219,7 +219,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 // hasStoppedComponents reports whether a control plane is in the middle of a change of
 // the runtime, and its components have stopped: there are no pods to move.
 func hasStoppedComponents(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
-	if !slices.Contains(env.Between, h.Name) {
+	if !slices.Contains(env.MidRuntimeChange, h.Name) {
 		return false, nil
 	}
 	return isServerDown(ctx, env, h)
@@ -234,8 +234,8 @@ func isServerDown(ctx context.Context, env module.Env, h *engine.Host) (bool, er
 	return len(results) == 1 && results[0].Status == op.Changed, err
 }
 
-// Drained returns the nodes that an upgrade drains.
-func Drained(nodes []corev1.Node) (names []string) {
+// NodesToDrain returns the nodes that an upgrade drains.
+func NodesToDrain(nodes []corev1.Node) (names []string) {
 	for i := range nodes {
 		if hasReplacement(nodes, i) {
 			names = append(names, nodes[i].Name)
@@ -247,15 +247,15 @@ func Drained(nodes []corev1.Node) (names []string) {
 // needsChange reports whether a node still has to be changed: it has another version, or
 // another container runtime.
 func needsChange(env module.Env, h *engine.Host, n *corev1.Node) bool {
-	if env.Migrates {
+	if env.NewRuntime {
 		return env.ChangesRuntime(h)
 	}
-	return kube.State(n).Version != env.Release.Kubernetes
+	return kube.NodeStateOf(n).Version != env.Release.Kubernetes
 }
 
 // hasReplacement reports whether there is another node for the pods of a node.
 func hasReplacement(nodes []corev1.Node, at int) bool {
-	return slices.ContainsFunc(nodes, func(o corev1.Node) bool { return kube.Takes(&o, &nodes[at]) })
+	return slices.ContainsFunc(nodes, func(o corev1.Node) bool { return kube.ToleratesNodeOf(&o, &nodes[at]) })
 }
 
 // uncordonTask uncordons a node that was cordoned for the upgrade. It runs after the node
@@ -266,18 +266,18 @@ func uncordonTask(env module.Env) engine.Task {
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				open := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}
-				client := engine.Get(s, module.KeyKube)
+				client := engine.GetValue(s, module.KeyKube)
 				if client == nil {
 					return open, nil
 				}
-				if s.Operation() == "" { // it is cordoned or will be cordoned
+				if s.OperationID() == "" { // it is cordoned or will be cordoned
 					will, err := planDrain(ctx, env, s)
 					if len(will) > 0 || err != nil {
 						return open, err
 					}
 				}
-				n, err := client.Node(ctx, s.Host().Name)
-				if n == nil || err != nil || !kube.Cordoned(n) {
+				n, err := client.GetNode(ctx, s.Host().Name)
+				if n == nil || err != nil || !kube.IsCordoned(n) {
 					return nil, err
 				}
 				return open, nil
@@ -286,7 +286,7 @@ func uncordonTask(env module.Env) engine.Task {
 				if err := proxyGate(ctx, env, s); err != nil {
 					return err
 				}
-				return engine.Get(s, module.KeyKube).Uncordon(ctx, s.Host().Name)
+				return engine.GetValue(s, module.KeyKube).UncordonNode(ctx, s.Host().Name)
 			},
 		},
 	}
@@ -327,9 +327,9 @@ func RollBackProxy(env module.Env) engine.Module {
 			func(ctx context.Context, s *engine.Scope) error {
 				bounded, cancel := context.WithTimeout(ctx, proxyTime)
 				defer cancel()
-				err := engine.Get(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.Tell("%s", m) })
+				err := engine.GetValue(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.ShowProgress("%s", m) })
 				if err != nil && ctx.Err() == nil {
-					s.Tell("continuing without it: %v", err)
+					s.ShowProgress("continuing without it: %v", err)
 				}
 				return ctx.Err()
 			}),
@@ -349,18 +349,18 @@ func rollBackTask(id, title, kind, name, image string, then func(context.Context
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				back := []plan.OpChange{{Kind: module.KindObject, Target: kind + " " + namespace + "/" + name, Summary: "set image " + image}}
-				client := engine.Get(s, module.KeyKube)
+				client := engine.GetValue(s, module.KeyKube)
 				if client == nil {
 					return back, nil
 				}
-				is, err := client.Image(ctx, kind, namespace, name, name)
+				is, err := client.GetImage(ctx, kind, namespace, name, name)
 				if is == "" || is == image || err != nil {
 					return nil, err
 				}
 				return back, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				err := engine.Get(s, module.KeyKube).SetImage(ctx, kind, namespace, name, name, image)
+				err := engine.GetValue(s, module.KeyKube).SetImage(ctx, kind, namespace, name, name, image)
 				if err != nil || then == nil {
 					return err
 				}
@@ -385,7 +385,7 @@ func WaitDaemonSets(env module.Env) engine.Module {
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Needs: []string{"kubeadm.init.addon-proxy"},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				client := engine.Get(s, module.KeyKube)
+				client := engine.GetValue(s, module.KeyKube)
 				var waits []plan.OpChange
 				for _, set := range sets {
 					if client != nil {
@@ -404,7 +404,7 @@ func WaitDaemonSets(env module.Env) engine.Module {
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				for _, set := range sets {
-					err := engine.Get(s, module.KeyKube).WaitRollout(ctx, "DaemonSet", set[0], set[1], func(m string) { s.Tell("%s", m) })
+					err := engine.GetValue(s, module.KeyKube).WaitRollout(ctx, "DaemonSet", set[0], set[1], func(m string) { s.ShowProgress("%s", m) })
 					if err != nil {
 						return err
 					}

@@ -38,14 +38,14 @@ type Meta struct {
 // the next attempt overwrites a file that a crash left.
 const TempSuffix = ".slipway-tmp"
 
-// Temp returns the path at which new content of a file is written before it is renamed.
+// TempPath returns the path at which new content of a file is written before it is renamed.
 // It starts with a dot and has no extension that a directory of drop-in files would read.
-func Temp(path string) string {
+func TempPath(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+TempSuffix)
 }
 
-// Did calls After.
-func (d Disk) Did(step string) {
+// RunAfter calls After.
+func (d Disk) RunAfter(step string) {
 	if d.After != nil {
 		d.After(step)
 	}
@@ -59,9 +59,9 @@ type Staged struct {
 	path   string
 }
 
-// Stage writes content to the temporary name of path.
-func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
-	temp := Temp(path)
+// StageFile writes content to the temporary name of path.
+func (d Disk) StageFile(path string, content io.Reader, m Meta) (*Staged, error) {
+	temp := TempPath(path)
 	// A file that a crash left there can be a link or have another owner.
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -85,20 +85,20 @@ func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
 		os.Remove(temp)
 		return nil, err
 	}
-	d.Did("stage " + path)
+	d.RunAfter("stage " + path)
 	return &Staged{SHA256: hex.EncodeToString(h.Sum(nil)), Size: n, disk: d, path: path}, nil
 }
 
 // Commit renames the file to its path.
 func (s *Staged) Commit() error {
-	if err := os.Rename(Temp(s.path), s.path); err != nil {
-		os.Remove(Temp(s.path))
+	if err := os.Rename(TempPath(s.path), s.path); err != nil {
+		os.Remove(TempPath(s.path))
 		return addDenialCause(s.path, err)
 	}
-	if err := fsync.Dir(filepath.Dir(s.path)); err != nil {
+	if err := fsync.SyncDir(filepath.Dir(s.path)); err != nil {
 		return err
 	}
-	s.disk.Did("commit " + s.path)
+	s.disk.RunAfter("commit " + s.path)
 	return nil
 }
 
@@ -111,21 +111,21 @@ func addDenialCause(path string, err error) error {
 }
 
 // Discard removes the staged file.
-func (s *Staged) Discard() error { return os.Remove(Temp(s.path)) }
+func (s *Staged) Discard() error { return os.Remove(TempPath(s.path)) }
 
-// Replace writes a whole file: readers see the old or the new content.
-func (d Disk) Replace(path string, content io.Reader, m Meta) error {
-	s, err := d.Stage(path, content, m)
+// ReplaceFile writes a whole file: readers see the old or the new content.
+func (d Disk) ReplaceFile(path string, content io.Reader, m Meta) error {
+	s, err := d.StageFile(path, content, m)
 	if err != nil {
 		return err
 	}
 	return s.Commit()
 }
 
-// Link makes path a symbolic link, replacing an existing file or link. It uses the owner
+// ReplaceLink makes path a symbolic link, replacing an existing file or link. It uses the owner
 // and time of m.
-func (d Disk) Link(path, to string, m Meta) error {
-	temp := Temp(path)
+func (d Disk) ReplaceLink(path, to string, m Meta) error {
+	temp := TempPath(path)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -143,15 +143,15 @@ func (d Disk) Link(path, to string, m Meta) error {
 	if err != nil {
 		return errors.Join(addDenialCause(path, err), os.Remove(temp))
 	}
-	if err := fsync.Dir(filepath.Dir(path)); err != nil {
+	if err := fsync.SyncDir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	d.Did("link " + path)
+	d.RunAfter("link " + path)
 	return nil
 }
 
-// Remove removes a file, link or empty directory; a missing one is not an error.
-func (d Disk) Remove(path string) error {
+// RemovePath removes a file, link or empty directory; a missing one is not an error.
+func (d Disk) RemovePath(path string) error {
 	return d.ignoreGone(path, os.Remove(path))
 }
 
@@ -167,25 +167,25 @@ func (d Disk) ignoreGone(path string, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := fsync.Dir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := fsync.SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d.Did("remove " + path)
+	d.RunAfter("remove " + path)
 	return nil
 }
 
-// Mkdir creates one directory; an existing one gets the mode and owner of m.
-func (d Disk) Mkdir(path string, m Meta) error {
+// MakeDir creates one directory; an existing one gets the mode and owner of m.
+func (d Disk) MakeDir(path string, m Meta) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err := SetMeta(path, m); err != nil {
 		return err
 	}
-	if err := fsync.Dir(filepath.Dir(path)); err != nil {
+	if err := fsync.SyncDir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	d.Did("mkdir " + path)
+	d.RunAfter("mkdir " + path)
 	return nil
 }
 
@@ -197,7 +197,7 @@ func (d Disk) MkdirAll(path string, m Meta) error {
 	if err := d.MkdirAll(filepath.Dir(path), Meta{Mode: 0o755}); err != nil {
 		return err
 	}
-	return d.Mkdir(path, m)
+	return d.MakeDir(path, m)
 }
 
 // SetMeta sets mode, owner and extended attributes of a file or directory.
@@ -239,7 +239,7 @@ func SyncTree(root string) error {
 		switch {
 		case err != nil:
 		case d.IsDir():
-			err = fsync.Dir(path)
+			err = fsync.SyncDir(path)
 		case d.Type().IsRegular():
 			err = syncFile(path)
 		}

@@ -13,10 +13,10 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// Move moves a file or a tree with all its metadata. Across file systems it copies first,
+// MovePath moves a file or a tree with all its metadata. Across file systems it copies first,
 // renames the complete copy, and then removes the original. A tree with sockets or
 // devices can only move within one file system.
-func (d Disk) Move(from, to string) error {
+func (d Disk) MovePath(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, unix.EXDEV) {
 		err = d.moveAcross(from, to)
@@ -24,15 +24,15 @@ func (d Disk) Move(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(fsync.Dir(filepath.Dir(from)), fsync.Dir(filepath.Dir(to))); err != nil {
+	if err := errors.Join(fsync.SyncDir(filepath.Dir(from)), fsync.SyncDir(filepath.Dir(to))); err != nil {
 		return err
 	}
-	d.Did("move " + from)
+	d.RunAfter("move " + from)
 	return nil
 }
 
 func (d Disk) moveAcross(from, to string) error {
-	temp := Temp(to)
+	temp := TempPath(to)
 	if err := os.RemoveAll(temp); err != nil {
 		return err
 	}
@@ -42,10 +42,10 @@ func (d Disk) moveAcross(from, to string) error {
 	if err := os.Rename(temp, to); err != nil {
 		return err
 	}
-	if err := fsync.Dir(filepath.Dir(to)); err != nil {
+	if err := fsync.SyncDir(filepath.Dir(to)); err != nil {
 		return err
 	}
-	d.Did("copy " + from)
+	d.RunAfter("copy " + from)
 	return os.RemoveAll(from)
 }
 
@@ -74,7 +74,7 @@ func copyTree(from, to string) error {
 			return err
 		}
 		defer src.Close()
-		return Disk{}.Replace(to, src, m)
+		return Disk{}.ReplaceFile(to, src, m)
 	case info.IsDir():
 		return copyDir(from, to, m)
 	}
@@ -97,5 +97,5 @@ func copyDir(from, to string, m Meta) error {
 	if err := SetMeta(to, m); err != nil {
 		return err
 	}
-	return fsync.Dir(to)
+	return fsync.SyncDir(to)
 }

@@ -55,7 +55,7 @@ func (s *session) prepareApply(f *os.File) error {
 		return err
 	}
 	if s.Batch.Fence > 0 {
-		if err := s.Lock.Raise(s.Batch.Fence); err != nil {
+		if err := s.Lock.RaiseFence(s.Batch.Fence); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ import (
 // copying is a host that copies to a directory and to a machine.
 func copying(t *testing.T) (h *testHost, m *copiestest.Machine, nas string, id age.Identity, job op.AutoSnapshot) {
 	t.Helper()
-	h, m, nas = newHost(t), copiestest.Listen(t), t.TempDir()
+	h, m, nas = newHost(t), copiestest.ListenSFTP(t), t.TempDir()
 	key, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -129,11 +129,11 @@ func TestAutoCopySigned(t *testing.T) {
 		t.Fatalf("%+v", out.Copies)
 	}
 	for _, file := range []string{only(t, nas), only(t, m.Dir)} {
-		set, err := backup.Head(file, []age.Identity{id})
-		if err != nil || !key.Public().Verifies(set.Signature) {
+		set, err := backup.ReadHeader(file, []age.Identity{id})
+		if err != nil || !key.PublicKey().IsSignerOf(set.Signature) {
 			t.Errorf("%s: %+v, %v", file, set, err)
 		}
-		if n, ok := copies.Parse(filepath.Base(file)); !ok || !n.Verified(key) {
+		if n, ok := copies.ParseName(filepath.Base(file)); !ok || !n.IsVerified(key) {
 			t.Errorf("%s is not verified", file)
 		}
 	}
@@ -281,11 +281,11 @@ func TestAutoCopyBounded(t *testing.T) {
 func TestCopies(t *testing.T) {
 	h, _, nas, _, job := copying(t)
 	h.takes(job)
-	res := h.check(op.Copies{Directory: "/mnt/nas"})[0]
+	res := h.check(op.ListBackupCopies{Directory: "/mnt/nas"})[0]
 	if want := `[{"name":"` + filepath.Base(only(t, nas)) + `","bytes":`; res.Error != nil || !strings.HasPrefix(string(res.Output), want) {
 		t.Errorf("%s %+v", res.Output, res.Error)
 	}
-	if res := h.check(op.Copies{Directory: "/mnt/none"})[0]; res.Error == nil {
+	if res := h.check(op.ListBackupCopies{Directory: "/mnt/none"})[0]; res.Error == nil {
 		t.Error("there is nothing, and it was listed")
 	}
 }
@@ -295,7 +295,7 @@ func TestCopies(t *testing.T) {
 func TestAutoCopyToStorage(t *testing.T) {
 	h, _, _, id, job := copying(t)
 	s := copiestest.ListenS3(t)
-	login, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Secret()
+	login, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,10 +61,10 @@ func TestKept(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
 			h.write("etc/settings", "settings\n")
-			kept := op.Kept{Path: "/" + pod}
+			kept := op.BaselineFile{Path: "/" + pod}
 			h.apply(h.kubeadm(), kept)
 			c.change(h)
-			r := h.check(h.kubeadm(), kept, op.Kept{Path: "/etc/made/none"})
+			r := h.check(h.kubeadm(), kept, op.BaselineFile{Path: "/etc/made/none"})
 			if r[0].Status != op.Unchanged || r[2].Status != op.Unchanged {
 				t.Errorf("the program: %s, a file that it did not make: %s", r[0].Summary, r[2].Summary)
 			}
@@ -126,7 +126,7 @@ func TestKeptFails(t *testing.T) {
 	if r := h.r.Apply(context.Background(), h.batch(fails), nil)[0]; r.Error == nil {
 		t.Fatal("it did not fail")
 	}
-	if r := h.check(h.kubeadm(), op.Kept{Path: "/" + pod}); r[0].Status != op.Changed || r[1].Status != op.Unchanged {
+	if r := h.check(h.kubeadm(), op.BaselineFile{Path: "/" + pod}); r[0].Status != op.Changed || r[1].Status != op.Unchanged {
 		t.Errorf("the program: %q, the file: %q", r[0].Summary, r[1].Summary)
 	}
 }
@@ -140,8 +140,8 @@ func TestKeptRestore(t *testing.T) {
 	o.Declares = []string{"/etc/runs"}
 	h.apply(op.Dir{Path: "/etc/made"}, o)
 	h.write(pod, "edited\n")
-	h.apply(op.Kept{Path: "/" + pod})
-	h.apply(op.Restore{})
+	h.apply(op.BaselineFile{Path: "/" + pod})
+	h.apply(op.RestoreHost{})
 	if d := cmp.Diff(before, h.snapshot()); d != "" {
 		t.Errorf("restored (-before +after):\n%s", d)
 	}
@@ -169,7 +169,7 @@ func TestKeptGate(t *testing.T) {
 			h.write("etc/settings", "settings\n")
 			h.apply(h.kubeadm())
 			h.write(pod, "edited\n")
-			o := op.Kept{Path: "/" + pod, Serves: says(c.serves), Gate: says(c.gate), Then: says(c.then)}
+			o := op.BaselineFile{Path: "/" + pod, Serves: says(c.serves), Gate: says(c.gate), Then: says(c.then)}
 			r := h.r.Apply(context.Background(), h.batch(o), nil)[0]
 			if (r.Error != nil) != c.failed || (h.read(pod) == "settings\n") != c.written {
 				t.Errorf("%s: %v, the file has %q", c.reason, r.Error, h.read(pod))
@@ -184,7 +184,7 @@ func TestKeptCut(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
 		h.write("etc/settings", "settings\n")
-		ops := op.List{h.kubeadm(), op.Kept{Path: "/" + pod}}
+		ops := op.List{h.kubeadm(), op.BaselineFile{Path: "/" + pod}}
 		first := h.crash(at, ops...)
 		h.apply(ops...)
 		h.write(pod, "edited\n")
@@ -224,7 +224,7 @@ func TestAgain(t *testing.T) {
 
 func TestPrivate(t *testing.T) {
 	h := newHost(t)
-	o := op.Private{Name: "keys", Paths: []string{"/etc/pki/*.key", "/etc/admin.conf"}}
+	o := op.RootOnly{Name: "keys", Paths: []string{"/etc/pki/*.key", "/etc/admin.conf"}}
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
 		t.Errorf("where there is none: %s", r.Summary)
 	}
@@ -263,7 +263,7 @@ func TestAsk(t *testing.T) {
 		{"it fails", []string{"sh", "-c", "echo half; exit 1"}, "", true},
 		{"it is not there", []string{"/usr/local/bin/nothing"}, "", true},
 	} {
-		r := h.check(op.Ask{Name: "manifests", Argv: c.argv, Stdin: []byte("settings")})[0]
+		r := h.check(op.Query{Name: "manifests", Argv: c.argv, Stdin: []byte("settings")})[0]
 		if r.Status != op.Unchanged || r.Missing != c.missing || string(r.Output) != c.want {
 			t.Errorf("%s: %s, missing %t, %q", c.name, r.Status, r.Missing, r.Output)
 		}

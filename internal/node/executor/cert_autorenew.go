@@ -67,7 +67,7 @@ func (u upkeep) keepOutcome(out op.AutoOutcome) (op.AutoOutcome, error) {
 	}
 	raw, err := json.Marshal(out)
 	if err == nil {
-		err = u.Disk.Replace(u.outcomeFile(), bytes.NewReader(raw), atomicfile.Meta{Mode: 0o600})
+		err = u.Disk.ReplaceFile(u.outcomeFile(), bytes.NewReader(raw), atomicfile.Meta{Mode: 0o600})
 	}
 	if errors.Is(err, fs.ErrNotExist) { // the host has just been reset
 		err = nil
@@ -78,22 +78,22 @@ func (u upkeep) keepOutcome(out op.AutoOutcome) (op.AutoOutcome, error) {
 // startingUnits also starts units that are not running: an interrupted run may have
 // stopped them.
 func startingUnits(ops op.List) op.List {
-	return changeRenewals(ops, func(r *op.Renewal) { r.LeaveStopped = false })
+	return changeRenewals(ops, func(r *op.RenewCertificate) { r.LeaveStopped = false })
 }
 
 // dueLateOnly makes certificates due only in the last part of their validity.
 func dueLateOnly(ops op.List) op.List {
-	return changeRenewals(ops, func(r *op.Renewal) {
+	return changeRenewals(ops, func(r *op.RenewCertificate) {
 		if r.Due == "" {
 			r.Due = op.DueLate
 		}
 	})
 }
 
-func changeRenewals(ops op.List, change func(*op.Renewal)) op.List {
+func changeRenewals(ops op.List, change func(*op.RenewCertificate)) op.List {
 	var out op.List
 	for _, o := range ops {
-		if r, ok := o.(op.Renewal); ok {
+		if r, ok := o.(op.RenewCertificate); ok {
 			change(&r)
 			o = r
 		}
@@ -186,7 +186,7 @@ func (u upkeep) servingNeighbours(ctx context.Context) (own, up bool, silent []s
 // others.
 func (u upkeep) renewDue(ctx context.Context, ops op.List) (renewed, problems []string) {
 	problems = u.applyEach(ctx, ops, func(res op.Result) {
-		if res.Kind == op.KindRenewal && res.Status == op.Changed {
+		if res.Kind == op.KindRenewCertificate && res.Status == op.Changed {
 			renewed = append(renewed, res.Target)
 		}
 	})

@@ -88,7 +88,7 @@ func TestAutoRenew(t *testing.T) {
 			}
 		}, op.AutoOutcome{Result: op.AutoPostponed}, "operation upgrade-1 is running"},
 		{"one cannot be renewed", "the others are", lastFifth, true, []bool{true}, func(h *testHost, j *op.AutoRenewal) {
-			r := j.Ops[0].(op.Renewal)
+			r := j.Ops[0].(op.RenewCertificate)
 			r.CAKey = "/etc/kubernetes/pki/none.key"
 			j.Ops[0] = r
 		}, op.AutoOutcome{Result: op.AutoFailed, Renewed: []string{adminConf}, RenewedAt: time.Unix(1, 0)}, "none.key"},
@@ -179,7 +179,7 @@ func TestSelf(t *testing.T) {
 	const path = "/usr/local/lib/slipway/slipway-node"
 	h := newHost(t)
 	before := h.snapshot()
-	o := op.Self{Path: path}
+	o := op.InstallHelper{Path: path}
 	for _, step := range []struct {
 		name, want string
 		change     func()
@@ -196,7 +196,7 @@ func TestSelf(t *testing.T) {
 		if r := h.check(o)[0]; r.Summary != step.want {
 			t.Errorf("%s: %q", step.name, r.Summary)
 		}
-		h.apply(o, op.PutBack{Step: "step"})
+		h.apply(o, op.RevertStep{Step: "step"})
 		if r := h.check(o)[0]; r.Status != op.Unchanged {
 			t.Errorf("%s: afterwards %+v", step.name, r)
 		}
@@ -208,7 +208,7 @@ func TestSelf(t *testing.T) {
 	if h.read(path) != string(self) {
 		t.Error("it is not the program")
 	}
-	h.apply(op.PutBack{Step: "step"})
+	h.apply(op.RevertStep{Step: "step"})
 	after := h.snapshot()
 	for p := range after {
 		if strings.HasPrefix(p, "/var/lib/slipway") || p == "/var/lib" {

@@ -32,7 +32,7 @@ func (h *testHost) server() op.Certificate {
 
 func (h *testHost) cert(name string) *x509.Certificate {
 	h.t.Helper()
-	c, err := pki.Certificate([]byte(h.read(name)))
+	c, err := pki.ParseCertificate([]byte(h.read(name)))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestCertificate(t *testing.T) {
 			}
 		}
 	}
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	if d := cmp.Diff(before, h.snapshot()); d != "" {
 		t.Errorf("put back, the host is another (-want +got):\n%s", d)
 	}
@@ -87,7 +87,7 @@ func TestCertificateByFiles(t *testing.T) {
 	if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Status != op.Failed || r.Error.Reason != op.IDAuthorityNoKey {
 		t.Errorf("it is made without an authority: %+v", r)
 	}
-	h.apply(authority(), o, op.PutBack{Step: "step"})
+	h.apply(authority(), o, op.RevertStep{Step: "step"})
 	ca, made := h.cert("etc/pki/ca.crt"), h.cert("etc/ours/client.crt")
 	if err := made.CheckSignatureFrom(ca); err != nil || made.Subject.CommonName != "slipway:kube-vip" {
 		t.Errorf("%s is not of the authority on the host: %v", made.Subject, err)
@@ -95,7 +95,7 @@ func TestCertificateByFiles(t *testing.T) {
 	if r := h.check(o); r[0].Status != op.Unchanged {
 		t.Errorf("once made it is as wanted: %+v", r[0])
 	}
-	h.apply(authority(), op.PutBack{Step: "step"})
+	h.apply(authority(), op.RevertStep{Step: "step"})
 	for path := range h.outside() {
 		if strings.HasPrefix(path, "/etc/ours") {
 			t.Errorf("%s is left when it is wanted no longer", path)

@@ -17,23 +17,23 @@ import (
 
 // ReadLock returns the holder of the cluster lock on this host.
 func (r *Runner) ReadLock(ctx context.Context) (lock.State, error) {
-	return r.lockStore().Read(ctx)
+	return r.lockStore().ReadState(ctx)
 }
 
 // TakeLock takes the lock like lock.Store.Take; false means that another manager has it.
 func (r *Runner) TakeLock(ctx context.Context, l lock.Lock, breaking bool) (lock.State, bool, error) {
-	return r.lockStore().Take(ctx, l, breaking)
+	return r.lockStore().TakeLock(ctx, l, breaking)
 }
 
 // Beat renews the heartbeat; it returns false if the lock is no longer l.
 func (r *Runner) Beat(ctx context.Context, l lock.Lock) (bool, error) {
-	return r.lockStore().Beat(ctx, l)
+	return r.lockStore().RenewHeartbeat(ctx, l)
 }
 
 // ReleaseLock frees the lock if it is still l, and removes the state directory if a
 // restore has left nothing else in it.
 func (r *Runner) ReleaseLock(ctx context.Context, l lock.Lock) error {
-	return r.lockStore().Release(ctx, l)
+	return r.lockStore().ReleaseLock(ctx, l)
 }
 
 func (r *Runner) lockStore() *lock.Store {
@@ -42,7 +42,7 @@ func (r *Runner) lockStore() *lock.Store {
 		state = host.DefaultState
 	}
 	return &lock.Store{
-		Dir: state, Past: filepath.Join("/", root, "run/slipway"), Disk: r.disk, Uptime: lock.Uptime, Foreign: reset.IsForeignState,
+		Dir: state, Past: filepath.Join("/", root, "run/slipway"), Disk: r.disk, Uptime: lock.SystemUptime, Foreign: reset.IsForeignState,
 		BootID: func() (string, error) {
 			raw, err := bounded.ReadFile(filepath.Join("/", root, "proc/sys/kernel/random/boot_id"), bounded.Proc)
 			if err != nil {

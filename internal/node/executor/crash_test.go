@@ -185,7 +185,7 @@ func TestCrashWhileApplying(t *testing.T) {
 				t.Errorf("killed after step %d, applied again: %s %s is %s (%s)", at, r.Kind, r.Target, r.Status, r.Summary)
 			}
 		}
-		h.apply(op.Restore{})
+		h.apply(op.RestoreHost{})
 		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 			t.Fatalf("killed after step %d, applied again and restored:\n%s", at, diff)
 		}
@@ -202,7 +202,7 @@ func TestCrashThenRestore(t *testing.T) {
 		ops := fileOps(h)
 		before := h.snapshot()
 		more := h.crash(at, ops...)
-		h.apply(op.Restore{})
+		h.apply(op.RestoreHost{})
 		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 			t.Fatalf("killed after step %d, then restored:\n%s", at, diff)
 		}
@@ -220,13 +220,13 @@ func TestCrashWhileRestoring(t *testing.T) {
 		ops := fileOps(h)
 		before := h.snapshot()
 		h.apply(ops...)
-		if !h.crash(at, op.Restore{}) {
+		if !h.crash(at, op.RestoreHost{}) {
 			break
 		}
 		if steps++; steps > crashPoints {
 			t.Fatal("there is no end to the steps")
 		}
-		h.apply(op.Restore{})
+		h.apply(op.RestoreHost{})
 		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 			t.Fatalf("killed after step %d of a restore, restored again:\n%s", at, diff)
 		}

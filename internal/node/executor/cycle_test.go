@@ -123,7 +123,7 @@ func TestRestorePutsEverythingBack(t *testing.T) {
 	ops := cycle(h)
 	before, world := h.snapshot(), h.see()
 	h.apply(ops...)
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	after := h.snapshot()
 	after["/proc/modules"] = before["/proc/modules"] // modules stay loaded
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -138,7 +138,7 @@ func TestRestorePutsEverythingBack(t *testing.T) {
 			t.Errorf("unit %s is %+v, was %+v", name, *u, *was)
 		}
 	}
-	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+	if r := h.check(op.RestoreHost{})[0]; r.Status != op.Unchanged {
 		t.Errorf("restoring again: %s (%s)", r.Status, r.Summary)
 	}
 }

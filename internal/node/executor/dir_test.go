@@ -46,7 +46,7 @@ func TestDirBehindALink(t *testing.T) {
 			if r := h.check(c.dir)[0]; r.Status != op.Unchanged {
 				t.Errorf("after that: %s (%s)", r.Status, r.Summary)
 			}
-			h.apply(op.Restore{})
+			h.apply(op.RestoreHost{})
 			if diff := cmp.Diff(before, h.outside()); diff != "" {
 				t.Errorf("not as before:\n%s", diff)
 			}

@@ -104,7 +104,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 			if r := h.check(reset)[0]; r.Status != op.Unchanged {
 				t.Errorf("again: %s", r.Summary)
 			}
-			h.apply(op.Restore{})
+			h.apply(op.RestoreHost{})
 			after := h.outside()
 			for _, p := range c.keeps {
 				if _, ok := after[p]; !ok {
@@ -168,7 +168,7 @@ func TestAnotherDiskKeepsItsContent(t *testing.T) {
 			if r := h.check(reset)[0]; r.Summary != left {
 				t.Errorf("the plan is %q", r.Summary)
 			}
-			for _, r := range h.apply(reset, op.Restore{}) {
+			for _, r := range h.apply(reset, op.RestoreHost{}) {
 				if !slices.Contains(strings.Split(string(r.Output), "\n"), left) {
 					t.Errorf("%s reports %q", r.Kind, r.Output)
 				}
@@ -206,7 +206,7 @@ func TestRestoreEmpties(t *testing.T) {
 	h.disk("var/lib/etcd")
 	h.apply(op.Dir{Path: "/var/lib/etcd", Exclusive: true})
 	h.write("var/lib/etcd/member/wal", "data")
-	r := h.apply(op.Restore{})[0]
+	r := h.apply(op.RestoreHost{})[0]
 	if host.Exists(h.path("var/lib/etcd/member")) || !strings.Contains(string(r.Output), "/var/lib/etcd: emptied") {
 		t.Errorf("member is there: %v; the report is %q", host.Exists(h.path("var/lib/etcd/member")), r.Output)
 	}
@@ -225,8 +225,8 @@ func TestCrashWhileEmptying(t *testing.T) {
 		h.apply(dir)
 		h.write("var/lib/etcd/member/wal", "data")
 		h.write("var/lib/etcd/another", "data")
-		again := h.crash(at, op.Restore{})
-		h.apply(op.Restore{})
+		again := h.crash(at, op.RestoreHost{})
+		h.apply(op.RestoreHost{})
 		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 			t.Fatalf("killed after step %d:\n%s", at, diff)
 		}
@@ -258,7 +258,7 @@ func TestSharedDirectory(t *testing.T) {
 	}
 	h.apply(dir) // what is in it by now is ours
 	h.apply(op.Reset{Paths: []string{"/var/lib/kubelet"}})
-	r := h.apply(op.Restore{})[0]
+	r := h.apply(op.RestoreHost{})[0]
 	if want := "/var/lib/kubelet: left: it had content before the install;"; !strings.Contains(string(r.Output), want) {
 		t.Errorf("reported %q, want %q", r.Output, want)
 	}

@@ -44,24 +44,25 @@ func TestEtcdValues(t *testing.T) {
 		name, reason string
 		values       map[string]string
 		begins       string
-		want         op.EtcdValued
+		want         op.EtcdKeyValues
 	}{
-		{"all", "each is counted once, over pages", many, one, op.EtcdValued{Keys: 250}},
-		{"not all", "one is not encrypted, one by another key", odd, one, op.EtcdValued{Keys: 251, Others: 2, First: "/registry/secrets/n/0150"}},
-		{"not encrypted", "that is what is asked for", exact, "", op.EtcdValued{Keys: 100}},
-		{"still encrypted", "by whatever key", many, "", op.EtcdValued{Keys: 250, Others: 250, First: "/registry/secrets/n/0000"}},
-		{"none", "there is nothing to encrypt", nil, one, op.EtcdValued{}},
+		{"all", "each is counted once, over pages", many, one, op.EtcdKeyValues{Keys: 250}},
+		{"not all", "one is not encrypted, one by another key", odd, one,
+			op.EtcdKeyValues{Keys: 251, Others: 2, First: "/registry/secrets/n/0150"}},
+		{"not encrypted", "that is what is asked for", exact, "", op.EtcdKeyValues{Keys: 100}},
+		{"still encrypted", "by whatever key", many, "", op.EtcdKeyValues{Keys: 250, Others: 250, First: "/registry/secrets/n/0000"}},
+		{"none", "there is nothing to encrypt", nil, one, op.EtcdKeyValues{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
 			w := h.see()
 			w.Values = tc.values
 			h.world(w)
-			o := op.EtcdValues{Prefix: "/registry/secrets/", Begins: tc.begins, EtcdClient: op.EtcdClient{
+			o := op.EtcdGet{Prefix: "/registry/secrets/", Begins: tc.begins, EtcdClient: op.EtcdClient{
 				Endpoints: []string{"https://gone:2379", "https://votes:2379"}, Program: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key",
 			}}
 			r := h.r.Check(t.Context(), op.List{o})[0]
-			var got op.EtcdValued
+			var got op.EtcdKeyValues
 			if err := json.Unmarshal(r.Output, &got); err != nil || r.Error != nil {
 				t.Fatal(err, r.Error)
 			}
@@ -74,7 +75,7 @@ func TestEtcdValues(t *testing.T) {
 		})
 	}
 	h := newHost(t)
-	if r := h.r.Check(t.Context(), op.List{op.EtcdValues{Prefix: "/registry/secrets/"}})[0]; r.Error == nil {
+	if r := h.r.Check(t.Context(), op.List{op.EtcdGet{Prefix: "/registry/secrets/"}})[0]; r.Error == nil {
 		t.Error("without a member to ask it answers")
 	}
 }

@@ -28,12 +28,12 @@ const rescueKey = "5e1f"
 func rescueSteps(to op.EtcdReach, database bool) []op.Op {
 	const data = "/var/lib/etcd"
 	return []op.Op{
-		op.EtcdSalvage{Key: rescueKey, Data: data, EtcdPrograms: programs(), EtcdReach: to, Database: database},
+		op.EtcdRecover{Key: rescueKey, Data: data, EtcdPrograms: programs(), EtcdReach: to, Database: database},
 		op.EtcdRestore{
-			Do: op.RestorePrepare, Key: rescueKey, From: op.SalvagedSnapshot(data, rescueKey), Utility: "etcdutl", Data: data, Bump: 1_000_000_000,
+			Do: op.RestorePrepare, Key: rescueKey, From: op.RecoveredSnapshot(data, rescueKey), Utility: "etcdutl", Data: data, Bump: 1_000_000_000,
 			Name: "cp1", PeerURL: "https://a:2380", Cluster: "cp1=https://a:2380",
 		},
-		op.EtcdRestore{Do: op.RestoreSwap, Key: rescueKey, From: op.SalvagedSnapshot(data, rescueKey), Data: data},
+		op.EtcdRestore{Do: op.RestoreSwap, Key: rescueKey, From: op.RecoveredSnapshot(data, rescueKey), Data: data},
 	}
 }
 
@@ -129,7 +129,7 @@ func TestEtcdSalvage(t *testing.T) {
 						if i > 0 {
 							continue
 						}
-						var is op.EtcdSalvaged
+						var is op.EtcdRecovered
 						if err := json.Unmarshal(r.Output, &is); err != nil {
 							t.Fatal(err)
 						}
@@ -145,11 +145,11 @@ func TestEtcdSalvage(t *testing.T) {
 						if h.read(dbFile) != was {
 							t.Error("the data were changed")
 						}
-						if _, err := os.Stat(h.path(op.SalvagedSnapshot("/var/lib/etcd", rescueKey))); err != nil {
+						if _, err := os.Stat(h.path(op.RecoveredSnapshot("/var/lib/etcd", rescueKey))); err != nil {
 							t.Error(err)
 						}
 						sum := sha256.Sum256([]byte(was))
-						if got := h.read(op.SalvagedSnapshot("/var/lib/etcd", rescueKey)); tc.database && got != was+string(sum[:]) {
+						if got := h.read(op.RecoveredSnapshot("/var/lib/etcd", rescueKey)); tc.database && got != was+string(sum[:]) {
 							t.Error("the snapshot is not the database with its checksum")
 						}
 					}
@@ -176,26 +176,26 @@ func TestEtcdSalvage(t *testing.T) {
 func TestEtcdSalvageRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		do           func(*testHost, *op.EtcdSalvage)
+		do           func(*testHost, *op.EtcdRecover)
 		want         string
 	}{
-		{"moved on", "another member may be the better one", func(_ *testHost, o *op.EtcdSalvage) { o.Index-- }, op.IDEtcdMoved},
-		{"another way", "the plan has said another", func(_ *testHost, o *op.EtcdSalvage) { o.Database = true }, op.IDEtcdMoved},
-		{"no data", "there is nothing to make it from", func(h *testHost, _ *op.EtcdSalvage) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
-		{"no database", "the log is none without it", func(h *testHost, _ *op.EtcdSalvage) { h.removeTree(dbFile) }, op.IDEtcdMoved},
-		{"data that etcd does not take", "it is said", func(h *testHost, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"panics") }, op.ReasonScratchFailed},
-		{"a snapshot that is none", "it is read before anything is made of it", func(h *testHost, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"whole half") }, op.ReasonEtcdSnapshot},
-		{"a database that is none", "it is read before anything is made of it", func(h *testHost, o *op.EtcdSalvage) {
+		{"moved on", "another member may be the better one", func(_ *testHost, o *op.EtcdRecover) { o.Index-- }, op.IDEtcdMoved},
+		{"another way", "the plan has said another", func(_ *testHost, o *op.EtcdRecover) { o.Database = true }, op.IDEtcdMoved},
+		{"no data", "there is nothing to make it from", func(h *testHost, _ *op.EtcdRecover) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
+		{"no database", "the log is none without it", func(h *testHost, _ *op.EtcdRecover) { h.removeTree(dbFile) }, op.IDEtcdMoved},
+		{"data that etcd does not take", "it is said", func(h *testHost, _ *op.EtcdRecover) { h.write(dbFile, h.read(dbFile)+"panics") }, op.ReasonScratchFailed},
+		{"a snapshot that is none", "it is read before anything is made of it", func(h *testHost, _ *op.EtcdRecover) { h.write(dbFile, h.read(dbFile)+"whole half") }, op.ReasonEtcdSnapshot},
+		{"a database that is none", "it is read before anything is made of it", func(h *testHost, o *op.EtcdRecover) {
 			h.leftOver("3.7.0", beginning)
 			h.write(dbFile, h.read(dbFile)+"whole half")
 			o.EtcdReach, o.Database = database, true
 		}, op.ReasonEtcdSnapshot},
-		{"a name that leads elsewhere", "it is one of a directory", func(_ *testHost, o *op.EtcdSalvage) { o.Key = "../x" }, "Invalid"},
+		{"a name that leads elsewhere", "it is one of a directory", func(_ *testHost, o *op.EtcdRecover) { o.Key = "../x" }, "Invalid"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
 			h.leftOver("3.7.0")
-			o, ok := rescueSteps(wholeLog, false)[0].(op.EtcdSalvage)
+			o, ok := rescueSteps(wholeLog, false)[0].(op.EtcdRecover)
 			if !ok {
 				t.Fatal("another step")
 			}
@@ -204,7 +204,7 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 			if r.Error == nil || r.Error.Reason != tc.want {
 				t.Errorf("%s: %+v, want %s", tc.reason, r.Error, tc.want)
 			}
-			if host.Exists(h.path("var/lib/slipway/salvage.json")) || host.Exists(h.path(op.SalvageDir("var/lib/etcd", rescueKey))) {
+			if host.Exists(h.path("var/lib/slipway/salvage.json")) || host.Exists(h.path(op.RecoverDir("var/lib/etcd", rescueKey))) {
 				t.Error("it says that something was made, or leaves some of it")
 			}
 		})

@@ -105,8 +105,8 @@ func askScratch(dir string, args []string) (string, error) {
 	return "", fmt.Errorf("unexpected: etcdctl %q", args)
 }
 
-func drill(b op.Blob) op.EtcdDrill {
-	return op.EtcdDrill{Name: "prod-1", Snapshot: b, EtcdPrograms: programs(), Prefix: "/registry/secrets/"}
+func drill(b op.Blob) op.EtcdRestoreTest {
+	return op.EtcdRestoreTest{Name: "prod-1", Snapshot: b, EtcdPrograms: programs(), Prefix: "/registry/secrets/"}
 }
 
 func programs() op.EtcdPrograms {
@@ -132,7 +132,7 @@ func TestEtcdDrill(t *testing.T) {
 		if r.Error != nil {
 			t.Fatalf("%+v", r.Error)
 		}
-		var is op.EtcdDrilled
+		var is op.EtcdRestoreTested
 		if err := json.Unmarshal(r.Output, &is); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestEtcdDrill(t *testing.T) {
 }
 
 // noDrill wants nothing left of a drill.
-func (h *testHost) noDrill(o op.EtcdDrill) {
+func (h *testHost) noDrill(o op.EtcdRestoreTest) {
 	h.t.Helper()
 	if host.Exists(h.path("var/lib/slipway/drills/" + o.Name)) {
 		h.t.Error("the drill's data are left")
@@ -171,14 +171,14 @@ func TestEtcdDrillFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		content      string
-		do           func(*op.EtcdDrill)
+		do           func(*op.EtcdRestoreTest)
 		want         string
 	}{
 		{"damaged", "etcdutl says so", "half", nil, op.ReasonEtcdSnapshot},
 		{"data that end etcd", "that is why, at once", "whole 1 panics", nil, op.ReasonScratchFailed},
-		{"full disk", "it is not begun", "whole 1", func(o *op.EtcdDrill) { o.Snapshot.Size = 1 << 60 }, "DiskFull"},
-		{"a name that leads elsewhere", "it is one of a directory", "whole 1", func(o *op.EtcdDrill) { o.Name = "../ledger" }, "Invalid"},
-		{"no etcd", "there is nothing to run", "whole 1", func(o *op.EtcdDrill) { o.Server = "/nowhere/etcd" }, op.ReasonScratchFailed},
+		{"full disk", "it is not begun", "whole 1", func(o *op.EtcdRestoreTest) { o.Snapshot.Size = 1 << 60 }, "DiskFull"},
+		{"a name that leads elsewhere", "it is one of a directory", "whole 1", func(o *op.EtcdRestoreTest) { o.Name = "../ledger" }, "Invalid"},
+		{"no etcd", "there is nothing to run", "whole 1", func(o *op.EtcdRestoreTest) { o.Server = "/nowhere/etcd" }, op.ReasonScratchFailed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

@@ -29,8 +29,8 @@ func TestServing(t *testing.T) {
 			set := func(value string) op.List {
 				return op.List{
 					op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: map[string]string{"net.ipv4.ip_forward": value}},
-					op.PutBack{Step: "step"},
-					op.Serving{Name: "step",
+					op.RevertStep{Step: "step"},
+					op.HealthGate{Name: "step",
 						Waits: []op.Wait{{Name: "it", Program: []string{"/usr/bin/grep", "-q", tc.answers, h.path(forwards)}, TimeoutSeconds: 1}}},
 				}
 			}
@@ -63,7 +63,7 @@ func TestServing(t *testing.T) {
 		})
 	}
 	h := newHost(t)
-	if r := h.check(op.Serving{Name: "../x"})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+	if r := h.check(op.HealthGate{Name: "../x"})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 		t.Errorf("its name is a way out: %+v", r)
 	}
 }
@@ -73,7 +73,7 @@ func TestServingCut(t *testing.T) {
 	h := newHost(t)
 	list := op.List{
 		op.File{Path: "/etc/app.conf", Content: []byte("1\n")},
-		op.Serving{Name: "step", SettleSeconds: 3600, Waits: []op.Wait{{Path: "/etc/hosts", TimeoutSeconds: 1}}},
+		op.HealthGate{Name: "step", SettleSeconds: 3600, Waits: []op.Wait{{Path: "/etc/hosts", TimeoutSeconds: 1}}},
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

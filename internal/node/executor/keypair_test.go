@@ -16,7 +16,7 @@ func TestKeyPair(t *testing.T) {
 	o := op.KeyPair{Private: "/etc/rotate/sa.key", Public: "/etc/rotate/sa.pub"}
 	h.apply(op.Dir{Path: "/etc/rotate", Mode: 0o700}, o)
 	private, public := h.read("etc/rotate/sa.key"), h.read("etc/rotate/sa.pub")
-	key, err := pki.Key([]byte(private))
+	key, err := pki.ParseKey([]byte(private))
 	if err != nil {
 		t.Fatal(err)
 	}

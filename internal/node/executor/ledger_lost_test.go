@@ -33,7 +33,7 @@ func TestLostLedger(t *testing.T) {
 			}
 			before := h.snapshot()
 			for _, o := range []op.Op{
-				op.Restore{}, op.Reset{Paths: []string{"/var/lib/ours"}, KeepUnmanaged: true}, op.File{Path: "/etc/more"},
+				op.RestoreHost{}, op.Reset{Paths: []string{"/var/lib/ours"}, KeepUnmanaged: true}, op.File{Path: "/etc/more"},
 			} {
 				r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
 				if r.Error == nil || r.Error.Reason != op.IDLedgerLost || !strings.Contains(r.Error.Message, "/var/lib/slipway/ledger/log") {

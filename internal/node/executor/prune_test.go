@@ -52,7 +52,7 @@ func TestRetireUnpins(t *testing.T) {
 	h.world(w)
 	older := []op.Image{stays, theirs, h.image("registry.example/a:1"), h.image("registry.example/b:1"), h.image("registry.example/cut:1")}
 	h.apply(op.ImportImages{Images: older})
-	retire := op.Retire{Images: []string{stays.Ref, "registry.example/a:2"}}
+	retire := op.Prune{Images: []string{stays.Ref, "registry.example/a:2"}}
 	h.apply(op.ImportImages{Images: []op.Image{stays, h.image("registry.example/a:2")}})
 	w = h.see()
 	w.Images["registry.example/b:1"] = fakeImage{Digest: "sha256:theirs by now", Pinned: true}
@@ -75,7 +75,7 @@ func TestRetireUnpins(t *testing.T) {
 	w.Images["registry.example/a:1"] = fakeImage{Digest: w.Images["registry.example/a:1"].Digest, Pinned: true}
 	h.world(w)
 	h.changes(retire, "")
-	h.apply(op.ImportImages{Images: older}, op.Retire{Images: []string{stays.Ref}})
+	h.apply(op.ImportImages{Images: older}, op.Prune{Images: []string{stays.Ref}})
 	if p := h.pinned(); !slices.Contains(p, "registry.example/a:1") {
 		t.Errorf("pinned: %v", p)
 	}
@@ -84,7 +84,7 @@ func TestRetireUnpins(t *testing.T) {
 // Of what was imported before there was a record nothing is known to be ours.
 func TestRetireWithoutRecord(t *testing.T) {
 	h := newHost(t)
-	retire := op.Retire{}
+	retire := op.Prune{}
 	h.changes(retire, "")
 	h.write("run/containerd/containerd.sock", "")
 	w := h.see()
@@ -109,7 +109,7 @@ func TestRetireBlobs(t *testing.T) {
 	}
 	h.write(at(stays)+".part", "conta")
 	h.write(at(h.blobs.add([]byte("never came")))+".part", "never")
-	retire := op.Retire{Blobs: []string{stays.Digest}}
+	retire := op.Prune{Blobs: []string{stays.Digest}}
 	h.changes(retire, "remove 2 blobs of earlier bundles, 17 B")
 	h.apply(retire)
 	left, err := filepath.Glob(h.path("var/lib/slipway/blobs/sha256/*"))
@@ -128,7 +128,7 @@ func TestRetireKilled(t *testing.T) {
 		ops := op.List{
 			op.FetchBlob{Blob: blob, Name: "kubernetes"},
 			op.ImportImages{Images: []op.Image{h.image("registry.example/a:1"), h.image("registry.example/b:1")}},
-			op.Retire{},
+			op.Prune{},
 		}
 		more := h.crash(at, ops...)
 		h.apply(ops...)
@@ -148,7 +148,7 @@ func TestRetireKilled(t *testing.T) {
 func TestRetireWithoutRuntime(t *testing.T) {
 	for _, docker := range []bool{false, true} {
 		h := newHost(t)
-		retire := op.Retire{Docker: docker}
+		retire := op.Prune{Docker: docker}
 		h.write("run/docker.sock", "")
 		record, what := `{"images": {"registry.example/a:1": "sha256:a"}}`, "containerd"
 		if docker {
@@ -176,7 +176,7 @@ func TestRetireDocker(t *testing.T) {
 	h.apply(older)
 	d.images["registry.example/b:1"] = "sha256:another"
 	delete(d.images, "registry.example/c:1")
-	retire := op.Retire{Docker: true, Images: []string{"registry.example/stays:1"}}
+	retire := op.Prune{Docker: true, Images: []string{"registry.example/stays:1"}}
 	h.changes(retire, "remove 3 images of earlier bundles, except images that are in use then")
 
 	d.broken = "registry.example/a:1"

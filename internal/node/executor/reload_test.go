@@ -20,11 +20,11 @@ echo 'workqueue_work_duration_seconds_count{name="q"}' "$n"
 if [ "$4" = fails ]; then echo 'workqueue_retries_total{name="q"}' $((n-3)); fi
 `
 
-func (h *testHost) reload(most, failed string) op.Reload {
+func (h *testHost) reload(most, failed string) op.TriggerReload {
 	h.write("etc/client.crt", "new")
 	h.write("etc/kubernetes/manifests/s.yaml",
 		"spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
-	return op.Reload{
+	return op.TriggerReload{
 		Manifest: "/etc/kubernetes/manifests/s.yaml", File: "/etc/client.crt", Queue: "q", TimeoutSeconds: 60,
 		Metrics: []string{"sh", "-c", reader, "sh", h.path("etc/client.crt"), h.path("count"), most, failed},
 	}

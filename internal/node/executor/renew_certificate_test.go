@@ -34,15 +34,15 @@ func withCertificates(t *testing.T, left time.Duration) *testHost {
 	ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))
 	h.write("etc/kubernetes/pki/ca.crt", ca.Cert)
 	h.write("etc/kubernetes/pki/ca.key", ca.Key)
-	cert, key := ca.Issue(t, "kube-apiserver", now.Add(left))
+	cert, key := ca.IssueCertificate(t, "kube-apiserver", now.Add(left))
 	h.write("etc/kubernetes/pki/apiserver.crt", cert)
 	h.write("etc/kubernetes/pki/apiserver.key", key)
-	cert, key = ca.Issue(t, "admin", now.Add(left))
-	h.write("etc/kubernetes/admin.conf", pkitest.Kubeconfig("https://api:6443", ca.Cert, "", cert, key))
+	cert, key = ca.IssueCertificate(t, "admin", now.Add(left))
+	h.write("etc/kubernetes/admin.conf", pkitest.MakeKubeconfig("https://api:6443", ca.Cert, "", cert, key))
 	if err := os.Chmod(h.path("etc/kubernetes/admin.conf"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cert, key = ca.Issue(t, "system:node:cp1", now.Add(left))
+	cert, key = ca.IssueCertificate(t, "system:node:cp1", now.Add(left))
 	h.write("var/lib/kubelet/pki/kubelet-client-1.pem", cert+key)
 	if err := os.Symlink("kubelet-client-1.pem", h.path(kubeletPEM)); err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func (h *testHost) running(active bool) {
 	h.world(w)
 }
 
-func underCA(path, key string) op.Renewal {
-	return op.Renewal{
+func underCA(path, key string) op.RenewCertificate {
+	return op.RenewCertificate{
 		CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "/etc/kubernetes/pki/ca.crt"},
 		CAKey:           "/etc/kubernetes/pki/ca.key", ValiditySeconds: 24 * 3600,
 	}
@@ -68,7 +68,7 @@ func underCA(path, key string) op.Renewal {
 // TestRenewal: a certificate is renewed when it is due, in its place, with the
 // mode that its file has; nothing else changes.
 func TestRenewal(t *testing.T) {
-	for name, o := range map[string]op.Renewal{
+	for name, o := range map[string]op.RenewCertificate{
 		"/etc/kubernetes/pki/apiserver.crt": underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key"),
 		"/etc/kubernetes/admin.conf":        underCA("/etc/kubernetes/admin.conf", ""),
 	} {
@@ -105,14 +105,14 @@ func TestRenewalRefused(t *testing.T) {
 	due := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	for _, tc := range []struct {
 		name, want string
-		change     func(*testHost, *op.Renewal)
+		change     func(*testHost, *op.RenewCertificate)
 	}{
-		{"authority without its key", op.IDAuthorityNoKey, func(h *testHost, _ *op.Renewal) { h.remove("etc/kubernetes/pki/ca.key") }},
-		{"no authority named", "Invalid", func(_ *testHost, o *op.Renewal) { o.CA = "" }},
-		{"for no time", "Invalid", func(_ *testHost, o *op.Renewal) { o.ValiditySeconds = 0 }},
-		{"remade by nobody", "Invalid", func(_ *testHost, o *op.Renewal) { o.Remade = true }},
-		{"no clean path", "Invalid", func(_ *testHost, o *op.Renewal) { o.CAKey = "ca.key" }},
-		{"no unit", "Invalid", func(_ *testHost, o *op.Renewal) { o.Unit = "-kubelet" }},
+		{"authority without its key", op.IDAuthorityNoKey, func(h *testHost, _ *op.RenewCertificate) { h.remove("etc/kubernetes/pki/ca.key") }},
+		{"no authority named", "Invalid", func(_ *testHost, o *op.RenewCertificate) { o.CA = "" }},
+		{"for no time", "Invalid", func(_ *testHost, o *op.RenewCertificate) { o.ValiditySeconds = 0 }},
+		{"remade by nobody", "Invalid", func(_ *testHost, o *op.RenewCertificate) { o.Remade = true }},
+		{"no clean path", "Invalid", func(_ *testHost, o *op.RenewCertificate) { o.CAKey = "ca.key" }},
+		{"no unit", "Invalid", func(_ *testHost, o *op.RenewCertificate) { o.Unit = "-kubelet" }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := withCertificates(t, time.Hour)
@@ -157,7 +157,7 @@ func TestRenewalOfKubelet(t *testing.T) {
 	if to, err := os.Readlink(h.path(kubeletPEM)); err != nil || to != "kubelet-client-1.pem" {
 		t.Errorf("the link leads to %q: %v", to, err)
 	}
-	if _, err := pki.Key([]byte(h.read("var/lib/kubelet/pki/kubelet-client-1.pem"))); err != nil {
+	if _, err := pki.ParseKey([]byte(h.read("var/lib/kubelet/pki/kubelet-client-1.pem"))); err != nil {
 		t.Errorf("its key: %v", err)
 	}
 	if r := h.check(o, op.Wait{Certificate: "/var/lib/kubelet/pki/kubelet-client-1.pem", TimeoutSeconds: 1}); r[0].Status != op.Unchanged ||
@@ -207,11 +207,11 @@ func TestRenewalOfUnit(t *testing.T) {
 func TestRenewalRemade(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.running(true)
-	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).Issue(t,
+	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).IssueCertificate(t,
 		"cp1", time.Now().Add(time.Hour))
 	h.write("var/lib/kubelet/pki/kubelet.crt", cert)
 	h.write("var/lib/kubelet/pki/kubelet.key", key)
-	o := op.Renewal{
+	o := op.RenewCertificate{
 		CertificateFile: op.CertificateFile{Path: "/var/lib/kubelet/pki/kubelet.crt", Key: "/var/lib/kubelet/pki/kubelet.key"},
 		Remade:          true, Unit: "kubelet.service", ValiditySeconds: 3600 * 24,
 	}
@@ -234,7 +234,7 @@ func TestCertificates(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.remove("etc/kubernetes/pki/ca.key")
 	ca := "/etc/kubernetes/pki/ca.crt"
-	r := h.check(op.Certificates{Files: []op.CertificateFile{
+	r := h.check(op.InspectCertificates{Files: []op.CertificateFile{
 		{Path: ca, Key: "/etc/kubernetes/pki/ca.key"}, {Path: "/etc/kubernetes/admin.conf", CA: ca},
 		{Path: "/etc/kubernetes/pki/nosuch.crt", CA: ca},
 	}})[0]
@@ -253,7 +253,8 @@ func TestCertificates(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" || r.Status != op.Unchanged {
 		t.Errorf("%s (-want +got):\n%s", r.Status, d)
 	}
-	if r := h.check(op.Certificates{Files: []op.CertificateFile{{Path: "../shadow"}}})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+	if r := h.check(op.InspectCertificates{Files: []op.CertificateFile{{Path: "../shadow"}}})[0]; r.Error == nil ||
+		r.Error.Reason != "Invalid" {
 		t.Errorf("a path that is none: %+v", r)
 	}
 }
@@ -303,10 +304,10 @@ func inDocker(pod string) func(*testHost) {
 	}
 }
 
-func scheduler(h *testHost) op.PodRestart {
+func scheduler(h *testHost) op.StaticPodRestart {
 	h.write(schedulerManifest,
 		"spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
-	return op.PodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
+	return op.StaticPodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
 }
 
 // started is the line of a process in which all but its start is made up.
@@ -501,22 +502,22 @@ func TestRenewalPutBack(t *testing.T) {
 	h.apply(op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true}, op.Dir{Path: "/etc/pki"}, made)
 	now := time.Now()
 	ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))
-	cert, key := ca.Issue(t, "admin", now.Add(time.Hour))
+	cert, key := ca.IssueCertificate(t, "admin", now.Add(time.Hour))
 	h.write("etc/pki/ca.crt", ca.Cert)
 	h.write("etc/pki/ca.key", ca.Key)
-	h.write("etc/admin.conf", pkitest.Kubeconfig("https://api:6443", ca.Cert, "", cert, key))
+	h.write("etc/admin.conf", pkitest.MakeKubeconfig("https://api:6443", ca.Cert, "", cert, key))
 	h.write("var/lib/kubelet/pki/kubelet.crt", cert)
 	h.write("var/lib/kubelet/pki/kubelet.key", key)
-	h.apply(op.Renewal{
+	h.apply(op.RenewCertificate{
 		CertificateFile: op.CertificateFile{Path: "/etc/admin.conf", CA: "/etc/pki/ca.crt"}, CAKey: "/etc/pki/ca.key", ValiditySeconds: 24 * 3600,
-	}, op.Renewal{
+	}, op.RenewCertificate{
 		CertificateFile: op.CertificateFile{Path: "/var/lib/kubelet/pki/kubelet.crt", Key: "/var/lib/kubelet/pki/kubelet.key"},
 		Remade:          true, Unit: "kubelet.service", ValiditySeconds: 24 * 3600,
 	})
 	h.write("var/lib/kubelet/pki/kubelet.crt", "another")
 	h.remove("etc/pki/ca.crt")
 	h.remove("etc/pki/ca.key")
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	if d := cmp.Diff(before, h.snapshot()); d != "" {
 		t.Errorf("put back, the host is another (-want +got):\n%s", d)
 	}

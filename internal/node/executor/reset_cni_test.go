@@ -69,7 +69,7 @@ func TestResetTakesAttachmentsBack(t *testing.T) {
 		if r := h.check(cniReset())[0]; r.Status != op.Unchanged {
 			t.Errorf("killed after step %d, again: %s", at, r.Summary)
 		}
-		h.apply(op.Restore{})
+		h.apply(op.RestoreHost{})
 		for _, p := range []string{"run/netns/cni-1", "run/netns/cni-2", "var/lib/cni"} {
 			if host.Exists(h.path(p)) {
 				t.Errorf("killed after step %d: /%s is left", at, p)
@@ -115,7 +115,7 @@ func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
 	if err != nil || len(left) != 4 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	if _, err := os.Stat(h.path("var/lib/cni/networks/podman/10.88.0.2")); err != nil {
 		t.Errorf("a restore has taken it: %v", err)
 	}

@@ -19,7 +19,7 @@ func droppable() (kept, gone op.List) {
 	kept = op.List{
 		op.File{Path: "/etc/mirrors/b/hosts.toml", Content: []byte("b\n")},
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: map[string]string{"net/ipv4/ip_forward": "1"}},
-		op.PutBack{Step: "step"},
+		op.RevertStep{Step: "step"},
 	}
 	gone = op.List{
 		op.File{Path: "/etc/mirrors/a/hosts.toml", Content: []byte("a\n")},
@@ -29,7 +29,7 @@ func droppable() (kept, gone op.List) {
 		op.Timezone{Name: "Europe/Berlin"},
 		op.TimeSync{Servers: []string{"ntp.example.org"}},
 		op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"10.0.0.1 a"}},
-		op.PutBack{Step: "step"},
+		op.RevertStep{Step: "step"},
 	}
 	return kept, gone
 }
@@ -79,7 +79,7 @@ func TestPutBack(t *testing.T) {
 		t.Errorf("the time service, which did not run before: %+v", *u)
 	}
 	h.apply(gone...) // wanted again
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 		t.Errorf("dropped, wanted again, restored: not as before:\n%s", diff)
 	}
@@ -88,7 +88,7 @@ func TestPutBack(t *testing.T) {
 // TestPutBackLeavesOthers: what others made of it since is theirs.
 func TestPutBackLeavesOthers(t *testing.T) {
 	h := machine(t)
-	put := op.PutBack{Step: "step"}
+	put := op.RevertStep{Step: "step"}
 	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("new\n")}, op.File{Path: "/etc/mirrors/a", Content: []byte("a\n")},
 		op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.ipv4.ip_forward": "1"}})
 	h.write("etc/app.conf", "edited\n")
@@ -112,7 +112,7 @@ func TestPutBackLeavesOthers(t *testing.T) {
 	if r := h.check(put)[0]; r.Status != op.Unchanged {
 		t.Errorf("what was let go of: %s", r.Summary)
 	}
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	if h.read("etc/mirrors/a") != "theirs\n" || h.read("proc/sys/net/ipv4/ip_forward") != "1\n" {
 		t.Error("a restore has touched what was let go of")
 	}
@@ -123,12 +123,12 @@ func TestPutBackLeavesOthers(t *testing.T) {
 func TestPutBackOfOneStep(t *testing.T) {
 	h := newHost(t)
 	h.apply(op.File{Path: "/etc/x", Content: []byte("x\n")})
-	if r := h.check(op.PutBack{Step: "another"})[0]; r.Status != op.Unchanged {
+	if r := h.check(op.RevertStep{Step: "another"})[0]; r.Status != op.Unchanged {
 		t.Errorf("another step's: %s", r.Summary)
 	}
 	makes := h.shell("x", "true")
 	makes.Declares = []string{"/etc/y"}
-	r := h.check(makes, op.PutBack{Step: "step"})[1]
+	r := h.check(makes, op.RevertStep{Step: "step"})[1]
 	if r.Error == nil || !strings.Contains(r.Error.Message, "cannot be separated from") {
 		t.Errorf("beside a program: %+v", r)
 	}
@@ -141,7 +141,7 @@ func TestPutBackBesideAProgram(t *testing.T) {
 	program := op.Exec{Name: "hook", Argv: []string{"/bin/true"}, Inputs: []string{"/opt/hook/run"}}
 	given := func(more ...op.Op) op.List {
 		list := append(op.List{op.Dir{Path: "/opt/hook"}, op.File{Path: "/opt/hook/run", Content: []byte("x")}}, more...)
-		return append(list, op.PutBack{Step: "step"}, program)
+		return append(list, op.RevertStep{Step: "step"}, program)
 	}
 	h.apply(given(op.File{Path: "/opt/hook/secret", Content: []byte("y"), Secret: true})...)
 	h.apply(given()...)
@@ -177,7 +177,7 @@ func TestCrashWhilePuttingBack(t *testing.T) {
 				t.Errorf("killed after step %d, applied again: %s %s is %s (%s)", at, r.Kind, r.Target, r.Status, r.Summary)
 			}
 		}
-		h.apply(op.Restore{})
+		h.apply(op.RestoreHost{})
 		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 			t.Fatalf("killed after step %d, applied again and restored:\n%s", at, diff)
 		}

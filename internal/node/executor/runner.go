@@ -115,7 +115,7 @@ func (s *session) requireCurrentFence() error {
 	if s.Batch.Fence == 0 {
 		return nil
 	}
-	highest, err := s.Lock.Highest()
+	highest, err := s.Lock.HighestFence()
 	if err != nil || s.Batch.Fence >= highest {
 		return err
 	}

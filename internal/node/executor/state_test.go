@@ -122,7 +122,7 @@ func TestRestoreForgetsFailedUnit(t *testing.T) {
 	w := h.see()
 	w.Units[job].FailsOnStop = true
 	h.world(w)
-	h.apply(op.Restore{})
+	h.apply(op.RestoreHost{})
 	if u := h.see().Units[job]; u.Active || u.Failed {
 		t.Errorf("%s is active: %v, failed: %v; want neither", job, u.Active, u.Failed)
 	}
@@ -141,7 +141,7 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	h.write("etc/new.d/theirs", "theirs\n")
 	h.write("etc/hosts", h.read("etc/hosts")+"10.9.9.9 theirs\n")
 	h.write("etc/passwd", h.read("etc/passwd")+"late:x:1000:1000::/:/bin/sh\n")
-	r := h.apply(op.Restore{})[0]
+	r := h.apply(op.RestoreHost{})[0]
 	for name, want := range map[string]string{
 		"etc/app.conf":              "edited\n",
 		"etc/app.conf.slipway-orig": "old\n",
@@ -426,7 +426,7 @@ func TestUnpackRefusesToLeaveItsDirectory(t *testing.T) {
 			if r := h.r.Apply(context.Background(), h.batch(u), nil)[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 				t.Errorf("%s: %+v", c.reason, r)
 			}
-			h.apply(op.Restore{})
+			h.apply(op.RestoreHost{})
 			if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 				t.Errorf("%s:\n%s", c.reason, diff)
 			}
@@ -498,7 +498,7 @@ func TestRestoreEndsTheLock(t *testing.T) {
 	if _, ok, err := h.r.TakeLock(ctx, l, false); !ok || err != nil {
 		t.Fatalf("taking the lock: %v %v", ok, err)
 	}
-	leave := op.Restore{EndLock: true}
+	leave := op.RestoreHost{EndLock: true}
 	if r := h.check(leave)[0]; r.Status != op.Changed {
 		t.Errorf("with a lock alone: %s", r.Status)
 	}
@@ -529,11 +529,11 @@ func TestForeignStateStays(t *testing.T) {
 	h := newHost(t)
 	h.write("var/lib/slipway/d", "precious")
 	h.write("var/lib/slipway/more/deep", "too")
-	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+	if r := h.check(op.RestoreHost{})[0]; r.Status != op.Unchanged {
 		t.Errorf("on a host that nothing was done to: %s", r.Summary)
 	}
 	before := h.snapshot()
-	results := h.apply(op.File{Path: "/etc/x", Content: []byte("x")}, op.Restore{})
+	results := h.apply(op.File{Path: "/etc/x", Content: []byte("x")}, op.RestoreHost{})
 	if diff := cmp.Diff(before, h.snapshot()); diff != "" {
 		t.Errorf("not as before:\n%s", diff)
 	}
@@ -544,7 +544,7 @@ func TestForeignStateStays(t *testing.T) {
 	if want := "/var/lib/slipway/d: left: not created by Slipway\n"; !strings.Contains(string(r.Output), want) {
 		t.Errorf("%q does not say %q", r.Output, want)
 	}
-	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+	if r := h.check(op.RestoreHost{})[0]; r.Status != op.Unchanged {
 		t.Errorf("again: %s", r.Summary)
 	}
 }
@@ -562,11 +562,11 @@ func TestOnlineTarget(t *testing.T) {
 		set(before)
 		h.apply(op.Unit{Name: "old.service", Running: op.Bool(true)})
 		set(true)
-		h.apply(op.PutBack{Step: "step"}, op.Unit{Name: "old.service", Running: op.Bool(true)})
+		h.apply(op.RevertStep{Step: "step"}, op.Unit{Name: "old.service", Running: op.Bool(true)})
 		if !h.see().Units[systemd.OnlineTarget].Active {
 			t.Error("a step that has ended has stopped it")
 		}
-		h.apply(op.Restore{})
+		h.apply(op.RestoreHost{})
 		if got := h.see().Units[systemd.OnlineTarget].Active; got != before {
 			t.Errorf("active: %v, was %v", got, before)
 		}
@@ -580,7 +580,7 @@ func TestReleaseEndsARestoredHost(t *testing.T) {
 	if _, ok, err := h.r.TakeLock(ctx, l, false); !ok || err != nil {
 		t.Fatalf("taking the lock: %v %v", ok, err)
 	}
-	b := h.batch(op.File{Path: "/etc/x", Content: []byte("x")}, op.Restore{})
+	b := h.batch(op.File{Path: "/etc/x", Content: []byte("x")}, op.RestoreHost{})
 	b.Fence = 7
 	for _, r := range h.r.Apply(ctx, b, nil) {
 		if r.Error != nil {
@@ -590,7 +590,7 @@ func TestReleaseEndsARestoredHost(t *testing.T) {
 	if ok, err := h.r.Beat(ctx, l); !ok || err != nil {
 		t.Errorf("the lock did not outlive the restore: %v %v", ok, err)
 	}
-	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+	if r := h.check(op.RestoreHost{})[0]; r.Status != op.Unchanged {
 		t.Errorf("restoring again: %s", r.Summary)
 	}
 	if err := h.r.ReleaseLock(ctx, l); err != nil {

@@ -109,7 +109,7 @@ func TestWaitEnded(t *testing.T) {
 				h.write("proc/77/cmdline", strings.Join(tc.runs, "\x00")+"\x00")
 			}
 			wait := op.Wait{Ended: config, TimeoutSeconds: 1}
-			if r := h.check(op.PutBack{Step: "endpoint.keepalived"}, wait)[1]; (r.Status == op.Unchanged) != tc.ended {
+			if r := h.check(op.RevertStep{Step: "endpoint.keepalived"}, wait)[1]; (r.Status == op.Unchanged) != tc.ended {
 				t.Errorf("%s (%v): %s", r.Status, r.Error, tc.reason)
 			}
 			if r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]; (r.Error == nil) != tc.ended {

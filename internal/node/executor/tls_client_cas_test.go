@@ -16,7 +16,7 @@ import (
 // knows is a server that knows its clients by authorities; its address.
 func knows(t *testing.T, authorities ...*pkitest.Authority) string {
 	t.Helper()
-	cert, key := authorities[0].Issue(t, "server", time.Now().Add(time.Hour))
+	cert, key := authorities[0].IssueCertificate(t, "server", time.Now().Add(time.Hour))
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func BenchmarkContent(b *testing.B) {
 					}
 					wg.Wait()
 					b.StopTimer()
-					copies = float64(f.content.Sent()) / float64(total)
+					copies = float64(f.content.BytesSent()) / float64(total)
 					for i, h := range f.hosts {
 						errs[i] = errors.Join(errs[i], f.verifyBlobs(h, ops), h.conn.Close())
 					}

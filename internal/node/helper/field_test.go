@@ -116,7 +116,7 @@ func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 		if adapt != nil {
 			adapt(h)
 		}
-		h.server = remotetest.Start(t, remotetest.Config{
+		h.server = remotetest.StartServer(t, remotetest.Config{
 			Users:   []remotetest.User{{Name: "root", Password: "pass"}},
 			Machine: remotetest.Machine{Handler: h.newHandler},
 		})
@@ -125,7 +125,7 @@ func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 		opts := remote.Options{Blobs: f.content, Home: home, KnownHosts: filepath.Join(home, "known_hosts"), Reconnect: -1}
 		wg.Go(func() {
 			var err error
-			if h.conn, err = dialer.Connect(t.Context(), h.server.Host(h.name, v1alpha1.SSH{Password: "pass"}), opts); err != nil {
+			if h.conn, err = dialer.Connect(t.Context(), h.server.HostWith(h.name, v1alpha1.SSH{Password: "pass"}), opts); err != nil {
 				t.Error(err)
 			}
 		})
@@ -142,7 +142,7 @@ func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
 		t.FailNow()
 	}
 	if !alone {
-		f.content.Among(addresses)
+		f.content.SetHosts(addresses)
 	}
 	return f
 }
@@ -242,7 +242,7 @@ func (f *field) fetchAll(hosts []*fieldHost, ops op.List) {
 // wantSent wants the manager to have sent so many bytes.
 func (f *field) wantSent(least, most int64) {
 	f.t.Helper()
-	if got := f.content.Sent(); got < least || got > most {
+	if got := f.content.BytesSent(); got < least || got > most {
 		f.t.Errorf("the manager has sent %d bytes, want %d to %d", got, least, most)
 	}
 }

@@ -64,7 +64,7 @@ func TestServe_ExitsWhenTheManagerDies(t *testing.T) {
 	shelf := &shelf{blobs: map[string][]byte{}}
 	ops, size := shelf.fillWith(64 << 20) // more than sockets hold
 	content := p2p.New(shelf)
-	content.Among(map[string]string{"h1": "127.0.0.1", "h2": "127.0.0.1"})
+	content.SetHosts(map[string]string{"h1": "127.0.0.1", "h2": "127.0.0.1"})
 	link := pipes{out, in}
 	c, err := wire.NewClient(t.Context(), "h1", link, nil, content)
 	if err != nil {

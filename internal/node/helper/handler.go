@@ -94,10 +94,10 @@ func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) er
 	err := h.runner.As(ctx, c.User, c.Path, func(path string) error {
 		began = true
 		if !c.Send {
-			_, err := transfer.Receive(ctx, conn, transfer.Place{Path: path, Exact: c.Exact}, nil)
+			_, err := transfer.ReceiveTree(ctx, conn, transfer.Place{Path: path, Exact: c.Exact}, nil)
 			return err
 		}
-		tree, err := transfer.Look(ctx, path, nil)
+		tree, err := transfer.ReadTree(ctx, path, nil)
 		if err != nil {
 			transfer.SendError(conn, err)
 			return err
@@ -115,7 +115,7 @@ func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) er
 func staysManaged(results []op.Result) bool {
 	changed := false
 	for _, r := range results {
-		if r.Kind == op.KindRestore {
+		if r.Kind == op.KindRestoreHost {
 			return false
 		}
 		changed = changed || r.Status == op.Changed

@@ -23,7 +23,7 @@ func TestHost_IsManagedAfterOneChange(t *testing.T) {
 			[]op.Result{{Kind: op.KindFile, Status: op.Unchanged}, {Kind: op.KindDir, Status: op.Changed}}, true},
 		"failure": {"what was changed before a failure stays", []op.Result{{Status: op.Changed}, {Status: op.Failed}}, true},
 		"given back": {"a restore removes the helper; it must not come back",
-			[]op.Result{{Status: op.Changed}, {Kind: op.KindRestore, Status: op.Changed}}, false},
+			[]op.Result{{Status: op.Changed}, {Kind: op.KindRestoreHost, Status: op.Changed}}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

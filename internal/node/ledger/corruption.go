@@ -40,9 +40,9 @@ func (l *Ledger) parseLine(text []byte) error {
 			return fmt.Errorf("it has entry %d instead of entry %d", ln.Entry.Seq, l.nextNumber())
 		}
 	case ln.Wrote != nil:
-		known = l.Get(KindPath, string(ln.Wrote.Path)) != nil
+		known = l.FindEntry(KindPath, string(ln.Wrote.Path)) != nil
 	case ln.Ended != nil:
-		known = l.Get(ln.Ended.Kind, string(ln.Ended.Key)) != nil
+		known = l.FindEntry(ln.Ended.Kind, string(ln.Ended.Key)) != nil
 	default:
 		return errors.New("it has a line of an unknown kind")
 	}

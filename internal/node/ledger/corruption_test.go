@@ -65,7 +65,7 @@ func TestOpen_RefusesDamagedLedgers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := l.Intend("/etc/two", Absent); err != nil {
+			if err := l.RecordIntent("/etc/two", Absent); err != nil {
 				t.Fatal(err)
 			}
 			if tc.damage == nil {
@@ -106,10 +106,10 @@ func TestMarker_ExistsWhileEntriesRemain(t *testing.T) {
 	if err := l.SavePath("/etc/three"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Remove(); err != nil {
+	if err := l.RemoveLedger(); err != nil {
 		t.Fatal(err)
 	}
-	if l = openLedger(t, dir); pathExists(marker) || !l.Empty() {
+	if l = openLedger(t, dir); pathExists(marker) || !l.IsEmpty() {
 		t.Error("something is left after the ledger was removed")
 	}
 }
@@ -129,18 +129,18 @@ func TestRestore_RefusesDamagedOriginals(t *testing.T) {
 				t.Fatal(err)
 			}
 			putFile(t, file, "second")
-			state, err := State(file)
+			state, err := PathState(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Intend("/etc/x", state); err != nil {
+			if err := l.RecordIntent("/etc/x", state); err != nil {
 				t.Fatal(err)
 			}
 			object := l.objectPath("1")
 			if err := damage(object); err != nil {
 				t.Fatal(err)
 			}
-			_, err = l.RestorePath(l.Get(KindPath, "/etc/x"))
+			_, err = l.RestorePath(l.FindEntry(KindPath, "/etc/x"))
 			isLost(t, err, object)
 			isLost(t, err, name)
 			if raw, err := os.ReadFile(file); err != nil || !bytes.Equal(raw, []byte("second")) {

@@ -20,9 +20,9 @@ const lostFound = "lost+found"
 // otherVolume is the reason why the content of a directory is kept.
 const otherVolume = "on a different file system than before the install; its content remains"
 
-// Vacant reports whether there is a directory without content, which can be a separate
+// IsVacant reports whether there is a directory without content, which can be a separate
 // file system.
-func Vacant(path string) (bool, error) {
+func IsVacant(path string) (bool, error) {
 	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
 		if isGone(err) {
 			err = nil
@@ -47,7 +47,7 @@ func contentOf(dir string) ([]string, error) {
 
 // emptyOn returns the volume of an empty directory, or "".
 func emptyOn(dir string) (string, error) {
-	empty, err := Vacant(dir)
+	empty, err := IsVacant(dir)
 	if err != nil || !empty {
 		return "", err
 	}
@@ -92,9 +92,9 @@ func volumeID(dir string) (string, error) {
 	return fmt.Sprintf("%d of %08x%08x at %s", st.Ino, uint32(sfs.Fsid.Val[0]), uint32(sfs.Fsid.Val[1]), top), nil
 }
 
-// Filled reports whether a directory that was empty and exclusive before Slipway has new
+// IsFilled reports whether a directory that was empty and exclusive before Slipway has new
 // content; or the reason why Slipway must not remove it.
-func (l *Ledger) Filled(path string) (full bool, left string, err error) {
+func (l *Ledger) IsFilled(path string) (full bool, left string, err error) {
 	w, err := l.savedState(path)
 	if err != nil {
 		return false, "", err
@@ -103,8 +103,8 @@ func (l *Ledger) Filled(path string) (full bool, left string, err error) {
 	return len(content) > 0, left, err
 }
 
-// Clear removes the content that Filled reports.
-func (l *Ledger) Clear(path string) (Outcome, error) {
+// ClearDir removes the content that Filled reports.
+func (l *Ledger) ClearDir(path string) (Outcome, error) {
 	w, err := l.savedState(path)
 	if err != nil {
 		return Outcome{Path: path}, err
@@ -113,8 +113,8 @@ func (l *Ledger) Clear(path string) (Outcome, error) {
 }
 
 func (l *Ledger) savedState(path string) (w was, err error) {
-	if e := l.Get(KindPath, path); e != nil {
-		err = e.Decode(&w)
+	if e := l.FindEntry(KindPath, path); e != nil {
+		err = e.DecodeData(&w)
 	}
 	return w, err
 }

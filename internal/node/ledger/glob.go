@@ -32,7 +32,7 @@ func (g glob) hadMatch(path string) bool {
 // SaveGlob records the matches of a pattern before a program that may create such paths
 // runs: the existing files, and that the others do not exist.
 func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
-	if l.Get(KindGlob, pattern) != nil {
+	if l.FindEntry(KindGlob, pattern) != nil {
 		return nil
 	}
 	matches, err := l.matchPaths(pattern)
@@ -44,21 +44,21 @@ func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 			return err
 		}
 	}
-	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches), OnlyEmpty: onlyEmpty})
+	return l.SaveEntry(KindGlob, pattern, glob{Existing: exact.ToTexts(matches), OnlyEmpty: onlyEmpty})
 }
 
 // SaveContent records the content of a directory of other software, so that new content
 // is removed later. It saves no files, because Slipway's programs overwrite none of them.
 func (l *Ledger) SaveContent(dir string) error {
 	pattern := escapePattern(dir) + "/*"
-	if l.Get(KindGlob, pattern) != nil {
+	if l.FindEntry(KindGlob, pattern) != nil {
 		return nil
 	}
 	matches, err := l.matchPaths(pattern)
 	if err != nil {
 		return err
 	}
-	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches)})
+	return l.SaveEntry(KindGlob, pattern, glob{Existing: exact.ToTexts(matches)})
 }
 
 // escapePattern returns a pattern that matches only this path.
@@ -96,14 +96,14 @@ func (l *Ledger) WroteGlob(pattern string) error {
 		return err
 	}
 	for _, m := range matches {
-		if l.Get(KindPath, m) == nil {
+		if l.FindEntry(KindPath, m) == nil {
 			continue
 		}
-		state, err := State(l.onDisk(m))
+		state, err := PathState(l.onDisk(m))
 		if err != nil {
 			return fmt.Errorf("recording %s in the ledger: %w", m, err)
 		}
-		if err := l.Intend(m, state); err != nil {
+		if err := l.RecordIntent(m, state); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (l *Ledger) isGlobbed(path string) bool {
 			continue
 		}
 		var g glob
-		if ok, err := filepath.Match(e.Key, path); err != nil || !ok || e.Decode(&g) != nil || g.OnlyEmpty {
+		if ok, err := filepath.Match(e.Key, path); err != nil || !ok || e.DecodeData(&g) != nil || g.OnlyEmpty {
 			continue
 		}
 		if !g.hadMatch(path) {

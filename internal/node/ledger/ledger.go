@@ -66,8 +66,8 @@ type Entry struct {
 	Exclusive bool `json:"-"`
 }
 
-// Decode decodes the data of the entry.
-func (e *Entry) Decode(data any) error {
+// DecodeData decodes the data of the entry.
+func (e *Entry) DecodeData(data any) error {
 	if err := json.Unmarshal(e.Data, data); err != nil {
 		return fmt.Errorf("reading ledger entry %d (%s %s): %w", e.Seq, e.Kind, e.Key, err)
 	}
@@ -163,11 +163,11 @@ func Open(state, root string, disk atomicfile.Disk, by Owner) (*Ledger, error) {
 
 func (l *Ledger) logPath() string { return filepath.Join(l.dir, "log") }
 
-// Empty reports whether nothing was saved.
-func (l *Ledger) Empty() bool { return len(l.order) == 0 }
+// IsEmpty reports whether nothing was saved.
+func (l *Ledger) IsEmpty() bool { return len(l.order) == 0 }
 
-// Cluster returns the cluster for which the host was last changed.
-func (l *Ledger) Cluster() string {
+// ClusterName returns the cluster for which the host was last changed.
+func (l *Ledger) ClusterName() string {
 	for _, e := range slices.Backward(l.order) {
 		if e.By.Cluster != "" {
 			return e.By.Cluster
@@ -176,20 +176,20 @@ func (l *Ledger) Cluster() string {
 	return ""
 }
 
-// Newest returns all entries, the latest first.
-func (l *Ledger) Newest() []*Entry {
+// NewestEntries returns all entries, the latest first.
+func (l *Ledger) NewestEntries() []*Entry {
 	out := slices.Clone(l.order)
 	slices.Reverse(out)
 	return out
 }
 
-// Get returns the entry with that kind and key, or nil.
-func (l *Ledger) Get(kind Kind, key string) *Entry { return l.index[string(kind)+" "+key] }
+// FindEntry returns the entry with that kind and key, or nil.
+func (l *Ledger) FindEntry(kind Kind, key string) *Entry { return l.index[string(kind)+" "+key] }
 
-// Save records the state of something before its first change; later calls for the same
+// SaveEntry records the state of something before its first change; later calls for the same
 // thing do nothing. When it returns, the entry is on disk.
-func (l *Ledger) Save(kind Kind, key string, data any) error {
-	if l.Get(kind, key) != nil {
+func (l *Ledger) SaveEntry(kind Kind, key string, data any) error {
+	if l.FindEntry(kind, key) != nil {
 		return nil
 	}
 	raw, err := json.Marshal(data)
@@ -201,15 +201,15 @@ func (l *Ledger) Save(kind Kind, key string, data any) error {
 
 func (l *Ledger) nextNumber() int { return l.seq + 1 }
 
-// End records that the subject of an entry is in its original state again, or belongs to
+// EndEntry records that the subject of an entry is in its original state again, or belongs to
 // other software. A later change by Slipway begins with a new entry.
-func (l *Ledger) End(e *Entry) error {
+func (l *Ledger) EndEntry(e *Entry) error {
 	return l.appendLine(line{Ended: &ended{Kind: e.Kind, Key: exact.Text(e.Key)}})
 }
 
-// Intend records the future state of a path. The path must have been saved.
-func (l *Ledger) Intend(path, state string) error {
-	e := l.Get(KindPath, path)
+// RecordIntent records the future state of a path. The path must have been saved.
+func (l *Ledger) RecordIntent(path, state string) error {
+	e := l.FindEntry(KindPath, path)
 	if e == nil {
 		return fmt.Errorf("changing %s: it has no entry in the ledger", path)
 	}
@@ -235,7 +235,7 @@ func (l *Ledger) appendLine(ln line) error {
 	if err := l.writeMarker(); err != nil {
 		return fmt.Errorf("marking the host as changed: %w", err)
 	}
-	l.disk.Did("ledger " + strconv.Itoa(len(l.order)))
+	l.disk.RunAfter("ledger " + strconv.Itoa(len(l.order)))
 	return nil
 }
 
@@ -245,7 +245,7 @@ func (l *Ledger) writeMarker() error {
 	if l.marked {
 		return nil
 	}
-	if err := l.disk.Replace(l.marker, strings.NewReader(l.by.Cluster+"\n"), atomicfile.Meta{Mode: 0o600}); err != nil {
+	if err := l.disk.ReplaceFile(l.marker, strings.NewReader(l.by.Cluster+"\n"), atomicfile.Meta{Mode: 0o600}); err != nil {
 		return err
 	}
 	l.marked = true
@@ -270,7 +270,7 @@ func (l *Ledger) writeLine(raw []byte) error {
 		return err
 	}
 	if l.size == 0 {
-		if err := fsync.Dir(l.dir); err != nil {
+		if err := fsync.SyncDir(l.dir); err != nil {
 			return err
 		}
 	}
@@ -285,12 +285,12 @@ func (l *Ledger) applyLine(ln line) {
 		l.seq = e.Seq
 	}
 	if n := ln.Ended; n != nil {
-		e := l.Get(n.Kind, string(n.Key))
+		e := l.FindEntry(n.Kind, string(n.Key))
 		l.order = slices.DeleteFunc(l.order, func(o *Entry) bool { return o == e })
 		delete(l.index, string(n.Kind)+" "+string(n.Key))
 	}
 	if w := ln.Wrote; w != nil {
-		e := l.Get(KindPath, string(w.Path))
+		e := l.FindEntry(KindPath, string(w.Path))
 		if w.State != "" {
 			e.Wrote = append(e.Wrote, string(w.State))
 		}
@@ -298,10 +298,10 @@ func (l *Ledger) applyLine(ln line) {
 	}
 }
 
-// Remove removes the ledger after everything was restored.
-func (l *Ledger) Remove() error {
+// RemoveLedger removes the ledger after everything was restored.
+func (l *Ledger) RemoveLedger() error {
 	// The marker first: no crash may leave it without the ledger.
-	if err := l.disk.Remove(l.marker); err != nil {
+	if err := l.disk.RemovePath(l.marker); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
 	gone := l.dir + ".restored"
@@ -309,7 +309,7 @@ func (l *Ledger) Remove() error {
 	if err := os.Rename(l.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
-	l.disk.Did("ledger ended")
+	l.disk.RunAfter("ledger ended")
 	if err := l.disk.RemoveAll(gone); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}

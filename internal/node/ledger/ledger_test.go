@@ -49,19 +49,19 @@ func TestSave_KeepsTheFirstState(t *testing.T) {
 			t.Fatal(err)
 		}
 		putFile(t, file, content)
-		state, err := State(file)
+		state, err := PathState(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Intend("/etc/x", state); err != nil {
+		if err := l.RecordIntent("/etc/x", state); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l := openLedger(t, dir)
-	if l.Cluster() != "demo" || len(l.Newest()) != 1 {
-		t.Fatalf("cluster %q, %d entries", l.Cluster(), len(l.Newest()))
+	if l.ClusterName() != "demo" || len(l.NewestEntries()) != 1 {
+		t.Fatalf("cluster %q, %d entries", l.ClusterName(), len(l.NewestEntries()))
 	}
-	out, err := l.RestorePath(l.Get(KindPath, "/etc/x"))
+	out, err := l.RestorePath(l.FindEntry(KindPath, "/etc/x"))
 	if err != nil || out.Did != "restored" {
 		t.Fatalf("restoring: %+v %v", out, err)
 	}
@@ -94,7 +94,7 @@ func TestOpen_IgnoresATornLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var keys []string
-	for _, e := range openLedger(t, dir).Newest() {
+	for _, e := range openLedger(t, dir).NewestEntries() {
 		keys = append(keys, e.Key)
 	}
 	if diff := cmp.Diff([]string{"/etc/two", "/etc/one"}, keys); diff != "" {
@@ -121,7 +121,7 @@ func TestGlobs_RemoveOnlyNewFiles(t *testing.T) {
 			t.Errorf("WasAbsent(%s) = %v", path, got)
 		}
 	}
-	for _, e := range l.Newest() {
+	for _, e := range l.NewestEntries() {
 		var err error
 		if e.Kind == KindGlob {
 			_, err = l.RestoreGlob(e)
@@ -150,7 +150,8 @@ func TestNames_SurviveWithoutUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := openLedger(t, dir)
-	for _, err := range []error{l.SaveGlob("/etc/d/*", false), l.SavePath(link), l.SavePath(other), l.Intend(link, LinkState("ours\xfb"))} {
+	for _, err := range []error{l.SaveGlob("/etc/d/*", false), l.SavePath(link), l.SavePath(other),
+		l.RecordIntent(link, LinkState("ours\xfb"))} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +159,7 @@ func TestNames_SurviveWithoutUTF8(t *testing.T) {
 	putFile(t, filepath.Join(root, "etc/d/\xfa.ours"), "x")
 	sum := sha256.Sum256([]byte("ours"))
 	putFile(t, filepath.Join(root, other), "ours")
-	if err := errors.Join(l.Intend(other, FileState(hex.EncodeToString(sum[:]))),
+	if err := errors.Join(l.RecordIntent(other, FileState(hex.EncodeToString(sum[:]))),
 		os.Remove(filepath.Join(root, link)), os.Symlink("ours\xfb", filepath.Join(root, link))); err != nil {
 		t.Fatal(err)
 	}
@@ -168,19 +169,19 @@ func TestNames_SurviveWithoutUTF8(t *testing.T) {
 			t.Errorf("WasAbsent(%q) = %v", path, got)
 		}
 	}
-	for _, e := range l.Newest() {
+	for _, e := range l.NewestEntries() {
 		var err error
 		if e.Kind == KindGlob {
 			_, err = l.RestoreGlob(e)
 		} else {
 			_, err = l.RestorePath(e)
 		}
-		if err = errors.Join(err, l.End(e)); err != nil {
+		if err = errors.Join(err, l.EndEntry(e)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if l = openLedger(t, dir); !l.Empty() {
-		t.Errorf("%d entries have not ended", len(l.Newest()))
+	if l = openLedger(t, dir); !l.IsEmpty() {
+		t.Errorf("%d entries have not ended", len(l.NewestEntries()))
 	}
 	to, err := os.Readlink(filepath.Join(root, link))
 	one, err1 := os.ReadFile(filepath.Join(root, file))
@@ -215,7 +216,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, e := range l.Newest() {
+		for _, e := range l.NewestEntries() {
 			l.WasAbsent(e.Key)
 			_, _ = l.WouldRestore(e) // data may be anything
 		}

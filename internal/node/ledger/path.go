@@ -73,9 +73,9 @@ func (w was) stateText() string {
 	return Absent
 }
 
-// State returns the current state of a path on disk, in the form of FileState and the
+// PathState returns the current state of a path on disk, in the form of FileState and the
 // like. It changes nothing.
-func State(path string) (string, error) {
+func PathState(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return Absent, nil
@@ -104,7 +104,7 @@ func (l *Ledger) onDisk(path string) string { return filepath.Join(l.root, path)
 func (l *Ledger) SavePath(path string) error { return l.savePath(path, false) }
 
 func (l *Ledger) savePath(path string, exclusive bool) error {
-	if l.Get(KindPath, path) != nil {
+	if l.FindEntry(KindPath, path) != nil {
 		return nil
 	}
 	if err := l.SaveParents(path); err != nil {
@@ -117,7 +117,7 @@ func (l *Ledger) savePath(path string, exclusive bool) error {
 	if err != nil {
 		return fmt.Errorf("saving %s in the ledger: %w", path, err)
 	}
-	return l.Save(KindPath, path, w)
+	return l.SaveEntry(KindPath, path, w)
 }
 
 // SaveOwn is SavePath for an exclusive directory: all new content below it belongs to
@@ -126,7 +126,7 @@ func (l *Ledger) SaveOwn(path string) error {
 	if err := l.savePath(path, true); err != nil {
 		return err
 	}
-	if l.Get(KindPath, path).Exclusive {
+	if l.FindEntry(KindPath, path).Exclusive {
 		return nil
 	}
 	return l.appendLine(line{Wrote: &wrote{Path: exact.Text(path), Exclusive: true}})
@@ -188,7 +188,7 @@ func (l *Ledger) keepContent(from, object string) (string, error) {
 		return "", err
 	}
 	defer src.Close()
-	s, err := l.disk.Stage(l.objectPath(object), src, atomicfile.Meta{Mode: 0o600})
+	s, err := l.disk.StageFile(l.objectPath(object), src, atomicfile.Meta{Mode: 0o600})
 	if err != nil {
 		return "", err
 	}
@@ -199,23 +199,23 @@ func (l *Ledger) keepContent(from, object string) (string, error) {
 // links and attributes are kept. If the path is already recorded, its current content
 // belongs to Slipway and is removed.
 func (l *Ledger) MoveTree(path string) error {
-	e := l.Get(KindPath, path)
+	e := l.FindEntry(KindPath, path)
 	if e == nil {
 		w, err := l.readState(path)
 		if err != nil {
 			return fmt.Errorf("saving %s in the ledger: %w", path, err)
 		}
 		w.Type, w.Object = typeTree, strconv.Itoa(l.nextNumber())
-		if err := l.Save(KindPath, path, w); err != nil {
+		if err := l.SaveEntry(KindPath, path, w); err != nil {
 			return err
 		}
-		e = l.Get(KindPath, path)
+		e = l.FindEntry(KindPath, path)
 	}
 	var w was
-	if err := e.Decode(&w); err != nil {
+	if err := e.DecodeData(&w); err != nil {
 		return err
 	}
-	if err := l.Intend(path, Absent); err != nil {
+	if err := l.RecordIntent(path, Absent); err != nil {
 		return err
 	}
 	if w.Type == typeTree && !pathExists(l.objectPath(w.Object)) {
@@ -231,7 +231,7 @@ func (l *Ledger) moveIn(path, object string) error {
 	if err := l.disk.MkdirAll(l.objectPath(""), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return fmt.Errorf("saving %s in the ledger: %w", path, err)
 	}
-	if err := l.disk.Move(l.onDisk(path), object); err != nil {
+	if err := l.disk.MovePath(l.onDisk(path), object); err != nil {
 		return fmt.Errorf("saving %s in the ledger: %w", path, err)
 	}
 	return nil
@@ -241,9 +241,9 @@ func (l *Ledger) moveIn(path, object string) error {
 // below an empty directory. It is false for paths that are not in the ledger.
 func (l *Ledger) WasAbsent(path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
-		if e := l.Get(KindPath, p); e != nil {
+		if e := l.FindEntry(KindPath, p); e != nil {
 			var w was
-			if e.Decode(&w) != nil {
+			if e.DecodeData(&w) != nil {
 				return false
 			}
 			if p != path && w.EmptyOn != "" {
@@ -264,7 +264,7 @@ func (l *Ledger) WasAbsent(path string) bool {
 // MadeDir reports whether there is a directory at a path that did not exist.
 func (l *Ledger) MadeDir(e *Entry) bool {
 	var w was
-	if e.Kind != KindPath || e.Decode(&w) != nil || w.Type != Absent {
+	if e.Kind != KindPath || e.DecodeData(&w) != nil || w.Type != Absent {
 		return false
 	}
 	info, err := os.Lstat(l.onDisk(e.Key))

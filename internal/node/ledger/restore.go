@@ -56,7 +56,7 @@ func (l *Ledger) fateOf(e *Entry, w was) (fate, error) {
 		}
 		return fateNone, nil // never moved, or already moved back
 	}
-	now, err := State(p)
+	now, err := PathState(p)
 	if err != nil {
 		return fateNone, err
 	}
@@ -88,10 +88,10 @@ func (l *Ledger) fateOf(e *Entry, w was) (fate, error) {
 // means nothing.
 func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	var w was
-	if err := e.Decode(&w); err != nil {
+	if err := e.DecodeData(&w); err != nil {
 		return "", err
 	}
-	full, left, err := l.Filled(e.Key)
+	full, left, err := l.IsFilled(e.Key)
 	switch {
 	case err != nil:
 		return "", err
@@ -123,11 +123,11 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 	out := Outcome{Path: e.Key}
 	var w was
-	if err := e.Decode(&w); err != nil {
+	if err := e.DecodeData(&w); err != nil {
 		return out, err
 	}
 	p := l.onDisk(e.Key)
-	if err := os.Remove(atomicfile.Temp(p)); err != nil && !isGone(err) {
+	if err := os.Remove(atomicfile.TempPath(p)); err != nil && !isGone(err) {
 		return out, err
 	}
 	out, err := l.clearContent(out, w)
@@ -149,11 +149,11 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 		return l.restoreNoDir(out, e.Exclusive)
 	case fateRemove:
 		out.Did = "removed"
-		return out, l.disk.Remove(p)
+		return out, l.disk.RemovePath(p)
 	case fateMeta, fateChmod:
 		return out, atomicfile.SetMeta(p, w.metaOf())
 	case fateMkdir:
-		return out, l.disk.Mkdir(p, w.metaOf())
+		return out, l.disk.MakeDir(p, w.metaOf())
 	case fatePutBack:
 		return out, l.putBack(p, w)
 	}
@@ -171,7 +171,7 @@ func (l *Ledger) putBack(p string, w was) error {
 		return err
 	}
 	if w.Type == typeLink {
-		return l.disk.Link(p, string(w.To), w.metaOf())
+		return l.disk.ReplaceLink(p, string(w.To), w.metaOf())
 	}
 	if err := l.verifyContent(p, w); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (l *Ledger) putBack(p string, w was) error {
 		return err
 	}
 	defer src.Close()
-	return l.disk.Replace(p, src, w.metaOf())
+	return l.disk.ReplaceFile(p, src, w.metaOf())
 }
 
 func sameMeta(a, b atomicfile.Meta) bool {
@@ -207,7 +207,7 @@ func (l *Ledger) restoreNoDir(out Outcome, exclusive bool) (Outcome, error) {
 	if exclusive {
 		return l.removeTree(out)
 	}
-	err := l.disk.Remove(p)
+	err := l.disk.RemovePath(p)
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) {
 		out.Did, out.Left = "", "not empty"
 		return out, nil
@@ -247,7 +247,7 @@ func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
 func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
 	p, object := l.onDisk(out.Path), l.objectPath(w.Object)
 	if pathExists(p) {
-		if err := l.disk.Remove(p); err != nil {
+		if err := l.disk.RemovePath(p); err != nil {
 			out.Did, out.Left = "", "changed by other software since then; the original is next to it as "+filepath.Base(p)+OrigSuffix
 			p += OrigSuffix
 		}
@@ -255,13 +255,13 @@ func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
 	if err := l.disk.MkdirAll(filepath.Dir(p), atomicfile.Meta{Mode: 0o755}); err != nil {
 		return out, err
 	}
-	return out, l.disk.Move(object, p)
+	return out, l.disk.MovePath(object, p)
 }
 
 // RestoreGlob removes the new matches of a pattern.
 func (l *Ledger) RestoreGlob(e *Entry) ([]Outcome, error) {
 	var g glob
-	if err := e.Decode(&g); err != nil {
+	if err := e.DecodeData(&g); err != nil {
 		return nil, err
 	}
 	matches, err := l.matchPaths(e.Key)

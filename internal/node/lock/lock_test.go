@@ -60,11 +60,11 @@ func TestTake_FollowsFenceAndHeartbeat(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, ctx := newHost(t), context.Background()
-			if _, ok, err := h.Take(ctx, first, false); !ok || err != nil {
+			if _, ok, err := h.TakeLock(ctx, first, false); !ok || err != nil {
 				t.Fatalf("taking a free lock: %v %v", ok, err)
 			}
 			c.meanwhile(h)
-			st, ok, err := h.Take(ctx, c.take, c.breaking)
+			st, ok, err := h.TakeLock(ctx, c.take, c.breaking)
 			if err != nil || ok != c.want {
 				t.Fatalf("%s: %v %v, want %v", c.reason, ok, err, c.want)
 			}
@@ -75,7 +75,7 @@ func TestTake_FollowsFenceAndHeartbeat(t *testing.T) {
 			if diff := cmp.Diff(holder, st.Holder); diff != "" {
 				t.Errorf("holder:\n%s", diff)
 			}
-			if beat, err := h.Beat(ctx, first); err != nil || beat == c.want {
+			if beat, err := h.RenewHeartbeat(ctx, first); err != nil || beat == c.want {
 				t.Errorf("the first holder's heartbeat: %v %v", beat, err)
 			}
 		})
@@ -84,44 +84,44 @@ func TestTake_FollowsFenceAndHeartbeat(t *testing.T) {
 
 func TestLock_TakeBeatRelease(t *testing.T) {
 	h, ctx := newHost(t), context.Background()
-	if st, err := h.Read(ctx); err != nil || st.Held {
+	if st, err := h.ReadState(ctx); err != nil || st.Held {
 		t.Fatalf("a fresh host: %+v %v", st, err)
 	}
 	if _, err := os.Stat(h.Dir); err == nil {
 		t.Error("reading has made the state directory")
 	}
-	if _, _, err := h.Take(ctx, first, false); err != nil {
+	if _, _, err := h.TakeLock(ctx, first, false); err != nil {
 		t.Fatal(err)
 	}
 	h.up += 50 * time.Second
-	if ok, err := h.Beat(ctx, first); !ok || err != nil {
+	if ok, err := h.RenewHeartbeat(ctx, first); !ok || err != nil {
 		t.Fatalf("heartbeat: %v %v", ok, err)
 	}
 	h.up += 30 * time.Second
-	st, err := h.Read(ctx)
+	st, err := h.ReadState(ctx)
 	if diff := cmp.Diff(State{Held: true, Holder: first, Highest: 3, AgeSeconds: 30}, st); diff != "" || err != nil {
 		t.Errorf("state %v:\n%s", err, diff)
 	}
-	if err := h.Release(ctx, second); err != nil {
+	if err := h.ReleaseLock(ctx, second); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := h.Read(ctx); err != nil || !st.Held {
+	if st, err := h.ReadState(ctx); err != nil || !st.Held {
 		t.Errorf("another's release has freed it: %+v %v", st, err)
 	}
-	if err := h.Raise(9); err != nil {
+	if err := h.RaiseFence(9); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(h.Dir, "ledger"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Release(ctx, first); err != nil {
+	if err := h.ReleaseLock(ctx, first); err != nil {
 		t.Fatal(err)
 	}
-	st, err = h.Read(ctx)
+	st, err = h.ReadState(ctx)
 	if diff := cmp.Diff(State{Highest: 9}, st); diff != "" || err != nil {
 		t.Errorf("after the release of a managed host %v:\n%s", err, diff)
 	}
-	if err := h.Release(ctx, first); err != nil {
+	if err := h.ReleaseLock(ctx, first); err != nil {
 		t.Errorf("releasing twice: %v", err)
 	}
 }
@@ -132,19 +132,19 @@ func TestTake_NeedsBreakWithUnreadableFence(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "no number": "seven\n"} {
 		t.Run(name, func(t *testing.T) {
 			h, ctx := newHost(t), context.Background()
-			if err := h.Raise(3); err != nil {
+			if err := h.RaiseFence(3); err != nil {
 				t.Fatal(err)
 			}
 			path := filepath.Join(h.Dir, FenceName)
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, ok, err := h.Take(ctx, second, false)
+			_, ok, err := h.TakeLock(ctx, second, false)
 			var told *FenceError
 			if ok || !errors.As(err, &told) || !strings.Contains(told.Error(), path) {
 				t.Errorf("taken: %t, %v: want it refused, and %s named", ok, err, path)
 			}
-			st, ok, err := h.Take(ctx, second, true)
+			st, ok, err := h.TakeLock(ctx, second, true)
 			if err != nil || !ok || st.Highest != second.Fence {
 				t.Errorf("taken by somebody who insists: %t, %+v, %v", ok, st, err)
 			}

@@ -47,8 +47,8 @@ type record struct {
 	Beat   float64 `json:"beat"` // seconds of CLOCK_BOOTTIME
 }
 
-// Uptime reads CLOCK_BOOTTIME, which continues during suspend and is never set.
-func Uptime() (time.Duration, error) {
+// SystemUptime reads CLOCK_BOOTTIME, which continues during suspend and is never set.
+func SystemUptime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0, fmt.Errorf("reading the monotonic clock: %w", err)
@@ -56,8 +56,8 @@ func Uptime() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// Read returns the holder of the lock. It changes nothing.
-func (s *Store) Read(ctx context.Context) (State, error) {
+// ReadState returns the holder of the lock. It changes nothing.
+func (s *Store) ReadState(ctx context.Context) (State, error) {
 	st, _, err := s.readRecord(ctx)
 	return st, err
 }
@@ -65,7 +65,7 @@ func (s *Store) Read(ctx context.Context) (State, error) {
 func (s *Store) readRecord(ctx context.Context) (State, record, error) {
 	var st State
 	var rec record
-	highest, err := s.Highest()
+	highest, err := s.HighestFence()
 	if err != nil {
 		return st, rec, err
 	}
@@ -104,17 +104,17 @@ func (s *Store) readRecord(ctx context.Context) (State, record, error) {
 	return st, rec, nil
 }
 
-// Take writes the lock if the fencing number of l is above the highest one seen, and the
+// TakeLock writes the lock if the fencing number of l is above the highest one seen, and the
 // current lock is free, stale, held by the process l.Over of the same manager, or
 // breaking is true, which also replaces a fence that cannot be read. Otherwise it returns
 // the current state and false.
-func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
+func (s *Store) TakeLock(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
 	unlock, err := s.lockExclusively(true)
 	if err != nil {
 		return State{}, false, err
 	}
 	defer unlock()
-	st, err := s.Read(ctx)
+	st, err := s.ReadState(ctx)
 	if err != nil && !(breaking && isUnreadable(err)) { // it is written again then
 		return st, false, err
 	}
@@ -132,12 +132,12 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	if err := s.writeLock(l); err != nil {
 		return st, false, err
 	}
-	st, err = s.Read(ctx)
+	st, err = s.ReadState(ctx)
 	return st, err == nil && st.Held && st.Holder == l, err
 }
 
-// Beat renews the heartbeat; it returns false if the lock is no longer l.
-func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
+// RenewHeartbeat renews the heartbeat; it returns false if the lock is no longer l.
+func (s *Store) RenewHeartbeat(ctx context.Context, l Lock) (bool, error) {
 	unlock, err := s.lockExclusively(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -146,16 +146,16 @@ func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	st, err := s.Read(ctx)
+	st, err := s.ReadState(ctx)
 	if err != nil || !st.Held || st.Holder != l {
 		return false, err
 	}
 	return true, s.writeLock(l)
 }
 
-// Release frees the lock if it is still l. If only the fence remains of Slipway's files
+// ReleaseLock frees the lock if it is still l. If only the fence remains of Slipway's files
 // in the state directory, the fence is moved to Past, and the directory is removed.
-func (s *Store) Release(ctx context.Context, l Lock) error {
+func (s *Store) ReleaseLock(ctx context.Context, l Lock) error {
 	unlock, err := s.lockExclusively(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -164,12 +164,12 @@ func (s *Store) Release(ctx context.Context, l Lock) error {
 		return err
 	}
 	defer unlock()
-	st, err := s.Read(ctx)
+	st, err := s.ReadState(ctx)
 	if err != nil {
 		return err
 	}
 	if st.Held && st.Holder == l {
-		if err := s.Disk.Remove(filepath.Join(s.Dir, FileName)); err != nil {
+		if err := s.Disk.RemovePath(filepath.Join(s.Dir, FileName)); err != nil {
 			return fmt.Errorf("releasing the lock: %w", err)
 		}
 		st.Held = false
@@ -192,7 +192,7 @@ func (s *Store) removeLeftovers() error {
 			return nil
 		}
 	}
-	if err := s.Forget(); err != nil {
+	if err := s.ForgetLock(); err != nil {
 		return err
 	}
 	if err := os.Remove(s.Dir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
@@ -203,10 +203,10 @@ func (s *Store) removeLeftovers() error {
 
 func (s *Store) isForeign(name string) bool { return s.Foreign != nil && s.Foreign(name) }
 
-// Forget moves the fence out of the state directory, and removes a held lock. A displaced
+// ForgetLock moves the fence out of the state directory, and removes a held lock. A displaced
 // manager is still rejected.
-func (s *Store) Forget() error {
-	highest, err := s.Highest()
+func (s *Store) ForgetLock() error {
+	highest, err := s.HighestFence()
 	if err == nil && highest > 0 && s.Past != "" {
 		err = s.recordIn(s.Past, highest)
 	}
@@ -214,15 +214,15 @@ func (s *Store) Forget() error {
 		return err
 	}
 	for _, name := range []string{FileName, FenceName} {
-		if err := s.Disk.Remove(filepath.Join(s.Dir, name)); err != nil {
+		if err := s.Disk.RemovePath(filepath.Join(s.Dir, name)); err != nil {
 			return fmt.Errorf("releasing the lock: %w", err)
 		}
 	}
 	return nil
 }
 
-// Highest returns the highest fencing number that this host has seen.
-func (s *Store) Highest() (uint64, error) {
+// HighestFence returns the highest fencing number that this host has seen.
+func (s *Store) HighestFence() (uint64, error) {
 	highest, err := fenceIn(s.Dir)
 	if err != nil || s.Past == "" {
 		return highest, err
@@ -252,8 +252,8 @@ func isUnreadable(err error) bool {
 	return errors.As(err, &fence)
 }
 
-// Raise records a fencing number, if it is the highest.
-func (s *Store) Raise(fence uint64) error {
+// RaiseFence records a fencing number, if it is the highest.
+func (s *Store) RaiseFence(fence uint64) error {
 	unlock, err := s.lockExclusively(true)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (s *Store) Raise(fence uint64) error {
 }
 
 func (s *Store) raiseFence(fence uint64) error {
-	highest, err := s.Highest()
+	highest, err := s.HighestFence()
 	if err != nil || fence <= highest {
 		return err
 	}
@@ -274,7 +274,7 @@ func (s *Store) raiseFence(fence uint64) error {
 func (s *Store) recordFence(fence uint64) error {
 	err := s.recordIn(s.Dir, fence)
 	if err == nil && s.Past != "" {
-		err = s.Disk.Remove(filepath.Join(s.Past, FenceName))
+		err = s.Disk.RemovePath(filepath.Join(s.Past, FenceName))
 	}
 	return err
 }
@@ -283,7 +283,7 @@ func (s *Store) recordIn(dir string, fence uint64) error {
 	content := strings.NewReader(strconv.FormatUint(fence, 10) + "\n")
 	err := s.Disk.MkdirAll(dir, atomicfile.Meta{Mode: 0o700})
 	if err == nil {
-		err = s.Disk.Replace(filepath.Join(dir, FenceName), content, atomicfile.Meta{Mode: 0o600})
+		err = s.Disk.ReplaceFile(filepath.Join(dir, FenceName), content, atomicfile.Meta{Mode: 0o600})
 	}
 	if err != nil {
 		return fmt.Errorf("saving the fence: %w", err)
@@ -304,7 +304,8 @@ func (s *Store) writeLock(l Lock) error {
 	if err != nil {
 		return fmt.Errorf("encoding the lock: %w", err)
 	}
-	if err := s.Disk.Replace(filepath.Join(s.Dir, FileName), strings.NewReader(string(raw)+"\n"), atomicfile.Meta{Mode: 0o600}); err != nil {
+	if err := s.Disk.ReplaceFile(filepath.Join(s.Dir, FileName), strings.NewReader(string(raw)+"\n"),
+		atomicfile.Meta{Mode: 0o600}); err != nil {
 		return fmt.Errorf("writing the lock: %w", err)
 	}
 	return nil

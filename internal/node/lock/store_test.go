@@ -19,21 +19,21 @@ import (
 func TestFence_OutlivesTheState(t *testing.T) {
 	h, ctx := newHost(t), t.Context()
 	h.Past = filepath.Join(t.TempDir(), "run", "slipway")
-	if _, ok, err := h.Take(ctx, second, false); !ok || err != nil {
+	if _, ok, err := h.TakeLock(ctx, second, false); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if err := h.Release(ctx, second); err != nil {
+	if err := h.ReleaseLock(ctx, second); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(h.Dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state directory is left: %v", err)
 	}
-	st, ok, err := h.Take(ctx, first, false)
+	st, ok, err := h.TakeLock(ctx, first, false)
 	if ok || err != nil || st.Highest != second.Fence {
 		t.Errorf("a lower number is taken: %v, %+v, %v", ok, st, err)
 	}
 	third := Lock{Operation: "create-3", Manager: "c", Fence: 5}
-	if st, ok, err := h.Take(ctx, third, false); !ok || err != nil || st.Highest != 5 {
+	if st, ok, err := h.TakeLock(ctx, third, false); !ok || err != nil || st.Highest != 5 {
 		t.Errorf("the next number is not taken: %v, %+v, %v", ok, st, err)
 	}
 	if _, err := os.Stat(filepath.Join(h.Past, FenceName)); !errors.Is(err, fs.ErrNotExist) {
@@ -44,10 +44,10 @@ func TestFence_OutlivesTheState(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fence *FenceError
-	if _, _, err := h.Take(ctx, Lock{Manager: "d", Fence: 6}, false); !errors.As(err, &fence) {
+	if _, _, err := h.TakeLock(ctx, Lock{Manager: "d", Fence: 6}, false); !errors.As(err, &fence) {
 		t.Errorf("got %v", err)
 	}
-	if st, ok, err := h.Take(ctx, Lock{Manager: "d", Fence: 6}, true); !ok || err != nil || st.Highest != 6 {
+	if st, ok, err := h.TakeLock(ctx, Lock{Manager: "d", Fence: 6}, true); !ok || err != nil || st.Highest != 6 {
 		t.Errorf("by who insists: %v, %+v, %v", ok, st, err)
 	}
 }
@@ -58,13 +58,13 @@ func TestRelease_KeepsForeignFiles(t *testing.T) {
 	h, ctx := newHost(t), t.Context()
 	h.Past = filepath.Join(t.TempDir(), "past")
 	h.Foreign = func(name string) bool { return name == "theirs" }
-	if _, ok, err := h.Take(ctx, first, false); !ok || err != nil {
+	if _, ok, err := h.TakeLock(ctx, first, false); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if err := os.WriteFile(filepath.Join(h.Dir, "theirs"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Release(ctx, first); err != nil {
+	if err := h.ReleaseLock(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
@@ -88,10 +88,10 @@ func TestTake_WaitsForACopyOfTheManager(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h, ctx := newHost(t), t.Context()
-			if _, ok, err := h.Take(ctx, Lock{Operation: "o", Manager: "a", Process: "p1", Fence: 1}, false); !ok || err != nil {
+			if _, ok, err := h.TakeLock(ctx, Lock{Operation: "o", Manager: "a", Process: "p1", Fence: 1}, false); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			st, ok, err := h.Take(ctx, Lock{Operation: "o", Manager: "a", Process: "p2", Fence: 2, Over: tt.over}, false)
+			st, ok, err := h.TakeLock(ctx, Lock{Operation: "o", Manager: "a", Process: "p2", Fence: 2, Over: tt.over}, false)
 			if err != nil || ok != tt.want {
 				t.Fatalf("%v, %v", ok, err)
 			}

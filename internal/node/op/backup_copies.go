@@ -82,17 +82,17 @@ type CopyOutcome struct {
 	Unremoved string `json:"unremoved,omitempty"`
 }
 
-// Copies lists the files in a directory for copies, as JSON in Result.Output. It never
+// ListBackupCopies lists the files in a directory for copies, as JSON in Result.Output. It never
 // changes anything.
-type Copies struct {
+type ListBackupCopies struct {
 	Directory string `json:"directory"`
 }
 
-// KindCopies is the kind of Copies.
-const KindCopies Kind = "copies"
+// KindListBackupCopies is the kind of ListBackupCopies.
+const KindListBackupCopies Kind = "copies"
 
-// Kind is KindCopies.
-func (Copies) Kind() Kind { return KindCopies }
+// Kind is KindListBackupCopies.
+func (ListBackupCopies) Kind() Kind { return KindListBackupCopies }
 
 // Target is the directory.
-func (o Copies) Target() string { return o.Directory }
+func (o ListBackupCopies) Target() string { return o.Directory }

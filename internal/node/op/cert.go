@@ -28,7 +28,7 @@ type Certificate struct {
 	Client bool `json:"client,omitempty"`
 	// ValiditySeconds is the validity, limited by the validity of its CA.
 	ValiditySeconds int64 `json:"validitySeconds"`
-	// Due and WithinSeconds change the time of the renewal, as in Renewal. The default is
+	// Due and WithinSeconds change the time of the renewal, as in RenewCertificate. The default is
 	// the last fifth of the validity.
 	Due           Due   `json:"due,omitempty"`
 	WithinSeconds int64 `json:"withinSeconds,omitempty"`

@@ -2,21 +2,21 @@ package op
 
 import "time"
 
-// Certificates reads the certificates on the host. It returns a list of CertificateState
+// InspectCertificates reads the certificates on the host. It returns a list of CertificateState
 // as JSON in Result.Output, in the order of Files. Keys stay on the host. It never
 // changes anything.
-type Certificates struct {
+type InspectCertificates struct {
 	Files []CertificateFile `json:"files"`
 }
 
-// KindCertificates is the kind of Certificates.
-const KindCertificates Kind = "certificates"
+// KindInspectCertificates is the kind of InspectCertificates.
+const KindInspectCertificates Kind = "certificates"
 
-// Kind is KindCertificates.
-func (Certificates) Kind() Kind { return KindCertificates }
+// Kind is KindInspectCertificates.
+func (InspectCertificates) Kind() Kind { return KindInspectCertificates }
 
 // Target is the same for all.
-func (Certificates) Target() string { return "certificates" }
+func (InspectCertificates) Target() string { return "certificates" }
 
 // A CertificateFile names a certificate and its key and CA.
 type CertificateFile struct {
@@ -54,12 +54,12 @@ type CertificateState struct {
 	Foreign bool `json:"foreign,omitempty"`
 }
 
-// Renewal extends the validity of an existing certificate. Names, usage and key do not
+// RenewCertificate extends the validity of an existing certificate. Names, usage and key do not
 // change, so only one file changes, atomically: a program that reads it again never finds
 // a key without its certificate. A lost key is created again. The CA that signed it (with
 // DueForeign, the CA that must sign it) must be on the host with its key, and must not
 // have expired. A missing certificate is not renewed.
-type Renewal struct {
+type RenewCertificate struct {
 	CertificateFile
 	// CAKey is the file of the CA key.
 	CAKey string `json:"caKey,omitempty"`
@@ -79,14 +79,14 @@ type Renewal struct {
 	Remade bool `json:"remade,omitempty"`
 }
 
-// KindRenewal is the kind of Renewal.
-const KindRenewal Kind = "renewal"
+// KindRenewCertificate is the kind of RenewCertificate.
+const KindRenewCertificate Kind = "renewal"
 
-// Kind is KindRenewal.
-func (Renewal) Kind() Kind { return KindRenewal }
+// Kind is KindRenewCertificate.
+func (RenewCertificate) Kind() Kind { return KindRenewCertificate }
 
 // Target is the file of the certificate.
-func (o Renewal) Target() string { return o.Path }
+func (o RenewCertificate) Target() string { return o.Path }
 
 // Due selects the time at which a certificate is renewed.
 type Due string

@@ -1,8 +1,8 @@
 package op
 
-// EtcdValues checks the first bytes of values in etcd, and returns an EtcdValued in
+// EtcdGet checks the first bytes of values in etcd, and returns an EtcdValued in
 // Result.Output. No value leaves the host. It never changes anything.
-type EtcdValues struct {
+type EtcdGet struct {
 	EtcdClient
 	// Prefix is the prefix of the keys.
 	Prefix string `json:"prefix"`
@@ -11,17 +11,17 @@ type EtcdValues struct {
 	Begins string `json:"begins"`
 }
 
-// KindEtcdValues is the kind of EtcdValues.
-const KindEtcdValues Kind = "etcd-values"
+// KindEtcdGet is the kind of EtcdGet.
+const KindEtcdGet Kind = "etcd-values"
 
-// Kind is KindEtcdValues.
-func (EtcdValues) Kind() Kind { return KindEtcdValues }
+// Kind is KindEtcdGet.
+func (EtcdGet) Kind() Kind { return KindEtcdGet }
 
 // Target is the prefix of the keys.
-func (o EtcdValues) Target() string { return o.Prefix }
+func (o EtcdGet) Target() string { return o.Prefix }
 
-// EtcdValued is the result.
-type EtcdValued struct {
+// EtcdKeyValues is the result.
+type EtcdKeyValues struct {
 	Keys   int `json:"keys"`
 	Others int `json:"others"` // keys whose values have another prefix
 	// First is the first of these keys.

@@ -2,32 +2,32 @@ package op
 
 import "cmp"
 
-// EtcdSalvage creates a snapshot from the data directory of a stopped etcd member,
+// EtcdRecover creates a snapshot from the data directory of a stopped etcd member,
 // although too few members are left to serve it. It copies the data, and an etcd without
 // other members serves the copy for as long as necessary. Or the snapshot is created from
 // the database alone. The original data are not changed. It returns an EtcdSalvaged in
 // Result.Output.
-type EtcdSalvage struct {
+type EtcdRecover struct {
 	// Key identifies the rescue; "" only reads the data.
 	Key string `json:"key,omitempty"`
 	// Data is the data directory of the member.
 	Data string `json:"data"`
 	EtcdPrograms
 	// EtcdReach is the last entry of the member's data, and Database reports whether this
-	// is the reach of the database alone. EtcdSalvage is refused (IDEtcdMoved) if this
+	// is the reach of the database alone. EtcdRecover is refused (IDEtcdMoved) if this
 	// has changed.
 	EtcdReach
 	Database bool `json:"database,omitempty"`
 }
 
-// KindEtcdSalvage is the kind of EtcdSalvage.
-const KindEtcdSalvage Kind = "etcd-salvage"
+// KindEtcdRecover is the kind of EtcdRecover.
+const KindEtcdRecover Kind = "etcd-salvage"
 
-// Kind is KindEtcdSalvage.
-func (EtcdSalvage) Kind() Kind { return KindEtcdSalvage }
+// Kind is KindEtcdRecover.
+func (EtcdRecover) Kind() Kind { return KindEtcdRecover }
 
 // Target is the data directory.
-func (o EtcdSalvage) Target() string { return o.Data }
+func (o EtcdRecover) Target() string { return o.Data }
 
 // An EtcdReach identifies the last entry of a log: the term of the leader that created
 // it, and its index. The zero value means no entry.
@@ -42,8 +42,8 @@ func (r EtcdReach) Compare(other EtcdReach) int {
 	return cmp.Or(cmp.Compare(r.Term, other.Term), cmp.Compare(r.Index, other.Index))
 }
 
-// EtcdSalvaged describes the data of a member.
-type EtcdSalvaged struct {
+// EtcdRecovered describes the data of a member.
+type EtcdRecovered struct {
 	// Log is the last readable entry of the member's log, zero if etcd could not start
 	// with it. Commit is the last entry that the member knows to be on a majority.
 	Log    EtcdReach `json:"log,omitzero"`
@@ -70,10 +70,10 @@ type EtcdSalvaged struct {
 
 // ByDatabase reports whether the database reaches further than the readable part of the
 // log. etcd does not start with both, but it can be started with the database.
-func (is EtcdSalvaged) ByDatabase() bool { return is.Database.Compare(is.Log) > 0 }
+func (is EtcdRecovered) ByDatabase() bool { return is.Database.Compare(is.Log) > 0 }
 
 // Reach returns the last usable entry of the data, zero if there is none.
-func (is EtcdSalvaged) Reach() EtcdReach {
+func (is EtcdRecovered) Reach() EtcdReach {
 	switch {
 	case is.DatabaseDamaged != "":
 		return EtcdReach{}
@@ -86,9 +86,9 @@ func (is EtcdSalvaged) Reach() EtcdReach {
 // IDEtcdMoved is the reason if the data differ from the data in the plan.
 const IDEtcdMoved = "etcd-moved"
 
-// SalvageDir returns the working directory of a rescue. It is in the data directory, on
+// RecoverDir returns the working directory of a rescue. It is in the data directory, on
 // the disk for the new data.
-func SalvageDir(data, key string) string { return data + "/.rescue-" + key }
+func RecoverDir(data, key string) string { return data + "/.rescue-" + key }
 
-// SalvagedSnapshot returns the file of the new snapshot.
-func SalvagedSnapshot(data, key string) string { return SalvageDir(data, key) + "/snapshot.db" }
+// RecoveredSnapshot returns the file of the new snapshot.
+func RecoveredSnapshot(data, key string) string { return RecoverDir(data, key) + "/snapshot.db" }

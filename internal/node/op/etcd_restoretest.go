@@ -1,9 +1,9 @@
 package op
 
-// EtcdDrill restores a snapshot into a temporary etcd, which only the helper can reach
+// EtcdRestoreTest restores a snapshot into a temporary etcd, which only the helper can reach
 // and which is removed afterwards. It returns an EtcdDrilled in Result.Output: what this
 // etcd serves. The host's own etcd is not changed.
-type EtcdDrill struct {
+type EtcdRestoreTest struct {
 	// Name identifies the restore test: letters, digits, '.', '_' and '-'.
 	Name     string `json:"name"`
 	Snapshot Blob   `json:"snapshot"`
@@ -12,14 +12,14 @@ type EtcdDrill struct {
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// KindEtcdDrill is the kind of EtcdDrill.
-const KindEtcdDrill Kind = "etcd-drill"
+// KindEtcdRestoreTest is the kind of EtcdRestoreTest.
+const KindEtcdRestoreTest Kind = "etcd-drill"
 
-// Kind is KindEtcdDrill.
-func (EtcdDrill) Kind() Kind { return KindEtcdDrill }
+// Kind is KindEtcdRestoreTest.
+func (EtcdRestoreTest) Kind() Kind { return KindEtcdRestoreTest }
 
 // Target is the name of the restore test.
-func (o EtcdDrill) Target() string { return o.Name }
+func (o EtcdRestoreTest) Target() string { return o.Name }
 
 // EtcdPrograms has the paths of etcd, etcdctl and etcdutl.
 type EtcdPrograms struct {
@@ -28,8 +28,8 @@ type EtcdPrograms struct {
 	Utility string `json:"utility"`
 }
 
-// EtcdDrilled is the result of a restore test.
-type EtcdDrilled struct {
+// EtcdRestoreTested is the result of a restore test.
+type EtcdRestoreTested struct {
 	// Snapshot is the output of etcdutl for the snapshot on the host.
 	Snapshot EtcdSnapshotInfo `json:"snapshot"`
 	// Revision and Keys are the values that the restored etcd served, of version Version.
@@ -41,8 +41,8 @@ type EtcdDrilled struct {
 	Value []byte `json:"value,omitempty"`
 }
 
-// EtcdDrills is the directory for the data of restore tests while they run.
-const EtcdDrills = "/var/lib/slipway/drills"
+// EtcdRestoreTests is the directory for the data of restore tests while they run.
+const EtcdRestoreTests = "/var/lib/slipway/drills"
 
 // Reasons why a temporary etcd does not serve.
 const (

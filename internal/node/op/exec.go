@@ -1,22 +1,22 @@
 package op
 
-// Ask runs a read-only program and returns its output in Result.Output, at most 1 MiB. A
+// Query runs a read-only program and returns its output in Result.Output, at most 1 MiB. A
 // program that is missing or fails gives no output (Result.Missing). It never changes
 // anything.
-type Ask struct {
+type Query struct {
 	Name  string   `json:"name"`
 	Argv  []string `json:"argv"`
 	Stdin []byte   `json:"stdin,omitempty"`
 }
 
-// KindAsk is the kind of Ask.
-const KindAsk Kind = "ask"
+// KindQuery is the kind of Query.
+const KindQuery Kind = "ask"
 
-// Kind is KindAsk.
-func (Ask) Kind() Kind { return KindAsk }
+// Kind is KindQuery.
+func (Query) Kind() Kind { return KindQuery }
 
 // Target is the name of the query.
-func (o Ask) Target() string { return o.Name }
+func (o Query) Target() string { return o.Name }
 
 // Exec runs a program. Without a guard, it runs whenever its task is applied, and the
 // plan shows that it cannot be checked.
@@ -43,7 +43,7 @@ type Exec struct {
 	// ledger, but are not a guard.
 	Declares []string `json:"declares,omitempty"`
 	// Keeps lists files that only the program changes: text without secrets. After a
-	// successful run, their content is saved for Kept. If such a file disappears, the
+	// successful run, their content is saved for BaselineFile. If such a file disappears, the
 	// program does not run again because of it.
 	Keeps []string `json:"keeps,omitempty"`
 	// Again is the reason, for people, to run the program although its guards hold: other
@@ -102,7 +102,7 @@ func (l List) Whole() bool {
 			if o.Join.Whole {
 				return true
 			}
-		case Restore:
+		case RestoreHost:
 			return true
 		}
 	}

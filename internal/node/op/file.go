@@ -107,10 +107,10 @@ func (ReadFile) Kind() Kind { return KindReadFile }
 
 func (o ReadFile) Target() string { return o.Path }
 
-// Kept is a file whose content was saved after the Exec that wrote it. If the file has
+// BaselineFile is a file whose content was saved after the Exec that wrote it. If the file has
 // changed or is missing, it is restored from the saved content, without running the
-// program. On hosts that were set up before files were saved, Kept does nothing.
-type Kept struct {
+// program. On hosts that were set up before files were saved, BaselineFile does nothing.
+type BaselineFile struct {
 	Path string `json:"path"`
 	// Gate must respond before the file is restored, but only if Serves responds now:
 	// otherwise nothing can be lost. It must respond within its timeout.
@@ -120,29 +120,29 @@ type Kept struct {
 	Then *Wait `json:"then,omitempty"`
 }
 
-// KindKept is the kind of Kept.
-const KindKept Kind = "kept"
+// KindBaselineFile is the kind of BaselineFile.
+const KindBaselineFile Kind = "kept"
 
-// Kind is KindKept.
-func (Kept) Kind() Kind { return KindKept }
+// Kind is KindBaselineFile.
+func (BaselineFile) Kind() Kind { return KindBaselineFile }
 
 // Target is the file.
-func (o Kept) Target() string { return o.Path }
+func (o BaselineFile) Target() string { return o.Path }
 
-// Private makes existing files readable only by root, such as keys and credentials. Their
+// RootOnly makes existing files readable only by root, such as keys and credentials. Their
 // content does not matter.
-type Private struct {
+type RootOnly struct {
 	// Name describes the files for people, and is the target of the operation.
 	Name string `json:"name"`
 	// Paths are paths or globs.
 	Paths []string `json:"paths"`
 }
 
-// KindPrivate is the kind of Private.
-const KindPrivate Kind = "private"
+// KindRootOnly is the kind of RootOnly.
+const KindRootOnly Kind = "private"
 
-// Kind is KindPrivate.
-func (Private) Kind() Kind { return KindPrivate }
+// Kind is KindRootOnly.
+func (RootOnly) Kind() Kind { return KindRootOnly }
 
 // Target is the description of the files.
-func (o Private) Target() string { return o.Name }
+func (o RootOnly) Target() string { return o.Name }

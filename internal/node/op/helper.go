@@ -1,16 +1,16 @@
 package op
 
-// Self installs the program of the node helper at Path, for units that run it without a
+// InstallHelper installs the program of the node helper at Path, for units that run it without a
 // manager. Another version has different content.
-type Self struct {
+type InstallHelper struct {
 	Path string `json:"path"`
 }
 
-// KindSelf is the kind of Self.
-const KindSelf Kind = "helper"
+// KindInstallHelper is the kind of InstallHelper.
+const KindInstallHelper Kind = "helper"
 
-// Kind is KindSelf.
-func (Self) Kind() Kind { return KindSelf }
+// Kind is KindInstallHelper.
+func (InstallHelper) Kind() Kind { return KindInstallHelper }
 
 // Target is the path of the program.
-func (o Self) Target() string { return o.Path }
+func (o InstallHelper) Target() string { return o.Path }

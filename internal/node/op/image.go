@@ -94,11 +94,11 @@ type PushedImage struct {
 // without it.
 const ReasonRegistryLogin = "RegistryLogin"
 
-// Retire prunes content of earlier bundles from a host: only images that ImportImages
+// Prune prunes content of earlier bundles from a host: only images that ImportImages
 // imported, and content of the blob store. Images in containerd lose their pin, so that
 // the kubelet removes them when it needs space. Docker keeps images for ever, so they are
 // removed, except those that a container uses.
-type Retire struct {
+type Prune struct {
 	// Images lists the names of images to keep.
 	Images []string `json:"images,omitempty"`
 	Docker bool     `json:"docker,omitempty"`
@@ -106,11 +106,11 @@ type Retire struct {
 	Blobs []string `json:"blobs,omitempty"`
 }
 
-// KindRetire is the kind of Retire.
-const KindRetire Kind = "retire"
+// KindPrune is the kind of Prune.
+const KindPrune Kind = "retire"
 
-// Kind is KindRetire.
-func (Retire) Kind() Kind { return KindRetire }
+// Kind is KindPrune.
+func (Prune) Kind() Kind { return KindPrune }
 
 // Target names the owner of the content.
-func (Retire) Target() string { return "earlier bundles" }
+func (Prune) Target() string { return "earlier bundles" }

@@ -2,11 +2,11 @@ package op
 
 import "regexp"
 
-// PodRestart makes the program of a static pod read files that it reads only at its
+// StaticPodRestart makes the program of a static pod read files that it reads only at its
 // start. A program that was started before one of the files was created is stopped, and
-// the kubelet starts it again. PodRestart does not wait for a program that is not
+// the kubelet starts it again. StaticPodRestart does not wait for a program that is not
 // running.
-type PodRestart struct {
+type StaticPodRestart struct {
 	// Manifest is the manifest of the pod.
 	Manifest string `json:"manifest"`
 	// Command is the command of the pod, if its manifest does not contain it in the form
@@ -20,20 +20,20 @@ type PodRestart struct {
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
-// KindPodRestart is the kind of PodRestart.
-const KindPodRestart Kind = "pod-restart"
+// KindStaticPodRestart is the kind of StaticPodRestart.
+const KindStaticPodRestart Kind = "pod-restart"
 
-// Kind is KindPodRestart.
-func (PodRestart) Kind() Kind { return KindPodRestart }
+// Kind is KindStaticPodRestart.
+func (StaticPodRestart) Kind() Kind { return KindStaticPodRestart }
 
 // Target is the manifest of the pod.
-func (o PodRestart) Target() string { return o.Manifest }
+func (o StaticPodRestart) Target() string { return o.Manifest }
 
-// Reload makes the program of a static pod read the current version of a file that it
+// TriggerReload makes the program of a static pod read the current version of a file that it
 // follows automatically, without a restart. The file is touched until the program has
 // read it twice since: the first read may have begun before the change. A program that
 // was started after the file was created has read it.
-type Reload struct {
+type TriggerReload struct {
 	// Manifest is the manifest of the pod.
 	Manifest string `json:"manifest"`
 	File     string `json:"file"`
@@ -45,14 +45,14 @@ type Reload struct {
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
-// KindReload is the kind of Reload.
-const KindReload Kind = "reload"
+// KindTriggerReload is the kind of TriggerReload.
+const KindTriggerReload Kind = "reload"
 
-// Kind is KindReload.
-func (Reload) Kind() Kind { return KindReload }
+// Kind is KindTriggerReload.
+func (TriggerReload) Kind() Kind { return KindTriggerReload }
 
 // Target is the file.
-func (r Reload) Target() string { return r.File }
+func (r TriggerReload) Target() string { return r.File }
 
 // PodHosts updates a name in the hosts files of pods in the host network. A kubelet
 // copies the hosts file of the host for each of these pods at their start, and never

@@ -45,33 +45,33 @@ func (Reset) Kind() Kind { return KindReset }
 
 func (Reset) Target() string { return "kubernetes" }
 
-// PutBack reverts changes of a step on the host, from this operation or an earlier one,
+// RevertStep reverts changes of a step on the host, from this operation or an earlier one,
 // that no operation of this list still needs: a line was removed from the cluster file.
 // Changes by other software since then are kept. It reverts files, blocks, kernel
-// parameters and units; the rest waits for Restore.
-type PutBack struct {
+// parameters and units; the rest waits for RestoreHost.
+type RevertStep struct {
 	// Step is the ID of the task of the list.
 	Step string `json:"step"`
 }
 
-// KindPutBack is the kind of PutBack.
-const KindPutBack Kind = "put-back"
+// KindRevertStep is the kind of RevertStep.
+const KindRevertStep Kind = "put-back"
 
-func (PutBack) Kind() Kind { return KindPutBack }
+func (RevertStep) Kind() Kind { return KindRevertStep }
 
-func (o PutBack) Target() string { return o.Step }
+func (o RevertStep) Target() string { return o.Step }
 
-// Restore reverts everything in the ledger, newest first, and removes the ledger, the
+// RestoreHost reverts everything in the ledger, newest first, and removes the ledger, the
 // blob store and the helper itself.
-type Restore struct {
+type RestoreHost struct {
 	// EndLock removes the cluster lock on this host, because the operation continues on
 	// the remaining hosts. Otherwise a held lock is left to its holder.
 	EndLock bool `json:"endLock,omitempty"`
 }
 
-// KindRestore is the kind of Restore.
-const KindRestore Kind = "restore"
+// KindRestoreHost is the kind of RestoreHost.
+const KindRestoreHost Kind = "restore"
 
-func (Restore) Kind() Kind { return KindRestore }
+func (RestoreHost) Kind() Kind { return KindRestoreHost }
 
-func (Restore) Target() string { return "ledger" }
+func (RestoreHost) Target() string { return "ledger" }

@@ -3,11 +3,11 @@ package op
 // Bool returns a pointer to v, for the optional fields of Unit.
 func Bool(v bool) *bool { return &v }
 
-// Serving checks that a host still serves after the earlier operations of a list:
+// HealthGate checks that a host still serves after the earlier operations of a list:
 // everything that responded before the first change must respond after the last change,
 // each within its timeout. Slipway does not wait for something that did not respond
 // before.
-type Serving struct {
+type HealthGate struct {
 	// Name is the step with the changes: "os.kernel".
 	Name  string `json:"name"`
 	Waits []Wait `json:"waits"`
@@ -15,14 +15,14 @@ type Serving struct {
 	SettleSeconds int `json:"settleSeconds,omitempty"`
 }
 
-// KindServing is the kind of Serving.
-const KindServing Kind = "serving"
+// KindHealthGate is the kind of HealthGate.
+const KindHealthGate Kind = "serving"
 
-// Kind is KindServing.
-func (Serving) Kind() Kind { return KindServing }
+// Kind is KindHealthGate.
+func (HealthGate) Kind() Kind { return KindHealthGate }
 
 // Target is the step.
-func (o Serving) Target() string { return o.Name }
+func (o HealthGate) Target() string { return o.Name }
 
 // Unit is a systemd unit and its wanted state.
 type Unit struct {

@@ -40,7 +40,7 @@ func FuzzReceive(f *testing.F) {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(sent), io.Discard}
-		_, _ = Fetch(t.Context(), conn, Place{Path: in, Exact: true, Most: 1 << 20}, "", nil) // it may refuse
+		_, _ = FetchTree(t.Context(), conn, Place{Path: in, Exact: true, Most: 1 << 20}, "", nil) // it may refuse
 		if err := os.RemoveAll(in); err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func TestReceive_KeepsHostileSenderInside(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := listTree(t, dir)
-				_, err := Fetch(t.Context(), hostileSender(t, ".bashrc", tc.frames), Place{Path: in}, "tree", nil)
+				_, err := FetchTree(t.Context(), hostileSender(t, ".bashrc", tc.frames), Place{Path: in}, "tree", nil)
 				if err == nil || !strings.Contains(err.Error(), tc.refused) {
 					t.Errorf("%v, want %q", err, tc.refused)
 				}
@@ -68,7 +68,7 @@ func TestReceive_KeepsHostileSenderInside(t *testing.T) {
 			})
 		}
 	}
-	if _, err := Receive(t.Context(), struct {
+	if _, err := ReceiveTree(t.Context(), struct {
 		io.Reader
 		io.Writer
 	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, Place{Path: t.TempDir()}, nil); err == nil {
@@ -118,7 +118,7 @@ func TestFetch_IgnoresNameAndRights(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if _, err := Fetch(t.Context(), hostileSender(t, tc.called, tc.frames), Place{Path: dir}, tc.as, nil); err != nil {
+			if _, err := FetchTree(t.Context(), hostileSender(t, tc.called, tc.frames), Place{Path: dir}, tc.as, nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tc.want, listTree(t, dir)); d != "" {
@@ -127,7 +127,7 @@ func TestFetch_IgnoresNameAndRights(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		if _, err := Fetch(t.Context(), hostileSender(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil ||
+		if _, err := FetchTree(t.Context(), hostileSender(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil ||
 			!strings.Contains(err.Error(), "invalid") {
 			t.Errorf("called %q: %v", name, err)
 		}
@@ -138,11 +138,11 @@ func TestFetch_IgnoresNameAndRights(t *testing.T) {
 func TestReceive_DoesNotFollowOldLinks(t *testing.T) {
 	dir := t.TempDir()
 	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
-	if _, err := Fetch(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}),
+	if _, err := FetchTree(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}),
 		Place{Path: dir}, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Fetch(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}),
+	if _, err := FetchTree(t.Context(), hostileSender(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}),
 		Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a link for a directory: %v", err)
 	}
@@ -151,7 +151,7 @@ func TestReceive_DoesNotFollowOldLinks(t *testing.T) {
 // TestFetch_RefusesMoreThanWanted: of what is more than is wanted nothing is taken.
 func TestFetch_RefusesMoreThanWanted(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Fetch(t.Context(), hostileSender(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}),
+	_, err := FetchTree(t.Context(), hostileSender(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}),
 		Place{Path: dir, Most: 1 << 20}, "x", nil)
 	if err == nil || !strings.Contains(err.Error(), "the limit is 1048576") || len(listTree(t, dir)) > 0 {
 		t.Errorf("%v; there is %v", err, listTree(t, dir))
@@ -179,7 +179,7 @@ func TestReceive_CountsEntries(t *testing.T) {
 				io.Reader
 				io.Writer
 			}{&b, io.Discard}
-			if _, err := Fetch(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil ||
+			if _, err := FetchTree(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil ||
 				!strings.Contains(err.Error(), "more files and directories than it announced") {
 				t.Error(err)
 			}

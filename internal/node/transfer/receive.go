@@ -27,17 +27,17 @@ type Place struct {
 	Most int64
 }
 
-// Receive writes the data of a sender to a place: into it, if it is a directory or
+// ReceiveTree writes the data of a sender to a place: into it, if it is a directory or
 // written as one, else at its path. Nothing is written outside of it, whatever the sender
 // names, and nothing through a link below it. progress can be nil. ctx ends reading of
 // existing content; everything else ends with conn.
-func Receive(ctx context.Context, conn io.ReadWriter, to Place, progress func(Progress)) (Summary, error) {
+func ReceiveTree(ctx context.Context, conn io.ReadWriter, to Place, progress func(Progress)) (Summary, error) {
 	return (&receiver{progress: progress}).runReceive(ctx, conn, to)
 }
 
-// Fetch receives from an untrusted sender: into a directory, with this name, whatever the
+// FetchTree receives from an untrusted sender: into a directory, with this name, whatever the
 // sender names, and without setuid, setgid and sticky bits.
-func Fetch(ctx context.Context, conn io.ReadWriter, to Place, name string, progress func(Progress)) (Summary, error) {
+func FetchTree(ctx context.Context, conn io.ReadWriter, to Place, name string, progress func(Progress)) (Summary, error) {
 	return (&receiver{foreign: true, name: name, progress: progress}).runReceive(ctx, conn, to)
 }
 

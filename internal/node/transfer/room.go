@@ -95,8 +95,8 @@ func freeSpace(on *os.File) (free int64, known bool) {
 	return int64(st.Bavail * uint64(st.Bsize)), true
 }
 
-// Room returns an error, as for a copy, if the disk of a directory is too full.
-func Room(dir string, size int64) error {
+// CheckRoom returns an error, as for a copy, if the disk of a directory is too full.
+func CheckRoom(dir string, size int64) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -116,5 +116,5 @@ func SameDisk(a, b string) bool {
 }
 
 func noRoom(dir string, need, free int64) error {
-	return fmt.Errorf("the disk of %s is too full: %s are needed, but only %s are free", dir, bytesize.Bytes(need), bytesize.Bytes(free))
+	return fmt.Errorf("the disk of %s is too full: %s are needed, but only %s are free", dir, bytesize.Format(need), bytesize.Format(free))
 }

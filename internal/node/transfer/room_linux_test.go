@@ -85,7 +85,7 @@ func noRoomWithin(t *testing.T, dir string) {
 		b.Write(make([]byte, chunk))
 	}
 	others := filepath.Join(dir, "others")
-	_, err := Receive(t.Context(), struct {
+	_, err := ReceiveTree(t.Context(), struct {
 		io.Reader
 		io.Writer
 	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, func(Progress) {

@@ -28,11 +28,11 @@ type Tree struct {
 // ContentSize is the size of the content.
 func (t *Tree) ContentSize() int64 { return t.begin.Size }
 
-// Look reads all of path, for its entries and digests; a link at path itself is followed.
+// ReadTree reads all of path, for its entries and digests; a link at path itself is followed.
 // An entry that is not a file, directory or link, or cannot be read, is an error, and
 // inside a directory it is skipped. read, which can be nil, is called with the number of
 // bytes read so far.
-func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
+func ReadTree(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {

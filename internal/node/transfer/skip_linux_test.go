@@ -48,7 +48,7 @@ func TestSend_SkipsUnreadableEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	var look *Tree
-	if asUser(65534, func() { look, err = Look(t.Context(), from, nil) }); err != nil {
+	if asUser(65534, func() { look, err = ReadTree(t.Context(), from, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(from, name) }
@@ -88,7 +88,7 @@ func TestSend_SkipsUnreadableEntries(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, name := range []string{"secret", "shut"} { // asked for by name
-		if asUser(65534, func() { _, err = Look(t.Context(), at(name), nil) }); !errors.Is(err, os.ErrPermission) {
+		if asUser(65534, func() { _, err = ReadTree(t.Context(), at(name), nil) }); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -100,7 +100,7 @@ func sendInto(t *testing.T, tr *Tree, to string) (sum Summary, last Progress) {
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(t.Context(), theirs, Place{Path: to}, nil)
+		_, err := ReceiveTree(t.Context(), theirs, Place{Path: to}, nil)
 		received <- err
 		_ = theirs.Close()
 	}()
@@ -128,7 +128,7 @@ func TestSend_SummarizesManySkippedEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look, err := Look(t.Context(), from, nil)
+	look, err := ReadTree(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,14 +25,14 @@ import (
 // sent, if limit is not 0.
 func copyOver(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr, receiveErr error) {
 	t.Helper()
-	tree, err := Look(t.Context(), from, nil)
+	tree, err := ReadTree(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(t.Context(), theirs, Place{Path: dest}, nil)
+		_, err := ReceiveTree(t.Context(), theirs, Place{Path: dest}, nil)
 		received <- err
 		_ = theirs.Close()
 	}()
@@ -198,7 +198,7 @@ func TestReceive_RemovesUnusableParts(t *testing.T) {
 		b.Write(make([]byte, chunk))
 	}
 	dir := t.TempDir()
-	_, err := Receive(t.Context(), struct {
+	_, err := ReceiveTree(t.Context(), struct {
 		io.Reader
 		io.Writer
 	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, nil)
@@ -347,7 +347,7 @@ func TestReceive_KeepsOwnerOfReplacedFile(t *testing.T) {
 // transferTree copies by Receive, or by Fetch.
 func transferTree(t *testing.T, from, dest string, fetch bool) error {
 	t.Helper()
-	tr, err := Look(t.Context(), from, nil)
+	tr, err := ReadTree(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,9 +360,9 @@ func transferTree(t *testing.T, from, dest string, fetch bool) error {
 		_ = theirs.Close()
 	}()
 	if fetch {
-		_, err = Fetch(t.Context(), ours, Place{Path: dest}, filepath.Base(from), nil)
+		_, err = FetchTree(t.Context(), ours, Place{Path: dest}, filepath.Base(from), nil)
 	} else {
-		_, err = Receive(t.Context(), ours, Place{Path: dest}, nil)
+		_, err = ReceiveTree(t.Context(), ours, Place{Path: dest}, nil)
 	}
 	_ = ours.Close()
 	return errors.Join(err, <-sent)
@@ -410,7 +410,7 @@ func TestSend_SkipsChangedFiles(t *testing.T) {
 			dir := t.TempDir()
 			from := filepath.Join(dir, "big")
 			writeFile(t, from, strings.Repeat("x", 1<<20), 0o600)
-			tr, err := Look(t.Context(), from, nil)
+			tr, err := ReadTree(t.Context(), from, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -418,7 +418,7 @@ func TestSend_SkipsChangedFiles(t *testing.T) {
 			ours, theirs := net.Pipe()
 			received := make(chan error, 1)
 			go func() {
-				_, err := Receive(t.Context(), theirs, Place{Path: filepath.Join(dir, "to")}, nil)
+				_, err := ReceiveTree(t.Context(), theirs, Place{Path: filepath.Join(dir, "to")}, nil)
 				received <- err
 				_ = theirs.Close()
 			}()
@@ -441,7 +441,7 @@ func TestReadTree_StopsWithItsContext(t *testing.T) {
 	writeFile(t, from, strings.Repeat("x", 1<<20), 0o600)
 	ctx, cancel := context.WithCancel(t.Context())
 	var last int64
-	_, err := Look(ctx, from, func(n int64) {
+	_, err := ReadTree(ctx, from, func(n int64) {
 		if last = n; n >= 256<<10 {
 			cancel()
 		}
@@ -454,7 +454,7 @@ func TestReadTree_StopsWithItsContext(t *testing.T) {
 func TestReadTree_RefusesDevices(t *testing.T) {
 	for path, reason := range map[string]string{"/dev/null": "a device has no content",
 		filepath.Join(t.TempDir(), "gone"): "it is not there"} {
-		if _, err := Look(t.Context(), path, nil); err == nil {
+		if _, err := ReadTree(t.Context(), path, nil); err == nil {
 			t.Errorf("%s is looked at: %s", path, reason)
 		}
 	}

@@ -215,7 +215,7 @@ func TestCancel_WaitsForTheBatch(t *testing.T) {
 	defer finishSession(t, c, served)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()
-	got, err := c.Apply(ctx, remote.Batch{Ops: op.List{op.SwapOff{}, op.Restore{}}}, nil)
+	got, err := c.Apply(ctx, remote.Batch{Ops: op.List{op.SwapOff{}, op.RestoreHost{}}}, nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the call ended with %v", err)
 	}

@@ -36,31 +36,31 @@ func NewAuthority(t testing.TB, name string, begins, ends time.Time) *Authority 
 		Subject: pkix.Name{CommonName: name}, NotBefore: begins, NotAfter: ends, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
-	if text, err = pki.Sign(template, template, a.key.Public(), a.key); err != nil {
+	if text, err = pki.SignCertificate(template, template, a.key.Public(), a.key); err != nil {
 		t.Fatal(err)
 	}
 	a.Cert = string(text)
-	if a.cert, err = pki.Certificate(text); err != nil {
+	if a.cert, err = pki.ParseCertificate(text); err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-// Renew returns a new certificate of the CA with the same key, in PEM form.
-func (a *Authority) Renew(t testing.TB, ends time.Time) string {
+// RenewCA returns a new certificate of the CA with the same key, in PEM form.
+func (a *Authority) RenewCA(t testing.TB, ends time.Time) string {
 	t.Helper()
 	template := *a.cert
 	template.NotAfter = ends
-	text, err := pki.Sign(&template, &template, a.key.Public(), a.key)
+	text, err := pki.SignCertificate(&template, &template, a.key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// Issue returns a certificate and its key, in PEM form. Its validity begins with its CA,
+// IssueCertificate returns a certificate and its key, in PEM form. Its validity begins with its CA,
 // as in kubeadm, and it is for the given name or address.
-func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key string) {
+func (a *Authority) IssueCertificate(t testing.TB, name string, ends time.Time) (cert, key string) {
 	t.Helper()
 	signer, text, err := pki.NewKey()
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key 
 	if ip := net.ParseIP(name); ip != nil {
 		ips = append(ips, ip)
 	}
-	signed, err := pki.Sign(&x509.Certificate{
+	signed, err := pki.SignCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name, Organization: []string{"system:nodes"}}, NotBefore: a.cert.NotBefore, NotAfter: ends,
 		DNSNames: []string{name, "localhost"}, IPAddresses: ips, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
@@ -82,9 +82,9 @@ func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key 
 	return string(signed), string(text)
 }
 
-// Kubeconfig returns a kubeconfig as kubeadm writes it, with a token if that is not
+// MakeKubeconfig returns a kubeconfig as kubeadm writes it, with a token if that is not
 // empty.
-func Kubeconfig(server, ca, token, cert, key string) string {
+func MakeKubeconfig(server, ca, token, cert, key string) string {
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	out := fmt.Sprintf(`apiVersion: v1
 clusters:

@@ -19,7 +19,7 @@ func TestTables_CoverEveryMinor(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := map[string]string{}
-	for _, v := range catalogue.Supported() { // oldest first
+	for _, v := range catalogue.SupportedVersions() { // oldest first
 		newest[v[:strings.LastIndex(v, ".")]] = v
 	}
 	tables, err := settings.ReadTables()
@@ -28,7 +28,7 @@ func TestTables_CoverEveryMinor(t *testing.T) {
 	}
 	var want, got []string
 	for _, v := range newest {
-		r, err := catalogue.Resolve(v)
+		r, err := catalogue.ResolveVersion(v)
 		if err != nil {
 			t.Fatal(err)
 		}

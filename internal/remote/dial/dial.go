@@ -34,8 +34,8 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return d.SSH.Connect(ctx, host, opts)
 }
 
-// Shell starts a login shell on host; for this machine, it returns an error.
-func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
+// StartShell starts a login shell on host; for this machine, it returns an error.
+func (d *Dialer) StartShell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
 	if IsLocal(host) {
 		return 0, &remote.Error{Host: host.Name, Reason: remote.NoShell,
 			Cause: host.Name + " is this machine, so it has no SSH login", Remedy: "run the command directly in this shell"}
@@ -43,8 +43,8 @@ func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell,
 	return d.SSH.StartShell(ctx, host, sh, opts)
 }
 
-// Login returns how Connect would log in to host.
-func (d *Dialer) Login(host v1alpha1.Host, opts remote.Options) (remote.Login, error) {
+// ResolveLogin returns how Connect would log in to host.
+func (d *Dialer) ResolveLogin(host v1alpha1.Host, opts remote.Options) (remote.Login, error) {
 	if IsLocal(host) {
 		return remote.Login{User: host.SSH.User, Address: host.Address, Local: true}, nil
 	}

@@ -19,7 +19,7 @@ import (
 func TestConnect_LeavesNothing(t *testing.T) {
 	requireroot.Need(t, "the helper")
 	dir := t.TempDir()
-	d := &local.Dialer{Helper: remotetest.Build(t), Dirs: []string{filepath.Join(dir, "missing"), dir}}
+	d := &local.Dialer{Helper: remotetest.BuildHelper(t), Dirs: []string{filepath.Join(dir, "missing"), dir}}
 	h, err := d.Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
 	if err != nil {
 		t.Fatal(err)

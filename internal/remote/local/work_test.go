@@ -24,7 +24,7 @@ import (
 func localWorker(t *testing.T) remote.Worker {
 	t.Helper()
 	requireroot.Need(t, "the helper")
-	d := &local.Dialer{Helper: remotetest.Build(t)}
+	d := &local.Dialer{Helper: remotetest.BuildHelper(t)}
 	h, err := d.Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 		t.Fatal(err)
 	}
 	send := func(user, to string) error {
-		tree, err := transfer.Look(t.Context(), from, nil)
+		tree, err := transfer.ReadTree(t.Context(), from, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, err = transfer.Fetch(t.Context(), conn, transfer.Place{Path: to}, filepath.Base(path), nil)
+		_, err = transfer.FetchTree(t.Context(), conn, transfer.Place{Path: to}, filepath.Base(path), nil)
 		return err
 	}
 	if err := fetch("nobody", open, filepath.Join(dir, "back")); err != nil {

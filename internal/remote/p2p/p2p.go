@@ -120,9 +120,9 @@ func (h holder) isGone() bool {
 	}
 }
 
-// Among sets the participating hosts by name, with their addresses for other hosts. All
+// SetHosts sets the participating hosts by name, with their addresses for other hosts. All
 // other hosts get everything from the manager.
-func (c *Content) Among(addresses map[string]string) {
+func (c *Content) SetHosts(addresses map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, address := range addresses {
@@ -132,8 +132,8 @@ func (c *Content) Among(addresses map[string]string) {
 	}
 }
 
-// Sent returns how many bytes the manager has sent.
-func (c *Content) Sent() int64 { return c.sent.Load() }
+// BytesSent returns how many bytes the manager has sent.
+func (c *Content) BytesSent() int64 { return c.sent.Load() }
 
 // OpenBlob opens content of the manager.
 func (c *Content) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {

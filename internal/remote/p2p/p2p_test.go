@@ -85,7 +85,7 @@ func newWorld(t *testing.T, n int, adapt func(i int, p *player)) *world {
 		w.hosts[p.name] = p
 		addresses[p.name] = p.name
 	}
-	w.content.Among(addresses)
+	w.content.SetHosts(addresses)
 	return w
 }
 
@@ -339,7 +339,7 @@ func TestSpread_ReachesManyHosts(t *testing.T) {
 				for _, n := range tt.sizes {
 					total += n
 				}
-				copies := float64(w.content.Sent()) / float64(total)
+				copies := float64(w.content.BytesSent()) / float64(total)
 				if copies > tt.copies || took > tt.within {
 					t.Errorf("the manager sent %.2f times all, want at most %.2f; it took %s, want at most %s: %s",
 						copies, tt.copies, took, tt.within, tt.reason)
@@ -409,7 +409,7 @@ func TestSpread_SurvivesATakerThatEnds(t *testing.T) {
 		}
 		w.checkIdle()
 		w.fetchAll(all[2:], mega)
-		if got := w.content.Sent(); got != mega {
+		if got := w.content.BytesSent(); got != mega {
 			t.Errorf("the manager sent %d bytes, want one copy", got)
 		}
 	})
@@ -424,11 +424,11 @@ func TestSpread_DropsHostsWithoutSession(t *testing.T) {
 		w.fetchAll(all[:1], mega)
 		close(all[0].done)
 		w.fetchAll(all[1:2], mega)
-		if got := w.content.Sent(); got != 2*mega {
+		if got := w.content.BytesSent(); got != 2*mega {
 			t.Errorf("the manager sent %d bytes, want two copies", got)
 		}
 		w.fetchAll(all[2:], mega)
-		if got := w.content.Sent(); got != 2*mega {
+		if got := w.content.BytesSent(); got != 2*mega {
 			t.Errorf("the manager sent %d bytes, want two copies", got)
 		}
 	})

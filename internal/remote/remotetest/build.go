@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/node/embedded"
 )
 
-// Build builds the real node helper for this machine.
-func Build(t testing.TB) func(arch string) (embedded.Helper, error) {
+// BuildHelper builds the real node helper for this machine.
+func BuildHelper(t testing.TB) func(arch string) (embedded.Helper, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "slipway-node")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w",

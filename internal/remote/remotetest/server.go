@@ -74,8 +74,8 @@ type Server struct {
 	down   bool // connections are refused
 }
 
-// Start starts a server that ends with the test.
-func Start(t testing.TB, c Config) *Server {
+// StartServer starts a server that ends with the test.
+func StartServer(t testing.TB, c Config) *Server {
 	t.Helper()
 	if c.HostKey == nil {
 		c.HostKey = NewKey(t)
@@ -105,8 +105,8 @@ func NewKey(t testing.TB) ssh.Signer {
 	return signer
 }
 
-// Host returns a host for this server; the caller sets the login.
-func (s *Server) Host(name string, login v1alpha1.SSH) v1alpha1.Host {
+// HostWith returns a host for this server; the caller sets the login.
+func (s *Server) HostWith(name string, login v1alpha1.SSH) v1alpha1.Host {
 	login.Port = s.port
 	return v1alpha1.Host{Name: name, Address: "127.0.0.1", SSH: login}
 }

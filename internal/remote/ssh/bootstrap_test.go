@@ -27,7 +27,7 @@ esac`
 
 func TestBootstrap_WorksInEveryShell(t *testing.T) {
 	// The real command, script and helper, through real shells.
-	find := remotetest.Build(t)
+	find := remotetest.BuildHelper(t)
 	path, pub := keyFile(t, t.TempDir(), "")
 	tests := map[string]struct {
 		reason string
@@ -81,13 +81,13 @@ func TestBootstrap_WorksInEveryShell(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := remotetest.Start(t, remotetest.Config{
+			s := remotetest.StartServer(t, remotetest.Config{
 				Shell: &tt.shell, Noise: tt.noise,
 				Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}, {Name: "u", Keys: []gossh.PublicKey{pub}}},
 			})
 			tt.login.PrivateKeyFile = path
 			d := ssh.Dialer{Helper: find}
-			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), testOptions(t))
+			h, err := d.Connect(t.Context(), s.HostWith("h1", tt.login), testOptions(t))
 			if tt.is != "" {
 				checkRefusal(t, err, tt.is, tt.says)
 				return
@@ -115,13 +115,13 @@ func TestBootstrap_KeepsSecretsOutOfArguments(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	notes := filepath.Join(t.TempDir(), "notes")
 	spy := `printf "%s" "$3" >&2; read -r given; { echo "$@"; env; cat /proc/$PPID/cmdline /proc/$PPID/environ; } >` + notes + `; exit 1`
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Shell: &remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sudo": spy}},
 		Users: []remotetest.User{{Name: "u", Keys: []gossh.PublicKey{pub}}},
 	})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	login := v1alpha1.SSH{User: "u", PrivateKeyFile: path, SudoPasswordFrom: secretFile(t, "canary-hunter2")}
-	_, err := d.Connect(t.Context(), s.Host("h1", login), testOptions(t))
+	_, err := d.Connect(t.Context(), s.HostWith("h1", login), testOptions(t))
 	if err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("the error tells the password, or there is none: %v", err)
 	}

@@ -121,7 +121,7 @@ func TestHostCertificates_AreVerified(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := remotetest.Start(t, remotetest.Config{
+			s := remotetest.StartServer(t, remotetest.Config{
 				Machine: remotetest.Machine{Handler: checkHandler}, HostKey: host,
 				Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 			})
@@ -144,7 +144,7 @@ func TestHostCertificates_AreVerified(t *testing.T) {
 			}
 			writeFile(t, filepath.Join(opts.Home, ".ssh", "known_hosts"), []byte(text))
 			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: tc.hostKey}), opts)
+			h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: tc.hostKey}), opts)
 			if tc.is != "" {
 				checkRefusal(t, err, tc.is, tc.says)
 				return
@@ -164,12 +164,12 @@ func TestHostCertificates_AreVerified(t *testing.T) {
 
 func TestUserCertificates_AreOffered(t *testing.T) {
 	ca, other := remotetest.NewKey(t), remotetest.NewKey(t)
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler}, Users: []remotetest.User{{Name: "root", CA: ca.PublicKey()}},
 	})
 	connect := func(login v1alpha1.SSH, opts remote.Options) error {
 		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-		h, err := d.Connect(t.Context(), s.Host("h1", login), opts)
+		h, err := d.Connect(t.Context(), s.HostWith("h1", login), opts)
 		if err == nil {
 			err = h.Close()
 		}

@@ -29,7 +29,7 @@ func readFile(name string, limit int64) ([]byte, error) {
 // of this user. Under sudo, root does not read files for the user that the user cannot
 // read: the file must belong to the user, or belong to root and be readable by all.
 func readAs(home, name string, limit int64) ([]byte, error) {
-	of, err := fileowner.Of(home)
+	of, err := fileowner.OwnerOf(home)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func readAs(home, name string, limit int64) ([]byte, error) {
 // user's home directory, which usually has no other members.
 func readConfig(home, name string) ([]byte, error) {
 	uid, gid := 0, 0
-	of, err := fileowner.Of(home)
+	of, err := fileowner.OwnerOf(home)
 	if err != nil {
 		return nil, err
 	}

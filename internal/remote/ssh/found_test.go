@@ -42,13 +42,13 @@ func newManaged(t testing.TB) managed {
 	if err := errors.Join(os.MkdirAll(bin, 0o700), os.WriteFile(login, []byte(script), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	find := remotetest.Build(t)
+	find := remotetest.BuildHelper(t)
 	helper, err := find(runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
 	}
 	key, pub := keyFile(t, t.TempDir(), "")
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Shell: &remotetest.Shell{Path: login}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
 	d, opts := ssh.Dialer{Helper: find}, testOptions(t)
@@ -56,7 +56,7 @@ func newManaged(t testing.TB) managed {
 	return managed{
 		path: filepath.Join(bin, helper.FileName()), program: unpackHelper(t, helper),
 		connect: func() (remote.Host, error) {
-			return d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: key}), opts)
+			return d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: key}), opts)
 		},
 	}
 }

@@ -23,14 +23,14 @@ import (
 func TestHostKeys_AreVerified(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	start := func(t *testing.T) *remotetest.Server {
-		return remotetest.Start(t, remotetest.Config{
+		return remotetest.StartServer(t, remotetest.Config{
 			Machine: remotetest.Machine{Handler: checkHandler},
 			Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 		})
 	}
 	connect := func(t *testing.T, s *remotetest.Server, hostKey string, opts remote.Options) error {
 		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: hostKey}), opts)
+		h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: hostKey}), opts)
 		if err == nil {
 			err = h.Close()
 		}

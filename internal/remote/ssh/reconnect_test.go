@@ -51,9 +51,9 @@ func TestReconnect_ContinuesTheWork(t *testing.T) {
 			},
 		}
 	}
-	s = remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
+	s = remotetest.StartServer(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
+	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,13 @@ func TestReconnect_ContinuesTheWork(t *testing.T) {
 
 func TestReconnect_GivesUp(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
-	s := remotetest.Start(t,
+	s := remotetest.StartServer(t,
 		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
 			Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	opts := testOptions(t)
 	opts.Reconnect = 2 * time.Second
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
+	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,12 +108,12 @@ func TestConnect_NeverHangsWhenCut(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	for _, after := range []int64{1, 50, 1000, 2500, 3500, 5000, 6000} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			s := remotetest.Start(t, remotetest.Config{
+			s := remotetest.StartServer(t, remotetest.Config{
 				CutAfter: after, Machine: remotetest.Machine{Handler: checkHandler},
 				Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 			})
 			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
+			h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 			if err != nil {
 				var e *remote.Error
 				if !errors.As(err, &e) {
@@ -133,14 +133,14 @@ func TestConnect_WorksOnASlowLink(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	program := make([]byte, 300<<10)
 	_, _ = rand.Read(program)
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Slow: 70 << 10, Machine: remotetest.Machine{Handler: checkHandler},
 		Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
 	d := ssh.Dialer{Helper: remotetest.PackedHelper(t, program)}
 	opts := testOptions(t)
 	opts.Timeout = 3 * time.Second
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
+	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -354,7 +354,7 @@ func localUser(home string) string {
 
 // ownerOf returns the user ID of the owner of the home directory.
 func ownerOf(home string) (uid int, err error) {
-	of, err := fileowner.Of(home)
+	of, err := fileowner.OwnerOf(home)
 	if err != nil || of == nil {
 		return 0, err
 	}

@@ -140,7 +140,7 @@ func TestConfig_AllowsThePrivateGroup(t *testing.T) {
 // configuration that may be the cause.
 func TestLogin_NamesUnusedConfiguration(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
-	s := remotetest.Start(t, remotetest.Config{})
+	s := remotetest.StartServer(t, remotetest.Config{})
 	key, _ := keyFile(t, t.TempDir(), "")
 	for name, tc := range map[string]struct {
 		config string
@@ -160,7 +160,7 @@ func TestLogin_NamesUnusedConfiguration(t *testing.T) {
 			opts.KnownHosts = ""
 			writeFile(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(tc.config))
 			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-			_, err := d.Connect(t.Context(), s.Host("h1", tc.login), opts)
+			_, err := d.Connect(t.Context(), s.HostWith("h1", tc.login), opts)
 			checkRefusal(t, err, tc.is, strings.ReplaceAll(tc.says, "~", opts.Home))
 		})
 	}
@@ -212,8 +212,8 @@ func TestConnect_FollowsTheConfig(t *testing.T) {
 	path, pub := keyFile(t, filepath.Join(opts.Home, "keys"), "")
 	_, _ = keyFile(t, filepath.Join(opts.Home, ".ssh"), "") // the usual key is not tried
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}
-	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
-	jump := remotetest.Start(t, remotetest.Config{Users: users})
+	s := remotetest.StartServer(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
+	jump := remotetest.StartServer(t, remotetest.Config{Users: users})
 	known := filepath.Join(opts.Home, "known hosts")
 	config := "Host web\n HostName 127.0.0.1\n Port " + strconv.Itoa(s.Port()) + "\n ProxyJump jump\n HostKeyAlias web.example\n" +
 		"Host jump\n HostName 127.0.0.1\n Port " + strconv.Itoa(jump.Port()) + "\n HostKeyAlias jump.example\n" +

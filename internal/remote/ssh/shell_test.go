@@ -17,10 +17,10 @@ import (
 // shell that stands in the way, and streams and exit code come back.
 func TestShell_PassesArgumentsAndStreams(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Shell: &remotetest.Shell{Path: "/bin/sh"}, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
-	host := s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path})
+	host := s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path})
 	for _, tc := range []struct {
 		name, in         string
 		argv             []string

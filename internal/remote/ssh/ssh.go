@@ -150,7 +150,7 @@ func sudoPassword(s v1alpha1.SSH) func() (string, error) {
 }
 
 func revealSecret(from *v1alpha1.SecretSource) (string, error) {
-	s, err := secret.Resolve(*from)
+	s, err := secret.ResolveSource(*from)
 	return s.Reveal(), err
 }
 

@@ -111,7 +111,7 @@ func TestLogin_ExplainsFailures(t *testing.T) {
 	locked, lockedPub := keyFile(t, filepath.Join(dir, "locked"), "sesame")
 	other, _ := keyFile(t, filepath.Join(dir, "other"), "")
 	free := remotetest.Sudo{Allowed: true}
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler},
 		Users: []remotetest.User{
 			{Name: "root", Keys: []gossh.PublicKey{plainPub, lockedPub}, Password: "hunter2"},
@@ -181,7 +181,7 @@ func TestLogin_ExplainsFailures(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), testOptions(t))
+			h, err := d.Connect(t.Context(), s.HostWith("h1", tt.login), testOptions(t))
 			if tt.refuse != "" {
 				checkRefusal(t, err, tt.refuse, tt.says)
 				return
@@ -198,20 +198,20 @@ func TestLogin_ExplainsFailures(t *testing.T) {
 }
 
 func TestLogin_AnswersPrompts(t *testing.T) {
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler}, Interactive: true,
 		Users: []remotetest.User{{Name: "root", Password: "hunter2"}},
 	})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter2"}), testOptions(t))
+	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{Password: "hunter2"}), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = h.Close()
-	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter22"}), testOptions(t))
+	_, err = d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{Password: "hunter22"}), testOptions(t))
 	checkRefusal(t, err, remote.AuthFailed, "rejects the password")
 	path, _ := keyFile(t, t.TempDir(), "")
-	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
+	_, err = d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 	checkRefusal(t, err, remote.AuthFailed, "rejects the key")
 }
 
@@ -227,14 +227,14 @@ func TestLogin_UsesTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler},
 		Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub, signer.PublicKey()}}},
 	})
 	yes := true
 	connect := func(login v1alpha1.SSH) error {
 		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-		h, err := d.Connect(t.Context(), s.Host("h1", login), testOptions(t))
+		h, err := d.Connect(t.Context(), s.HostWith("h1", login), testOptions(t))
 		if err == nil {
 			err = h.Close()
 		}
@@ -273,13 +273,13 @@ func TestLogin_TriesDefaultKeys(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	opts := testOptions(t)
 	_, pub := keyFile(t, filepath.Join(opts.Home, ".ssh"), "")
-	s := remotetest.Start(t, remotetest.Config{
+	s := remotetest.StartServer(t, remotetest.Config{
 		Machine: remotetest.Machine{Handler: checkHandler},
 		Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
 	})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	for _, file := range []string{"", "~/.ssh/id_ed25519"} {
-		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: file}), opts)
+		h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: file}), opts)
 		if err != nil {
 			t.Fatalf("key %q: %v", file, err)
 		}
@@ -297,11 +297,12 @@ func TestConnect_ExplainsUnreachableHosts(t *testing.T) {
 	}
 	closed := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
-	deaf := remotetest.Start(t, remotetest.Config{Deaf: true})
-	mute := remotetest.Start(t, remotetest.Config{Users: users})
+	deaf := remotetest.StartServer(t, remotetest.Config{Deaf: true})
+	mute := remotetest.StartServer(t, remotetest.Config{Users: users})
 	mute.SetDown(true)
-	web := remotetest.Start(t, remotetest.Config{Users: users, Noise: "hello, I am no shell\n", Machine: remotetest.Machine{Answer: "noexec"}})
-	endless := remotetest.Start(t, remotetest.Config{Users: users, Noise: strings.Repeat("yes\n", 200_000)})
+	web := remotetest.StartServer(t,
+		remotetest.Config{Users: users, Noise: "hello, I am no shell\n", Machine: remotetest.Machine{Answer: "noexec"}})
+	endless := remotetest.StartServer(t, remotetest.Config{Users: users, Noise: strings.Repeat("yes\n", 200_000)})
 	tests := map[string]struct {
 		reason string
 		host   v1alpha1.Host
@@ -311,10 +312,11 @@ func TestConnect_ExplainsUnreachableHosts(t *testing.T) {
 		"refused": {"nothing listens",
 			v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: closed, PrivateKeyFile: path}},
 			remote.Unreachable, "refuses the connection"},
-		"deaf":    {"a server that says nothing", deaf.Host("h1", login), remote.Unreachable, "did not answer within 1s"},
-		"hung up": {"tried again, then said", mute.Host("h1", login), remote.Unreachable, "closed the connection before it identified itself"},
-		"noexec":  {"no directory for programs", web.Host("h1", login), remote.NoExec, "mounted noexec"},
-		"endless": {"start-up files that print without end", endless.Host("h1", login), remote.HelperFailed, "prints too much output"},
+		"deaf": {"a server that says nothing", deaf.HostWith("h1", login), remote.Unreachable, "did not answer within 1s"},
+		"hung up": {"tried again, then said", mute.HostWith("h1", login), remote.Unreachable,
+			"closed the connection before it identified itself"},
+		"noexec":  {"no directory for programs", web.HostWith("h1", login), remote.NoExec, "mounted noexec"},
+		"endless": {"start-up files that print without end", endless.HostWith("h1", login), remote.HelperFailed, "prints too much output"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -331,7 +333,7 @@ func TestConnect_ExplainsUnreachableHosts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-		if _, err := d.Connect(ctx, deaf.Host("h1", login), testOptions(t)); !errors.Is(err, context.Canceled) {
+		if _, err := d.Connect(ctx, deaf.HostWith("h1", login), testOptions(t)); !errors.Is(err, context.Canceled) {
 			t.Errorf("a cancelled connect: %v", err)
 		}
 	})
@@ -360,9 +362,9 @@ func TestConnect_WorksOnUnusualHosts(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := remotetest.Start(t,
+			s := remotetest.StartServer(t,
 				remotetest.Config{Machine: tt.machine, Noise: tt.noise, Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
-			host := s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path})
+			host := s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path})
 			host.Arch = tt.arch
 			d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 			h, err := d.Connect(t.Context(), host, testOptions(t))
@@ -382,8 +384,8 @@ func TestConnect_WorksOnUnusualHosts(t *testing.T) {
 func TestConnect_GoesThroughABastion(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	users := []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}, {Name: "jump", Password: "hunter2"}}
-	inner := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
-	outer := remotetest.Start(t, remotetest.Config{Users: users})
+	inner := remotetest.StartServer(t, remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler}, Users: users})
+	outer := remotetest.StartServer(t, remotetest.Config{Users: users})
 	via := &v1alpha1.Bastion{Address: "127.0.0.1", Port: outer.Port(), User: "jump", PasswordFrom: secretFile(t, "hunter2")}
 	d := &ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	opts := testOptions(t)
@@ -392,7 +394,7 @@ func TestConnect_GoesThroughABastion(t *testing.T) {
 	hosts := make(chan remote.Host, 20)
 	for range cap(hosts) {
 		wg.Go(func() {
-			h, err := d.Connect(t.Context(), inner.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: via}), opts)
+			h, err := d.Connect(t.Context(), inner.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: via}), opts)
 			if err != nil {
 				t.Error(err)
 				return
@@ -416,7 +418,7 @@ func TestConnect_GoesThroughABastion(t *testing.T) {
 
 	wrong := *via
 	wrong.PasswordFrom = secretFile(t, "hunter22")
-	_, err = d.Connect(t.Context(), inner.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: &wrong}), opts)
+	_, err = d.Connect(t.Context(), inner.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: &wrong}), opts)
 	checkRefusal(t, err, remote.AuthFailed, "the bastion: jump@")
 	far := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1, PrivateKeyFile: path, Bastion: via}}
 	_, err = d.Connect(t.Context(), far, opts)
@@ -425,7 +427,7 @@ func TestConnect_GoesThroughABastion(t *testing.T) {
 
 func TestDialFromHost_ReachesTheTarget(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
-	s := remotetest.Start(t,
+	s := remotetest.StartServer(t,
 		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
 			Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -440,7 +442,7 @@ func TestDialFromHost_ReachesTheTarget(t *testing.T) {
 		}
 	}()
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
+	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}

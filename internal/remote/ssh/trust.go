@@ -75,7 +75,7 @@ func openList(file string) (*os.File, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	}
-	of, err := fileowner.Of(filepath.Dir(file))
+	of, err := fileowner.OwnerOf(filepath.Dir(file))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func TestRemember_RefusesForeignLinks(t *testing.T) {
 	dir := t.TempDir()
 	home, passwd := filepath.Join(dir, "home"), filepath.Join(dir, "passwd")
 	file := filepath.Join(home, "known_hosts")
-	if err := errors.Join(os.Mkdir(home, 0o700), os.WriteFile(passwd, []byte("root\n"), 0o600), to.Give(home),
+	if err := errors.Join(os.Mkdir(home, 0o700), os.WriteFile(passwd, []byte("root\n"), 0o600), to.GiveFiles(home),
 		os.Symlink(passwd, file)); err != nil {
 		t.Fatal(err)
 	}

@@ -324,8 +324,8 @@ func asSentence(text string) string { return strings.ToUpper(text[:1]) + text[1:
 // validateResult validates the result. It reports problems at the original fields; true requests
 // another round.
 func (c *conversion) validateResult() (again bool) {
-	filled := spec.Copy(c.out)
-	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: c.o.Default})
+	filled := spec.CopyCluster(c.out)
+	spec.SetDefaults(filled, spec.DefaultOptions{KubernetesVersion: c.o.Default})
 	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: c.o.Supported}) {
 		from := c.originOf(f.Path)
 		if _, ok := c.refused[from.attempt]; from.attempt != "" && !ok && f.Severity == diag.Error {

@@ -83,7 +83,7 @@ func TestDescribe_ReturnsTheOriginalFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := loaded.Cluster
-		spec.Default(c, spec.DefaultOptions{}) // the endpoint's mode
+		spec.SetDefaults(c, spec.DefaultOptions{}) // the endpoint's mode
 		c.Spec.SSH = v1alpha1.SSH{}
 		for i := range c.Spec.Hosts {
 			c.Spec.Hosts[i].SSH = v1alpha1.SSH{}

@@ -23,29 +23,29 @@ import (
 // A Backend is a store under test.
 type Backend interface {
 	ManagerID() (string, error)
-	Default() (string, error)
+	DefaultCluster() (string, error)
 	SetDefault(name string) error
 
-	Cluster(name string) (*v1alpha1.Cluster, error)
-	Source(name string) (*store.Source, error)
-	Clusters() ([]string, error)
+	LoadCluster(name string) (*v1alpha1.Cluster, error)
+	LoadSource(name string) (*store.Source, error)
+	ListClusters() ([]string, error)
 	SaveCluster(c *v1alpha1.Cluster, source *store.Source) error
 	KeepSource(name string) error
 	KeptSource(name string) ([]byte, error)
 	SaveStatus(name string, status v1alpha1.ClusterStatus) error
 	SaveKubeconfig(name string, content []byte) error
-	Kubeconfig(name string) ([]byte, error)
+	LoadKubeconfig(name string) ([]byte, error)
 	RemoveCluster(name string) error
-	Holder(name string) (*store.Holder, error)
+	LockHolder(name string) (*store.Holder, error)
 
 	NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error)
 	SaveOperation(o *v1alpha1.Operation) error
-	Operation(id string) (*v1alpha1.Operation, error)
-	Operations(cluster string) ([]v1alpha1.Operation, error)
+	LoadOperation(id string) (*v1alpha1.Operation, error)
+	ListOperations(cluster string) ([]v1alpha1.Operation, error)
 	FindOperation(prefix string) (*v1alpha1.Operation, error)
-	Plan(id string) (*plan.Plan, error)
-	Read(id string, fn func(event.Event) error) error
-	Follow(ctx context.Context, id string, fn func(event.Event) error) error
+	LoadPlan(id string) (*plan.Plan, error)
+	ReadEvents(id string, fn func(event.Event) error) error
+	FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error
 }
 
 // A Journal is the journal of a store under test.
@@ -109,16 +109,16 @@ func managerID(t *testing.T, s Subject) {
 }
 
 func defaultCluster(t *testing.T, s Subject) {
-	if d, err := s.Default(); d != "" || err != nil {
+	if d, err := s.DefaultCluster(); d != "" || err != nil {
 		t.Errorf("before any choice: %q, %v", d, err)
 	}
 	requireNoError(t, s.SetDefault("prod"))
-	if d, err := s.Again().Default(); d != "prod" || err != nil {
+	if d, err := s.Again().DefaultCluster(); d != "prod" || err != nil {
 		t.Errorf("after SetDefault: %q, %v", d, err)
 	}
 	requireNoError(t, s.SetDefault(""))
 	requireNoError(t, s.SetDefault(""))
-	if d, err := s.Default(); d != "" || err != nil {
+	if d, err := s.DefaultCluster(); d != "" || err != nil {
 		t.Errorf("after taking it back: %q, %v", d, err)
 	}
 }
@@ -134,9 +134,9 @@ func newCluster(name string) *v1alpha1.Cluster {
 }
 
 func testClusters(t *testing.T, s Subject) {
-	_, err := s.Cluster("prod")
+	_, err := s.LoadCluster("prod")
 	wantErr(t, "reading what is not there", err, store.ErrNotFound)
-	_, err = s.Kubeconfig("prod")
+	_, err = s.LoadKubeconfig("prod")
 	wantErr(t, "reading a kubeconfig that is not there", err, store.ErrNotFound)
 
 	requireNoError(t, s.SaveCluster(newCluster("prod"), nil))
@@ -154,7 +154,7 @@ func testClusters(t *testing.T, s Subject) {
 
 	want := newCluster("prod")
 	want.Status = status
-	got, err := s.Again().Cluster("prod")
+	got, err := s.Again().LoadCluster("prod")
 	requireNoError(t, err)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("cluster (-want +got):\n%s", d)
@@ -163,23 +163,23 @@ func testClusters(t *testing.T, s Subject) {
 	changed := newCluster("prod")
 	changed.Spec.Bundle = "/srv/bundle"
 	requireNoError(t, s.SaveCluster(changed, nil))
-	got, err = s.Cluster("prod")
+	got, err = s.LoadCluster("prod")
 	requireNoError(t, err)
 	if got.Spec.Bundle != "/srv/bundle" || got.Status.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("after a second SaveCluster: bundle %q, phase %q", got.Spec.Bundle, got.Status.Phase)
 	}
-	names, err := s.Clusters()
+	names, err := s.ListClusters()
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{"lab", "prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
 
 	requireNoError(t, s.RemoveCluster("prod"))
-	_, err = s.Cluster("prod")
+	_, err = s.LoadCluster("prod")
 	wantErr(t, "reading what was removed", err, store.ErrNotFound)
-	_, err = s.Kubeconfig("prod")
+	_, err = s.LoadKubeconfig("prod")
 	wantErr(t, "reading the kubeconfig of what was removed", err, store.ErrNotFound)
-	if d, _ := s.Default(); d != "" {
+	if d, _ := s.DefaultCluster(); d != "" {
 		t.Errorf("the default is %q after its removal", d)
 	}
 	requireNoError(t, s.RemoveCluster("prod"))
@@ -191,7 +191,7 @@ func testSources(t *testing.T, s Subject) {
 	requireNoError(t, s.SaveCluster(prod, mine))
 	requireNoError(t, s.SaveCluster(prod, nil))
 	requireNoError(t, s.SaveCluster(newCluster("lab"), nil))
-	source, err := s.Source("prod")
+	source, err := s.LoadSource("prod")
 	if d := cmp.Diff(mine, source); d != "" || err != nil {
 		t.Errorf("source, %v, want what the user wrote (-want +got):\n%s", err, d)
 	}
@@ -199,19 +199,19 @@ func testSources(t *testing.T, s Subject) {
 	wantErr(t, "a source that was not kept", err, store.ErrNotFound)
 	requireNoError(t, s.KeepSource("prod"))
 	requireNoError(t, s.SaveCluster(prod, &store.Source{Text: []byte("# newer\n")}))
-	if source, err := s.Source("prod"); err != nil || source.Path != "" {
+	if source, err := s.LoadSource("prod"); err != nil || source.Path != "" {
 		t.Errorf("source %+v, %v: the path is another file's", source, err)
 	}
 	if b, err := s.Again().KeptSource("prod"); string(b) != "# mine\n" || err != nil {
 		t.Errorf("kept source %q, %v: want the one from before", b, err)
 	}
 	requireNoError(t, s.SaveCluster(prod, new(store.Source)))
-	_, err = s.Source("prod")
+	_, err = s.LoadSource("prod")
 	wantErr(t, "a source that was taken away", err, store.ErrNotFound)
 	requireNoError(t, s.KeepSource("prod"))
 	_, err = s.KeptSource("prod")
 	wantErr(t, "keeping that there is none", err, store.ErrNotFound)
-	_, err = s.Source("lab")
+	_, err = s.LoadSource("lab")
 	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
 }
 
@@ -229,7 +229,7 @@ func testNames(t *testing.T, s Subject) {
 		t.Run(tc.reason, func(t *testing.T) {
 			wantErr(t, "SaveCluster", s.SaveCluster(newCluster(tc.name), nil), store.ErrInvalidName)
 			wantErr(t, "RemoveCluster", s.RemoveCluster(tc.name), store.ErrInvalidName)
-			_, err := s.Cluster(tc.name)
+			_, err := s.LoadCluster(tc.name)
 			wantErr(t, "Cluster", err, store.ErrInvalidName)
 			_, err = s.Lock(t.Context(), tc.name, store.Holder{})
 			wantErr(t, "Lock", err, store.ErrInvalidName)
@@ -242,7 +242,7 @@ func testNames(t *testing.T, s Subject) {
 }
 
 func testLock(t *testing.T, s Subject) {
-	if h, err := s.Holder("prod"); h != nil || err != nil {
+	if h, err := s.LockHolder("prod"); h != nil || err != nil {
 		t.Errorf("holder of what was never locked: %v, %v", h, err)
 	}
 	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
@@ -254,7 +254,7 @@ func testLock(t *testing.T, s Subject) {
 	if held.Cluster != "prod" || held.Holder.Operation != "op-1" || held.Holder.PID == 0 {
 		t.Errorf("second lock: %+v, want it to name the holder", held)
 	}
-	if h, err := s.Again().Holder("prod"); err != nil || h == nil || h.Operation != "op-1" {
+	if h, err := s.Again().LockHolder("prod"); err != nil || h == nil || h.Operation != "op-1" {
 		t.Errorf("holder: %+v, %v", h, err)
 	}
 	other, err := s.Again().Lock(t.Context(), "lab", store.Holder{})
@@ -263,7 +263,7 @@ func testLock(t *testing.T, s Subject) {
 	}
 	requireNoError(t, other())
 	requireNoError(t, release())
-	if h, err := s.Holder("prod"); h != nil || err != nil {
+	if h, err := s.LockHolder("prod"); h != nil || err != nil {
 		t.Errorf("holder after release: %v, %v", h, err)
 	}
 	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{})
@@ -279,7 +279,7 @@ func lockAndRemoval(t *testing.T, s Subject) {
 	requireNoError(t, release())
 	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{Operation: "op-2"})
 	requireNoError(t, err)
-	if h, err := s.Holder("prod"); err != nil || h == nil || h.Operation != "op-2" {
+	if h, err := s.LockHolder("prod"); err != nil || h == nil || h.Operation != "op-2" {
 		t.Errorf("holder: %+v, %v", h, err)
 	}
 	requireNoError(t, release())

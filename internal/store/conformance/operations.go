@@ -43,7 +43,7 @@ func testOrder(t *testing.T, s Subject) {
 			t.Errorf("operation %s says that it was made at %s, not at %s", op.Name, op.CreationTimestamp, o.at)
 		}
 	}
-	got, err := s.Again().Operations("prod")
+	got, err := s.Again().ListOperations("prod")
 	requireNoError(t, err)
 	if d := cmp.Diff(made, listIDs(got)); d != "" {
 		t.Errorf("operations, newest first (-made +got):\n%s", d)
@@ -60,12 +60,12 @@ func testOperations(t *testing.T, s Subject) {
 	if first.Status.Phase != v1alpha1.OperationPending {
 		t.Errorf("phase %q at the start", first.Status.Phase)
 	}
-	got, err := s.Again().Operations("prod")
+	got, err := s.Again().ListOperations("prod")
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of prod, newest first (-want +got):\n%s", d)
 	}
-	got, err = s.Operations("")
+	got, err = s.ListOperations("")
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{other.Name, second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of all (-want +got):\n%s", d)
@@ -78,7 +78,7 @@ func testOperations(t *testing.T, s Subject) {
 	if back.Name != first.Name || back.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Errorf("found %s in phase %s", back.Name, back.Status.Phase)
 	}
-	p, err := s.Plan(first.Name)
+	p, err := s.LoadPlan(first.Name)
 	requireNoError(t, err)
 	if p.Digest != "sha256:1" || p.Cluster != "prod" {
 		t.Errorf("plan %+v", p)
@@ -92,11 +92,11 @@ func testOperations(t *testing.T, s Subject) {
 	if _, err := s.FindOperation(first.Name); err != nil {
 		t.Errorf("a whole id: %v", err)
 	}
-	_, err = s.Operation("20261120-181502-create-zzzz")
+	_, err = s.LoadOperation("20261120-181502-create-zzzz")
 	wantErr(t, "an unknown id", err, store.ErrNotFound)
 
 	requireNoError(t, s.RemoveCluster("prod"))
-	got, err = s.Operations("prod")
+	got, err = s.ListOperations("prod")
 	requireNoError(t, err)
 	if len(got) != 2 {
 		t.Errorf("%d operations after the cluster's removal: want the history to stay", len(got))
@@ -118,7 +118,7 @@ func stepEvent(task string) event.Event {
 func readEvents(t *testing.T, s Subject, id string) []event.Event {
 	t.Helper()
 	var out []event.Event
-	requireNoError(t, s.Read(id, func(e event.Event) error { out = append(out, e); return nil }))
+	requireNoError(t, s.ReadEvents(id, func(e event.Event) error { out = append(out, e); return nil }))
 	return out
 }
 
@@ -156,12 +156,12 @@ func testJournal(t *testing.T, s Subject) {
 
 	stop := errors.New("stop")
 	n := 0
-	err = s.Read(o.Name, func(event.Event) error { n++; return stop })
+	err = s.ReadEvents(o.Name, func(event.Event) error { n++; return stop })
 	wantErr(t, "Read with a failing fn", err, stop)
 	if n != 1 {
 		t.Errorf("fn was called %d times after its error", n)
 	}
-	wantErr(t, "reading an unknown operation", s.Read("nothing", func(event.Event) error { return nil }), store.ErrNotFound)
+	wantErr(t, "reading an unknown operation", s.ReadEvents("nothing", func(event.Event) error { return nil }), store.ErrNotFound)
 }
 
 func tornJournal(t *testing.T, s Subject) {
@@ -199,7 +199,7 @@ func damagedJournal(t *testing.T, s Subject) {
 	requireNoError(t, j.Append(stepEvent("a")))
 	requireNoError(t, j.Close())
 	s.Tear(o.Name, "{\"seq\":\n{\"seq\":3,\"type\":\"note\"}\n")
-	if err := s.Read(o.Name, func(event.Event) error { return nil }); err == nil {
+	if err := s.ReadEvents(o.Name, func(event.Event) error { return nil }); err == nil {
 		t.Error("reading: want an error, events are missing in the middle")
 	}
 	if _, err := s.Journal(o.Name); err == nil {
@@ -216,7 +216,7 @@ func testFollow(t *testing.T, s Subject) {
 	got := make(chan event.Event)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Again().Follow(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
+		ended <- s.Again().FollowEvents(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
 	}()
 	j, err := s.Journal(o.Name)
 	requireNoError(t, err)
@@ -242,7 +242,7 @@ func testFollow(t *testing.T, s Subject) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	n := 0
-	err = s.Follow(ctx, o.Name, func(event.Event) error {
+	err = s.FollowEvents(ctx, o.Name, func(event.Event) error {
 		if n++; n == 4 {
 			cancel(gone)
 		}
@@ -259,7 +259,7 @@ func followOrphan(t *testing.T, s Subject) {
 	requireNoError(t, j.Append(stepEvent("a")))
 	requireNoError(t, j.Close())
 	n := 0
-	err = s.Follow(t.Context(), o.Name, func(event.Event) error { n++; return nil })
+	err = s.FollowEvents(t.Context(), o.Name, func(event.Event) error { n++; return nil })
 	wantErr(t, "following what nobody runs", err, store.ErrNoEnd)
 	if n != 1 {
 		t.Errorf("%d events, want those there are", n)

@@ -45,8 +45,8 @@ func newKey(t *testing.T) (ssh.Signer, []byte) {
 	return signer, pem.EncodeToMemory(block)
 }
 
-// Listen starts a machine for the duration of a test.
-func Listen(t *testing.T) *Machine {
+// ListenSFTP starts a machine for the duration of a test.
+func ListenSFTP(t *testing.T) *Machine {
 	t.Helper()
 	host, _ := newKey(t)
 	user, text := newKey(t)

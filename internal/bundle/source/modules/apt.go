@@ -216,7 +216,7 @@ func (d *debFetcher) downloadPackages(ctx context.Context, packages []string, te
 	if archives, err = safefile.MkdirTemp(d.dir, "archives-*", 0o755); err != nil {
 		return "", err
 	}
-	if err := errors.Join(d.as.Give(archives), d.as.MakeDir(filepath.Join(archives, "partial"), 0o755)); err != nil {
+	if err := errors.Join(d.as.GiveFiles(archives), d.as.MakeDir(filepath.Join(archives, "partial"), 0o755)); err != nil {
 		return archives, err
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})

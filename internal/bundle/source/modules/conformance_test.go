@@ -112,8 +112,8 @@ func TestConformance_HasUnitsForEveryRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range c.Supported() {
-		r, err := c.Resolve(version)
+	for _, version := range c.SupportedVersions() {
+		r, err := c.ResolveVersion(version)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func (r *runner) reportProgress(p source.Progress) {
 }
 
 func (s *Source) newRunner(ctx context.Context, r source.Request) (*runner, error) {
-	tool, err := newGoTool(ctx, s.opts.Environ, s.opts.Owner.Runs(s.opts.Cache), s.unchecked)
+	tool, err := newGoTool(ctx, s.opts.Environ, s.opts.Owner.ProgramUser(s.opts.Cache), s.unchecked)
 	if err != nil {
 		return nil, err
 	}

@@ -453,8 +453,8 @@ func TestUnitsOf_HasUnitForEveryImageAndQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range c.Supported() {
-		r, err := c.Resolve(version)
+	for _, version := range c.SupportedVersions() {
+		r, err := c.ResolveVersion(version)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -504,7 +504,7 @@ func TestAskPrograms_ComparesOnlyImagesOfKubeadm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Resolve("v1.37.1")
+	r, err := c.ResolveVersion("v1.37.1")
 	if err != nil {
 		t.Fatal(err)
 	}

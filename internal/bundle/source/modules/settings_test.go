@@ -69,8 +69,8 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := map[string]release.Release{}
-	for _, version := range catalogue.Supported() {
-		r, err := catalogue.Resolve(version)
+	for _, version := range catalogue.SupportedVersions() {
+		r, err := catalogue.ResolveVersion(version)
 		if err != nil {
 			t.Fatal(err)
 		}

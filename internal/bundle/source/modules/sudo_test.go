@@ -93,7 +93,7 @@ func TestParts_RefusesLinkAsBuildDirectory(t *testing.T) {
 		dir := t.TempDir()
 		cache, etc := filepath.Join(dir, "cache"), filepath.Join(dir, "etc")
 		if err := errors.Join(os.Mkdir(cache, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(cache, place)),
-			to.Give(cache, filepath.Join(cache, place))); err != nil {
+			to.GiveFiles(cache, filepath.Join(cache, place))); err != nil {
 			t.Fatal(err)
 		}
 		j := &job{unit: helloUnit(""), arch: "amd64", cache: cache, tool: &goTool{version: "go1.26.0", as: to}, report: func(source.Progress) {}}
@@ -147,7 +147,7 @@ func TestKubeadmConstants_RefusesFileOfCaller(t *testing.T) {
 	link, large := filepath.Join(cache, "link.go"), filepath.Join(cache, "large.go")
 	writeTestFile(t, secret, "package secret\n")
 	if err := errors.Join(os.Mkdir(cache, 0o755), os.Symlink(secret, link), os.WriteFile(large, nil, 0o644),
-		os.Truncate(large, bounded.Argument+1), to.Give(cache, link, large)); err != nil {
+		os.Truncate(large, bounded.Argument+1), to.GiveFiles(cache, link, large)); err != nil {
 		t.Fatal(err)
 	}
 	var foreign *fileowner.ForeignError

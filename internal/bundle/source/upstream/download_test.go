@@ -230,7 +230,7 @@ func TestNewSites_UsesOfficialSitesUnlessMirrored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mirror := range Mirrors() {
+	for _, mirror := range MirrorNames() {
 		m, err := newSites(Options{Mirror: mirror, Sites: map[string]string{"ghcr.io": "mirror.example/ghcr"}})
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestNewSites_UsesOfficialSitesUnlessMirrored(t *testing.T) {
 			}
 		}
 	}
-	if len(f.Mirrors) != len(Mirrors()) {
-		t.Errorf("%d mirrors in the data, %d named", len(f.Mirrors), len(Mirrors()))
+	if len(f.Mirrors) != len(MirrorNames()) {
+		t.Errorf("%d mirrors in the data, %d named", len(f.Mirrors), len(MirrorNames()))
 	}
 }

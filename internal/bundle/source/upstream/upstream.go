@@ -38,8 +38,8 @@ type Options struct {
 	Insecure bool
 }
 
-// Mirrors returns the names of the presets.
-func Mirrors() []string { return []string{"cn"} }
+// MirrorNames returns the names of the presets.
+func MirrorNames() []string { return []string{"cn"} }
 
 // A Source downloads.
 type Source struct {

@@ -89,7 +89,7 @@ func withNewest(k op.KeptSnapshot, list []op.KeptSnapshot) []op.KeptSnapshot {
 func (a AutoBackup) writeOutcome(out op.AutoSnapshotOutcome) error {
 	raw, err := json.Marshal(out)
 	if err == nil {
-		err = a.Disk.Replace(a.outcomeFile(), bytes.NewReader(raw), atomicfile.Meta{Mode: 0o600})
+		err = a.Disk.ReplaceFile(a.outcomeFile(), bytes.NewReader(raw), atomicfile.Meta{Mode: 0o600})
 	}
 	if errors.Is(err, fs.ErrNotExist) { // the host has just been reset
 		return nil
@@ -175,13 +175,13 @@ func (a AutoBackup) takeSnapshot(ctx context.Context, at time.Time, before op.Au
 	if k, err = a.verifySnapshot(ctx, path+".new"); err != nil {
 		return k, errors.Join(err, a.clearParts())
 	}
-	a.Disk.Did("taken")
+	a.Disk.RunAfter("taken")
 	k.Path, k.Taken, k.Etcd = op.AutoSnapshots+"/"+name, at, is.Version
 	before.Kept = withNewest(k, before.Kept)
 	if err := a.writeOutcome(before); err != nil {
 		return op.KeptSnapshot{}, errors.Join(err, a.clearParts())
 	}
-	if err := a.Disk.Move(path+".new", path); err != nil {
+	if err := a.Disk.MovePath(path+".new", path); err != nil {
 		return op.KeptSnapshot{}, err
 	}
 	return k, nil
@@ -211,7 +211,7 @@ func (a AutoBackup) MakeRoom(size int64, record []op.KeptSnapshot) error {
 			continue
 		}
 		for _, f := range own[:i+1] {
-			if err := a.Disk.Remove(filepath.Join(a.snapshotDir(), f.Name())); err != nil {
+			if err := a.Disk.RemovePath(filepath.Join(a.snapshotDir(), f.Name())); err != nil {
 				return err
 			}
 		}
@@ -258,7 +258,7 @@ func (a AutoBackup) clearParts() error {
 	entries, err := os.ReadDir(a.snapshotDir())
 	for _, e := range entries {
 		if _, part := a.isSnapshotName(e.Name()); part && e.Type().IsRegular() {
-			err = errors.Join(err, a.Disk.Remove(filepath.Join(a.snapshotDir(), e.Name())))
+			err = errors.Join(err, a.Disk.RemovePath(filepath.Join(a.snapshotDir(), e.Name())))
 		}
 	}
 	return err
@@ -310,7 +310,7 @@ func (a AutoBackup) removeOldest(list []op.KeptSnapshot) ([]op.KeptSnapshot, err
 		return list, err
 	}
 	for _, f := range all[:max(len(all)-a.Job.Keep, 0)] {
-		if failed := a.Disk.Remove(filepath.Join(a.snapshotDir(), f.Name())); failed != nil {
+		if failed := a.Disk.RemovePath(filepath.Join(a.snapshotDir(), f.Name())); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}

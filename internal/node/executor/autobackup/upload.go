@@ -28,10 +28,10 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// CopiesOp executes op.Copies.
-type CopiesOp struct{ Op op.Copies }
+// ListBackupCopiesOp executes op.ListBackupCopies.
+type ListBackupCopiesOp struct{ Op op.ListBackupCopies }
 
-func (x *CopiesOp) Paths() []string {
+func (x *ListBackupCopiesOp) Paths() []string {
 	return []string{x.Op.Target()}
 }
 
@@ -160,7 +160,7 @@ type copySet struct {
 // of the cluster, which is saved in etcd.
 func (a AutoBackup) readCopySet(k op.KeptSnapshot) (*copySet, error) {
 	c := a.Job.Copies
-	to, err := backup.Recipients(c.Recipients)
+	to, err := backup.ParseRecipients(c.Recipients)
 	if err != nil || len(to) == 0 {
 		return nil, errors.Join(err, host.Invalid("copies must be encrypted before they leave the host, and no recipient is set"))
 	}
@@ -168,7 +168,7 @@ func (a AutoBackup) readCopySet(k op.KeptSnapshot) (*copySet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the CA of the cluster: %w", err)
 	}
-	cert, err := pki.Certificate(ca)
+	cert, err := pki.ParseCertificate(ca)
 	if err != nil {
 		return nil, fmt.Errorf("the CA of the cluster in %s: %w", c.Authority, err)
 	}
@@ -181,13 +181,14 @@ func (a AutoBackup) readCopySet(k op.KeptSnapshot) (*copySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer}, snapshot: filepath.Join(a.snapshotDir(), filepath.Base(k.Path)), set: backup.Set{
-		Cluster: a.Job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType,
-		Member: c.Host, Authority: hex.EncodeToString(sum[:]),
-		Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
-	}}
-	s.name = copies.Name{Cluster: a.Job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken,
-		Revision: k.Revision}.Tagged(signer)
+	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer},
+		snapshot: filepath.Join(a.snapshotDir(), filepath.Base(k.Path)), set: backup.Set{
+			Cluster: a.Job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType,
+			Member: c.Host, Authority: hex.EncodeToString(sum[:]),
+			Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
+		}}
+	s.name = copies.Name{Cluster: a.Job.Cluster, ID: copies.ClusterID(s.set.Authority), Host: c.Host, Taken: k.Taken,
+		Revision: k.Revision}.WithTag(signer)
 	for _, p := range c.Files {
 		data, err := a.readSmallFile(p)
 		switch {
@@ -251,8 +252,8 @@ func (s *copySet) sendTo(ctx context.Context, a AutoBackup, to op.CopyTarget) (s
 	if s.keys.Signer != nil {
 		by = s.keys.Signer
 	}
-	sent, err = copies.Send(ctx, target, s.name, by, to.Keep, func(w io.Writer) error {
-		return backup.Stream(w, &set, s.small, s.snapshot, s.keys)
+	sent, err = copies.SendCopy(ctx, target, s.name, by, to.Keep, func(w io.Writer) error {
+		return backup.WriteStream(w, &set, s.small, s.snapshot, s.keys)
 	})
 	return sent, errors.Join(err, target.Close())
 }
@@ -281,7 +282,7 @@ func (a AutoBackup) openTarget(ctx context.Context, to op.CopyTarget, bytes int6
 // openDirectory returns a directory on another disk than the host's snapshots, with room
 // for a set of this size.
 func (a AutoBackup) openDirectory(dir string, bytes int64) (copies.Target, error) {
-	target, err := copies.Directory(a.DiskPath(dir))
+	target, err := copies.OpenDirectory(a.DiskPath(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -328,9 +329,9 @@ func (r limitedWriter) Put(ctx context.Context, name string, write func(io.Write
 }
 
 // Check lists the files in a directory.
-func (x *CopiesOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *ListBackupCopiesOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
-	dir, err := copies.Directory(h.DiskPath(o.Directory))
+	dir, err := copies.OpenDirectory(h.DiskPath(o.Directory))
 	if err != nil {
 		return host.CheckResult{}, err
 	}

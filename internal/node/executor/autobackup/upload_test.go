@@ -62,7 +62,7 @@ func TestUnfit(t *testing.T) {
 // There is room for all of a set before anything is written.
 func TestAutoCopyRoom(t *testing.T) {
 	dir := t.TempDir()
-	d, err := copies.Directory(dir)
+	d, err := copies.OpenDirectory(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,10 +104,10 @@ func (a *approver) judgeRequest(ctx context.Context, item json.RawMessage) {
 		a.leavePending(err)
 		return
 	}
-	if !req.Pending() {
+	if !req.IsPending() {
 		return
 	}
-	err := kubeletcsr.Check(req, a.job.Kubelets)
+	err := kubeletcsr.CheckRequest(req, a.job.Kubelets)
 	if err == nil {
 		if err = a.approveRequest(ctx, req.Metadata.Name, item); err != nil && !a.isPending(ctx, req.Metadata.Name) {
 			return // another control plane was faster
@@ -136,7 +136,7 @@ func (a *approver) approveRequest(ctx context.Context, name string, item json.Ra
 	if err := json.Unmarshal(item, &object); err != nil {
 		return err
 	}
-	object["status"] = map[string]any{"conditions": []any{kubeletcsr.Approval()}}
+	object["status"] = map[string]any{"conditions": []any{kubeletcsr.ApprovedCondition()}}
 	body, err := json.Marshal(object)
 	if err != nil {
 		return err
@@ -153,5 +153,5 @@ func (a *approver) isPending(ctx context.Context, name string) bool {
 		return false
 	}
 	var req kubeletcsr.Request
-	return err != nil || json.Unmarshal(raw, &req) != nil || req.Pending()
+	return err != nil || json.Unmarshal(raw, &req) != nil || req.IsPending()
 }

@@ -68,26 +68,26 @@ func withCA(h *host.Host, o op.Certificate) (op.Certificate, error) {
 // PairChange describes the change of a pair.
 func PairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now time.Time) (string, error) {
 	switch {
-	case o.Authority && cert != nil && !pki.Belong(cert, key):
+	case o.Authority && cert != nil && !pki.IsPair(cert, key):
 		// A new CA would lock out every client of the old one.
 		return "", &op.Error{Reason: "AuthorityKeyLost", Message: fmt.Sprintf("the CA %s exists, but %s is not its key", o.Cert, o.Key)}
 	case cert == nil:
 		return "create", nil
 	case o.Authority:
 		return "", nil
-	case !pki.Belong(cert, key):
+	case !pki.IsPair(cert, key):
 		return "renew: the key has changed", nil
 	}
 	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
 		Within: time.Duration(o.WithinSeconds) * time.Second}
 	var end time.Time
-	if ca, err := pki.Certificate(o.CA); err == nil { // else it is not known yet
+	if ca, err := pki.ParseCertificate(o.CA); err == nil { // else it is not known yet
 		end = ca.NotAfter
 	}
-	if why := wish.Unmet(cert, end, now); why != "" {
+	if why := wish.UnmetReason(cert, end, now); why != "" {
 		return why, nil
 	}
-	want, err := pki.Template(o, now)
+	want, err := pki.NewTemplate(o, now)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +100,7 @@ func PairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 	if len(o.CA) == 0 {
 		return "renew: the CA is being rotated", nil // and does not exist yet
 	}
-	ca, err := pki.Certificate(o.CA)
+	ca, err := pki.ParseCertificate(o.CA)
 	if err != nil {
 		return "", err
 	}
@@ -121,11 +121,11 @@ func ReadPair(h *host.Host, o op.Certificate) (*x509.Certificate, crypto.Signer,
 	if err != nil {
 		return nil, nil, err
 	}
-	cert, err := pki.Certificate(certPEM)
+	cert, err := pki.ParseCertificate(certPEM)
 	if err != nil && o.Authority && len(certPEM) > 0 {
 		return nil, nil, fmt.Errorf("reading %s: %w", o.Cert, err)
 	}
-	key, _ := pki.Key(keyPEM) // a damaged one is created again
+	key, _ := pki.ParseKey(keyPEM) // a damaged one is created again
 	return cert, key, nil
 }
 
@@ -143,7 +143,7 @@ func (x *CertificateRequestOp) Check(_ context.Context, h *host.Host) (host.Chec
 	if err != nil || change == "" {
 		return host.CheckResult{}, err
 	}
-	request, err := pki.Request(key)
+	request, err := pki.NewRequest(key)
 	return host.CheckResult{Output: request}, err
 }
 
@@ -154,7 +154,7 @@ func (x *CertificateRequestOp) Apply(_ context.Context, h *host.Host, res *op.Re
 	if err != nil {
 		return err
 	}
-	res.Output, err = pki.Request(key)
+	res.Output, err = pki.NewRequest(key)
 	return err
 }
 
@@ -187,7 +187,7 @@ func (x *CertificateOp) Apply(_ context.Context, h *host.Host, _ *op.Result) err
 
 // installCertificate writes the certificate from the manager, if it is the requested one.
 func installCertificate(h *host.Host, o op.Certificate, key crypto.Signer) error {
-	cert, err := pki.Certificate(o.Signed)
+	cert, err := pki.ParseCertificate(o.Signed)
 	if err != nil {
 		return fmt.Errorf("reading what the manager has signed: %w", err)
 	}
@@ -218,17 +218,17 @@ func removeCA(o op.Certificate) error {
 
 // signCertificate signs with the CA's key that is on the host.
 func signCertificate(h *host.Host, o op.Certificate, key crypto.Signer) ([]byte, error) {
-	cert, err := pki.Template(o, time.Now())
+	cert, err := pki.NewTemplate(o, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	if o.Authority {
-		return pki.Sign(cert, cert, key.Public(), key)
+		return pki.SignCertificate(cert, cert, key.Public(), key)
 	}
 	if o.CAFile != "" && o.CA == nil {
 		return nil, removeCA(o)
 	}
-	ca, err := pki.Certificate(o.CA)
+	ca, err := pki.ParseCertificate(o.CA)
 	if err != nil {
 		return nil, err
 	}
@@ -239,12 +239,12 @@ func signCertificate(h *host.Host, o op.Certificate, key crypto.Signer) ([]byte,
 	if text == nil {
 		return nil, removeCA(o)
 	}
-	caKey, err := pki.Key(text)
+	caKey, err := pki.ParseKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o.CAKey, err)
 	}
-	if !pki.Belong(ca, caKey) {
+	if !pki.IsPair(ca, caKey) {
 		return nil, pki.ErrNotPair
 	}
-	return pki.Sign(cert, ca, key.Public(), caKey)
+	return pki.SignCertificate(cert, ca, key.Public(), caKey)
 }

@@ -43,7 +43,7 @@ func (x *KeyPairOp) Check(_ context.Context, h *host.Host) (host.CheckResult, er
 }
 
 func publicOf(o op.KeyPair, private []byte) ([]byte, error) {
-	key, err := pki.Key(private)
+	key, err := pki.ParseKey(private)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", o.Private, err)
 	}

@@ -20,10 +20,10 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// CertificatesOp executes op.Certificates.
-type CertificatesOp struct{ Op op.Certificates }
+// InspectCertificatesOp executes op.InspectCertificates.
+type InspectCertificatesOp struct{ Op op.InspectCertificates }
 
-func (x *CertificatesOp) Paths() []string {
+func (x *InspectCertificatesOp) Paths() []string {
 	var paths []string
 	for _, f := range x.Op.Files {
 		paths = append(paths, host.NonEmpty(f.Path, f.Key, f.CA)...)
@@ -31,25 +31,25 @@ func (x *CertificatesOp) Paths() []string {
 	return paths
 }
 
-// RenewalOp executes op.Renewal.
-type RenewalOp struct{ Op op.Renewal }
+// RenewCertificateOp executes op.RenewCertificate.
+type RenewCertificateOp struct{ Op op.RenewCertificate }
 
-func (x *RenewalOp) Paths() []string {
+func (x *RenewCertificateOp) Paths() []string {
 	return host.NonEmpty(x.Op.Path, x.Op.Key, x.Op.CA, x.Op.CAKey)
 }
 
 // Check returns the state of certificates on the host.
-func (x *CertificatesOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *InspectCertificatesOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	states := make([]op.CertificateState, len(o.Files))
 	for i, f := range o.Files {
-		states[i] = pki.State(h.ReadFile, f)
+		states[i] = pki.ReadState(h.ReadFile, f)
 	}
 	raw, err := json.Marshal(states)
 	return host.CheckResult{Output: raw}, err
 }
 
-func (x *RenewalOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RenewCertificateOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if err := checkRenewalOp(o); err != nil {
 		return host.CheckResult{}, err
@@ -60,7 +60,7 @@ func (x *RenewalOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, 
 		v.Change, v.Wrote = "sign: its CA is being rotated", map[string]string{o.Path: ""}
 		return v, nil
 	}
-	if v.Change, err = pki.Due(h.ReadFile, o, time.Now()); err != nil {
+	if v.Change, err = pki.RenewalReason(h.ReadFile, o, time.Now()); err != nil {
 		return v, err
 	}
 	if v.Change != "" {
@@ -78,7 +78,7 @@ func (x *RenewalOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, 
 	return v, err
 }
 
-func checkRenewalOp(o op.Renewal) error {
+func checkRenewalOp(o op.RenewCertificate) error {
 	if o.Unit != "" {
 		if err := systemctl.CheckUnitName(o.Unit); err != nil {
 			return err
@@ -95,10 +95,10 @@ func checkRenewalOp(o op.Renewal) error {
 	return nil
 }
 
-func (x *RenewalOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *RenewCertificateOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	now := time.Now()
-	due, err := pki.Due(h.ReadFile, o, now)
+	due, err := pki.RenewalReason(h.ReadFile, o, now)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (x *RenewalOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error
 }
 
 // startsWithFile records that the unit was started with the current certificate.
-func startsWithFile(h *host.Host, o op.Renewal) error {
+func startsWithFile(h *host.Host, o op.RenewCertificate) error {
 	rec, err := systemctl.ReadUnitRecord(h, o.Unit)
 	if _, known := rec.Files[o.Path]; err != nil || !known {
 		return err
@@ -146,7 +146,7 @@ func startsWithFile(h *host.Host, o op.Renewal) error {
 const restartTime = 2 * time.Minute
 
 // renewFiles writes the new files, or removes the files that the unit creates again.
-func renewFiles(h *host.Host, o op.Renewal, now time.Time) error {
+func renewFiles(h *host.Host, o op.RenewCertificate, now time.Time) error {
 	if o.Remade {
 		for _, p := range host.NonEmpty(o.Key, o.Path) {
 			if err := hostfs.ApplyAbsent(h, op.Absent{Path: p}); err != nil {
@@ -155,7 +155,7 @@ func renewFiles(h *host.Host, o op.Renewal, now time.Time) error {
 		}
 		return nil
 	}
-	files, err := pki.Renew(h.ReadFile, o, now)
+	files, err := pki.RenewCertificate(h.ReadFile, o, now)
 	if err != nil {
 		return err
 	}

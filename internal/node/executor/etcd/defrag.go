@@ -88,7 +88,7 @@ func (x *DefragOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, e
 		return host.CheckResult{}, nil
 	}
 	if free := own.DBSize - own.InUse; free >= leastWon && free*100 >= own.DBSize*worthwhile || is && h.Planning {
-		return host.CheckResult{Change: fmt.Sprintf("free up to %s of %s", bytesize.Bytes(max(free, 0)), bytesize.Bytes(own.DBSize))}, nil
+		return host.CheckResult{Change: fmt.Sprintf("free up to %s of %s", bytesize.Format(max(free, 0)), bytesize.Format(own.DBSize))}, nil
 	}
 	return host.CheckResult{}, nil
 }
@@ -153,7 +153,7 @@ func disarmAlarm(ctx context.Context, h *host.Host, o op.EtcdDefrag, all []Statu
 		if m.Quota > 0 && m.DBSize*100 >= m.Quota*nearlyFull {
 			return &op.Error{Reason: op.IDEtcdFull,
 				Message: fmt.Sprintf("the etcd database uses %s of its quota of %s, and defragmentation cannot free more",
-					bytesize.Bytes(m.DBSize), bytesize.Bytes(m.Quota))}
+					bytesize.Format(m.DBSize), bytesize.Format(m.Quota))}
 		}
 	}
 	if _, err := runEtcdctl(ctx, h, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {

@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// GetOp executes op.EtcdValues.
-type GetOp struct{ Op op.EtcdValues }
+// GetOp executes op.EtcdGet.
+type GetOp struct{ Op op.EtcdGet }
 
 // ValuesAtOnce is how many values are requested at a time: each has at most one or two
 // megabytes.
@@ -34,7 +34,7 @@ func (x *GetOp) Check(ctx context.Context, h *host.Host) (v host.CheckResult, er
 	}
 	err = errors.New("no member is named")
 	for _, endpoint := range o.Endpoints {
-		var found op.EtcdValued
+		var found op.EtcdKeyValues
 		if found, err = valuesAtRevision(ctx, h, o, endpoint); err == nil {
 			v.Output, err = json.Marshal(found)
 			return v, err
@@ -43,7 +43,7 @@ func (x *GetOp) Check(ctx context.Context, h *host.Host) (v host.CheckResult, er
 	return v, fmt.Errorf("reading the etcd keys with prefix %s: %w", o.Prefix, err)
 }
 
-func valuesAtRevision(ctx context.Context, h *host.Host, o op.EtcdValues, endpoint string) (found op.EtcdValued, err error) {
+func valuesAtRevision(ctx context.Context, h *host.Host, o op.EtcdGet, endpoint string) (found op.EtcdKeyValues, err error) {
 	from, end := o.Prefix, nextKey(o.Prefix)
 	for {
 		out, err := runEtcdctl(ctx, h, o.EtcdClient, endpoint, "get", from, end, fmt.Sprintf("--limit=%d", ValuesAtOnce), "-w", "json")

@@ -20,7 +20,7 @@ import (
 // etcdReach reads how far the data of a member reach, and their size. A member votes
 // according to its log: its database may be a while behind, unless the log is damaged.
 // Data that cannot be read count as damaged, whatever the reason.
-func etcdReach(data string) (op.EtcdSalvaged, *WALReader) {
+func etcdReach(data string) (op.EtcdRecovered, *WALReader) {
 	to, damaged, err := appliedTo(data) // first, because the log of a running member is ahead of it
 	r := readLog(data, to)
 	r.is.Database, r.is.DatabaseDamaged = to, damaged

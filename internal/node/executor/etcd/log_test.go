@@ -285,19 +285,19 @@ func TestInOrder(t *testing.T) {
 func TestEtcdReachUnread(t *testing.T) {
 	for _, tc := range []struct {
 		name, file string
-		want       func(op.EtcdSalvaged) bool
+		want       func(op.EtcdRecovered) bool
 	}{
-		{"a database", "snap/db", func(is op.EtcdSalvaged) bool {
+		{"a database", "snap/db", func(is op.EtcdRecovered) bool {
 			return is.DatabaseDamaged == "the database cannot be read: is a directory" && is.Damaged == "" && is.Reach() == (op.EtcdReach{})
 		}},
-		{"a log", "wal/0000000000000007-0000000000000137.wal", func(is op.EtcdSalvaged) bool {
+		{"a log", "wal/0000000000000007-0000000000000137.wal", func(is op.EtcdRecovered) bool {
 			return strings.HasSuffix(is.Damaged, ".wal, from byte 0 of 4096: is a directory") && is.DatabaseDamaged == "" &&
 				is.ByDatabase() && is.Reach().Index > 0
 		}},
-		{"all logs", "wal", func(is op.EtcdSalvaged) bool {
+		{"all logs", "wal", func(is op.EtcdRecovered) bool {
 			return is.Damaged == "the log cannot be read: not a directory" && is.ByDatabase() && is.Reach().Index > 0
 		}},
-		{"all", "", func(is op.EtcdSalvaged) bool {
+		{"all", "", func(is op.EtcdRecovered) bool {
 			return is.Damaged == "the log cannot be read: not a directory" &&
 				is.DatabaseDamaged == "the database cannot be read: not a directory" && is.Reach() == (op.EtcdReach{})
 		}},

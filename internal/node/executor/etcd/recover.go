@@ -18,20 +18,20 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// RecoverOp executes op.EtcdSalvage.
-type RecoverOp struct{ Op op.EtcdSalvage }
+// RecoverOp executes op.EtcdRecover.
+type RecoverOp struct{ Op op.EtcdRecover }
 
 // A recoverRecord is the record of a rescue's snapshot, which is removed after the data
 // have been created from it.
 type recoverRecord struct {
-	Key string          `json:"key"`
-	Is  op.EtcdSalvaged `json:"is"`
+	Key string           `json:"key"`
+	Is  op.EtcdRecovered `json:"is"`
 }
 
 func recoverFile(h *host.Host) string { return h.StatePath("salvage.json") }
 
 // readRecovered returns the result of a rescue, if it is complete.
-func readRecovered(h *host.Host, o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err error) {
+func readRecovered(h *host.Host, o op.EtcdRecover) (is op.EtcdRecovered, made bool, err error) {
 	raw, err := atomicfile.ReadFile(recoverFile(h), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return is, false, nil
@@ -68,7 +68,7 @@ func (x *RecoverOp) Check(_ context.Context, h *host.Host) (host.CheckResult, er
 }
 
 // requireUnmoved rejects data that differ from the data in the plan.
-func requireUnmoved(h *host.Host, o op.EtcdSalvage) (op.EtcdSalvaged, *WALReader, error) {
+func requireUnmoved(h *host.Host, o op.EtcdRecover) (op.EtcdRecovered, *WALReader, error) {
 	is, log := etcdReach(h.DiskPath(o.Data))
 	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
 		return is, log, &op.Error{Reason: op.IDEtcdMoved,
@@ -80,7 +80,7 @@ func requireUnmoved(h *host.Host, o op.EtcdSalvage) (op.EtcdSalvaged, *WALReader
 
 // roomToRecover rejects a rescue that would fill the disk: a copy of the data, the
 // snapshot, and the data created from it.
-func roomToRecover(h *host.Host, o op.EtcdSalvage, is op.EtcdSalvaged) error {
+func roomToRecover(h *host.Host, o op.EtcdRecover, is op.EtcdRecovered) error {
 	return h.RoomFor(h.DiskPath(o.Data), 3*is.Bytes+WalRoom)
 }
 
@@ -99,7 +99,7 @@ func (x *RecoverOp) Apply(ctx context.Context, h *host.Host, res *op.Result) err
 
 // recoverData creates the snapshot. After an interruption it starts again; it only reads
 // the original data.
-func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
+func recoverData(ctx context.Context, h *host.Host, o op.EtcdRecover) (is op.EtcdRecovered, err error) {
 	is, log, err := requireUnmoved(h, o)
 	if err != nil {
 		return is, err
@@ -114,7 +114,7 @@ func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.Etc
 	if err := roomToRecover(h, o, is); err != nil {
 		return is, err
 	}
-	c := NewScratch(h, o.EtcdPrograms, h.DiskPath(op.SalvageDir(o.Data, o.Key)))
+	c := NewScratch(h, o.EtcdPrograms, h.DiskPath(op.RecoverDir(o.Data, o.Key)))
 	if err := h.Disk.MkdirAll(c.Dir, atomicfile.Meta{Mode: 0o700}); err != nil {
 		return is, err
 	}
@@ -123,7 +123,7 @@ func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.Etc
 			err = errors.Join(err, os.RemoveAll(c.Dir))
 		}
 	}()
-	file := h.DiskPath(op.SalvagedSnapshot(o.Data, o.Key))
+	file := h.DiskPath(op.RecoveredSnapshot(o.Data, o.Key))
 	if o.Database {
 		err = sealDatabase(ctx, h, databaseOf(h.DiskPath(o.Data)), file)
 	} else {
@@ -136,11 +136,11 @@ func recoverData(ctx context.Context, h *host.Host, o op.EtcdSalvage) (is op.Etc
 	if err != nil {
 		return is, err
 	}
-	info.Path, is.Snapshot = op.SalvagedSnapshot(o.Data, o.Key), &info
+	info.Path, is.Snapshot = op.RecoveredSnapshot(o.Data, o.Key), &info
 	if err := errors.Join(h.Disk.RemoveAll(c.dataDir()), atomicfile.SyncTree(c.Dir)); err != nil {
 		return is, err
 	}
-	h.Disk.Did("salvaged")
+	h.Disk.RunAfter("salvaged")
 	return is, h.WriteRecord(recoverFile(h), recoverRecord{o.Key, is})
 }
 
@@ -153,7 +153,7 @@ func (c Scratch) snapshotOfLog(ctx context.Context, data string, log *WALReader,
 	if err := agreeUpon(c.dataDir()); err != nil {
 		return fmt.Errorf("committing the entries in the copy of the log: %w", err)
 	}
-	c.s.Disk.Did("copied")
+	c.s.Disk.RunAfter("copied")
 	return c.Serve(ctx, log.is.Bytes, func(ctx context.Context) error {
 		_, err := c.queryEtcd(ctx, "--command-timeout=15m", "snapshot", "save", file)
 		return err
@@ -166,7 +166,7 @@ func sealDatabase(ctx context.Context, h *host.Host, database, file string) erro
 	if err := copyFile(ctx, database, file, -1); err != nil {
 		return fmt.Errorf("copying the database of etcd: %w", err)
 	}
-	h.Disk.Did("copied")
+	h.Disk.RunAfter("copied")
 	sum, err := atomicfile.SHA256(file)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func checkRestoreStep(o op.EtcdRestore) error {
 			return err
 		}
 	}
-	if o.From != "" && filepath.Clean(o.From) != op.SalvagedSnapshot(o.Data, o.Key) {
+	if o.From != "" && filepath.Clean(o.From) != op.RecoveredSnapshot(o.Data, o.Key) {
 		return host.Invalid("%q is not a snapshot that was recovered here", o.From)
 	}
 	if swaps && (!filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/") {
@@ -262,7 +262,7 @@ func prepareRestore(ctx context.Context, h *host.Host, o op.EtcdRestore, rec res
 	if err := atomicfile.SyncTree(to); err != nil {
 		return err
 	}
-	h.Disk.Did("restored")
+	h.Disk.RunAfter("restored")
 	rec.Prepared = true
 	if err := h.WriteRecord(restoreFile(h), rec); err != nil {
 		return err
@@ -273,7 +273,7 @@ func prepareRestore(ctx context.Context, h *host.Host, o op.EtcdRestore, rec res
 // releaseSnapshot removes the snapshot from which the data were created.
 func releaseSnapshot(h *host.Host, o op.EtcdRestore) error {
 	if o.From != "" {
-		return h.Disk.RemoveAll(h.DiskPath(op.SalvageDir(o.Data, o.Key)))
+		return h.Disk.RemoveAll(h.DiskPath(op.RecoverDir(o.Data, o.Key)))
 	}
 	return hostfs.ReleaseBlob(h, o.Snapshot)
 }
@@ -325,17 +325,17 @@ func swapRestored(ctx context.Context, h *host.Host, o op.EtcdRestore, rec resto
 			return err
 		}
 	}
-	h.Disk.Did("swapping")
+	h.Disk.RunAfter("swapping")
 	if host.Exists(fresh) {
 		if host.Exists(place) {
 			if err := moveAside(h, o, place); err != nil {
 				return err
 			}
 		}
-		if err := h.Disk.Move(fresh, place); err != nil {
+		if err := h.Disk.MovePath(fresh, place); err != nil {
 			return err
 		}
-		h.Disk.Did("in place")
+		h.Disk.RunAfter("in place")
 	}
 	if err := h.Disk.RemoveAll(restoredDir(h, o)); err != nil {
 		return err
@@ -353,10 +353,10 @@ func moveAside(h *host.Host, o op.EtcdRestore, place string) error {
 	if err := h.Disk.MkdirAll(aside, atomicfile.Meta{Mode: 0o700}); err != nil {
 		return err
 	}
-	if err := h.Disk.Move(place, filepath.Join(aside, "member")); err != nil {
+	if err := h.Disk.MovePath(place, filepath.Join(aside, "member")); err != nil {
 		return err
 	}
-	h.Disk.Did("aside")
+	h.Disk.RunAfter("aside")
 	return nil
 }
 

@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// RestoreTestOp executes op.EtcdDrill.
-type RestoreTestOp struct{ Op op.EtcdDrill }
+// RestoreTestOp executes op.EtcdRestoreTest.
+type RestoreTestOp struct{ Op op.EtcdRestoreTest }
 
 func (x *RestoreTestOp) Check(_ context.Context, _ *host.Host) (host.CheckResult, error) {
 	o := x.Op
@@ -29,7 +29,7 @@ func (x *RestoreTestOp) Check(_ context.Context, _ *host.Host) (host.CheckResult
 }
 
 // RestoreTestDir returns the directory for the data of restore tests.
-func RestoreTestDir(h *host.Host) string { return h.StatePath(filepath.Base(op.EtcdDrills)) }
+func RestoreTestDir(h *host.Host) string { return h.StatePath(filepath.Base(op.EtcdRestoreTests)) }
 
 // Apply removes its files in any case; the remains of a killed helper are
 // removed by the next one.
@@ -64,7 +64,7 @@ func (x *RestoreTestOp) Apply(ctx context.Context, h *host.Host, res *op.Result)
 }
 
 // RunRestoreTest restores a snapshot of this size and reads the served data.
-func (c Scratch) RunRestoreTest(ctx context.Context, from string, size int64, prefix string) (is op.EtcdDrilled, err error) {
+func (c Scratch) RunRestoreTest(ctx context.Context, from string, size int64, prefix string) (is op.EtcdRestoreTested, err error) {
 	if is.Snapshot, err = SnapshotAt(ctx, c.s, c.Utility, from); err != nil {
 		return is, err
 	}
@@ -93,7 +93,7 @@ func ClearRestoreTests(ctx context.Context, h *host.Host, dir string, age time.D
 }
 
 // readKeys reads the served data.
-func (c Scratch) readKeys(ctx context.Context, prefix string, is *op.EtcdDrilled) error {
+func (c Scratch) readKeys(ctx context.Context, prefix string, is *op.EtcdRestoreTested) error {
 	st, err := c.readStatus(ctx)
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func (x *SnapshotOp) Apply(ctx context.Context, h *host.Host, res *op.Result) er
 	o := x.Op
 	path := SnapshotPath(h, o.Name)
 	if o.Gone {
-		return h.Disk.Remove(path)
+		return h.Disk.RemovePath(path)
 	}
 	dir := filepath.Dir(path)
 	if err := h.Disk.MkdirAll(dir, atomicfile.Meta{Mode: 0o700}); err != nil {
@@ -96,7 +96,7 @@ func ClearSnapshots(h *host.Host, dir string) error {
 		if err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < LeftSnapshot {
 			continue
 		}
-		if err := h.Disk.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := h.Disk.RemovePath(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

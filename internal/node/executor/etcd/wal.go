@@ -34,7 +34,7 @@ const (
 
 // A WALReader reads a log as etcd does.
 type WALReader struct {
-	is  op.EtcdSalvaged
+	is  op.EtcdRecovered
 	crc uint32
 	// self is the member's own ID; removed is the first entry that removes it from the
 	// cluster, 0 if there is none.

@@ -142,92 +142,92 @@ func TestEtcdLog(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		write        func(*walWriter) [][]byte
-		want         op.EtcdSalvaged
+		want         op.EtcdRecovered
 		damaged      bool
 	}{
-		{"nothing", "there are no data", func(*walWriter) [][]byte { return nil }, op.EtcdSalvaged{}, false},
+		{"nothing", "there are no data", func(*walWriter) [][]byte { return nil }, op.EtcdRecovered{}, false},
 		{"entries", "the last one counts, and what is agreed upon", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(WALCRC, nil).entry(1, 1).state(1).entry(2, 2).entry(2, 3).state(2).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 2, Index: 3}, Commit: 2}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 2, Index: 3}, Commit: 2}, false},
 		{"entries that others took the place of", "another leader had others", func(w *walWriter) [][]byte {
 			return [][]byte{w.entry(2, 5).entry(2, 6).entry(2, 7).entry(3, 6).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 3, Index: 6}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 3, Index: 6}}, false},
 		{"two files", "the second one goes on", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(WALCRC, nil).entry(1, 1).file(), w.entry(1, 2).state(2).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 2}, Commit: 2}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 2}, Commit: 2}, false},
 		{"a snapshot of another's", "there are no entries after it yet", func(w *walWriter) [][]byte {
 			return [][]byte{w.entry(1, 1).snapshot(900, 4).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900}, false},
 		{"a snapshot instead of what it has", "another leader had others, and what it has after it is nothing any more",
 			func(w *walWriter) [][]byte {
 				return [][]byte{w.entry(2, 899).entry(2, 900).entry(2, 901).snapshot(900, 4).file()}
-			}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900}, false},
+			}, op.EtcdRecovered{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900}, false},
 		{"an earlier snapshot of its own", "the log goes on after it", func(w *walWriter) [][]byte {
 			return [][]byte{w.entry(2, 899).entry(2, 900).entry(3, 901).snapshot(900, 2).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 3, Index: 901}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 3, Index: 901}}, false},
 		{"a snapshot of its own", "it has all that is in it", func(w *walWriter) [][]byte {
 			return [][]byte{w.entry(4, 900).snapshot(800, 3).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 4, Index: 900}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 4, Index: 900}}, false},
 		{"cut off in the middle", "it is being written", func(w *walWriter) [][]byte {
 			raw := w.entry(1, 1).entry(1, 2).out
 			return [][]byte{raw[:len(raw)-3]}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}}, false},
 		{"torn", "the power was cut while it was written: a part is as it was before", func(w *walWriter) [][]byte {
 			raw := w.entry(1, 1).out
 			at := (len(raw) + WALSector) / WALSector * WALSector
 			raw = w.put(WALEntry, message(number(1, 0), number(2, 1), number(3, 2), blob(4, 4*WALSector))).entry(1, 3).file()
 			clear(raw[at : at+WALSector])
 			return [][]byte{raw}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}}, false},
 		{"torn to the end", "nothing of a record is there but its size", func(w *walWriter) [][]byte {
 			raw := w.entry(1, 1).out
 			return [][]byte{append(raw, 0xff, 0xff, 0, 0, 0, 0, 0, 0)}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}}, false},
 		{"torn before the last file", "power that goes does not do that", func(w *walWriter) [][]byte {
 			raw := w.snapshot(0, 0).entry(1, 1).entry(1, 2).out
 			w.out = nil
 			return [][]byte{raw[:len(raw)-3], w.put(WALCRC, nil).entry(1, 3).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
 		{"a file is missing", "what follows does not go on from there", func(w *walWriter) [][]byte {
 			first := w.put(WALCRC, nil).snapshot(0, 0).entry(1, 1).file()
 			w.entry(1, 2).file()
 			return [][]byte{first, w.entry(1, 3).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
 		{"a file of another member", "it is none of this log", func(w *walWriter) [][]byte {
 			first := w.put(WALCRC, nil).put(WALMetadata, message(number(1, 77), number(2, 5))).snapshot(0, 0).entry(1, 1).file()
 			return [][]byte{first, w.put(WALMetadata, message(number(1, 78), number(2, 5))).entry(1, 2).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}, Cluster: 5}, true},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}, Cluster: 5}, true},
 		{"taken out itself, perhaps", "an etcd of it alone would end by that", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(WALMetadata, number(1, 77)).entry(1, 1).state(1).removal(1, 2, 77).entry(1, 3).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}, Commit: 1}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}, Commit: 1}, false},
 		{"taken out itself", "it is no member any more, and was one before that", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(WALMetadata, number(1, 77)).snapshot(0, 0).entry(1, 1).removal(1, 2, 77).state(2).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}, Commit: 1}, true},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}, Commit: 1}, true},
 		{"not taken out after all", "another leader had others", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(WALMetadata, number(1, 77)).entry(1, 1).removal(1, 2, 77).entry(2, 2).entry(2, 3).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 2, Index: 3}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 2, Index: 3}}, false},
 		{"another is taken out", "it is not there any more as it is", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(WALMetadata, number(1, 77)).entry(1, 1).removal(1, 2, 78).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 2}}, false},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 2}}, false},
 		{"damaged", "what comes after it is not gone by", func(w *walWriter) [][]byte {
 			raw := w.snapshot(0, 0).entry(1, 1).out
 			at := len(raw) + 22
 			raw = w.entry(1, 2).entry(1, 3).file()
 			raw[at] ^= 1
 			return [][]byte{raw, w.entry(9, 9).file()}
-		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
+		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
 		{"damaged before a snapshot", "etcd has nothing to begin with", func(w *walWriter) [][]byte {
 			raw := w.entry(1, 901).state(901).out
 			at := len(raw) + 22
 			raw = w.entry(1, 902).snapshot(900, 1).file()
 			raw[at] ^= 1
 			return [][]byte{raw}
-		}, op.EtcdSalvaged{}, true},
+		}, op.EtcdRecovered{}, true},
 		{"damaged before it says whose it is", "the next file says it, too", func(w *walWriter) [][]byte {
 			raw := w.put(WALMetadata, message(number(1, 77), number(2, 5))).snapshot(0, 0).file()
 			raw[10] ^= 1
 			return [][]byte{raw, w.put(WALMetadata, message(number(1, 77), number(2, 5))).entry(9, 9).file()}
-		}, op.EtcdSalvaged{Cluster: 5}, true},
+		}, op.EtcdRecovered{Cluster: 5}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newFileHost(t)
@@ -238,11 +238,11 @@ func TestEtcdLog(t *testing.T) {
 				size += len(raw)
 			}
 			s := &host.Host{Root: h.root, State: h.path("var/lib/slipway")}
-			r, err := (&RecoverOp{Op: op.EtcdSalvage{Data: "/var/lib/etcd"}}).Check(t.Context(), s)
+			r, err := (&RecoverOp{Op: op.EtcdRecover{Data: "/var/lib/etcd"}}).Check(t.Context(), s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var is op.EtcdSalvaged
+			var is op.EtcdRecovered
 			if err := json.Unmarshal(r.Output, &is); err != nil || r.Change != "" {
 				t.Fatal(r.Change, err)
 			}

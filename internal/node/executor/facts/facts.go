@@ -89,7 +89,7 @@ func (x *ReadOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, err
 	_, err := os.Lstat(h.StatePath(ledger.Dir))
 	f.Ledger = !errors.Is(err, fs.ErrNotExist)
 	if l, err := ledger.Open(h.State, h.Root, h.Disk, ledger.Owner{}); err == nil {
-		f.Cluster = l.Cluster()
+		f.Cluster = l.ClusterName()
 	}
 	f.Unreached = unreached()
 	raw, err := json.Marshal(f)

@@ -83,6 +83,6 @@ func hasContent(h *host.Host, dir string) (bool, error) {
 	if info, err := os.Stat(p); err != nil || !info.IsDir() {
 		return false, err
 	}
-	empty, err := ledger.Vacant(p)
+	empty, err := ledger.IsVacant(p)
 	return !empty, err
 }

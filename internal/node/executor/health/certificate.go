@@ -14,7 +14,7 @@ import (
 // CheckCertificateFile returns an error unless a file has a certificate that has not
 // expired.
 func CheckCertificateFile(h *host.Host, path string) error {
-	st := pki.State(h.ReadFile, op.CertificateFile{Path: path})
+	st := pki.ReadState(h.ReadFile, op.CertificateFile{Path: path})
 	switch {
 	case st.Missing:
 		return fmt.Errorf("%s is missing", path)

@@ -24,7 +24,7 @@ func trustsCAs(ctx context.Context, h *host.Host, address string, files []string
 		if err != nil {
 			return err
 		}
-		list, err := pki.Authorities(text)
+		list, err := pki.ParseAuthorities(text)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", file, err)
 		}
@@ -33,7 +33,7 @@ func trustsCAs(ctx context.Context, h *host.Host, address string, files []string
 				continue
 			}
 			seen[a.ID] = true
-			cert, err := pki.Certificate(a.Text)
+			cert, err := pki.ParseCertificate(a.Text)
 			if err != nil {
 				return err
 			}

@@ -48,7 +48,7 @@ func DiskFull(dir string, need int64) error {
 	return &op.Error{
 		Reason: "DiskFull",
 		Message: fmt.Sprintf("the disk of %s is full: %s are needed in addition to a reserve of %s, but only %s are free",
-			dir, bytesize.Bytes(need), bytesize.Bytes(Spare), bytesize.Bytes(free)),
+			dir, bytesize.Format(need), bytesize.Format(Spare), bytesize.Format(free)),
 	}
 }
 

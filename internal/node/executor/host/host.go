@@ -156,7 +156,7 @@ func (h *Host) WriteRecord(path string, v any) error {
 	if err := h.Disk.MkdirAll(filepath.Dir(path), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return err
 	}
-	return h.Disk.Replace(path, strings.NewReader(string(raw)+"\n"), atomicfile.Meta{Mode: 0o600})
+	return h.Disk.ReplaceFile(path, strings.NewReader(string(raw)+"\n"), atomicfile.Meta{Mode: 0o600})
 }
 
 // ApplyLock is the file below the state directory whose flock one helper at a time holds

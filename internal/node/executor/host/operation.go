@@ -53,7 +53,7 @@ func (h *Host) StateOf(path string) (string, error) {
 	if state, ok := h.Predicted[path]; ok {
 		return state, nil
 	}
-	return ledger.State(h.DiskPath(path))
+	return ledger.PathState(h.DiskPath(path))
 }
 
 // A Subject is the subject of a ledger entry.

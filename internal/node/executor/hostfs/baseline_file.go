@@ -19,10 +19,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// KeptOp executes op.Kept.
-type KeptOp struct{ Op op.Kept }
+// BaselineFileOp executes op.BaselineFile.
+type BaselineFileOp struct{ Op op.BaselineFile }
 
-func (x *KeptOp) Paths() []string {
+func (x *BaselineFileOp) Paths() []string {
 	return []string{x.Op.Target()}
 }
 
@@ -71,7 +71,7 @@ func ForgetBaseline(h *host.Host, paths ...string) error {
 		if !host.Exists(baselinePath(h, p)) {
 			continue
 		}
-		if err := h.Disk.Remove(baselinePath(h, p)); err != nil {
+		if err := h.Disk.RemovePath(baselinePath(h, p)); err != nil {
 			return fmt.Errorf("removing the saved state of %s: %w", p, err)
 		}
 	}
@@ -110,7 +110,7 @@ func RememberBaselines(h *host.Host, o op.Exec) error {
 	return nil
 }
 
-func (x *KeptOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *BaselineFileOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if _, will := h.Predicted[o.Path]; will { // it is created again
 		return host.CheckResult{}, nil
@@ -131,7 +131,7 @@ func (x *KeptOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error
 
 // Apply restores a file. The ledger does not need an entry for it: nothing existed
 // there before the program.
-func (x *KeptOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *BaselineFileOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	k, err := ReadBaseline(h, o.Path)
 	if k == nil || err != nil {

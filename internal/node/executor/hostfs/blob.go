@@ -110,7 +110,7 @@ func forgetPassingBlobs(h *host.Host) error {
 		if err != nil || time.Since(info.ModTime()) < passingTime { // gone meanwhile, or waited for
 			continue
 		}
-		if err := h.Disk.Remove(filepath.Join(dir, e.Name())); err != nil {
+		if err := h.Disk.RemovePath(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func forgetPassingBlobs(h *host.Host) error {
 
 // ReleaseBlob removes a passing blob.
 func ReleaseBlob(h *host.Host, b op.Blob) error {
-	return h.Disk.Remove(blobPath(h, PassingBlobs, b.Digest))
+	return h.Disk.RemovePath(blobPath(h, PassingBlobs, b.Digest))
 }
 
 func fetchBlob(ctx context.Context, h *host.Host, store string, b op.Blob, done, total int64) (string, error) {
@@ -182,14 +182,14 @@ func fetchPart(ctx context.Context, h *host.Host, to string, b op.Blob, p progre
 	if err := f.Sync(); err != nil {
 		return again, discardPart(h, part, b, err)
 	}
-	h.Disk.Did("blob received")
+	h.Disk.RunAfter("blob received")
 	if err := os.Rename(part, to); err != nil {
 		return again, err
 	}
-	if err := fsync.Dir(filepath.Dir(to)); err != nil {
+	if err := fsync.SyncDir(filepath.Dir(to)); err != nil {
 		return again, err
 	}
-	h.Disk.Did("blob in place")
+	h.Disk.RunAfter("blob in place")
 	came.Verified(to)
 	return again, nil
 }
@@ -278,5 +278,5 @@ func BlobText(n int64) string {
 	if n == 0 {
 		return "(size unknown)"
 	}
-	return bytesize.Bytes(n)
+	return bytesize.Format(n)
 }

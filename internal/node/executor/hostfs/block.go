@@ -143,7 +143,7 @@ func ApplyBlock(ctx context.Context, h *host.Host, o op.Block) error {
 	if err := h.Ledger.SaveParents(o.Path); err != nil {
 		return err
 	}
-	if err := h.Ledger.Save(ledger.KindBlock, o.Target(), was); err != nil {
+	if err := h.Ledger.SaveEntry(ledger.KindBlock, o.Target(), was); err != nil {
 		return err
 	}
 	old, err := h.ReadFile(o.Path)
@@ -163,7 +163,7 @@ func ApplyBlock(ctx context.Context, h *host.Host, o op.Block) error {
 // RestoreBlock removes a block from its file.
 func RestoreBlock(h *host.Host, e *ledger.Entry) error {
 	var was SharedFile
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return err
 	}
 	now, err := h.ReadFile(was.Path)

@@ -100,13 +100,13 @@ func (x *DirOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error)
 // gets new content, which would otherwise remain for ever: that it is empty, or its
 // content.
 func unrecordedDirs(h *host.Host, path string) (string, error) {
-	empty, err := ledger.Vacant(h.DiskPath(path))
+	empty, err := ledger.IsVacant(h.DiskPath(path))
 	if err != nil {
 		return "", err
 	}
 	l, err := ledger.Open(h.State, h.Root, h.Disk, ledger.Owner{})
 	switch {
-	case err != nil || l.Get(ledger.KindPath, path) != nil:
+	case err != nil || l.FindEntry(ledger.KindPath, path) != nil:
 		return "", err
 	case empty:
 		return "record that it is empty", nil
@@ -160,19 +160,19 @@ func (x *DirOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
 	if err := save(path); err != nil {
 		return err
 	}
-	if err := h.Ledger.Intend(path, ledger.DirState(want)); err != nil {
+	if err := h.Ledger.RecordIntent(path, ledger.DirState(want)); err != nil {
 		return err
 	}
 	if err := SaveParents(h, path); err != nil {
 		return err
 	}
-	return h.Disk.Mkdir(h.DiskPath(path), want)
+	return h.Disk.MakeDir(h.DiskPath(path), want)
 }
 
 // saveDirContent records the content of other software in a directory that Slipway is
 // about to use.
 func saveDirContent(h *host.Host, path string, shared []string) error {
-	if h.Ledger.Get(ledger.KindPath, path) != nil {
+	if h.Ledger.FindEntry(ledger.KindPath, path) != nil {
 		return nil // its current content may belong to Slipway
 	}
 	dirs := []string{path}
@@ -184,7 +184,7 @@ func saveDirContent(h *host.Host, path string, shared []string) error {
 		if err != nil || !info.IsDir() {
 			continue // new content there belongs to the directory above
 		}
-		if empty, err := ledger.Vacant(h.DiskPath(dir)); err != nil || empty && dir == path {
+		if empty, err := ledger.IsVacant(h.DiskPath(dir)); err != nil || empty && dir == path {
 			return err
 		}
 		if err := h.Ledger.SaveContent(dir); err != nil {
@@ -196,7 +196,7 @@ func saveDirContent(h *host.Host, path string, shared []string) error {
 
 func (x *LinkOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
-	now, err := ledger.State(h.DiskPath(o.Path))
+	now, err := ledger.PathState(h.DiskPath(o.Path))
 	if err != nil {
 		return host.CheckResult{}, err
 	}
@@ -226,10 +226,10 @@ func WriteLink(h *host.Host, path, to string) error {
 	if err := SaveParents(h, path); err != nil {
 		return err
 	}
-	if err := h.Ledger.Intend(path, ledger.LinkState(to)); err != nil {
+	if err := h.Ledger.RecordIntent(path, ledger.LinkState(to)); err != nil {
 		return err
 	}
-	return h.Disk.Link(h.DiskPath(path), to, atomicfile.Meta{})
+	return h.Disk.ReplaceLink(h.DiskPath(path), to, atomicfile.Meta{})
 }
 
 func (x *AbsentOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
@@ -271,8 +271,8 @@ func ApplyAbsent(h *host.Host, o op.Absent) error {
 	if err := h.Ledger.SavePath(o.Path); err != nil {
 		return err
 	}
-	if err := h.Ledger.Intend(o.Path, ledger.Absent); err != nil {
+	if err := h.Ledger.RecordIntent(o.Path, ledger.Absent); err != nil {
 		return err
 	}
-	return h.Disk.Remove(p)
+	return h.Disk.RemovePath(p)
 }

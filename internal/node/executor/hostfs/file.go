@@ -163,7 +163,7 @@ func putFile(h *host.Host, path string, content []byte, m atomicfile.Meta) error
 	if err := SaveParents(h, path); err != nil {
 		return err
 	}
-	if err := h.Ledger.Intend(path, ledger.FileState(host.Digest(content))); err != nil {
+	if err := h.Ledger.RecordIntent(path, ledger.FileState(host.Digest(content))); err != nil {
 		return err
 	}
 	return replaceFile(h, path, content, m)
@@ -175,7 +175,7 @@ func replaceFile(h *host.Host, path string, content []byte, m atomicfile.Meta) e
 	if now, err := atomicfile.ReadMeta(p); err == nil {
 		m.XAttrs = now.XAttrs
 	}
-	return h.Disk.Replace(p, bytes.NewReader(content), m)
+	return h.Disk.ReplaceFile(p, bytes.NewReader(content), m)
 }
 
 // EditFile writes with unchanged mode and owner; a new file belongs to root, with mode

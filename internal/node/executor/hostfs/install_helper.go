@@ -14,14 +14,14 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// SelfOp executes op.Self.
-type SelfOp struct{ Op op.Self }
+// InstallHelperOp executes op.InstallHelper.
+type InstallHelperOp struct{ Op op.InstallHelper }
 
-func (x *SelfOp) Paths() []string {
+func (x *InstallHelperOp) Paths() []string {
 	return []string{x.Op.Target()}
 }
 
-func (x *SelfOp) LedgerEntries() ([]host.Subject, bool) {
+func (x *InstallHelperOp) LedgerEntries() ([]host.Subject, bool) {
 	return []host.Subject{{Kind: ledger.KindPath, Key: x.Op.Target()}}, true
 }
 
@@ -30,7 +30,7 @@ const program = "/proc/self/exe"
 
 // Check compares contents, not names: the helper of another version has different
 // content.
-func (x *SelfOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *InstallHelperOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	have, err := h.ReadFile(o.Path)
 	if err != nil {
@@ -53,7 +53,7 @@ func (x *SelfOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error
 }
 
 // Apply replaces the program atomically: a running one keeps its file.
-func (x *SelfOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
+func (x *InstallHelperOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	raw, err := atomicfile.ReadFile(program, bounded.Config)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// PrivateOp executes op.Private.
-type PrivateOp struct{ Op op.Private }
+// RootOnlyOp executes op.RootOnly.
+type RootOnlyOp struct{ Op op.RootOnly }
 
-func (x *PrivateOp) Paths() []string {
+func (x *RootOnlyOp) Paths() []string {
 	return x.Op.Paths
 }
 
 // filesToRestrict returns the files that users other than root can read or change.
-func filesToRestrict(h *host.Host, o op.Private) (files, changes []string, err error) {
+func filesToRestrict(h *host.Host, o op.RootOnly) (files, changes []string, err error) {
 	for _, pattern := range o.Paths {
 		matches, err := filepath.Glob(h.DiskPath(pattern))
 		if err != nil {
@@ -50,13 +50,13 @@ func filesToRestrict(h *host.Host, o op.Private) (files, changes []string, err e
 	return files, changes, nil
 }
 
-func (x *PrivateOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RootOnlyOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	_, changes, err := filesToRestrict(h, o)
 	return host.CheckResult{Change: host.Summarize(changes)}, err
 }
 
-func (x *PrivateOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
+func (x *RootOnlyOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	files, _, err := filesToRestrict(h, o)
 	if err != nil {

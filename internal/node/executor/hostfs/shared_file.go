@@ -59,7 +59,7 @@ func RewriteSharedFile(h *host.Host, path string, content []byte) error {
 		return err
 	}
 	m.MTime = time.Time{}
-	return h.Disk.Replace(p, bytes.NewReader(content), m)
+	return h.Disk.ReplaceFile(p, bytes.NewReader(content), m)
 }
 
 // RestoreSharedFile writes the content without Slipway's lines. A file that did not exist
@@ -69,7 +69,7 @@ func RestoreSharedFile(h *host.Host, f SharedFile, now, kept []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Disk.Remove(atomicfile.Temp(p)); err != nil { // of an interrupted write
+	if err := h.Disk.RemovePath(atomicfile.TempPath(p)); err != nil { // of an interrupted write
 		return err
 	}
 	if _, err := os.Stat(p); errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +79,7 @@ func RestoreSharedFile(h *host.Host, f SharedFile, now, kept []byte) error {
 		kept = kept[:len(kept)-1]
 	}
 	if !f.Existed && len(kept) == 0 {
-		return h.Disk.Remove(p)
+		return h.Disk.RemovePath(p)
 	}
 	if !bytes.Equal(now, kept) {
 		if err := RewriteSharedFile(h, f.Path, kept); err != nil {

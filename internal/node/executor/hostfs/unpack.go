@@ -144,7 +144,7 @@ func isIntact(h *host.Host, m unpackedMember) (bool, error) {
 			return true, nil
 		}
 	}
-	state, err := ledger.State(p)
+	state, err := ledger.PathState(p)
 	return state == m.State, err
 }
 
@@ -304,7 +304,7 @@ func unpackFile(h *host.Host, dest string, mode fs.FileMode, content io.Reader) 
 		return m, err
 	}
 	p := h.DiskPath(dest)
-	staged, err := h.Disk.Stage(p, content, atomicfile.Meta{Mode: mode})
+	staged, err := h.Disk.StageFile(p, content, atomicfile.Meta{Mode: mode})
 	if err != nil {
 		return m, err
 	}
@@ -321,7 +321,7 @@ func unpackFile(h *host.Host, dest string, mode fs.FileMode, content io.Reader) 
 }
 
 func placeFile(h *host.Host, dest string, m unpackedMember, staged *atomicfile.Staged) error {
-	now, err := ledger.State(h.DiskPath(dest))
+	now, err := ledger.PathState(h.DiskPath(dest))
 	if err != nil {
 		return errors.Join(err, staged.Discard())
 	}
@@ -333,14 +333,14 @@ func placeFile(h *host.Host, dest string, m unpackedMember, staged *atomicfile.S
 			return staged.Discard()
 		}
 	}
-	if err := h.Ledger.Intend(dest, m.State); err != nil {
+	if err := h.Ledger.RecordIntent(dest, m.State); err != nil {
 		return errors.Join(err, staged.Discard())
 	}
 	return staged.Commit()
 }
 
 func unpackLink(h *host.Host, dest, to string) error {
-	now, err := ledger.State(h.DiskPath(dest))
+	now, err := ledger.PathState(h.DiskPath(dest))
 	if err != nil || now == ledger.LinkState(to) {
 		return err
 	}

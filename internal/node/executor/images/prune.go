@@ -25,8 +25,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// RetireOp executes op.Retire.
-type RetireOp struct{ Op op.Retire }
+// PruneOp executes op.Prune.
+type PruneOp struct{ Op op.Prune }
 
 // ImportedFile is the record of imports, below the state directory.
 const ImportedFile = "imported.json"
@@ -99,7 +99,7 @@ func (r prunable) describe(docker bool) string {
 		parts = append(parts, part)
 	}
 	if n := len(r.blobs); n > 0 {
-		parts = append(parts, "remove "+countOf(n, "blob")+" of earlier bundles, "+bytesize.Bytes(r.bytes))
+		parts = append(parts, "remove "+countOf(n, "blob")+" of earlier bundles, "+bytesize.Format(r.bytes))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -115,7 +115,7 @@ func countOf(n int, what string) string {
 var errNoContainerd = errors.New("containerd does not answer on " + process.ContainerdSocket)
 
 // findPrunable finds it. An image that has changed since its import belongs to others.
-func findPrunable(ctx context.Context, h *host.Host, o op.Retire) (r prunable, err error) {
+func findPrunable(ctx context.Context, h *host.Host, o op.Prune) (r prunable, err error) {
 	ours, err := readImported(h, o.Docker)
 	if err != nil {
 		return r, err
@@ -217,7 +217,7 @@ func blobsExcept(h *host.Host, stay []string) (out []string, bytes int64, err er
 	return out, bytes, nil
 }
 
-func (x *RetireOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *PruneOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	r, err := findPrunable(ctx, h, o)
 	switch {
@@ -231,7 +231,7 @@ func (x *RetireOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, e
 	return host.CheckResult{Change: r.describe(o.Docker)}, err
 }
 
-func (x *RetireOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *PruneOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	r, err := findPrunable(ctx, h, o)
 	if errors.Is(err, errNoContainerd) || errors.Is(err, errNoDocker) {
@@ -244,7 +244,7 @@ func (x *RetireOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error 
 		return err
 	}
 	for _, path := range r.blobs {
-		if err := h.Disk.Remove(path); err != nil {
+		if err := h.Disk.RemovePath(path); err != nil {
 			return err
 		}
 	}

@@ -21,16 +21,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// PodRestartOp executes op.PodRestart.
-type PodRestartOp struct{ Op op.PodRestart }
+// StaticPodRestartOp executes op.StaticPodRestart.
+type StaticPodRestartOp struct{ Op op.StaticPodRestart }
 
-func (x *PodRestartOp) Paths() []string {
+func (x *StaticPodRestartOp) Paths() []string {
 	return append([]string{x.Op.Manifest}, x.Op.Files...)
 }
 
 // outdatedPrograms returns the programs of a static pod that were started before one of
 // the files was created, and that file; runs reports whether any is running.
-func outdatedPrograms(h *host.Host, o op.PodRestart) (old []process.Process, file string, runs bool, err error) {
+func outdatedPrograms(h *host.Host, o op.StaticPodRestart) (old []process.Process, file string, runs bool, err error) {
 	raw, err := bounded.ReadFile(h.DiskPath(o.Manifest), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", false, nil
@@ -90,7 +90,7 @@ func madeSince(h *host.Host, files []string, p process.Process) (string, error) 
 	return "", nil
 }
 
-func (x *PodRestartOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *StaticPodRestartOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	old, file, _, err := outdatedPrograms(h, o)
 	if err != nil || len(old) == 0 {
@@ -102,7 +102,7 @@ func (x *PodRestartOp) Check(_ context.Context, h *host.Host) (host.CheckResult,
 // Apply signals the program to stop once, and waits for the program that the
 // kubelet then starts: that one has read the current files, whatever their times. If the
 // clock was ahead when they were written, they would be newer than every program.
-func (x *PodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *StaticPodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()

@@ -15,16 +15,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// ReloadOp executes op.Reload.
-type ReloadOp struct{ Op op.Reload }
+// TriggerReloadOp executes op.TriggerReload.
+type TriggerReloadOp struct{ Op op.TriggerReload }
 
-func (x *ReloadOp) Paths() []string {
+func (x *TriggerReloadOp) Paths() []string {
 	return []string{x.Op.Manifest, x.Op.File}
 }
 
-func (x *ReloadOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *TriggerReloadOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
-	old, _, _, err := outdatedPrograms(h, op.PodRestart{Manifest: o.Manifest, Files: []string{o.File}})
+	old, _, _, err := outdatedPrograms(h, op.StaticPodRestart{Manifest: o.Manifest, Files: []string{o.File}})
 	if err != nil || len(old) == 0 {
 		return host.CheckResult{}, err
 	}
@@ -34,7 +34,7 @@ func (x *ReloadOp) Check(_ context.Context, h *host.Host) (host.CheckResult, err
 // Apply touches the file until its program has read it twice since the first check:
 // at most one of them was already running then. After a restart of the program the count
 // starts again.
-func (x *ReloadOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *TriggerReloadOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()
@@ -82,7 +82,7 @@ func touchFile(h *host.Host, file string) error {
 
 // countReadings returns how often the program has read the file without an error since its
 // start: each failed reading is retried.
-func countReadings(ctx context.Context, h *host.Host, o op.Reload) (int, error) {
+func countReadings(ctx context.Context, h *host.Host, o op.TriggerReload) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, health.ProgramTimeout)
 	defer cancel()
 	text, err := h.Output(ctx, o.Metrics...)

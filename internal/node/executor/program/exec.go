@@ -301,7 +301,7 @@ func awaitSuccess(ctx context.Context, h *host.Host, o op.Exec, record string, i
 func syncResults(h *host.Host, pattern string) error {
 	matches, err := filepath.Glob(h.DiskPath(pattern))
 	for _, m := range matches {
-		err = errors.Join(err, atomicfile.SyncTree(m), fsync.Dir(filepath.Dir(m)))
+		err = errors.Join(err, atomicfile.SyncTree(m), fsync.SyncDir(filepath.Dir(m)))
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func clearInterruptedRun(h *host.Host, o op.Exec) error {
 		if !half && !host.IsEmptyFile(h.DiskPath(f)) || !h.Ledger.WasAbsent(f) {
 			continue
 		}
-		if err := h.Disk.Remove(h.DiskPath(f)); err != nil {
+		if err := h.Disk.RemovePath(h.DiskPath(f)); err != nil {
 			return fmt.Errorf("removing the remains of an interrupted run of %s: %w", o.Name, err)
 		}
 	}

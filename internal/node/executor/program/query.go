@@ -10,15 +10,15 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// AskOp executes op.Ask.
-type AskOp struct{ Op op.Ask }
+// QueryOp executes op.Query.
+type QueryOp struct{ Op op.Query }
 
-func (x *AskOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *QueryOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, error) {
 	return askProgram(ctx, h, x.Op)
 }
 
 // askProgram runs a read-only program.
-func askProgram(ctx context.Context, h *host.Host, o op.Ask) (host.CheckResult, error) {
+func askProgram(ctx context.Context, h *host.Host, o op.Query) (host.CheckResult, error) {
 	if len(o.Argv) == 0 {
 		return host.CheckResult{}, host.Invalid("%s has no program to run", o.Name)
 	}

@@ -265,7 +265,7 @@ func startTransientUnit(ctx context.Context, h *host.Host, o op.Exec, stdin func
 	if err != nil {
 		return err
 	}
-	rec.Existing = exact.Texts(made)
+	rec.Existing = exact.ToTexts(made)
 	if err := h.WriteRecord(h.StatePath("exec", o.Name+".json"), rec); err != nil {
 		return err
 	}

@@ -207,7 +207,7 @@ func removeIfEmpty(h *host.Host, o op.Reset, a *attachments) error {
 func removeAttachments(h *host.Host, a attachments) error {
 	for _, p := range a.paths {
 		// Other software may have added files to a directory since.
-		if err := h.Disk.Remove(h.DiskPath(p)); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+		if err := h.Disk.RemovePath(h.DiskPath(p)); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
 			return fmt.Errorf("removing %s: %w", p, err)
 		}
 	}

@@ -112,7 +112,7 @@ func resetPaths(h *host.Host, o op.Reset, out *leftovers) error {
 		if err != nil {
 			continue // a link to no directory of this host
 		}
-		full, left, err := l.Filled(dir)
+		full, left, err := l.IsFilled(dir)
 		switch {
 		case err != nil:
 			return err
@@ -202,7 +202,7 @@ func (x *KubernetesOp) Check(ctx context.Context, h *host.Host) (host.CheckResul
 		return host.CheckResult{}, err
 	}
 	change := l.String()
-	if change != "" && o.KeepUnmanaged && ours.Empty() {
+	if change != "" && o.KeepUnmanaged && ours.IsEmpty() {
 		return host.CheckResult{}, &op.Error{Reason: op.IDUnmanaged,
 			Message: "this host has no ledger: Slipway did not install it, and changes nothing (" + change + ")"}
 	}
@@ -279,7 +279,7 @@ func removePaths(h *host.Host, l leftovers) ([]string, error) {
 	for _, p := range slices.Concat(l.paths, l.full) {
 		remove := h.Ledger.RemoveAbsent
 		if slices.Contains(l.full, p) {
-			remove = h.Ledger.Clear
+			remove = h.Ledger.ClearDir
 		}
 		out, err := remove(p)
 		if err != nil {

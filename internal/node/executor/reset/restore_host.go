@@ -26,8 +26,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// RestoreOp executes op.Restore.
-type RestoreOp struct{ Op op.Restore }
+// RestoreHostOp executes op.RestoreHost.
+type RestoreHostOp struct{ Op op.RestoreHost }
 
 // helperDir has the helper program below the state directory. It is removed after the
 // ledger.
@@ -35,7 +35,7 @@ const helperDir = "bin"
 
 // Check reports a change as long as there is a ledger, or anything else of Slipway
 // on the host except a held lock, unless the lock is to be removed as well.
-func (x *RestoreOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RestoreHostOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	entries, err := atomicfile.ReadDir(h.State)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func (x *RestoreOp) Check(_ context.Context, h *host.Host) (host.CheckResult, er
 			held = true
 		case name == lock.FenceName:
 		case name == ledger.Dir:
-			return host.CheckResult{Change: fmt.Sprintf("restore %d changes to their original state", len(l.Newest()))}, nil
+			return host.CheckResult{Change: fmt.Sprintf("restore %d changes to their original state", len(l.NewestEntries()))}, nil
 		case IsForeignState(name):
 			others++
 		default:
@@ -77,7 +77,7 @@ var stateNames = map[string]bool{
 	helperDir: true, host.ApplyLock: true, hostfs.KeptBlobs: true, hostfs.PassingBlobs: true, images.ImportedFile: true,
 	hostfs.BaselineDir: true, program.RunDir: true,
 	filepath.Base(op.AutoSnapshots): true, filepath.Base(op.AutoSnapshotFile): true, filepath.Base(op.AutoOutcomeFile): true,
-	filepath.Base(op.EtcdDrills): true, filepath.Base(op.EtcdSnapshots): true,
+	filepath.Base(op.EtcdRestoreTests): true, filepath.Base(op.EtcdSnapshots): true,
 	"exec": true, "units": true, "serving": true, "unpacked": true, "hooks": true, "restore.json": true, "salvage.json": true,
 }
 
@@ -110,10 +110,10 @@ func (r *restoreReport) text(out ledger.Outcome) {
 
 // Apply restores everything, newest first. Each step can be interrupted and is
 // then repeated: restored subjects are not changed again, and the ledger is removed last.
-func (x *RestoreOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
+func (x *RestoreHostOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error {
 	o := x.Op
 	var rep restoreReport
-	entries := h.Ledger.Newest()
+	entries := h.Ledger.NewestEntries()
 	if err := restoreEntries(ctx, h, entries, &rep); err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func foreignEntries(h *host.Host) (names []string, err error) {
 // removeState removes everything of Slipway: the ledger after everything that needs it,
 // the helper after the ledger. A held lock that is not to be removed is kept with its
 // fence. Its release removes the state directory, unless it has other files.
-func removeState(h *host.Host, o op.Restore) error {
+func removeState(h *host.Host, o op.RestoreHost) error {
 	entries, err := atomicfile.ReadDir(h.State)
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func removeState(h *host.Host, o op.Restore) error {
 			}
 		}
 	}
-	if err := h.Ledger.Remove(); err != nil {
+	if err := h.Ledger.RemoveLedger(); err != nil {
 		return err
 	}
 	for _, name := range []string{helperDir, host.ApplyLock} {
@@ -261,10 +261,10 @@ func removeState(h *host.Host, o op.Restore) error {
 	if held && !o.EndLock {
 		return nil
 	}
-	if err := h.Lock.Forget(); err != nil {
+	if err := h.Lock.ForgetLock(); err != nil {
 		return err
 	}
-	if err := h.Disk.Remove(h.State); !errors.Is(err, unix.ENOTEMPTY) {
+	if err := h.Disk.RemovePath(h.State); !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
 	return nil // files of other software

@@ -15,10 +15,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// PutBackOp executes op.PutBack.
-type PutBackOp struct{ Op op.PutBack }
+// RevertStepOp executes op.RevertStep.
+type RevertStepOp struct{ Op op.RevertStep }
 
-func (*PutBackOp) LedgerEntries() ([]host.Subject, bool) {
+func (*RevertStepOp) LedgerEntries() ([]host.Subject, bool) {
 	return nil, true
 }
 
@@ -66,13 +66,13 @@ func normalSubject(sub host.Subject) host.Subject {
 
 // unneededEntries returns the entries of a step that its list no longer needs, newest
 // first.
-func unneededEntries(h *host.Host, l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, error) {
+func unneededEntries(h *host.Host, l *ledger.Ledger, o op.RevertStep) ([]*ledger.Entry, error) {
 	wanted, err := neededSubjects(h, h.Batch.Ops)
 	if err != nil {
 		return nil, err
 	}
 	var out []*ledger.Entry
-	for _, e := range l.Newest() {
+	for _, e := range l.NewestEntries() {
 		switch e.Kind {
 		case ledger.KindPath, ledger.KindBlock, ledger.KindSysctl, ledger.KindUnit:
 		default:
@@ -88,7 +88,7 @@ func unneededEntries(h *host.Host, l *ledger.Ledger, o op.PutBack) ([]*ledger.En
 	return out, nil
 }
 
-func (x *PutBackOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *RevertStepOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	l, err := ledger.Open(h.State, h.Root, h.Disk, ledger.Owner{})
 	if err != nil {
@@ -136,7 +136,7 @@ func wouldPutBack(h *host.Host, l *ledger.Ledger, e *ledger.Entry) (string, erro
 
 // Apply restores the subjects and removes their entries. After an interruption it
 // continues with the remaining entries.
-func (x *PutBackOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *RevertStepOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	entries, err := unneededEntries(h, h.Ledger, o)
 	if err != nil {
@@ -149,7 +149,7 @@ func (x *PutBackOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error
 		if h.Ledger.MadeDir(e) {
 			continue // in use: retried when the cluster is deleted
 		}
-		if err := h.Ledger.End(e); err != nil {
+		if err := h.Ledger.EndEntry(e); err != nil {
 			return fmt.Errorf("cleaning up %s: %w", e.Key, err)
 		}
 	}

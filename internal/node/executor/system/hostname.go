@@ -73,7 +73,7 @@ func (x *HostnameOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error 
 	if err != nil {
 		return err
 	}
-	if err := h.Ledger.Save(ledger.KindHostname, "hostname", live); err != nil {
+	if err := h.Ledger.SaveEntry(ledger.KindHostname, "hostname", live); err != nil {
 		return err
 	}
 	static, err := h.ReadFile(staticHostname)
@@ -102,7 +102,7 @@ func setLiveHostname(h *host.Host, name string) error {
 // RestoreHostname sets the host name from before the first change.
 func RestoreHostname(h *host.Host, e *ledger.Entry) (string, error) {
 	var was string
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return "", err
 	}
 	now, err := ReadLiveHostname(h)

@@ -207,7 +207,7 @@ func applySwap(ctx context.Context, h *host.Host) error {
 	if was.Fstab, err = hostfs.ReadSharedFile(h, Fstab); err != nil {
 		return err
 	}
-	if err := h.Ledger.Save(ledger.KindSwap, "swap", was); err != nil {
+	if err := h.Ledger.SaveEntry(ledger.KindSwap, "swap", was); err != nil {
 		return err
 	}
 	// First what would activate it again, so that a crash in between does not leave swap
@@ -246,7 +246,7 @@ func applySwap(ctx context.Context, h *host.Host) error {
 // is reported, but is not an error.
 func RestoreSwap(ctx context.Context, h *host.Host, e *ledger.Entry) (string, error) {
 	var was swapWas
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return "", err
 	}
 	now, err := h.ReadFile(Fstab)

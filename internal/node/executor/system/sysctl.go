@@ -137,7 +137,7 @@ func (x *SysctlOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error {
 		if now == normalSysctl(o.Values[key]) {
 			continue
 		}
-		if err := h.Ledger.Save(ledger.KindSysctl, key, now); err != nil {
+		if err := h.Ledger.SaveEntry(ledger.KindSysctl, key, now); err != nil {
 			return err
 		}
 		if err := setSysctl(h, key, normalSysctl(o.Values[key])); err != nil {
@@ -179,7 +179,7 @@ func setSysctl(h *host.Host, key, value string) error {
 // with its module is not an error.
 func WouldRestoreSysctl(h *host.Host, e *ledger.Entry) (string, error) {
 	var was string
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return "", err
 	}
 	now, err := readSysctl(h, e.Key)
@@ -196,7 +196,7 @@ func RestoreSysctl(h *host.Host, e *ledger.Entry) (string, error) {
 		return "", err
 	}
 	var was string
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return "", err
 	}
 	return would, setSysctl(h, e.Key, was)

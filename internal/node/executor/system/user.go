@@ -48,7 +48,7 @@ func (x *UserOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	if err := h.Ledger.SavePath(accountsLock); err != nil {
 		return err
 	}
-	if err := h.Ledger.Intend(accountsLock, ledger.FileState(host.Digest(nil))); err != nil {
+	if err := h.Ledger.RecordIntent(accountsLock, ledger.FileState(host.Digest(nil))); err != nil {
 		return err
 	}
 	unlock, err := lockAccounts(ctx, h)
@@ -64,7 +64,7 @@ func (x *UserOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 		}
 		was = append(was, f)
 	}
-	if err := h.Ledger.Save(ledger.KindUser, o.Name, was); err != nil {
+	if err := h.Ledger.SaveEntry(ledger.KindUser, o.Name, was); err != nil {
 		return err
 	}
 	users, err := h.ReadFile(hostfs.Passwd)
@@ -178,7 +178,7 @@ func lockAccounts(ctx context.Context, h *host.Host) (func(), error) {
 // RestoreUser removes the lines that Slipway added, whatever else has changed.
 func RestoreUser(ctx context.Context, h *host.Host, e *ledger.Entry) error {
 	var was []hostfs.SharedFile
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return err
 	}
 	unlock, err := lockAccounts(ctx, h)

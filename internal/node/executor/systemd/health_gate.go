@@ -18,10 +18,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// ServingOp executes op.Serving.
-type ServingOp struct{ Op op.Serving }
+// HealthGateOp executes op.HealthGate.
+type HealthGateOp struct{ Op op.HealthGate }
 
-func (*ServingOp) LedgerEntries() ([]host.Subject, bool) {
+func (*HealthGateOp) LedgerEntries() ([]host.Subject, bool) {
 	return nil, true
 }
 
@@ -31,11 +31,11 @@ type servedBefore struct {
 	Awaits []string `json:"awaits"`
 }
 
-func servedBeforePath(h *host.Host, o op.Serving) string {
+func servedBeforePath(h *host.Host, o op.HealthGate) string {
 	return h.StatePath("serving", o.Name+".json")
 }
 
-func readServedBefore(h *host.Host, o op.Serving) (rec servedBefore, err error) {
+func readServedBefore(h *host.Host, o op.HealthGate) (rec servedBefore, err error) {
 	raw, err := atomicfile.ReadFile(servedBeforePath(h, o), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, nil
@@ -56,7 +56,7 @@ func NoteServing(ctx context.Context, h *host.Host) error {
 		return nil
 	}
 	for _, o := range h.Batch.Ops[h.Index+1:] {
-		o, ok := o.(op.Serving)
+		o, ok := o.(op.HealthGate)
 		if !ok {
 			continue
 		}
@@ -75,7 +75,7 @@ func NoteServing(ctx context.Context, h *host.Host) error {
 	return nil
 }
 
-func (x *ServingOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
+func (x *HealthGateOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {
 	o := x.Op
 	if o.Name == "" || filepath.Base(o.Name) != o.Name || o.SettleSeconds < 0 {
 		return host.CheckResult{}, host.Invalid("the name %q or the settle time of %d seconds is not valid", o.Name, o.SettleSeconds)
@@ -88,7 +88,7 @@ func (x *ServingOp) Check(_ context.Context, h *host.Host) (host.CheckResult, er
 }
 
 // Apply waits for what responded before the changes.
-func (x *ServingOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
+func (x *HealthGateOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 	o := x.Op
 	rec, err := readServedBefore(h, o)
 	if err != nil {

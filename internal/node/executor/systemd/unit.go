@@ -271,7 +271,7 @@ type unitWas struct {
 // that was not running is stopped, and one that was not enabled is disabled.
 func QuietUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, error) {
 	var was unitWas
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return "", err
 	}
 	now, err := systemctl.ShowUnit(ctx, h, e.Key)
@@ -303,7 +303,7 @@ func QuietUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, erro
 // ReviveUnit is the second part, with the original files.
 func ReviveUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, error) {
 	var was unitWas
-	if err := e.Decode(&was); err != nil {
+	if err := e.DecodeData(&was); err != nil {
 		return "", err
 	}
 	now, err := systemctl.ShowUnit(ctx, h, e.Key)
@@ -353,7 +353,7 @@ func ReviveUnit(ctx context.Context, h *host.Host, e *ledger.Entry) (string, err
 func recordUnitFiles(h *host.Host, o op.Unit) (systemctl.UnitRecord, error) {
 	rec := systemctl.UnitRecord{Files: map[string]string{}}
 	for _, path := range o.RestartOn {
-		state, err := ledger.State(h.DiskPath(path))
+		state, err := ledger.PathState(h.DiskPath(path))
 		if err != nil {
 			return rec, err
 		}

@@ -17,13 +17,13 @@ const OnlineTarget = "network-online.target"
 // saveUnitBaseline records the original state of a unit, the directories of links that
 // enabling units can extend, and the target that starting units can start.
 func saveUnitBaseline(ctx context.Context, h *host.Host, name string, now systemctl.UnitState) error {
-	if h.Ledger.Get(ledger.KindUnit, OnlineTarget) == nil {
+	if h.Ledger.FindEntry(ledger.KindUnit, OnlineTarget) == nil {
 		target, err := systemctl.ShowUnit(ctx, h, OnlineTarget)
 		if err != nil {
 			return err
 		}
 		was := unitWas{Enablement: target.Enablement, Active: target.IsRunning(), Masked: target.IsMasked()}
-		if err := h.Ledger.Save(ledger.KindUnit, OnlineTarget, was); err != nil {
+		if err := h.Ledger.SaveEntry(ledger.KindUnit, OnlineTarget, was); err != nil {
 			return err
 		}
 	}
@@ -32,5 +32,5 @@ func saveUnitBaseline(ctx context.Context, h *host.Host, name string, now system
 			return err
 		}
 	}
-	return h.Ledger.Save(ledger.KindUnit, name, unitWas{Enablement: now.Enablement, Active: now.IsRunning(), Masked: now.IsMasked()})
+	return h.Ledger.SaveEntry(ledger.KindUnit, name, unitWas{Enablement: now.Enablement, Active: now.IsRunning(), Masked: now.IsMasked()})
 }

@@ -96,7 +96,7 @@ func stopAndForget(ctx context.Context, h *host.Host, o op.Unit) error {
 		return err
 	}
 	for _, path := range o.Forgets {
-		if err := h.Disk.Remove(h.DiskPath(path)); err != nil {
+		if err := h.Disk.RemovePath(h.DiskPath(path)); err != nil {
 			return err
 		}
 	}

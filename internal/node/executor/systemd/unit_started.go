@@ -45,7 +45,7 @@ func changedSince(h *host.Host, paths []string, started time.Duration) ([]string
 func changedAfter(h *host.Host, path string, since time.Time) (bool, error) {
 	p := h.DiskPath(path)
 	if will, ok := h.Predicted[path]; ok {
-		if now, err := ledger.State(p); err != nil || will != now {
+		if now, err := ledger.PathState(p); err != nil || will != now {
 			return true, err
 		}
 	}
