@@ -9,9 +9,11 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"testing"
 
+	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -55,8 +57,19 @@ func TestOperations_HasExecutorForEveryKind(t *testing.T) {
 			if err := json.Unmarshal(fmt.Appendf(nil, `[{"kind": %q, "op": {}}]`, kind), &list); err != nil {
 				t.Fatalf("package op cannot decode the kind: %v", err)
 			}
-			if _, err := operationOf(list[0]); err != nil {
+			x, err := operationOf(list[0])
+			if err != nil {
 				t.Fatal(err)
+			}
+			// A misspelt method would silently leave out a part of the operation.
+			_, changes := x.(host.Changer)
+			_, usesPaths := x.(host.PathUser)
+			_, reverts := x.(host.Reverter)
+			known := map[string]bool{"Check": true, "Apply": changes, "Paths": usesPaths, "LedgerEntries": reverts}
+			for method := range reflect.TypeOf(x).Methods() {
+				if !known[method.Name] {
+					t.Errorf("%T has the method %s, which no interface of package host has", x, method.Name)
+				}
 			}
 		})
 	}

@@ -148,7 +148,7 @@ func (r *Runner) prepareCommand(ctx context.Context, argv []string, who account,
 	if cmd.Dir = "/"; isDir(who.home) {
 		cmd.Dir = who.home
 	}
-	// As in command.go: a separate process group that does not outlive this process.
+	// As in host.Run: a separate process group that does not outlive this process.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	if who.uid != 0 {
 		cmd.SysProcAttr.Credential = who.credential()

@@ -222,7 +222,8 @@ func (x *ExecOp) Apply(ctx context.Context, h *host.Host, res *op.Result) error 
 	return Execute(ctx, h, o, stdin, res)
 }
 
-// Execute implements applyExec, with the files for a unit not written yet.
+// Execute runs a program, with the files for a unit not written yet. stdin, if not nil,
+// writes its standard input.
 func Execute(ctx context.Context, h *host.Host, o op.Exec, stdin func(io.Writer) error, res *op.Result) error {
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
 		if err := h.Ledger.SaveGlob(pattern, false); err != nil {
