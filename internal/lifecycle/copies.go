@@ -59,7 +59,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 			"copy target "+name+" ("+inspect.CopyPlace(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
 	k := list[i]
-	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, looker: q.Session, report: &inspect.EtcdReport{Name: c.Name}}
+	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, session: q.Session, report: &inspect.EtcdReport{Name: c.Name}}
 	if m.to, err = m.place(c.Name, o, true); err != nil {
 		return nil, err
 	}

@@ -350,8 +350,8 @@ func TestCopiesFromHosts(t *testing.T) {
 			}
 			defer done()
 			tc.ill(w.machines["cp1"])
-			svc.looks.file = 50 * time.Millisecond
-			made := &snapshotting{svc: svc, looker: q.Session, report: &inspect.EtcdReport{Name: "prod"}}
+			svc.waits.file = 50 * time.Millisecond
+			made := &snapshotting{svc: svc, session: q.Session, report: &inspect.EtcdReport{Name: "prod"}}
 			part := filepath.Join(t.TempDir(), "part")
 			if err := made.copyFrom(t.Context(), q.Session.Hosts[0], "/mnt/nas/"+file, part, 7); err == nil ||
 				!strings.Contains(err.Error(), tc.want) {

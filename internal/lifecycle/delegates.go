@@ -73,8 +73,8 @@ const (
 	CertificatesUnknown = inspect.CertificatesUnknown
 )
 
-// lookTimes limit the duration of queries, besides the limits of inspect.
-type lookTimes struct {
+// waitTimes limit waits that package inspect does not know.
+type waitTimes struct {
 	// file is how long a fetched file may deliver no data: the host reads the whole
 	// file first.
 	file time.Duration
@@ -83,8 +83,8 @@ type lookTimes struct {
 	between time.Duration
 }
 
-func usualLooks() lookTimes {
-	return lookTimes{file: op.AutoCopyTime, between: 5 * time.Minute}
+func usualWaits() waitTimes {
+	return waitTimes{file: op.AutoCopyTime, between: 5 * time.Minute}
 }
 
 // Environment returns the environment for pipelines of a cluster.

@@ -95,9 +95,9 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	l := s.NewSession(env)
 	defer l.Close()
 	l.Select(l.CanQueryEtcd)
-	looks, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
+	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
 	defer cancel()
-	report := l.ReportEtcd(looks, progress)
+	report := l.ReportEtcd(limited, progress)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -153,7 +153,7 @@ func (w *world) impatient() *service {
 	s := w.service()
 	const soon = 3 * time.Second
 	s.Limits = inspect.Limits{Total: 4 * soon, Host: soon, Through: soon}
-	s.TotalTime, s.HostTime, s.looks = 4*soon, soon, lookTimes{file: soon}
+	s.TotalTime, s.HostTime, s.waits = 4*soon, soon, waitTimes{file: soon}
 	return s
 }
 

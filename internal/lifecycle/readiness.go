@@ -26,17 +26,17 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 	if r.Missing, r.Unknown, err = p.wayThere(ctx); err != nil && !errors.As(err, &unfit) {
 		return nil, err
 	}
-	l := p.svc.NewSession(p.env)
-	l.Hosts = nil
+	session := p.svc.NewSession(p.env)
+	session.Hosts = nil
 	for _, h := range p.hosts {
 		if h.Facts != nil {
-			l.Hosts = append(l.Hosts, &inspect.Host{Spec: h.Host, Conn: h.Conn})
+			session.Hosts = append(session.Hosts, &inspect.Host{Spec: h.Host, Conn: h.Conn})
 		}
 	}
 	if p.request.Upgrade.Follows && !slices.Contains(o.Ignore, precheck.IDBudget) {
-		l.WaitMovedPods(ctx, p.svc.looks.between, progress)
+		session.WaitMovedPods(ctx, p.svc.waits.between, progress)
 	}
-	warnings := l.CheckUpgrade(ctx, &r)
+	warnings := session.CheckUpgrade(ctx, &r)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -98,7 +98,7 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 		return context.Cause(ctx)
 	}
 	for _, h := range l.Hosts {
-		if err := p.judgeLost(h, r); err != nil {
+		if err := p.checkLost(h, r); err != nil {
 			return err
 		}
 	}
@@ -122,9 +122,9 @@ func (p *prepared) mayGoBy(from string) error {
 	return nil
 }
 
-// judgeLost refuses a host that is declared lost but reachable, and a host that is
+// checkLost refuses a host that is declared lost but reachable, and a host that is
 // unreachable but not declared lost.
-func (p *prepared) judgeLost(h *inspect.Host, r *inspect.EtcdReport) error {
+func (p *prepared) checkLost(h *inspect.Host, r *inspect.EtcdReport) error {
 	name := h.Spec.Name
 	if !p.isLost(name) {
 		if h.Err == nil {

@@ -59,7 +59,7 @@ type Config struct {
 type service struct {
 	Config
 	parts
-	looks lookTimes
+	waits waitTimes
 }
 
 // New returns the service for the clusters whose state is saved on this machine.
@@ -67,7 +67,7 @@ func New(c Config) Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &service{Config: c, looks: usualLooks()}
+	s := &service{Config: c, waits: usualWaits()}
 	s.delegate()
 	return s
 }

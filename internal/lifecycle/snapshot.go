@@ -87,7 +87,7 @@ const snapshotTime = 15 * time.Minute
 // A snapshotting makes one backup set.
 type snapshotting struct {
 	svc      *service
-	looker   *inspect.Session
+	session  *inspect.Session
 	report   *inspect.EtcdReport
 	taken    time.Time
 	options  SnapshotOptions
@@ -135,14 +135,14 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if err != nil {
 		return nil, err
 	}
-	m.looker = s.NewSession(env)
-	defer m.looker.Close()
-	m.looker.Select(func(h v1alpha1.Host) bool {
-		return m.looker.CanQueryEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
+	m.session = s.NewSession(env)
+	defer m.session.Close()
+	m.session.Select(func(h v1alpha1.Host) bool {
+		return m.session.CanQueryEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
 	})
-	looks, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
+	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
 	defer cancel()
-	m.report = m.looker.ReportEtcd(looks, progress)
+	m.report = m.session.ReportEtcd(limited, progress)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -214,7 +214,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 
 // set returns the description of the set without its snapshot.
 func (m *snapshotting) set(authority string) *backup.Set {
-	c := m.looker.Env.Cluster
+	c := m.session.Env.Cluster
 	return &backup.Set{
 		Cluster: c.Name, Taken: m.taken.UTC().Truncate(time.Second), Kubernetes: cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version),
 		EtcdType: m.report.Etcd.Type, ClusterID: m.report.Etcd.ClusterID, Authority: authority,
@@ -314,7 +314,7 @@ func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
 	}
 	var all []candidate
 	for _, member := range m.report.Etcd.Members {
-		for _, h := range m.looker.Hosts {
+		for _, h := range m.session.Hosts {
 			if usable(member) && h.Conn != nil && h.Err == nil && inspect.IsMemberOf(member, h.Spec) {
 				all = append(all, candidate{member, h})
 			}
@@ -355,7 +355,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.E
 		return m.arrive(ctx, host, *kept, to)
 	}
 	client := module.EtcdClient()
-	client.Endpoints = []string{m.looker.Env.LocalMemberURL()}
+	client.Endpoints = []string{m.session.Env.LocalMemberURL()}
 	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl,
 		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
 	note(m.progress, host.Spec.Name, "taking a snapshot")
@@ -406,7 +406,7 @@ func (m *snapshotting) arrive(ctx context.Context, host *inspect.Host, there op.
 func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, to string, bytes int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := m.svc.looks.file
+	limit := m.svc.waits.file
 	silence := time.AfterFunc(limit, func() {
 		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.Spec.Name, from, limit),
 			"check whether the file system there is stalled: slipway ssh "+host.Spec.Name))
@@ -417,7 +417,7 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, t
 		silence.Reset(limit)
 		tell(t, p)
 	}
-	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: hostconn.WithSSH(m.looker.Env.Cluster, host.Spec)}}, Root: true}
+	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: hostconn.WithSSH(m.session.Env.Cluster, host.Spec)}}, Root: true}
 	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
 	switch {
 	case err != nil:

@@ -26,7 +26,7 @@ const pkiDir = "/etc/kubernetes/pki/"
 // keep reads the files that a set contains besides the snapshot, and the id of the
 // cluster CA, which shows that the set belongs to the cluster.
 func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, authority string, err error) {
-	c := spec.RedactCluster(m.looker.Env.Cluster)
+	c := spec.RedactCluster(m.session.Env.Cluster)
 	c.Status = v1alpha1.ClusterStatus{}
 	text, err := yaml.Marshal(c)
 	if err != nil {
@@ -70,7 +70,7 @@ func certificateBytes(text []byte) []byte {
 // encryption configuration that its API server uses.
 func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) bool, paths []string) ([]backup.Content, error) {
 	var last error
-	for _, h := range m.looker.Hosts {
+	for _, h := range m.session.Hosts {
 		if h.Conn == nil || h.Err != nil || !chosen(h.Spec) {
 			continue
 		}

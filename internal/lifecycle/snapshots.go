@@ -112,11 +112,11 @@ func (i *SnapshotInfo) say(set *backup.Set) {
 func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapshot, _ *inspect.Host, err error) {
 	host, file, _ := strings.Cut(of, "/")
 	see := "list the snapshots: slipway etcd snapshots " + m.report.Name + " --hosts"
-	i := slices.IndexFunc(m.looker.Hosts, func(h *inspect.Host) bool { return h.Spec.Name == host && m.looker.CanQueryEtcd(h.Spec) })
+	i := slices.IndexFunc(m.session.Hosts, func(h *inspect.Host) bool { return h.Spec.Name == host && m.session.CanQueryEtcd(h.Spec) })
 	if i < 0 {
 		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with an etcd member", see)
 	}
-	h := m.looker.Hosts[i]
+	h := m.session.Hosts[i]
 	if h.Conn == nil || h.Err != nil {
 		d := hostconn.Diagnose(cmp.Or(h.Err, inspect.ErrNoTime))
 		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,

@@ -180,8 +180,8 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 			r := tc.r
 			r.Kind, r.Name, r.Upgrade.Version = toNewest.Kind, toNewest.Name, toNewest.Upgrade.Version
 			s := w.service()
-			if s.looks.between = time.Minute; !tc.mended {
-				s.looks.between = 50 * time.Millisecond
+			if s.waits.between = time.Minute; !tc.mended {
+				s.waits.between = 50 * time.Millisecond
 			}
 			var said []string
 			p, err := s.Prepare(t.Context(), r, event.SinkFunc(func(e event.Event) {

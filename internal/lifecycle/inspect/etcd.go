@@ -233,5 +233,5 @@ func IsMemberOf(m EtcdMember, h v1alpha1.Host) bool {
 // RefuseExternalEtcd returns the error for an operation that Slipway cannot do on external etcd.
 func RefuseExternalEtcd(name, what string) error {
 	return diag.Refuse(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is not supported",
-		"ask the owner of the etcd; to check it: slipway etcd health "+name)
+		"ask the owner of the etcd")
 }

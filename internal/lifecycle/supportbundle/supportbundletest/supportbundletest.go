@@ -38,7 +38,8 @@ func Leaks() []string {
 		// The kubelet's message about a container that does not start.
 		`&Container{Name:x,Image:y,Command:[sh -c canary],Args:[--canary],WorkingDir:,` +
 			`Env:[]EnvVar{EnvVar{Name:ANY,Value:canary, really,ValueFrom:nil,},},` +
-			`LivenessProbe:&Probe{HTTPGet:&HTTPGetAction{HTTPHeaders:[]HTTPHeader{HTTPHeader{Name:X-Any,Value:canary,},},},Exec:&ExecAction{Command:[check canary],},},}`,
+			`LivenessProbe:&Probe{HTTPGet:&HTTPGetAction{HTTPHeaders:[]HTTPHeader{HTTPHeader{Name:X-Any,Value:canary,},},},` +
+			`Exec:&ExecAction{Command:[check canary],},},}`,
 		// Registries, etcd, kubeadm.
 		`"auths":{"registry":{"auth":"canarycanary=","identitytoken":"canary"}}`,
 		`[plugins.registry.auth] password = "canary"`, "auth = \"canarycanary\"",
