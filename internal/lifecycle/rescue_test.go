@@ -447,11 +447,11 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 		cp2, cp4, from string
 		want           string // of the error, "" for none
 	}{
-		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST; cp2 has the most recent data"},
+		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST (cp2 has the most recent data"},
 		{"chosen", "who asks knows", lost, "log 4 900 900", "cp2", ""},
 		{"the other is chosen", "who asks knows", lost, "log 4 900 900", "cp4", ""},
 		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "",
-			"--from HOST; cp2 has the most recent data"},
+			"--from HOST (cp2 has the most recent data"},
 		{"it alone has data", "there is nothing to choose", lost, "", "", ""},
 		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before",
 			"log 4 900 900", "cp4", "/member aside on the hosts"},
@@ -536,9 +536,8 @@ func TestRescueInItsMidst(t *testing.T) {
 	} {
 		_, err := w.service().Prepare(t.Context(), r, nil)
 		refusal(t, err, idRescueUnfinished)
-		if text := fmt.Sprintf("%+v", err); !strings.Contains(text,
-			"slipway etcd rescue prod --lost cp1,cp3,NAME; because of a worker: slipway resume prod --ignore-errors") {
-			t.Errorf("%s: it does not say what to do: %s", name, text)
+		if text := fmt.Sprintf("%+v", err); !strings.Contains(text, "finish the operation first: slipway resume prod") {
+			t.Errorf("%s: the hint does not name the command to continue: %s", name, text)
 		}
 	}
 	w.apply(w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{IgnoreErrors: true}, nil)), event.Partial)
