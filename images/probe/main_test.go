@@ -37,8 +37,10 @@ func TestProbeServer_ReportsWhetherServerResponds(t *testing.T) {
 			}
 		})
 	}
-	for name, args := range map[string][]string{"no server": {gone.URL}, "no URL": {}, "two": {gone.URL, gone.URL},
-		"no scheme": {"localhost"}} {
+	for name, args := range map[string][]string{
+		"no server": {gone.URL}, "no URL": {}, "two": {gone.URL, gone.URL},
+		"no scheme": {"localhost"},
+	} {
 		if err := probeServer(t.Context(), args); err == nil {
 			t.Errorf("%s: no error", name)
 		}

@@ -184,7 +184,8 @@ func (f *follower) syncSlices(ctx context.Context) error {
 // ports come from the first slice by name. Slices with other ports or without ports are
 // ignored.
 func mergeEndpoints(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([]discoveryv1.Endpoint,
-	[]discoveryv1.EndpointPort) {
+	[]discoveryv1.EndpointPort,
+) {
 	byName := slices.SortedFunc(slices.Values(from), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	var ports []discoveryv1.EndpointPort
 	found := map[string]bool{}
@@ -212,7 +213,8 @@ func mergeEndpoints(from []*discoveryv1.EndpointSlice, family discoveryv1.Addres
 }
 
 func (f *follower) newSlice(family discoveryv1.AddressType, endpoints []discoveryv1.Endpoint,
-	ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+	ports []discoveryv1.EndpointPort,
+) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: f.namespace, Name: sliceName(f.service, family),

@@ -79,7 +79,8 @@ func startInstance(t *testing.T, client kubernetes.Interface, identity string) (
 }
 
 func startInstanceWith(t *testing.T, client kubernetes.Interface, identity string, ask func(context.Context,
-	string) error) (stop func() error) {
+	string) error,
+) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -137,21 +138,38 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 	}{
 		"add":   {"existing addresses are sorted", []runtime.Object{first}, nil, both},
 		"later": {"the source may come after us", nil, func(t *testing.T, a api) { createSlice(t, a.source, first) }, both},
-		"update": {"a control plane left", []runtime.Object{first},
-			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")) }, one},
-		"not ready": {"a terminating API server is not an endpoint", []runtime.Object{first},
-			func(t *testing.T, a api) { update(t, a.source, notReady(first.DeepCopy())) }, one},
-		"delete one": {"one slice of two is deleted",
+		"update": {
+			"a control plane left",
+			[]runtime.Object{first},
+			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")) }, one,
+		},
+		"not ready": {
+			"a terminating API server is not an endpoint",
+			[]runtime.Object{first},
+			func(t *testing.T, a api) { update(t, a.source, notReady(first.DeepCopy())) }, one,
+		},
+		"delete one": {
+			"one slice of two is deleted",
 			[]runtime.Object{sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1"), sourceSlice("more", ipv4, 6443, "10.0.0.2")},
-			func(t *testing.T, a api) { remove(t, a.source, "more") }, one},
-		"deleted": {"a missing source never empties the target", []runtime.Object{first},
-			func(t *testing.T, a api) { remove(t, a.source, "kubernetes") }, both},
-		"emptied": {"nor one without addresses", []runtime.Object{first},
-			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443)) }, both},
-		"none ready": {"nor one with none that is ready", []runtime.Object{sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")},
+			func(t *testing.T, a api) { remove(t, a.source, "more") }, one,
+		},
+		"deleted": {
+			"a missing source never empties the target",
+			[]runtime.Object{first},
+			func(t *testing.T, a api) { remove(t, a.source, "kubernetes") }, both,
+		},
+		"emptied": {
+			"nor one without addresses",
+			[]runtime.Object{first},
+			func(t *testing.T, a api) { update(t, a.source, sourceSlice("kubernetes", ipv4, 6443)) }, both,
+		},
+		"none ready": {
+			"nor one with none that is ready",
+			[]runtime.Object{sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")},
 			func(t *testing.T, a api) {
 				update(t, a.source, notReady(sourceSlice("kubernetes", ipv4, 6443, "10.0.0.1")))
-			}, one},
+			}, one,
+		},
 		"dual stack": {
 			"a slice for each family",
 			[]runtime.Object{first, sourceSlice("six", ipv6, 6443, "fd00::2", "fd00::1")},
@@ -164,10 +182,16 @@ func TestFollow_KeepsSlicesEqualToSource(t *testing.T) {
 			nil,
 			map[string][]string{"api-ipv6": {"fd00::1", "https", port}},
 		},
-		"other ports": {"a slice holds one set of ports: the first by name",
-			[]runtime.Object{first, sourceSlice("zzz", ipv4, 7443, "10.0.0.9")}, nil, both},
-		"target deleted": {"it is created again", []runtime.Object{first},
-			func(t *testing.T, a api) { remove(t, a.target, "api-ipv4") }, both},
+		"other ports": {
+			"a slice holds one set of ports: the first by name",
+			[]runtime.Object{first, sourceSlice("zzz", ipv4, 7443, "10.0.0.9")},
+			nil, both,
+		},
+		"target deleted": {
+			"it is created again",
+			[]runtime.Object{first},
+			func(t *testing.T, a api) { remove(t, a.target, "api-ipv4") }, both,
+		},
 		"target emptied": {"it is restored", []runtime.Object{first}, func(t *testing.T, a api) {
 			change(t, a.target, func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })
 		}, both},

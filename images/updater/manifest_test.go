@@ -109,8 +109,10 @@ func TestManifest_GrantsOnlyNeededRights(t *testing.T) {
 		names = append(names, sliceName("apiserver", f))
 	}
 	slicesOf := func(verbs ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"},
-			Verbs: slices.Sorted(slices.Values(verbs))}
+		return rbacv1.PolicyRule{
+			APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"},
+			Verbs: slices.Sorted(slices.Values(verbs)),
+		}
 	}
 	leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}}
 	own, lease := slicesOf("get", "update", "delete"), leases

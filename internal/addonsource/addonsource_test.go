@@ -165,8 +165,10 @@ func TestLoad_ReadsManifestsInOrder(t *testing.T) {
 func TestLoad_RendersChart(t *testing.T) {
 	dir := writeTree(t, webChart(nil))
 	values := filepath.Join(writeTree(t, map[string]string{"v.yaml": "replicas: 2\nname: file\n"}), "v.yaml")
-	a := v1alpha1.Addon{Name: "front", Namespace: "front", Chart: &v1alpha1.Chart{Path: dir},
-		ValuesFiles: []string{values}, Values: map[string]any{"name": "shop", "more": map[string]any{"a": nil, "c": 1}}}
+	a := v1alpha1.Addon{
+		Name: "front", Namespace: "front", Chart: &v1alpha1.Chart{Path: dir},
+		ValuesFiles: []string{values}, Values: map[string]any{"name": "shop", "more": map[string]any{"a": nil, "c": 1}},
+	}
 	got, warnings, err := loadAddons(t, a)
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
@@ -226,38 +228,68 @@ func TestLoad_NamesFileOfEachProblem(t *testing.T) {
 		id   string
 		says []string
 	}{
-		{"a directory of others", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}}, IDUnusable,
-			[]string{"the chart has no Chart.yaml"}},
+		{
+			"a directory of others",
+			v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}},
+			IDUnusable,
+			[]string{"the chart has no Chart.yaml"},
+		},
 		{"not YAML", file("a.yaml", "a: [\n"), IDUnusable, []string{"a.yaml", "document 1"}},
 		{"no object", file("a.yaml", "---\n"), IDUnusable, []string{"no objects"}},
 		{"no name", file("a.yaml", "apiVersion: v1\nkind: Service\n"), IDUnusable, []string{"metadata.name"}},
-		{"a kustomization",
+		{
+			"a kustomization",
 			v1alpha1.Addon{Name: "k", Manifests: []string{writeTree(t, map[string]string{"kustomization.yaml": "resources: []\n"})}},
-			IDUnusable, []string{"kustomization"}},
+			IDUnusable,
+			[]string{"kustomization"},
+		},
 		{"an empty directory", v1alpha1.Addon{Name: "k", Manifests: []string{t.TempDir()}}, IDUnusable, []string{"no manifest"}},
 		{"no chart", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: t.TempDir()}}, IDUnusable, []string{"Chart.yaml"}},
 		{"another archive", pinned, IDChecksum, []string{"c.tgz"}},
-		{"a template that does not parse", chart(map[string]string{"templates/bad.yaml": "a: {{ if }}\n"}), IDRender,
-			[]string{"web/templates/bad.yaml:1"}},
-		{"a template that fails", chart(map[string]string{"templates/bad.yaml": "a: b\nc: {{ required \"say who\" .Values.who }}\n"}),
-			IDRender, []string{"web/templates/bad.yaml:2", "say who"}},
-		{"a template that makes no YAML", chart(map[string]string{"templates/bad.yaml": "a: {{ .Values.name }}: b\n"}),
-			IDRender, []string{"web/templates/bad.yaml"}},
-		{"values that the schema refuses",
-			chart(map[string]string{"values.schema.json": `{"properties": {"replicas": {"type": "string"}}}`}), IDRender, []string{"replicas"}},
-		{"a password by chance",
+		{
+			"a template that does not parse", chart(map[string]string{"templates/bad.yaml": "a: {{ if }}\n"}), IDRender,
+			[]string{"web/templates/bad.yaml:1"},
+		},
+		{
+			"a template that fails", chart(map[string]string{"templates/bad.yaml": "a: b\nc: {{ required \"say who\" .Values.who }}\n"}),
+			IDRender,
+			[]string{"web/templates/bad.yaml:2", "say who"},
+		},
+		{
+			"a template that makes no YAML", chart(map[string]string{"templates/bad.yaml": "a: {{ .Values.name }}: b\n"}),
+			IDRender,
+			[]string{"web/templates/bad.yaml"},
+		},
+		{
+			"values that the schema refuses",
+			chart(map[string]string{"values.schema.json": `{"properties": {"replicas": {"type": "string"}}}`}), IDRender,
+			[]string{"replicas"},
+		},
+		{
+			"a password by chance",
 			chart(map[string]string{"templates/secret.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: " +
 				"p}\nstringData: {p: {{ randAlphaNum 20 }}}\n"}),
-			IDRandom, []string{"web/templates/secret.yaml"}},
-		{"another Kubernetes",
+			IDRandom,
+			[]string{"web/templates/secret.yaml"},
+		},
+		{
+			"another Kubernetes",
 			chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\nkubeVersion: '<1.30'\n"}),
-			IDRender, []string{"<1.30", "v1.37.1"}},
-		{"a missing chart",
+			IDRender,
+			[]string{"<1.30", "v1.37.1"},
+		},
+		{
+			"a missing chart",
 			chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ndependencies: [{name: " +
 				"base, version: 1.0.0, repository: 'https://example.com'}]\n"}),
-			IDUnusable, []string{"base"}},
-		{"a library", chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ntype: library\n"}),
-			IDUnusable, []string{"library"}},
+			IDUnusable,
+			[]string{"base"},
+		},
+		{
+			"a library", chart(map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.2.3\ntype: library\n"}),
+			IDUnusable,
+			[]string{"library"},
+		},
 		{"values twice", values, IDUnusable, []string{"v.yaml"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -569,8 +601,10 @@ func TestLoad_PullsChartFromRegistry(t *testing.T) {
 	}
 	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host}}
 	chart := func(version, digest string) []v1alpha1.Addon {
-		return []v1alpha1.Addon{{Name: "web",
-			Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: version, Digest: digest}}}
+		return []v1alpha1.Addon{{
+			Name:  "web",
+			Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: version, Digest: digest},
+		}}
 	}
 	got, _, err := l.Load(t.Context(), chart("1.2.3+build", digestOf(text)))
 	if err != nil {
@@ -617,11 +651,13 @@ func TestLoad_SendsRegistryCredentials(t *testing.T) {
 	list := []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}}
 	asked := ""
 	for word, ok := range map[string]bool{"word": true, "other": false} {
-		l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host},
+		l := Loader{
+			Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host},
 			Speak: func(ctx context.Context, host string) ([]remote.Option, error) {
 				asked = host
 				return []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: "me", Password: word})}, nil
-			}}
+			},
+		}
 		_, _, err := l.Load(t.Context(), list)
 		if (err == nil) != ok || asked != host || err != nil && !strings.Contains(err.Error(), IDDownload) {
 			t.Errorf("with %q, asked of %q: %v", word, asked, err)
@@ -631,9 +667,13 @@ func TestLoad_SendsRegistryCredentials(t *testing.T) {
 
 // The bundle's add-ons, as they are without settings and with all of them.
 func TestLoad_RendersBundledAddons(t *testing.T) {
-	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1",
-		Images: map[string]string{"metrics-server": "example.com/metrics-server:v1",
-			"local-path": "example.com/local-path:v1", "flannel": "example.com/flannel:v1"}}
+	l := Loader{
+		Cache: t.TempDir(), Kubernetes: "v1.37.1",
+		Images: map[string]string{
+			"metrics-server": "example.com/metrics-server:v1",
+			"local-path":     "example.com/local-path:v1", "flannel": "example.com/flannel:v1",
+		},
+	}
 	show := func(list ...v1alpha1.Addon) string {
 		t.Helper()
 		got, warnings, err := l.Load(t.Context(), list)
@@ -668,8 +708,10 @@ func TestLoad_RendersBundledAddons(t *testing.T) {
 	if strings.Contains(text, "--kubelet-insecure-tls") || strings.Contains(text, "# ") {
 		t.Error("the manifests turn off the verification of kubelets")
 	}
-	for name, values := range map[string]map[string]any{"unknown": {"paths": "/a"}, "relative": {"path": "a"},
-		"the root": {"path": "/"}, "another type": {"default": "yes"}} {
+	for name, values := range map[string]map[string]any{
+		"unknown": {"paths": "/a"}, "relative": {"path": "a"},
+		"the root": {"path": "/"}, "another type": {"default": "yes"},
+	} {
 		_, _, err := l.Load(t.Context(), []v1alpha1.Addon{{Name: "local-path", Values: values}})
 		if err == nil || !strings.Contains(err.Error(), IDUnusable) {
 			t.Errorf("%s: %v", name, err)

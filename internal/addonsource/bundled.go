@@ -39,8 +39,10 @@ func bundledAddons() map[string]bundledAddon {
 		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }, serving: &Serving{
 			Namespace: "kube-system", Secret: "metrics-server-tls", APIService: "v1beta1.metrics.k8s.io", Name: "metrics-server.kube-system.svc",
 		}},
-		"local-path": {images: []string{"local-path"},
-			values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} }},
+		"local-path": {
+			images: []string{"local-path"},
+			values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} },
+		},
 	}
 }
 
@@ -79,8 +81,10 @@ func (w *loadRun) renderBundled(a v1alpha1.Addon, out *Addon) error {
 			"see docs/guide/addons.md for the values of this add-on")
 	}
 	data := map[string]any{
-		"Images": map[string]string{"metricsServer": w.Images["metrics-server"],
-			"localPath": w.Images["local-path"], "shell": w.Images["flannel"]},
+		"Images": map[string]string{
+			"metricsServer": w.Images["metrics-server"],
+			"localPath":     w.Images["local-path"], "shell": w.Images["flannel"],
+		},
 		"VerifiedKubelets": w.VerifiedKubelets,
 	}
 	if l, ok := set.(*localPath); ok {

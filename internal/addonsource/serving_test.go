@@ -62,8 +62,10 @@ func TestRenewalReason_FindsWhyCertificateMustBeRenewed(t *testing.T) {
 }
 
 func TestWithServingCert_PutsCertificateIntoObjects(t *testing.T) {
-	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1",
-		Images: map[string]string{"metrics-server": "example.com/metrics-server:v1"}, VerifiedKubelets: true}
+	l := Loader{
+		Cache: t.TempDir(), Kubernetes: "v1.37.1",
+		Images: map[string]string{"metrics-server": "example.com/metrics-server:v1"}, VerifiedKubelets: true,
+	}
 	list, _, err := l.Load(t.Context(), []v1alpha1.Addon{{Name: "metrics-server"}})
 	if err != nil {
 		t.Fatal(err)

@@ -79,8 +79,10 @@ func newSetBytes(f *testing.F, by Keys) []byte {
 // FuzzPlaced parses file names: each accepted name is written in the same way by
 // FileName.
 func FuzzPlaced(f *testing.F) {
-	for _, name := range []string{"prod-20261120-180007.tar", "a-b-1-20261120-180007.tar.age",
-		"prod-20269920-180007.tar", "../prod-20261120-180007.tar"} {
+	for _, name := range []string{
+		"prod-20261120-180007.tar", "a-b-1-20261120-180007.tar.age",
+		"prod-20269920-180007.tar", "../prod-20261120-180007.tar",
+	} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -55,8 +55,10 @@ func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *
 		t.Fatal(err)
 	}
 	is := Snapshot{Bytes: int64(len(raw)), SHA256: digestOf(raw), Hash: 7, Revision: 4711, Keys: 3, Version: "3.7.0"}
-	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
-		Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
+	set = &Set{
+		Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
+		Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is,
+	}
 	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
 	file = filepath.Join(t.TempDir(), FileName("prod", set.Taken, len(recipients) > 0))
 	if err := Write(file, set, small, db, Keys{Recipients: recipients}); err != nil {
@@ -68,8 +70,10 @@ func writeTestSet(t *testing.T, recipients ...age.Recipient) (file string, set *
 // A set with keys only is read like other sets. If it contains a snapshot although its
 // header lists none, it is refused.
 func TestRead_RefusesSnapshotInKeysOnlySet(t *testing.T) {
-	set := &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
-		EtcdType: "external", Authority: "a"}
+	set := &Set{
+		Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1",
+		EtcdType: "external", Authority: "a",
+	}
 	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
 	file := filepath.Join(t.TempDir(), FileName("prod", set.Taken, false))
 	if err := Write(file, set, small, "", Keys{}); err != nil {

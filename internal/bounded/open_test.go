@@ -20,8 +20,10 @@ func TestOpen_RefusesIrregularFiles(t *testing.T) {
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
 	}
-	for name, good := range map[string]bool{file: true, link: true, pipe: false, dir: false, "/dev/zero": false,
-		filepath.Join(dir, "none"): false} {
+	for name, good := range map[string]bool{
+		file: true, link: true, pipe: false, dir: false, "/dev/zero": false,
+		filepath.Join(dir, "none"): false,
+	} {
 		f, err := Open(name)
 		if (err == nil) != good {
 			t.Errorf("%s: %v", name, err)

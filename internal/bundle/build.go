@@ -179,8 +179,10 @@ func (b *builder) chooseSource(ctx context.Context) (string, error) {
 		if err == nil {
 			return Upstream, nil
 		}
-		b.request.ReportProgress(Progress{Phase: source.Note,
-			Message: fmt.Sprintf("the upstream source does not answer (%v): compiling from modules instead", err)})
+		b.request.ReportProgress(Progress{
+			Phase:   source.Note,
+			Message: fmt.Sprintf("the upstream source does not answer (%v): compiling from modules instead", err),
+		})
 		return Modules, ctx.Err()
 	}
 	return "", newProblem(IDUnknownName, "use auto, upstream or modules", "%q is not a bundle source", b.Source)
@@ -208,8 +210,10 @@ func (b *builder) obtainBundle(ctx context.Context) (*Bundle, error) {
 				b.request.ReportProgress(Progress{Phase: source.Note, Message: "using the bundle in the cache, " + path})
 				return have, err
 			}
-			b.request.ReportProgress(Progress{Phase: source.Note,
-				Message: fmt.Sprintf("the bundle in the cache is damaged and will be built again: %v", err)})
+			b.request.ReportProgress(Progress{
+				Phase:   source.Note,
+				Message: fmt.Sprintf("the bundle in the cache is damaged and will be built again: %v", err),
+			})
 		}
 	}
 	name, err := b.chooseSource(ctx)
@@ -258,8 +262,10 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}
-	b.request.ReportProgress(Progress{Phase: source.Note,
-		Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause)})
+	b.request.ReportProgress(Progress{
+		Phase:   source.Note,
+		Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause),
+	})
 	return have, nil
 }
 

@@ -63,9 +63,11 @@ func TestBuild_HasAllComponentsAndImages(t *testing.T) {
 				t.Errorf("component %s %s: %+v, %v", name, arch, c, err)
 			}
 		}
-		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy",
+		for _, name := range []string{
+			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy",
 			"etcd", "coredns", "pause", "flannel", "echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip",
-			"metrics-server", "local-path"} {
+			"metrics-server", "local-path",
+		} {
 			i, err := b.Image(name, arch)
 			if err != nil || i.Ref == "" || len(i.Blobs) < 2 {
 				t.Fatalf("image %s %s: %+v, %v", name, arch, i, err)
@@ -294,8 +296,10 @@ func TestVerify_DetectsEveryDamage(t *testing.T) {
 		"flipped bit": {"only reading every byte finds it", func(b *bundle.Bundle) error { return flip(blob(b)) }, "", bundle.IDCorrupt},
 		"cut short":   {"the size tells at once", func(b *bundle.Bundle) error { return os.Truncate(blob(b), 10) }, bundle.IDCorrupt, ""},
 		"missing":     {"so does a blob that is gone", func(b *bundle.Bundle) error { return os.Remove(blob(b)) }, bundle.IDCorrupt, ""},
-		"stranger": {"content that nothing names",
-			func(b *bundle.Bundle) error { return os.WriteFile(blob(b)+".orig", nil, 0o644) }, "", bundle.IDCorrupt},
+		"stranger": {
+			"content that nothing names",
+			func(b *bundle.Bundle) error { return os.WriteFile(blob(b)+".orig", nil, 0o644) }, "", bundle.IDCorrupt,
+		},
 		"damaged index": {"manifests are verified when opening", func(b *bundle.Bundle) error { return flip(root(b)) }, bundle.IDCorrupt, ""},
 		"no index": {"a directory that was copied in part", func(b *bundle.Bundle) error {
 			return os.Remove(index(b))
@@ -303,8 +307,10 @@ func TestVerify_DetectsEveryDamage(t *testing.T) {
 		"no root":     {"likewise", func(b *bundle.Bundle) error { return os.Remove(root(b)) }, bundle.IDCorrupt, ""},
 		"cut index":   {"what is no JSON is damage", func(b *bundle.Bundle) error { return os.Truncate(index(b), 20) }, bundle.IDCorrupt, ""},
 		"empty index": {"a disk that was full", func(b *bundle.Bundle) error { return os.Truncate(index(b), 0) }, bundle.IDCorrupt, ""},
-		"two roots": {"a layout of several things",
-			func(b *bundle.Bundle) error { return rewrite(index(b), `{"manifests":[]}`) }, bundle.IDCorrupt, ""},
+		"two roots": {
+			"a layout of several things",
+			func(b *bundle.Bundle) error { return rewrite(index(b), `{"manifests":[]}`) }, bundle.IDCorrupt, "",
+		},
 		"other digest": {"of a kind that none has", func(b *bundle.Bundle) error {
 			return rewrite(index(b), strings.ReplaceAll(read(b), "sha256:", "sha512:"))
 		}, bundle.IDCorrupt, ""},

@@ -183,11 +183,15 @@ func craftBundle(t *testing.T, config string) string {
 		}
 		return v1.Descriptor{MediaType: media, Digest: h, Size: int64(len(data))}
 	}
-	manifest := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
-		Config: add(json.RawMessage(config), bundle.MediaTypeConfig)}
+	manifest := v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
+		Config: add(json.RawMessage(config), bundle.MediaTypeConfig),
+	}
 	first := add(manifest, types.OCIManifestSchema1)
-	root := add(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
-		ArtifactType: bundle.MediaTypeArtifact, Manifests: []v1.Descriptor{first}}, types.OCIImageIndex)
+	root := add(v1.IndexManifest{
+		SchemaVersion: 2, MediaType: types.OCIImageIndex,
+		ArtifactType: bundle.MediaTypeArtifact, Manifests: []v1.Descriptor{first},
+	}, types.OCIImageIndex)
 	if err := d.SetRoot(root); err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +250,10 @@ func TestPushPull_ReportsRegistryProblems(t *testing.T) {
 		return path
 	}
 	encode := func(password string) string {
-		data, err := json.Marshal(map[string]any{"auths": map[string]any{reg.Host: map[string]string{"username": "carrier",
-			"password": password}}})
+		data, err := json.Marshal(map[string]any{"auths": map[string]any{reg.Host: map[string]string{
+			"username": "carrier",
+			"password": password,
+		}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,24 +266,48 @@ func TestPushPull_ReportsRegistryProblems(t *testing.T) {
 		at         bundle.Registry
 		push, pull string
 	}{
-		"no authority": {"a certificate of nobody's is not trusted",
-			ref, bundle.Registry{Credentials: reg.At.Credentials}, bundle.IDPush, bundle.IDPull},
-		"wrong password": {"the registry refuses", ref, bundle.Registry{CA: reg.At.CA, Credentials: encode(wrong)},
-			bundle.IDPush, bundle.IDPull},
-		"no credentials": {"others than the registry's are not sent", ref,
-			bundle.Registry{CA: reg.At.CA, Credentials: file(`{"auths":{"other.example.com":{"auth":"YTpi"}}}`)}, bundle.IDPush, bundle.IDPull},
-		"no such file": {"a credentials file that was named must be there", ref,
-			bundle.Registry{Credentials: "/nonexistent"}, bundle.IDCredentials, bundle.IDCredentials},
-		"not JSON": {"what is in it is not printed", ref, bundle.Registry{Credentials: file(`password: ` + wrong)},
-			bundle.IDCredentials, bundle.IDCredentials},
-		"no certificate": {"a file without any would trust less than is meant", ref, bundle.Registry{CA: file("hello")},
-			bundle.IDRegistryCA, bundle.IDRegistryCA},
-		"no tag": {"a tag left out is most often forgotten", reg.Host + "/slipway/bundle", reg.At,
-			bundle.IDReference, bundle.IDReference},
+		"no authority": {
+			"a certificate of nobody's is not trusted",
+			ref,
+			bundle.Registry{Credentials: reg.At.Credentials},
+			bundle.IDPush, bundle.IDPull,
+		},
+		"wrong password": {
+			"the registry refuses", ref,
+			bundle.Registry{CA: reg.At.CA, Credentials: encode(wrong)},
+			bundle.IDPush, bundle.IDPull,
+		},
+		"no credentials": {
+			"others than the registry's are not sent", ref,
+			bundle.Registry{CA: reg.At.CA, Credentials: file(`{"auths":{"other.example.com":{"auth":"YTpi"}}}`)},
+			bundle.IDPush, bundle.IDPull,
+		},
+		"no such file": {
+			"a credentials file that was named must be there", ref,
+			bundle.Registry{Credentials: "/nonexistent"},
+			bundle.IDCredentials, bundle.IDCredentials,
+		},
+		"not JSON": {
+			"what is in it is not printed", ref,
+			bundle.Registry{Credentials: file(`password: ` + wrong)},
+			bundle.IDCredentials, bundle.IDCredentials,
+		},
+		"no certificate": {
+			"a file without any would trust less than is meant", ref,
+			bundle.Registry{CA: file("hello")},
+			bundle.IDRegistryCA, bundle.IDRegistryCA,
+		},
+		"no tag": {
+			"a tag left out is most often forgotten", reg.Host + "/slipway/bundle", reg.At,
+			bundle.IDReference, bundle.IDReference,
+		},
 		"not there":    {"nothing is pulled in its place", reg.Host + "/slipway/none:v1", reg.At, "", bundle.IDPull},
 		"no reference": {"a file's name is none", "./b.tar.zst", reg.At, bundle.IDReference, bundle.IDReference},
-		"any certificate": {"insecure is said by the user", reg.Host + "/slipway/insecure:v1",
-			bundle.Registry{Credentials: reg.At.Credentials, Insecure: true}, "", ""},
+		"any certificate": {
+			"insecure is said by the user", reg.Host + "/slipway/insecure:v1",
+			bundle.Registry{Credentials: reg.At.Credentials, Insecure: true},
+			"", "",
+		},
 		"silent": {"it is said who does not answer", "127.0.0.1:1/a/b:v1", reg.At, bundle.IDPush, bundle.IDPull},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -150,8 +150,10 @@ func TestBuild_NamesExtraImagesThatCannotBePulled(t *testing.T) {
 		{"another architecture", only, "is not available for amd64", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
 		{"no login", only, "cannot be pulled", bundle.Registry{Insecure: true}},
 		{"not there", at + "/team/none:v1", "cannot be pulled", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
-		{"another digest", at + "/team/app@sha256:" + strings.Repeat("0", 64), "cannot be pulled",
-			bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
+		{
+			"another digest", at + "/team/app@sha256:" + strings.Repeat("0", 64), "cannot be pulled",
+			bundle.Registry{Credentials: loginFile(t, at), Insecure: true},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cache := t.TempDir()
@@ -202,10 +204,14 @@ func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 		{"a component that there is not", head + "kubernetes: v1.37.1\ncomponents: {harbor: 2.0}\n", 1},
 		{"fields that there are not, and an image", head + "kubernetes: v1.37.1\nfoo: 1\nbar: 2\nimages: [nginx]\n", 3},
 		{"no version, no runtime", head + "runtime: crio\n", 2},
-		{"images",
-			head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5},
-		{"images with digests and without a registry",
-			head + "kubernetes: v1.37.1\nimages: ['nginx:1.29@sha256:" + sum + "', 'nginx@sha256:" + sum + "', 'nginx:1@sha256:a/b']\n", 3},
+		{
+			"images",
+			head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5,
+		},
+		{
+			"images with digests and without a registry",
+			head + "kubernetes: v1.37.1\nimages: ['nginx:1.29@sha256:" + sum + "', 'nginx@sha256:" + sum + "', 'nginx:1@sha256:a/b']\n", 3,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := bundle.ParseWanted("m.yaml", []byte(tc.text))
@@ -225,8 +231,10 @@ func TestManifestRequest_ReportsEveryProblem(t *testing.T) {
 // TestManifestRequest_ReplacesProgramVersions: a file can replace the version of a
 // program, but not the versions in image names.
 func TestManifestRequest_ReplacesProgramVersions(t *testing.T) {
-	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
-		Releases: bundletest.LoadCatalogue(t), Upstream: bundletest.NewSite(t).Options()}
+	o := bundle.BuildOptions{
+		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
+		Releases: bundletest.LoadCatalogue(t), Upstream: bundletest.NewSite(t).Options(),
+	}
 	o.Components = release.Components{CoreDNS: "9.9.9"}
 	_, err := bundle.Build(t.Context(), o)
 	var list diag.List

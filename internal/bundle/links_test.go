@@ -144,8 +144,11 @@ func TestCommands_ChangeNothingThroughCacheLinks(t *testing.T) {
 			_, err := bundle.Open(t.Context(), first.Out, cache, bundle.Registry{})
 			return err
 		}},
-		{"open a reference", []string{"unpacked"},
-			func(cache string) error { _, err := bundle.Open(t.Context(), ref, cache, reg.At); return err }},
+		{
+			"open a reference",
+			[]string{"unpacked"},
+			func(cache string) error { _, err := bundle.Open(t.Context(), ref, cache, reg.At); return err },
+		},
 	} {
 		for i, place := range tt.places {
 			t.Run(tt.name+" "+place, func(t *testing.T) {

@@ -25,8 +25,10 @@ func TestOpen_UsesCredentialsAndCAOfRegistry(t *testing.T) {
 	with := func(change func(*bundle.Login)) bundle.Registry {
 		l := good
 		change(&l)
-		return bundle.Registry{Logins: []bundle.Login{{Registry: "other.example.com", Username: "other",
-			Password: secret.New("other's"), CA: "/nowhere"}, l}}
+		return bundle.Registry{Logins: []bundle.Login{{
+			Registry: "other.example.com", Username: "other",
+			Password: secret.New("other's"), CA: "/nowhere",
+		}, l}}
 	}
 	for name, tt := range map[string]struct {
 		reason string
@@ -34,8 +36,11 @@ func TestOpen_UsesCredentialsAndCAOfRegistry(t *testing.T) {
 		ok     bool
 	}{
 		"its own": {"beside those of another", with(func(*bundle.Login) {}), true},
-		"insecure": {"no authority is asked",
-			bundle.Registry{Plain: []string{reg.Host}, Logins: with(func(l *bundle.Login) { l.CA = "" }).Logins}, true},
+		"insecure": {
+			"no authority is asked",
+			bundle.Registry{Plain: []string{reg.Host}, Logins: with(func(l *bundle.Login) { l.CA = "" }).Logins},
+			true,
+		},
 		"wrong password": {"the registry refuses", with(func(l *bundle.Login) { l.Password = secret.New("canary-wrong") }), false},
 		"no authority":   {"its certificate is nobody's", with(func(l *bundle.Login) { l.CA = "" }), false},
 		"another's":      {"the login of another port is none of its", with(func(l *bundle.Login) { l.Registry += "0" }), false},

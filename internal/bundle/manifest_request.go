@@ -41,8 +41,10 @@ type ManifestRequest struct {
 
 // NewWanted returns the manifest of a release.
 func NewWanted(r release.Release, arches []string) ManifestRequest {
-	return ManifestRequest{APIVersion: ManifestRequestVersion, Kind: ManifestRequestKind, Kubernetes: r.Kubernetes,
-		Arches: arches, Components: r.Components}
+	return ManifestRequest{
+		APIVersion: ManifestRequestVersion, Kind: ManifestRequestKind, Kubernetes: r.Kubernetes,
+		Arches: arches, Components: r.Components,
+	}
 }
 
 // Encode returns the file.

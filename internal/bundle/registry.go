@@ -159,8 +159,10 @@ func findInRegistry(ctx context.Context, ref name.Reference, at Registry, keys [
 }
 
 func (f *foundBundle) rootDescriptor() v1.Descriptor {
-	return v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest,
-		Size: int64(len(f.raw)), Annotations: f.signatures}
+	return v1.Descriptor{
+		MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest,
+		Size: int64(len(f.raw)), Annotations: f.signatures,
+	}
 }
 
 func (f *foundBundle) explainError(err error) error {

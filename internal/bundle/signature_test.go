@@ -104,11 +104,17 @@ func TestMergeAnnotations_KeepsValidSignatures(t *testing.T) {
 		want       string // of the key
 	}{
 		"a first one": {nil, map[string]string{note: good}, nil, good},
-		"bogus does not replace": {map[string]string{note: good}, map[string]string{note: bogusSignatures(1)[0]},
-			nil, good + "\n" + bogusSignatures(1)[0]},
+		"bogus does not replace": {
+			map[string]string{note: good},
+			map[string]string{note: bogusSignatures(1)[0]},
+			nil, good + "\n" + bogusSignatures(1)[0],
+		},
 		"bogus is not kept for a key": {map[string]string{note: good}, map[string]string{note: bogusSignatures(1)[0]}, []Key{key}, good},
-		"many are cut, the old ones stay": {map[string]string{note: good}, map[string]string{note: full},
-			nil, good + "\n" + strings.Join(bogusSignatures(maxPerKey-1), "\n")},
+		"many are cut, the old ones stay": {
+			map[string]string{note: good},
+			map[string]string{note: full},
+			nil, good + "\n" + strings.Join(bogusSignatures(maxPerKey-1), "\n"),
+		},
 		"good replaces bogus for a key": {map[string]string{note: full}, map[string]string{note: good}, []Key{key}, good},
 		"none verifies":                 {map[string]string{note: full}, map[string]string{note: bogusSignatures(1)[0]}, []Key{key}, full},
 		"the newest first":              {map[string]string{note: good}, map[string]string{note: newer}, []Key{key}, newer + "\n" + good},

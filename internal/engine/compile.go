@@ -54,8 +54,10 @@ func compileProgram(p Pipeline, hosts []*Host, ph phase, planned map[string]*dec
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
-	b := &builder{program: &program{joints: map[string]int{}, strict: map[int]bool{}, pauses: map[int]bool{}, providers: providers},
-		hosts: hosts, last: map[string]int{}}
+	b := &builder{
+		program: &program{joints: map[string]int{}, strict: map[int]bool{}, pauses: map[int]bool{}, providers: providers},
+		hosts:   hosts, last: map[string]int{},
+	}
 	for mi := range p.Modules {
 		m := &p.Modules[mi]
 		from := len(b.order)

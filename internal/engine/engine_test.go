@@ -111,8 +111,10 @@ func TestTaskOptions_AreHonoured(t *testing.T) {
 			},
 			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
 			tune: func(r *Run) { r.IgnoreErrors = true },
-			want: map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped",
-				"t.y@b": "skipped", "t.z@a": "skipped", "t.z@b": "changed"},
+			want: map[string]event.Outcome{
+				"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped",
+				"t.y@b": "skipped", "t.z@a": "skipped", "t.z@b": "changed",
+			},
 			skipped: []string{"a"},
 		},
 		"needs all, and has it": {
@@ -447,8 +449,12 @@ func TestPlan_RecreatesRemovedObjects(t *testing.T) {
 			return op.List{op.Reset{Units: []string{"x.service", "y.service"}, Paths: []string{"/var/lib/x"}}}, nil
 		}},
 		Task{ID: "t.again", Ops: func(*Scope) (op.List, error) {
-			return op.List{op.Dir{Path: "/var/lib/x"}, op.Dir{Path: "/var/lib/z"},
-				op.Unit{Name: "x.service", Running: &yes}, op.Unit{Name: "y.service"}}, nil
+			return op.List{
+				op.Dir{Path: "/var/lib/x"},
+				op.Dir{Path: "/var/lib/z"},
+				op.Unit{Name: "x.service", Running: &yes},
+				op.Unit{Name: "y.service"},
+			}, nil
 		}})
 	steps := w.planSteps(t, p)
 	var said []string
@@ -554,8 +560,10 @@ func TestApply_StopsWhenTheJournalFails(t *testing.T) {
 }
 
 func TestFailures_HaveRemedies(t *testing.T) {
-	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,
-		op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
+	for reason, want := range map[string]bool{
+		"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,
+		op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false,
+	} {
 		f := explainFailure(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
 		if f.Reason != reason || f.Message != "m" || (f.Remedy != "") != want {
 			t.Errorf("%s: %+v", reason, f)

@@ -117,8 +117,10 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 	}
 	w.finished = func(n int, s *step, o outcome) {
 		r.emitEvent(stop,
-			event.Event{Type: event.StepFinished, After: w.after[n], Outcome: o.state, Failure: o.failure,
-				Changes: o.changes, Message: o.message}, s)
+			event.Event{
+				Type: event.StepFinished, After: w.after[n], Outcome: o.state, Failure: o.failure,
+				Changes: o.changes, Message: o.message,
+			}, s)
 	}
 	if err := w.walkGraph(ctx); err != nil {
 		return nil, err

@@ -138,8 +138,10 @@ func (r *Run) attemptStep(ctx context.Context, s *step, g *gate, allowed *declar
 			return outcome{state: event.Cancelled}
 		}
 		if blocked != "" {
-			return outcome{state: event.Skipped,
-				failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
+			return outcome{
+				state:   event.Skipped,
+				failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked},
+			}
 		}
 		if try == 1 {
 			r.emitEvent(stop, event.Event{Type: event.StepStarted}, s)

@@ -47,8 +47,11 @@ func TestAsk_KeepsFactsAndErrors(t *testing.T) {
 	}{
 		"facts": {"what it says is taken", answer(op.HostFacts{Arch: "arm64"}), nil, true, nil},
 		"lost":  {"the reason stays for whoever judges", nil, lost, false, lost},
-		"failed": {"an operation that failed has no facts",
-			[]op.Result{{Status: op.Failed, Error: &op.Error{Reason: "Internal", Message: "no"}}}, nil, false, nil},
+		"failed": {
+			"an operation that failed has no facts",
+			[]op.Result{{Status: op.Failed, Error: &op.Error{Reason: "Internal", Message: "no"}}},
+			nil, false, nil,
+		},
 		"two answers": {"it was one question", append(answer(op.HostFacts{}), op.Result{}), nil, false, nil},
 		"no JSON":     {"it is another version's", []op.Result{{Output: []byte("x")}}, nil, false, nil},
 	}
@@ -136,16 +139,35 @@ func TestAddresses_PrefersIPv4(t *testing.T) {
 		addresses []op.Address
 		want      string
 	}{
-		"first": {"the order is the kernel's",
-			[]op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: "192.0.2.1/24"},
-				{Link: "eth1", Prefix: "192.0.2.2/24"}}, "192.0.2.1"},
-		"IPv4 first": {"most networks are",
-			[]op.Address{{Link: "eth0", Prefix: "2001:db8::1/64"}, {Link: "eth0", Prefix: "192.0.2.1/24"}}, "192.0.2.1"},
-		"IPv6 alone": {"some are not",
-			[]op.Address{{Link: "eth0", Prefix: "fe80::1/64"}, {Link: "eth0", Prefix: "2001:db8::1/64"}}, "2001:db8::1"},
-		"containers'": {"others do not reach them",
-			[]op.Address{{Link: "docker0", Prefix: "172.17.0.1/16"}, {Link: "cni0", Prefix: "10.244.0.1/24"},
-				{Link: "flannel.1", Prefix: "10.244.0.0/32"}, {Link: "br-12ab", Prefix: "172.18.0.1/16"}}, ""},
+		"first": {
+			"the order is the kernel's",
+			[]op.Address{
+				{Link: "lo", Prefix: "127.0.0.1/8"},
+				{Link: "eth0", Prefix: "192.0.2.1/24"},
+				{Link: "eth1", Prefix: "192.0.2.2/24"},
+			},
+			"192.0.2.1",
+		},
+		"IPv4 first": {
+			"most networks are",
+			[]op.Address{{Link: "eth0", Prefix: "2001:db8::1/64"}, {Link: "eth0", Prefix: "192.0.2.1/24"}},
+			"192.0.2.1",
+		},
+		"IPv6 alone": {
+			"some are not",
+			[]op.Address{{Link: "eth0", Prefix: "fe80::1/64"}, {Link: "eth0", Prefix: "2001:db8::1/64"}},
+			"2001:db8::1",
+		},
+		"containers'": {
+			"others do not reach them",
+			[]op.Address{
+				{Link: "docker0", Prefix: "172.17.0.1/16"},
+				{Link: "cni0", Prefix: "10.244.0.1/24"},
+				{Link: "flannel.1", Prefix: "10.244.0.0/32"},
+				{Link: "br-12ab", Prefix: "172.18.0.1/16"},
+			},
+			"",
+		},
 		"like lo":    {"only lo itself is", []op.Address{{Link: "lower", Prefix: "192.0.2.1/24"}}, "192.0.2.1"},
 		"unreadable": {"it is passed over", []op.Address{{Link: "eth0", Prefix: "x"}}, ""},
 	}
@@ -170,16 +192,22 @@ func TestOtherAddress_FindsTheSameNetwork(t *testing.T) {
 		addresses []op.Address
 		one, want string
 	}{
-		"same link": {"both lead to the same network",
-			at("eth0", "2001:db8::9/64", "eth1", "192.0.2.1/24", "eth1", "fd00::1/64"), "192.0.2.1", "fd00::1"},
+		"same link": {
+			"both lead to the same network",
+			at("eth0", "2001:db8::9/64", "eth1", "192.0.2.1/24", "eth1", "fd00::1/64"), "192.0.2.1", "fd00::1",
+		},
 		"another link": {"better than none", at("eth1", "192.0.2.1/24", "eth0", "2001:db8::9/64"), "192.0.2.1", "2001:db8::9"},
-		"several": {"the same one whatever the order",
-			at("eth0", "192.0.2.1/24", "eth0", "fd00::2/64", "eth0", "fd00::1/64"), "192.0.2.1", "fd00::1"},
+		"several": {
+			"the same one whatever the order",
+			at("eth0", "192.0.2.1/24", "eth0", "fd00::2/64", "eth0", "fd00::1/64"), "192.0.2.1", "fd00::1",
+		},
 		"IPv6 first":  {"the other is IPv4 then", at("eth0", "fd00::1/64", "eth0", "192.0.2.1/24"), "fd00::1", "192.0.2.1"},
 		"link-local":  {"it is no address for others", at("eth0", "192.0.2.1/24", "eth0", "fe80::1/64"), "192.0.2.1", ""},
 		"containers'": {"nor is one of theirs", at("eth0", "192.0.2.1/24", "cni0", "fd00:244::1/64"), "192.0.2.1", ""},
-		"translated": {"a host need not have the one it is reached by", at("eth0", "192.0.2.1/24", "eth0", "fd00::1/64"),
-			"203.0.113.1", "fd00::1"},
+		"translated": {
+			"a host need not have the one it is reached by", at("eth0", "192.0.2.1/24", "eth0", "fd00::1/64"),
+			"203.0.113.1", "fd00::1",
+		},
 		"no address": {"a name has no version", at("eth0", "fd00::1/64"), "cp1", ""},
 	}
 	for name, tt := range tests {
@@ -226,18 +254,36 @@ func TestPorts_FollowRolesAndEtcdType(t *testing.T) {
 		want   []int
 	}{
 		"worker": {"no part of the control plane", v1alpha1.ClusterSpec{}, worker, []int{8472, 10248, 10249, 10250, 10256}},
-		"control plane": {"etcd is stacked unless said otherwise", v1alpha1.ClusterSpec{}, control,
-			[]int{2379, 2380, 2381, 6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259}},
-		"external etcd": {"it is elsewhere", v1alpha1.ClusterSpec{Etcd: v1alpha1.Etcd{Type: "external"}},
-			control, []int{6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259}},
-		"etcd host": {"a member by its role, and no kubelet",
-			v1alpha1.ClusterSpec{Etcd: v1alpha1.Etcd{Type: "managed"}}, []v1alpha1.Role{v1alpha1.RoleEtcd}, []int{2379, 2380, 2381}},
-		"no proxy, no tunnel": {"who is not there does not listen",
+		"control plane": {
+			"etcd is stacked unless said otherwise",
+			v1alpha1.ClusterSpec{},
+			control,
+			[]int{2379, 2380, 2381, 6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259},
+		},
+		"external etcd": {
+			"it is elsewhere",
+			v1alpha1.ClusterSpec{Etcd: v1alpha1.Etcd{Type: "external"}},
+			control,
+			[]int{6443, 8472, 10248, 10249, 10250, 10256, 10257, 10259},
+		},
+		"etcd host": {
+			"a member by its role, and no kubelet",
+			v1alpha1.ClusterSpec{Etcd: v1alpha1.Etcd{Type: "managed"}},
+			[]v1alpha1.Role{v1alpha1.RoleEtcd},
+			[]int{2379, 2380, 2381},
+		},
+		"no proxy, no tunnel": {
+			"who is not there does not listen",
 			v1alpha1.ClusterSpec{Kubernetes: v1alpha1.Kubernetes{ProxyMode: "none"}, Network: v1alpha1.Network{Plugin: "none"}},
-			worker, []int{10248, 10250}},
-		"flannel without tunnel": {"host-gw sets routes",
-			v1alpha1.ClusterSpec{Network: v1alpha1.Network{Flannel: v1alpha1.Flannel{Backend: "host-gw"}}}, worker,
-			[]int{10248, 10249, 10250, 10256}},
+			worker,
+			[]int{10248, 10250},
+		},
+		"flannel without tunnel": {
+			"host-gw sets routes",
+			v1alpha1.ClusterSpec{Network: v1alpha1.Network{Flannel: v1alpha1.Flannel{Backend: "host-gw"}}},
+			worker,
+			[]int{10248, 10249, 10250, 10256},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

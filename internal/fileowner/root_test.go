@@ -98,8 +98,10 @@ func TestOpenFile_RefusesForeignAndIrregularFiles(t *testing.T) {
 		{"a link to nothing", to, func(_, lock string) error { return os.Symlink("none", lock) }, &ForeignError{}},
 		{"a hard link", to, os.Link, &ForeignError{}},
 		{"a hard link of the user's own", nil, os.Link, nil},
-		{"another user's",
-			to, func(_, lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), other.GiveFiles(lock)) }, &ForeignError{}},
+		{
+			"another user's",
+			to, func(_, lock string) error { return errors.Join(os.WriteFile(lock, nil, 0o600), other.GiveFiles(lock)) }, &ForeignError{},
+		},
 		{"a pipe", to, func(_, lock string) error { return syscall.Mkfifo(lock, 0o600) }, &ForeignError{}},
 		{"a directory", to, func(_, lock string) error { return os.Mkdir(lock, 0o700) }, &ForeignError{}},
 	} {

@@ -19,8 +19,10 @@ func TestSortNodes_ReturnsEdgeOrder(t *testing.T) {
 	}{
 		"empty": {reason: "nothing to do is no error"},
 		"free":  {reason: "free nodes come by number", nodes: 3, want: []int{0, 1, 2}},
-		"diamond": {reason: "a node comes after all it waits for", nodes: 4,
-			edges: [][2]int{{3, 1}, {3, 2}, {1, 0}, {2, 0}}, want: []int{3, 1, 2, 0}},
+		"diamond": {
+			reason: "a node comes after all it waits for", nodes: 4,
+			edges: [][2]int{{3, 1}, {3, 2}, {1, 0}, {2, 0}}, want: []int{3, 1, 2, 0},
+		},
 		"cycle": {reason: "a cycle is named, and only it", nodes: 4, edges: [][2]int{{0, 1}, {1, 2}, {2, 1}, {2, 3}}, err: "a cycle"},
 	} {
 		t.Run(name, func(t *testing.T) {

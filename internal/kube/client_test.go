@@ -141,9 +141,11 @@ func TestConfigMap_ReturnsNilIfMissing(t *testing.T) {
 	const path = "GET /api/v1/namespaces/kube-system/configmaps/x"
 	f := newFakeAPI(t,
 		call{request: path, status: 404},
-		call{request: path,
+		call{
+			request: path,
 			answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system","resourceVersion":"7"},` +
-				`"data":{"a":"1"}}`},
+				`"data":{"a":"1"}}`,
+		},
 	)
 	c := f.newClient()
 	cm, err := c.ConfigMap(t.Context(), "kube-system", "x")

@@ -91,8 +91,13 @@ func TestPodsToDrain_ListsEvictableAndBlockedPods(t *testing.T) {
 			[]string{"web"},
 			[]string{"ns/web has several PodDisruptionBudgets (b, c), so that it cannot be evicted"},
 		},
-		{"terminating", "it needs no eviction", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)},
-			nil, true, []string{"mine"}, nil},
+		{
+			"terminating", "it needs no eviction", `{}`,
+			[]string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)},
+			nil, true,
+			[]string{"mine"},
+			nil,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := []call{
@@ -201,8 +206,10 @@ func TestDrainNode_EvictsNothingIfPodIsBlocked(t *testing.T) {
 		}, nil},
 		{"two of them", []call{
 			{request: listPods, answer: listJSON(mine, db, other)}, {request: listBudgets, answer: listJSON(held)},
-		}, []string{"ns/mine has no controller that would recreate it on another node",
-			"ns/other has no controller that would recreate it on another node"}},
+		}, []string{
+			"ns/mine has no controller that would recreate it on another node",
+			"ns/other has no controller that would recreate it on another node",
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := newFakeAPI(t, tc.calls...).newClient().DrainNode(t.Context(), "w1", false, nil)
@@ -225,8 +232,10 @@ func TestDrainNode_DeletesBlockedPodsWithForce(t *testing.T) {
 	f := newFakeAPI(t,
 		call{request: listPods, answer: listJSON(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))},
 		call{request: listBudgets, answer: nothing},
-		call{request: "DELETE /api/v1/namespaces/ns/pods/mine", body: `"uid":"uid-mine"`,
-			answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		call{
+			request: "DELETE /api/v1/namespaces/ns/pods/mine", body: `"uid":"uid-mine"`,
+			answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`,
+		},
 		call{request: evictWeb, status: 404},
 		call{request: listPods, answer: nothing},
 	)
@@ -275,8 +284,10 @@ func TestDeletePods_KeepsPodsThatWereRecreated(t *testing.T) {
 	}
 	ours := `"gracePeriodSeconds":0,"preconditions":{"uid":"uid-`
 	f := newFakeAPI(t,
-		call{request: listPods,
-			answer: listJSON(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", ""))},
+		call{
+			request: listPods,
+			answer:  listJSON(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", "")),
+		},
 		call{request: at + "db", body: ours + "db", status: 409, answer: answer(409, "Conflict")},
 		call{request: at + "web", body: ours + "web", status: 404, answer: answer(404, "NotFound")},
 		call{request: at + "proxy", body: ours + "proxy", answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},

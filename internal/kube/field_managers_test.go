@@ -22,14 +22,24 @@ func TestFindFieldManagers_ReturnsManagersOfKey(t *testing.T) {
 		by           []string
 		found        bool
 	}{
-		{"unchanged", "the manager that created it",
-			call{request: path, answer: object(`"kubelet":"x"`, wrote("kubeadm", "kubelet"))}, []string{"kubeadm"}, true},
-		{"edited", "another manager set the key; other keys do not count",
+		{
+			"unchanged", "the manager that created it",
+			call{request: path, answer: object(`"kubelet":"x"`, wrote("kubeadm", "kubelet"))},
+			[]string{"kubeadm"},
+			true,
+		},
+		{
+			"edited", "another manager set the key; other keys do not count",
 			call{request: path, answer: object(`"kubelet":"x","more":"y"`, wrote("kubeadm", "more")+","+wrote("kubectl-edit", "kubelet"))},
-			[]string{"kubectl-edit"}, true},
-		{"two managers", "both have set the same value",
+			[]string{"kubectl-edit"},
+			true,
+		},
+		{
+			"two managers", "both have set the same value",
 			call{request: path, answer: object(`"kubelet":"x"`, wrote("slipway", "kubelet")+","+wrote("kubeadm", "kubelet"))},
-			[]string{"kubeadm", "slipway"}, true},
+			[]string{"kubeadm", "slipway"},
+			true,
+		},
 		{"no manager", "no entry has the key", call{request: path, answer: object(`"kubelet":"x"`, "")}, nil, true},
 		{"no such key", "it was removed", call{request: path, answer: object(`"more":"y"`, wrote("kubeadm", "more"))}, nil, false},
 		{"gone", "it was deleted", call{request: path, status: 404}, nil, false},

@@ -49,10 +49,14 @@ func TestApproveServing_ApprovesOnlyAllowedRequestsOfKubelet(t *testing.T) {
 	query := "fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving&limit=50"
 	first := call{request: "GET " + path + "?" + query, answer: list("next", request("bad", "w1", "192.0.2.11", "{}"),
 		request("denied", "w1", "192.0.2.12", `{"conditions":[{"type":"Denied","status":"True"}]}`))}
-	asks := call{request: "GET " + path + "?continue=next&" + query,
-		answer: list("", request("good", "w1", "192.0.2.12", "{}"), request("others", "w2", "192.0.2.13", "{}"))}
-	approves := call{request: "PUT " + path + "/good/approval?fieldManager=slipway", body: `"resourceVersion":"7"`,
-		answer: request("good", "w1", "192.0.2.12", "{}")}
+	asks := call{
+		request: "GET " + path + "?continue=next&" + query,
+		answer:  list("", request("good", "w1", "192.0.2.12", "{}"), request("others", "w2", "192.0.2.13", "{}")),
+	}
+	approves := call{
+		request: "PUT " + path + "/good/approval?fieldManager=slipway", body: `"resourceVersion":"7"`,
+		answer: request("good", "w1", "192.0.2.12", "{}"),
+	}
 	gone, changed := approves, approves
 	gone.status, gone.answer, changed.status, changed.answer = 404, "", 409, ""
 	approves.body = `"type":"Approved"`

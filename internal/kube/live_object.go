@@ -139,8 +139,10 @@ func jobPending(u *unstructured.Unstructured) (string, error) {
 	case conditionStatus(u, "Complete") == "True":
 		return "", nil
 	case conditionStatus(u, "Failed") == "True":
-		return "", &Error{Reason: ReasonFailed,
-			Message: "the job has failed; 'kubectl logs -n " + u.GetNamespace() + " job/" + u.GetName() + "' may say why"}
+		return "", &Error{
+			Reason:  ReasonFailed,
+			Message: "the job has failed; 'kubectl logs -n " + u.GetNamespace() + " job/" + u.GetName() + "' may say why",
+		}
 	}
 	return "the job has not finished", nil
 }
@@ -152,8 +154,10 @@ func podPending(u *unstructured.Unstructured) (string, error) {
 	case phase == "Succeeded" || phase == "Running" && conditionStatus(u, "Ready") == "True":
 		return "", nil
 	case phase == "Failed":
-		return "", &Error{Reason: ReasonFailed,
-			Message: "the pod has failed; 'kubectl logs -n " + u.GetNamespace() + " " + u.GetName() + "' may say why"}
+		return "", &Error{
+			Reason:  ReasonFailed,
+			Message: "the pod has failed; 'kubectl logs -n " + u.GetNamespace() + " " + u.GetName() + "' may say why",
+		}
 	}
 	return "the pod is not ready", nil
 }

@@ -72,15 +72,28 @@ func TestWaitSettled_WaitsByKindAndFailsWithFailedObjects(t *testing.T) {
 		answers                   []string
 		says                      string
 	}{
-		{"a job", "apiVersion: batch/v1\nkind: Job", "/apis/batch/v1", "/apis/batch/v1/namespaces/n/jobs/a",
-			[]string{condition("Suspended"), condition("Complete")}, ""},
-		{"a job that fails", "apiVersion: batch/v1\nkind: Job", "/apis/batch/v1", "/apis/batch/v1/namespaces/n/jobs/a",
-			[]string{condition("Failed")}, "the job has failed"},
+		{
+			"a job", "apiVersion: batch/v1\nkind: Job", "/apis/batch/v1", "/apis/batch/v1/namespaces/n/jobs/a",
+			[]string{condition("Suspended"), condition("Complete")},
+			"",
+		},
+		{
+			"a job that fails", "apiVersion: batch/v1\nkind: Job", "/apis/batch/v1", "/apis/batch/v1/namespaces/n/jobs/a",
+			[]string{condition("Failed")},
+			"the job has failed",
+		},
 		{"a pod", "apiVersion: v1\nkind: Pod", "/api/v1", "/api/v1/namespaces/n/pods/a", []string{phase("Running"), phase("Succeeded")}, ""},
-		{"a pod that fails", "apiVersion: v1\nkind: Pod", "/api/v1", "/api/v1/namespaces/n/pods/a",
-			[]string{phase("Failed")}, "the pod has failed"},
-		{"an API", "apiVersion: apiregistration.k8s.io/v1\nkind: APIService", "/apis/apiregistration.k8s.io/v1",
-			"/apis/apiregistration.k8s.io/v1/apiservices/a", []string{condition("Other"), condition("Available")}, ""},
+		{
+			"a pod that fails", "apiVersion: v1\nkind: Pod", "/api/v1", "/api/v1/namespaces/n/pods/a",
+			[]string{phase("Failed")},
+			"the pod has failed",
+		},
+		{
+			"an API", "apiVersion: apiregistration.k8s.io/v1\nkind: APIService", "/apis/apiregistration.k8s.io/v1",
+			"/apis/apiregistration.k8s.io/v1/apiservices/a",
+			[]string{condition("Other"), condition("Available")},
+			"",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := []call{{request: "GET " + tc.kinds, answer: kinds[tc.kinds]}}

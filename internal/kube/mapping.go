@@ -62,7 +62,8 @@ func (c *Client) findResource(ctx context.Context, gvk schema.GroupVersionKind) 
 // resourceFor returns the resource interface for an object, and a copy of the object with its
 // namespace set.
 func (c *Client) resourceFor(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface,
-	*unstructured.Unstructured, error) {
+	*unstructured.Unstructured, error,
+) {
 	obj = obj.DeepCopy()
 	gvk := obj.GroupVersionKind()
 	r, err := c.findResource(ctx, gvk)

@@ -33,8 +33,10 @@ func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 		"nothing":   {"an empty text is valid", "", nil, ""},
 		"no name":   {"it could not be read again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
 		"made name": {"each apply would create another object", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
-		"name n": {"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil,
-			"metadata.name of this Pod is not text"},
+		"name n": {
+			"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil,
+			"metadata.name of this Pod is not text",
+		},
 		"namespace 1": {"and this as a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 1}\n", nil, "metadata.namespace"},
 		"label 1": {
 			"one that is a number hid all of them",
@@ -46,24 +48,35 @@ func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {helm.sh/hook: pre-install, helm.sh/hook-weight: 5}}\n",
 			nil, `"helm.sh/hook-weight" in metadata.annotations of Pod a is not text`,
 		},
-		"label null": {"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n",
-			nil, `"app" in metadata.labels`},
+		"label null": {
+			"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n",
+			nil, `"app" in metadata.labels`,
+		},
 		"labels null": {"an empty map is valid", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
-		"labels a list": {"labels must be a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n",
-			nil, "metadata.labels of Pod a is not a mapping"},
+		"labels a list": {
+			"labels must be a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n",
+			nil, "metadata.labels of Pod a is not a mapping",
+		},
 		"name with NUL": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
-		"long name": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
-			nil, "cannot name a Pod"},
+		"long name": {
+			"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
+			nil, "cannot name a Pod",
+		},
 		"name a/b": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
-		"name a:b": {"roles have such names", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n",
-			[]string{"ClusterRole a:b"}, ""},
+		"name a:b": {
+			"roles have such names", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n",
+			[]string{"ClusterRole a:b"},
+			"",
+		},
 		"no kind":       {"it is not an object", "apiVersion: v1\nmetadata: {name: a}\n", nil, "document 1"},
 		"no version":    {"the kind alone is ambiguous", "kind: Pod\nmetadata: {name: a}\n", nil, "apiVersion is missing"},
 		"twice":         {"one of the two would be lost", "apiVersion: v1\nkind: Pod\nkind: Pod\n", nil, "already"},
 		"scalar":        {"text is not an object", "hello", nil, "document 1"},
 		"second is bad": {"the error names the document", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n{", nil, "document 2"},
-		"bad item": {"the error names the item",
-			"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0"},
+		"bad item": {
+			"the error names the item",
+			"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -141,8 +154,10 @@ func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
 // TestDecodeObjects_KeepsContentOutOfErrors: text that is not an object can still be part
 // of a Secret.
 func TestDecodeObjects_KeepsContentOutOfErrors(t *testing.T) {
-	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
-		"kind: {hunter2: hunter2}\napiVersion: v1\n"} {
+	for _, text := range []string{
+		"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
+		"kind: {hunter2: hunter2}\napiVersion: v1\n",
+	} {
 		_, err := DecodeObjects([]byte(text))
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", text, err)

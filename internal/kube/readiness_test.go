@@ -58,9 +58,11 @@ func TestListBlockingBudgets_ReturnsBudgetsOfPodsOnNodes(t *testing.T) {
 		aBudget("never", "d", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
 		aBudget("elsewhere", "on-other-nodes", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
 		aBudget("every", "proxy", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
-	)}, call{request: listPods,
+	)}, call{
+		request: listPods,
 		answer: listJSON(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""),
-			aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""))})
+			aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", "")),
+	})
 	got, err := f.newClient().ListBlockingBudgets(t.Context(), []string{"w1"})
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +78,10 @@ func TestWaitBudgets_IgnoresBudgetsThatNeverAllowEviction(t *testing.T) {
 	const never = `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`
 	pods := call{request: listPods, answer: listJSON(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}
 	is := func(status string) call {
-		return call{request: listBudgets,
-			answer: listJSON(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
+		return call{
+			request: listBudgets,
+			answer:  listJSON(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never)),
+		}
 	}
 	ill, well := is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`), is(`"expectedPods":2,"desiredHealthy":1,`+
 		`"currentHealthy":2,"disruptionsAllowed":1`)
@@ -148,10 +152,14 @@ func TestListWebhooks_ReportsWhetherServicesAreReady(t *testing.T) {
 			`"kind":"ValidatingWebhookConfiguration","metadata":{"name":"v"},"webhooks":[` +
 			hook("well", "", "well") + "," + hook("ill", "", "ill") + "," + hook("never-mind", `,"failurePolicy":"Ignore"`, "ill") + `,` +
 			`{"name":"url","clientConfig":{"url":"https://example.com"}}]}`)},
-		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell",
-			answer: listJSON(slice("true"))},
-		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill",
-			answer: listJSON(slice("false"))},
+		call{
+			request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell",
+			answer:  listJSON(slice("true")),
+		},
+		call{
+			request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill",
+			answer:  listJSON(slice("false")),
+		},
 		call{request: admission + "mutatingwebhookconfigurations", answer: listJSON(`{"apiVersion":"admissionregistration.k8s.io/v1",` +
 			`"kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
 			hook("well", `,"failurePolicy":"Ignore"`, "ill") + `]}`)},

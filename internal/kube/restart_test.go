@@ -84,8 +84,13 @@ func TestFindCAHolders_FindsEveryWayToMountTheCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Workload{{"Pod", "n", "a-token"}, {"Pod", "n", "c-volume"}, {"Pod", "n", "d-projected"},
-		{"Pod", "n", "e-variables"}, {"Pod", "n", "f-variable"}}
+	want := []Workload{
+		{"Pod", "n", "a-token"},
+		{"Pod", "n", "c-volume"},
+		{"Pod", "n", "d-projected"},
+		{"Pod", "n", "e-variables"},
+		{"Pod", "n", "f-variable"},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -187,9 +192,11 @@ func TestIsDeleted_IsTrueIfGoneOrTerminating(t *testing.T) {
 func TestRestartWorkload_RestartsForTimeAndWaitsForOlderPods(t *testing.T) {
 	w := Workload{"DaemonSet", "n", "agent"}
 	f := newFakeAPI(t,
-		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway",
-			body:   `"kubectl.kubernetes.io/restartedAt":"2026-11-20T18:00:00Z"`,
-			answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"agent"}}`},
+		call{
+			request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway",
+			body:    `"kubectl.kubernetes.io/restartedAt":"2026-11-20T18:00:00Z"`,
+			answer:  `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"agent"}}`,
+		},
 		call{request: "GET /api/v1/pods", answer: podListJSON(tokenPod("agent-a", "DaemonSet", "agent", "Running", -time.Minute, true))},
 		call{request: "GET /api/v1/pods", answer: podListJSON(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
 	)

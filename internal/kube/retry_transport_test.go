@@ -91,10 +91,16 @@ func TestRetryTransport_RepeatsRefusedRequestsUntilServerIsReady(t *testing.T) {
 		{"ready", "the response is accepted", http.MethodGet, startingTransport{}, 0, 1, http.StatusOK},
 		{"not ready yet", "it has not loaded the authorization rules", http.MethodGet, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
 		{"a creation", "a refused object was not created", http.MethodPost, startingTransport{}, 2 * time.Second, 3, http.StatusOK},
-		{"ready too early", "it loads the rules a little later", http.MethodGet,
-			startingTransport{late: 3 * time.Second}, time.Second, 5, http.StatusOK},
-		{"ready and refused", "the refusal is accepted after some seconds", http.MethodGet,
-			startingTransport{never: true}, 0, 7, http.StatusForbidden},
+		{
+			"ready too early", "it loads the rules a little later", http.MethodGet,
+			startingTransport{late: 3 * time.Second},
+			time.Second, 5, http.StatusOK,
+		},
+		{
+			"ready and refused", "the refusal is accepted after some seconds", http.MethodGet,
+			startingTransport{never: true},
+			0, 7, http.StatusForbidden,
+		},
 		{"never ready", "the time is limited", http.MethodGet, startingTransport{}, time.Hour, 11, http.StatusForbidden},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -39,7 +39,8 @@ func (c *Client) FindConfigWithText(ctx context.Context, says func(text []byte) 
 }
 
 func (c *Client) objectsWithText(ctx context.Context, kinds []schema.GroupVersionResource,
-	says func(text []byte) bool) (out []string, err error) {
+	says func(text []byte) bool,
+) (out []string, err error) {
 	for _, kind := range kinds {
 		err := c.forEachObject(ctx, kind, func(u *unstructured.Unstructured) error {
 			of := objectName(u)

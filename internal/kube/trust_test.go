@@ -23,17 +23,25 @@ func TestFindObjectsWithText_FindsPlainAndEncodedText(t *testing.T) {
 	}
 	const encoded = "dGhlIG9sZCBvbmU="
 	f := newFakeAPI(t,
-		call{request: "GET /api/v1/configmaps?limit=200",
+		call{
+			request: "GET /api/v1/configmaps?limit=200",
 			answer: list("more", one("ConfigMap", "has", `"data":{"x":"y","z":"the old one"}`),
-				one("ConfigMap", "other", `"data":{"x":"another"}`))},
-		call{request: "GET /api/v1/configmaps?continue=more&limit=200",
-			answer: list("", one("ConfigMap", "binary", `"binaryData":{"x":"`+encoded+`"}`))},
+				one("ConfigMap", "other", `"data":{"x":"another"}`)),
+		},
+		call{
+			request: "GET /api/v1/configmaps?continue=more&limit=200",
+			answer:  list("", one("ConfigMap", "binary", `"binaryData":{"x":"`+encoded+`"}`)),
+		},
 		call{request: "GET /api/v1/secrets?limit=200", answer: list("", one("Secret", "kept", `"data":{"x":"`+encoded+`"}`))},
-		call{request: "GET /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations?limit=200",
-			answer: list("", one("ValidatingWebhookConfiguration", "hook", `"webhooks":[{"clientConfig":{"caBundle":"`+encoded+`"}}]`))},
+		call{
+			request: "GET /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations?limit=200",
+			answer:  list("", one("ValidatingWebhookConfiguration", "hook", `"webhooks":[{"clientConfig":{"caBundle":"`+encoded+`"}}]`)),
+		},
 		call{request: "GET /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?limit=200", answer: list("")},
-		call{request: "GET /apis/apiregistration.k8s.io/v1/apiservices?limit=200", status: http.StatusNotFound,
-			answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`},
+		call{
+			request: "GET /apis/apiregistration.k8s.io/v1/apiservices?limit=200", status: http.StatusNotFound,
+			answer: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`,
+		},
 		call{request: "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=200", answer: list("")},
 	)
 	got, err := f.newClient().FindObjectsWithText(t.Context(), isOldText)
@@ -50,11 +58,15 @@ func TestFindObjectsWithText_FindsPlainAndEncodedText(t *testing.T) {
 // servers present are searched only in ConfigMaps and Secrets.
 func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 	f := newFakeAPI(t,
-		call{request: "GET /api/v1/configmaps?limit=200",
-			answer: listJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
-		call{request: "GET /api/v1/secrets?limit=200",
+		call{
+			request: "GET /api/v1/configmaps?limit=200",
+			answer:  listJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`),
+		},
+		call{
+			request: "GET /api/v1/secrets?limit=200",
 			answer: listJSON(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},` +
-				`"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
+				`"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`),
+		},
 	)
 	got, err := f.newClient().FindConfigWithText(t.Context(), isOldText)
 	if diff := cmp.Diff([]string{"ConfigMap n/has", "Secret n/kept"}, got); diff != "" || err != nil {
@@ -66,14 +78,18 @@ func TestFindConfigWithText_ReadsOnlyConfigMapsAndSecrets(t *testing.T) {
 // namespace and for each token in a Secret, and reports the missing ones.
 func TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets(t *testing.T) {
 	maps := func(text string) call {
-		return call{request: "GET /api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt",
+		return call{
+			request: "GET /api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt",
 			answer: `{"kind":"ConfigMapList","apiVersion":"v1","items":[
-			{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":"kube-root-ca.crt"},"data":{"ca.crt":"` + text + `"}}]}`}
+			{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":"kube-root-ca.crt"},"data":{"ca.crt":"` + text + `"}}]}`,
+		}
 	}
 	tokens := func(text string) call {
-		return call{request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",
+		return call{
+			request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",
 			answer: `{"kind":"SecretList","apiVersion":"v1","items":[
-			{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"b","name":"t"},"data":{"ca.crt":"` + text + `"}}]}`}
+			{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"b","name":"t"},"data":{"ca.crt":"` + text + `"}}]}`,
+		}
 	}
 	const wanted = "dGhlIG9sZCBvbmU="
 	f := newFakeAPI(t, maps("another"), tokens(wanted), maps("the old one"), tokens("YW5vdGhlcg=="), maps("the old one"), tokens(wanted))
@@ -81,8 +97,10 @@ func TestWaitRootCAs_WaitsForNamespacesAndTokenSecrets(t *testing.T) {
 	if err := f.newClient().WaitRootCAs(t.Context(), isOldText, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"the controller manager has not updated ConfigMap a/kube-root-ca.crt and 0 others yet",
-		"the controller manager has not updated Secret b/t and 0 others yet"}
+	want := []string{
+		"the controller manager has not updated ConfigMap a/kube-root-ca.crt and 0 others yet",
+		"the controller manager has not updated Secret b/t and 0 others yet",
+	}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -26,9 +26,11 @@ func TestWaitNodeReady_ReportsEachChangeOnce(t *testing.T) {
 		call{request: get, status: 503},
 		call{request: get, answer: node("False", "no network", after)},
 		call{request: get, answer: node("False", "no network", after)},
-		call{request: get,
+		call{
+			request: get,
 			answer: strings.Replace(node("True", "", after), `"status"`,
-				`"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]},"status"`, 1)},
+				`"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]},"status"`, 1),
+		},
 		call{request: get, answer: node("True", "", after)},
 		call{request: get, status: 403, answer: statusAnswer(403, "nodes is forbidden")},
 	)
@@ -39,8 +41,10 @@ func TestWaitNodeReady_ReportsEachChangeOnce(t *testing.T) {
 	if err := c.WaitNodeReady(t.Context(), "a", started, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"the node has not registered", "the kubelet has not reported since it was started",
-		"the node is not Ready: no network", "the node still has the not-ready taint"}
+	want := []string{
+		"the node has not registered", "the kubelet has not reported since it was started",
+		"the node is not Ready: no network", "the node still has the not-ready taint",
+	}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("reported changes: -want +got\n%s", diff)
 	}
@@ -105,16 +109,20 @@ func TestWaitRollout_WaitsUntilWorkloadIsRolledOut(t *testing.T) {
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
 				{request: podList, answer: of(ready, ready)},
 			},
-			[]string{"its controller has not processed it yet", "old pods still exist",
-				"1 of 2 pods are available; pod d-1: ErrImagePull: no such image"},
+			[]string{
+				"its controller has not processed it yet", "old pods still exist",
+				"1 of 2 pods are available; pod d-1: ErrImagePull: no such image",
+			},
 			"",
 		},
 		"deployment past its deadline": {
 			"what held it up may have been mended", "Deployment",
 			[]call{
-				{request: deployment,
+				{
+					request: deployment,
 					answer: d(`{"observedGeneration":2,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded",` +
-						`"message":"timed out"}]}`)},
+						`"message":"timed out"}]}`),
+				},
 				{request: podList, answer: badPod},
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
 				{request: podList, answer: of(ready, ready)},
@@ -146,8 +154,11 @@ func TestWaitRollout_WaitsUntilWorkloadIsRolledOut(t *testing.T) {
 			[]string{"1 of 2 pods are available"},
 			"",
 		},
-		"missing": {"it will not appear", "DaemonSet",
-			[]call{{request: daemonSet, status: 404, answer: statusAnswer(404, "daemonsets d not found")}}, nil, "not found"},
+		"missing": {
+			"it will not appear", "DaemonSet",
+			[]call{{request: daemonSet, status: 404, answer: statusAnswer(404, "daemonsets d not found")}},
+			nil, "not found",
+		},
 		"other kind": {"only these kinds have a rollout", "Job", nil, nil, "only a Deployment, a DaemonSet or a StatefulSet"},
 	}
 	for name, tt := range tests {

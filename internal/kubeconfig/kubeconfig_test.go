@@ -168,8 +168,10 @@ func TestMerge_RefusesEntriesOfOtherClusters(t *testing.T) {
 		name, reason, file string
 		conflict           bool
 	}{
-		{"recreated", "the same server with a new CA is the same cluster",
-			entry("slipway-prod", "https://10.0.0.11:6443", "T0xE"), false},
+		{
+			"recreated", "the same server with a new CA is the same cluster",
+			entry("slipway-prod", "https://10.0.0.11:6443", "T0xE"), false,
+		},
 		{"moved", "the same authority at a new address is this cluster", entry("slipway-prod", "https://10.0.0.77:6443", "UFJPRA=="), false},
 		{"same name", "another cluster with that name would lose its entry", entry("slipway-prod", "https://10.9.9.9:6443", "T0xE"), true},
 		{"foreign", "a context of another tool", entry("kind-prod", "https://127.0.0.1:1", "T0xE"), true},

@@ -57,18 +57,26 @@ func TestVerify_AcceptsOnlyCertificatesOfRecordedCA(t *testing.T) {
 		{"not YAML", "\x00", ca.Cert, "", "", "not a kubeconfig"},
 		{"another kind", strings.Replace(good, "Config", "Pod", 1), ca.Cert, "", "", "not a Config"},
 		{"no context", strings.Replace(good, "current-context: someone@prod", "", 1), ca.Cert, "", "", "no current context"},
-		{"a program",
+		{
+			"a program",
 			after("  user:\n",
 				"    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, canary]}\n"),
-			ca.Cert, "", ca.Cert, ""},
+			ca.Cert, "", ca.Cert, "",
+		},
 		{"an auth provider", after("  user:\n", "    auth-provider: {name: oidc, config: {canary: x}}\n"), ca.Cert, "", ca.Cert, ""},
-		{"files", after("  user:\n", "    tokenFile: /canary\n    client-certificate: /canary\n    client-key: /canary\n"),
-			ca.Cert, "", ca.Cert, ""},
-		{"credentials", after("  user:\n", "    token: canary\n    username: canary\n    password: canary\n    as: canary\n"),
-			ca.Cert, "", ca.Cert, ""},
-		{"a proxy",
+		{
+			"files", after("  user:\n", "    tokenFile: /canary\n    client-certificate: /canary\n    client-key: /canary\n"),
+			ca.Cert, "", ca.Cert, "",
+		},
+		{
+			"credentials", after("  user:\n", "    token: canary\n    username: canary\n    password: canary\n    as: canary\n"),
+			ca.Cert, "", ca.Cert, "",
+		},
+		{
+			"a proxy",
 			after("- cluster:\n", "    proxy-url: http://canary\n    insecure-skip-tls-verify: true\n    certificate-authority: /canary\n"),
-			ca.Cert, "", ca.Cert, ""},
+			ca.Cert, "", ca.Cert, "",
+		},
 		{"names", strings.ReplaceAll(good, "prod", "canary"), ca.Cert, "", ca.Cert, ""},
 		{"extensions", good + "extensions: [{name: canary, extension: {}}]\npreferences: {colors: true}\n", ca.Cert, "", ca.Cert, ""},
 		{"another user", strings.Replace(good, "users:\n", "users:\n- name: canary\n  user: {token: canary}\n", 1), ca.Cert, "", ca.Cert, ""},
@@ -128,8 +136,10 @@ func wantUsableAdmin(t *testing.T, a Admin) {
 // TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites: Slipway saves and merges only its own
 // form of a kubeconfig, and passes only that form to kubectl.
 func TestParseAdmin_AcceptsOnlyFilesThatSlipwayWrites(t *testing.T) {
-	text, err := Admin{Cluster: "prod", Server: "https://192.0.2.11:6443", TLSServerName: "api.prod.internal",
-		CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	text, err := Admin{
+		Cluster: "prod", Server: "https://192.0.2.11:6443", TLSServerName: "api.prod.internal",
+		CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c"),
+	}.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,8 +102,10 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		}, "is not a node"},
 		{"an unknown node", "it may have been removed", func(d *draft) { d.request.Spec.Username = "system:node:w9" }, "is not a node"},
 		{"a name that continues", "w1 is not w11", func(d *draft) { d.request.Spec.Username = "system:node:w11" }, "is not a node"},
-		{"no group", "the API server did not authenticate it as a node",
-			func(d *draft) { d.request.Spec.Groups = []string{"system:authenticated"} }, "not in group"},
+		{
+			"no group", "the API server did not authenticate it as a node",
+			func(d *draft) { d.request.Spec.Groups = []string{"system:authenticated"} }, "not in group",
+		},
 		{"for another node", "a node must not get the certificate of another", func(d *draft) {
 			d.template.Subject.CommonName = "system:node:w2"
 		}, "the subject is"},
@@ -114,17 +116,25 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		{"a second organization", "it would be an administrator as a client", func(d *draft) {
 			d.template.Subject.Organization = []string{"system:nodes", "system:masters"}
 		}, "the subject is"},
-		{"another organization", "nodes are in system:nodes",
-			func(d *draft) { d.template.Subject.Organization = []string{"system:masters"} }, "the subject is"},
-		{"an organizational unit", "a kubelet requests none",
-			func(d *draft) { d.template.Subject.OrganizationalUnit = []string{"x"} }, "the subject is"},
+		{
+			"another organization", "nodes are in system:nodes",
+			func(d *draft) { d.template.Subject.Organization = []string{"system:masters"} }, "the subject is",
+		},
+		{
+			"an organizational unit", "a kubelet requests none",
+			func(d *draft) { d.template.Subject.OrganizationalUnit = []string{"x"} }, "the subject is",
+		},
 		{"client auth", "it would also be a client certificate", func(d *draft) {
 			d.request.Spec.Usages = append(d.request.Spec.Usages, "client auth")
 		}, `usage "client auth"`},
-		{"cert sign", "it would be a CA",
-			func(d *draft) { d.request.Spec.Usages = append(d.request.Spec.Usages, "cert sign") }, `usage "cert sign"`},
-		{"no server auth", "it would not serve", func(d *draft) { d.request.Spec.Usages = []string{"digital signature"} },
-			"does not have the usage"},
+		{
+			"cert sign", "it would be a CA",
+			func(d *draft) { d.request.Spec.Usages = append(d.request.Spec.Usages, "cert sign") }, `usage "cert sign"`,
+		},
+		{
+			"no server auth", "it would not serve", func(d *draft) { d.request.Spec.Usages = []string{"digital signature"} },
+			"does not have the usage",
+		},
 		{"no usage", "it would not serve", func(d *draft) { d.request.Spec.Usages = nil }, "does not have the usage"},
 		{"another's name", "clients of w2 would trust it", func(d *draft) { d.template.DNSNames = []string{"w1", "w2"} }, `"w2" is not a name`},
 		{"the API's name", "it would pass for the API server", func(d *draft) {
@@ -134,25 +144,35 @@ func TestCheckRequest_AcceptsOnlyServingRequestsOfNode(t *testing.T) {
 		{"another's address", "clients of w2 would trust it", func(d *draft) {
 			d.template.IPAddresses = append(d.template.IPAddresses, net.ParseIP("192.0.2.13"))
 		}, "192.0.2.13 is not an address"},
-		{"loopback", "every host has it", func(d *draft) { d.template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} },
-			"127.0.0.1 is not an address"},
+		{
+			"loopback", "every host has it", func(d *draft) { d.template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} },
+			"127.0.0.1 is not an address",
+		},
 		{"the service address", "it would pass for the API server", func(d *draft) {
 			d.template.IPAddresses = []net.IP{net.IPv4(10, 96, 0, 1)}
 		}, "10.96.0.1 is not an address"},
-		{"no names", "the certificate would be useless",
-			func(d *draft) { d.template.DNSNames, d.template.IPAddresses = nil, nil }, "no address"},
+		{
+			"no names", "the certificate would be useless",
+			func(d *draft) { d.template.DNSNames, d.template.IPAddresses = nil, nil }, "no address",
+		},
 		{"an email address", "a kubelet has none", func(d *draft) { d.template.EmailAddresses = []string{"root@w1"} }, "email addresses or URIs"},
 		{"a URI", "it would be another identity", func(d *draft) { d.template.URIs = []*url.URL{spiffe} }, "email addresses or URIs"},
 		{"basic constraints", "it would be a CA", func(d *draft) {
-			d.template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true,
-				Value: []byte{0x30, 3, 1, 1, 0xff}}}
+			d.template.ExtraExtensions = []pkix.Extension{{
+				Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true,
+				Value: []byte{0x30, 3, 1, 1, 0xff},
+			}}
 		}, "extension 2.5.29.19"},
 		{"a short RSA key", "it can be factored", func(d *draft) { d.key = weak }, "has 1024 bits"},
 		{"a short curve", "no component uses it", func(d *draft) { d.key = short }, "curve P-224"},
-		{"not PEM", "other readers would decode something else",
-			func(d *draft) { d.pem = func([]byte) []byte { return []byte("x") } }, "exactly one certificate request"},
-		{"two requests", "the signer might read the other",
-			func(d *draft) { d.pem = func(b []byte) []byte { return slices.Concat(b, b) } }, "exactly one certificate request"},
+		{
+			"not PEM", "other readers would decode something else",
+			func(d *draft) { d.pem = func([]byte) []byte { return []byte("x") } }, "exactly one certificate request",
+		},
+		{
+			"two requests", "the signer might read the other",
+			func(d *draft) { d.pem = func(b []byte) []byte { return slices.Concat(b, b) } }, "exactly one certificate request",
+		},
 		{"a certificate", "it is not a request", func(d *draft) {
 			d.pem = func(b []byte) []byte {
 				return []byte(strings.ReplaceAll(string(b), "CERTIFICATE REQUEST", "CERTIFICATE"))
@@ -193,10 +213,14 @@ func TestIsPending_IsFalseAfterDecision(t *testing.T) {
 		want               bool
 	}{
 		{"new", "it is not decided", `{"spec": {"signerName": "kubernetes.io/kubelet-serving"}}`, true},
-		{"approved", "it is decided",
-			`{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"conditions": [{"type": "Approved"}]}}`, false},
-		{"denied", "an administrator has denied it",
-			`{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"conditions": [{"type": "Denied"}]}}`, false},
+		{
+			"approved", "it is decided",
+			`{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"conditions": [{"type": "Approved"}]}}`, false,
+		},
+		{
+			"denied", "an administrator has denied it",
+			`{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"conditions": [{"type": "Denied"}]}}`, false,
+		},
 		{"signed", "it has a certificate", `{"spec": {"signerName": "kubernetes.io/kubelet-serving"}, "status": {"certificate": "eA=="}}`, false},
 		{"of another signer", "it belongs to another signer", `{"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}}`, false},
 	} {

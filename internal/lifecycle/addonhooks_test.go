@@ -51,12 +51,16 @@ type dropping struct {
 }
 
 func newDropping(t *testing.T) *dropping {
-	l := &dropping{world: newWorld(t, "cp1"),
-		chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}}}
+	l := &dropping{
+		world: newWorld(t, "cp1"),
+		chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}},
+	}
 	l.listen()
 	l.do(Request{Kind: operation.Create, Cluster: l.with(l.chart)}, event.Succeeded)
-	if d := cmp.Diff([]string{"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop",
-		"PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop"}, l.did()); d != "" {
+	if d := cmp.Diff([]string{
+		"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop",
+		"PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop",
+	}, l.did()); d != "" {
 		t.Fatalf("at its installation (-want +got):\n%s", d)
 	}
 	l.settled(l.with(l.chart))
@@ -247,8 +251,10 @@ func TestDeletionHookFails(t *testing.T) {
 		l := fails(t, "warn")
 		l.api.remove(shopKept)
 		l.resume(event.Succeeded)
-		if d := cmp.Diff([]string{"DELETE jobs/warn", "DELETE secrets/key", "DELETE configmaps/prices",
-			"DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
+		if d := cmp.Diff([]string{
+			"DELETE jobs/warn", "DELETE secrets/key", "DELETE configmaps/prices",
+			"DELETE configmaps/slipway-addon-shop",
+		}, l.did()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		l.gone()

@@ -114,8 +114,10 @@ func TestAddons(t *testing.T) {
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
 	w := newWorld(t, "cp1", "w1")
 	w.api.put(newsMap,
-		object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"},
-			"data": object{"old": "kept"}})
+		object{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"},
+			"data": object{"old": "kept"},
+		})
 	both := w.with(shop, news)
 	w.do(Request{Kind: operation.Create, Cluster: both}, event.Succeeded)
 	all := []string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap, shopInventory}
@@ -146,8 +148,10 @@ func TestAddons(t *testing.T) {
 		less.Manifests = []string{manifest(t, t.TempDir(), "shop.yaml",
 			strings.Replace(strings.SplitAfter(shopText, "---\n")[0]+strings.SplitAfter(shopText, "---\n")[1], `"1"`, `"2"`, 1))}
 		c := w.with(less, news)
-		want := []string{"addon.shop: add-on shop: change to", "addon.shop: object ConfigMap shop/prices: update",
-			"addon.shop: object ClusterRole shop: delete"}
+		want := []string{
+			"addon.shop: add-on shop: change to", "addon.shop: object ConfigMap shop/prices: update",
+			"addon.shop: object ClusterRole shop: delete",
+		}
 		if d := cmp.Diff(want, told(w.plan(c))); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -200,9 +204,11 @@ func TestAddons(t *testing.T) {
 // What holds more than itself goes with leave alone.
 func TestAddonLosses(t *testing.T) {
 	dir := t.TempDir()
-	a := v1alpha1.Addon{Name: "shop",
+	a := v1alpha1.Addon{
+		Name: "shop",
 		Manifests: []string{manifest(t, dir, "shop.yaml",
-			"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop"}
+			"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop",
+	}
 	w := newWorld(t, "cp1")
 	w.do(Request{Kind: operation.Create, Cluster: w.with(a)}, event.Succeeded)
 	if d := cmp.Diff([]string{"Namespace shop and everything in it"}, w.plan(w.with()).Removes); d != "" {
@@ -213,8 +219,10 @@ func TestAddonLosses(t *testing.T) {
 // An add-on that does not work with the cluster's version is refused, before a
 // host is asked for anything, unless that is passed over.
 func TestAddonMinors(t *testing.T) {
-	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)},
-		Kubernetes: []string{"1.35", "1.36"}}
+	a := v1alpha1.Addon{
+		Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)},
+		Kubernetes: []string{"1.35", "1.36"},
+	}
 	w := newWorld(t, "cp1")
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
 	var list diag.List

@@ -113,27 +113,35 @@ var kinds = map[string]map[string]string{
 		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
 	},
 	"/apis/apiregistration.k8s.io/v1": {"apiservices": "!APIService"},
-	"/apis/certificates.k8s.io/v1": {"clustertrustbundles": "!ClusterTrustBundle",
-		"certificatesigningrequests": "!CertificateSigningRequest"},
+	"/apis/certificates.k8s.io/v1": {
+		"clustertrustbundles":        "!ClusterTrustBundle",
+		"certificatesigningrequests": "!CertificateSigningRequest",
+	},
 	"/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 	"/apis/discovery.k8s.io/v1":    {"endpointslices": "EndpointSlice"},
 	"/apis/policy/v1":              {"poddisruptionbudgets": "PodDisruptionBudget"},
-	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding",
-		"roles": "Role", "rolebindings": "RoleBinding"},
+	"/apis/rbac.authorization.k8s.io/v1": {
+		"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding",
+		"roles": "Role", "rolebindings": "RoleBinding",
+	},
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{},
-		servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}, minors: newMinors()}
+	a := &api{
+		t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{},
+		servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}, minors: newMinors(),
+	}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	a.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{served()},
+	a.server.TLS = &tls.Config{
+		ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{served()},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if a.shows == nil {
 				return nil, nil //nolint:nilnil // the one that all servers show
 			}
 			return a.shows(), nil
-		}}
+		},
+	}
 	a.server.EnableHTTP2 = true
 	a.server.StartTLS()
 	t.Cleanup(a.server.Close)
@@ -400,8 +408,10 @@ func (a *api) register(node, machineID string) {
 func (a *api) report(node string, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "True",
-		"lastHeartbeatTime": at.UTC().Format(time.RFC3339)}}
+	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{
+		"type": "Ready", "status": "True",
+		"lastHeartbeatTime": at.UTC().Format(time.RFC3339),
+	}}
 }
 
 // kubelet has the kubelet of a node say what version it is of.

@@ -44,10 +44,13 @@ func TestAutoRenewals(t *testing.T) {
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
 			inspect.CertificatesFine, "",
 		},
-		{"failed", "somebody has to look after it", func(m *machine) {
-			m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
-		}, inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
-			inspect.CertificatesExpire, "renewal-failed cp1"},
+		{
+			"failed", "somebody has to look after it", func(m *machine) {
+				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
+			},
+			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
+			inspect.CertificatesExpire, "renewal-failed cp1",
+		},
 		{
 			"not for days", "it may be off", func(m *machine) {
 				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`

@@ -39,8 +39,10 @@ func builtElsewhere(t *testing.T, version string) (path, cache string) {
 	site.AddRelease(t, r)
 	cache = t.TempDir()
 	b, err := bundle.Build(t.Context(),
-		bundle.BuildOptions{Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache,
-			Releases: releases, Upstream: site.Options()})
+		bundle.BuildOptions{
+			Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache,
+			Releases: releases, Upstream: site.Options(),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,49 +28,93 @@ func TestCertificates(t *testing.T) {
 		warnings     []string
 		next         string
 	}{
-		{"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, inspect.CertificatesFine, []string{},
-			"slipway certs check prod --within 2160h"},
-		{"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, inspect.CertificatesExpire,
-			[]string{"certificate-expires cp1"}, "slipway certs renew prod"},
-		{"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, inspect.CertificatesExpire,
-			[]string{"certificate-expires cp1"}, "slipway certs renew prod --within 2424h0m0s"},
-		{"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, inspect.CertificatesFine, []string{},
-			"slipway certs check prod --within 2160h"},
-		{"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, inspect.CertificatesExpired,
-			[]string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs renew prod"},
-		{"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {},
-			inspect.CertificatesExpire, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs check prod --within 2160h"},
-		{"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
-			inspect.CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
-		{"a host down", "it is named, and the others are told of", 200 * certDay,
+		{
+			"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, inspect.CertificatesFine,
+			[]string{},
+			"slipway certs check prod --within 2160h",
+		},
+		{
+			"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, inspect.CertificatesExpire,
+			[]string{"certificate-expires cp1"},
+			"slipway certs renew prod",
+		},
+		{
+			"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, inspect.CertificatesExpire,
+			[]string{"certificate-expires cp1"},
+			"slipway certs renew prod --within 2424h0m0s",
+		},
+		{
+			"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, inspect.CertificatesFine,
+			[]string{},
+			"slipway certs check prod --within 2160h",
+		},
+		{
+			"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, inspect.CertificatesExpired,
+			[]string{"certificate-expires cp1", "certificate-expires w1"},
+			"slipway certs renew prod",
+		},
+		{
+			"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {},
+			inspect.CertificatesExpire,
+			[]string{"certificate-expires cp1", "certificate-expires w1"},
+			"slipway certs check prod --within 2160h",
+		},
+		{
+			"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
+			inspect.CertificatesFine,
+			[]string{},
+			"slipway certs check prod --within 2160h",
+		},
+		{
+			"a host down", "it is named, and the others are told of", 200 * certDay,
 			0, func(w *world) { w.machines["w1"].down = errDown }, inspect.CertificatesUnknown,
-			[]string{"host-unreachable w1"}, "slipway precheck prod"},
-		{"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
-			inspect.CertificatesExpire, []string{"host-unreachable w1", "certificate-expires cp1"}, "slipway certs renew prod"},
-		{"authority without its key", "nothing can be signed there", 200 * certDay, 0,
+			[]string{"host-unreachable w1"},
+			"slipway precheck prod",
+		},
+		{
+			"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
+			inspect.CertificatesExpire,
+			[]string{"host-unreachable w1", "certificate-expires cp1"},
+			"slipway certs renew prod",
+		},
+		{
+			"authority without its key", "nothing can be signed there", 200 * certDay, 0,
 			func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, inspect.CertificatesExpire,
-			[]string{"authority-key-missing cp1"}, "slipway certs check prod --within 2160h"},
-		{"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
-			inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
-		{"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
-			inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+			[]string{"authority-key-missing cp1"},
+			"slipway certs check prod --within 2160h",
+		},
+		{
+			"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
+			inspect.CertificatesExpire,
+			[]string{"certificate-unusable cp1"},
+			"slipway certs check prod --within 2160h",
+		},
+		{
+			"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
+			inspect.CertificatesExpire,
+			[]string{"certificate-unusable cp1"},
+			"slipway certs check prod --within 2160h",
+		},
 		{"another authority", "nobody here believes it", 200 * certDay, 0, func(w *world) {
 			cp := w.machines["cp1"]
 			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
 				certTime.Add(certYear)).IssueCertificate(t, "a", certTime.Add(certYear))
 		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
-		{"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
-			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
-			for _, m := range w.machines {
-				m.files[pki+"ca.crt"], m.files[pki+"ca.key"] = ca.Cert, ca.Key
-			}
-			delete(w.machines["w1"].files, pki+"ca.key")
-			for _, name := range []string{"apiserver", "apiserver-kubelet-client"} {
-				cp := w.machines["cp1"]
-				cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.IssueCertificate(t, name, certTime.Add(59*certDay))
-			}
-		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
-			"slipway certs check prod --within 2160h"},
+		{
+			"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
+				ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
+				for _, m := range w.machines {
+					m.files[pki+"ca.crt"], m.files[pki+"ca.key"] = ca.Cert, ca.Key
+				}
+				delete(w.machines["w1"].files, pki+"ca.key")
+				for _, name := range []string{"apiserver", "apiserver-kubelet-client"} {
+					cp := w.machines["cp1"]
+					cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.IssueCertificate(t, name, certTime.Add(59*certDay))
+				}
+			}, inspect.CertificatesExpire,
+			[]string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
+			"slipway certs check prod --within 2160h",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -234,8 +234,10 @@ func (m *machine) outOfDate(o op.Certificate) bool {
 	if ca, err := pki.ParseCertificate(o.CA); err == nil && o.CAKey == "" && cert.CheckSignatureFrom(ca) != nil {
 		return true
 	}
-	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
-		Within: time.Duration(o.WithinSeconds) * time.Second}
+	wish := pki.Wish{
+		Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
+		Within: time.Duration(o.WithinSeconds) * time.Second,
+	}
 	return wish.UnmetReason(cert, time.Time{}, certTime) != ""
 }
 

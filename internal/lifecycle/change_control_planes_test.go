@@ -40,8 +40,10 @@ func TestControlPlanesLeave(t *testing.T) {
 		{"a further one", remove("cp3"), []string{"cp1", "cp2", "w1", "w2"}},
 		{"the first", remove("cp1"), []string{"cp2", "cp3", "w1", "w2"}},
 		{"two at once, the first among them", remove("cp1", "cp2"), []string{"cp3", "w1", "w2"}},
-		{"by a file, with a worker", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp2", "cp3", "w1")} },
-			[]string{"cp2", "cp3", "w1"}},
+		{
+			"by a file, with a worker", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp2", "cp3", "w1")} },
+			[]string{"cp2", "cp3", "w1"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

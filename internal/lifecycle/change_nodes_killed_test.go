@@ -14,10 +14,14 @@ func TestKilledShape(t *testing.T) {
 		request func(*world) Request
 		after   []string
 	}{
-		{"remove", func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
-			[]string{"cp1", "w2"}},
-		{"exchange", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
-			[]string{"cp1", "w2", "w3"}},
+		{
+			"remove", func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
+			[]string{"cp1", "w2"},
+		},
+		{
+			"exchange", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
+			[]string{"cp1", "w2", "w3"},
+		},
 	} {
 		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
 		request := tc.request(w)

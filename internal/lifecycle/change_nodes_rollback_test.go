@@ -40,10 +40,14 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 		cut          []string // what is gone from the host, besides
 	}{
 		{"the first control plane", "its API server and its member are gone: it cannot lead", false, "cp1", "reset.kubernetes", nil},
-		{"the first, Kubernetes is off", "it must not begin the cluster anew", false, "cp1", "reset.restore",
-			[]string{module.ClientCert, facts.EtcdData}},
-		{"the first, half restored", "the mark is off first", false, "cp1", "reset.restore",
-			[]string{module.ClientCert, facts.EtcdData, facts.EtcdJoined, module.LeavesMark}},
+		{
+			"the first, Kubernetes is off", "it must not begin the cluster anew", false, "cp1", "reset.restore",
+			[]string{module.ClientCert, facts.EtcdData},
+		},
+		{
+			"the first, half restored", "the mark is off first", false, "cp1", "reset.restore",
+			[]string{module.ClientCert, facts.EtcdData, facts.EtcdJoined, module.LeavesMark},
+		},
 		{"a further one", "etcd does not take the data of a member that was removed", false, "cp3", "reset.kubernetes", nil},
 		{"its API server alone has ended", "it may be on the way already", false, "cp3", "leave.member", nil},
 		{"a control plane beside etcd", "it cannot lead", true, "cp1", "reset.kubernetes", nil},
@@ -121,13 +125,17 @@ func TestPlaceTakenTwice(t *testing.T) {
 		name, host, at string // at: the step that fails; "" is the first
 		by             func(*world) Request
 	}{
-		{"a control plane, by a file", "cp3", "join.kubelet-start",
-			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
+		{
+			"a control plane, by a file", "cp3", "join.kubelet-start",
+			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
+		},
 		{"a worker, by a flag", "w1", "join.kubelet-start", func(w *world) Request {
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
 		}},
-		{"a worker whose first step was cut off", "w1",
-			"", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }},
+		{
+			"a worker whose first step was cut off", "w1",
+			"", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
+		},
 		{"a control plane, taken back", "cp3", "join.kubelet-start", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -481,14 +481,20 @@ func TestShapeRefused(t *testing.T) {
 		request      func(*world) Request
 		id           string
 	}{
-		{"last control plane", "nothing would be left",
+		{
+			"last control plane", "nothing would be left",
 			func(*world) Request {
 				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
-			}, idLastControlPlane},
-		{"unknown node", "a misspelt name must not pass",
-			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host"},
-		{"nothing new", "the file has no new host",
-			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1")} }, idNoNewHost},
+			}, idLastControlPlane,
+		},
+		{
+			"unknown node", "a misspelt name must not pass",
+			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host",
+		},
+		{
+			"nothing new", "the file has no new host",
+			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1")} }, idNoNewHost,
+		},
 		{"other roles", "they are fixed", func(w *world) Request {
 			return Request{Kind: operation.Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 		}, "roles-fixed"},
@@ -549,8 +555,10 @@ func TestDrainBlockedLater(t *testing.T) {
 			})
 		}
 	}
-	res := w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"},
-		Removal: module.Removal{DrainTimeout: 5 * time.Second}},
+	res := w.do(Request{
+		Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"},
+		Removal: module.Removal{DrainTimeout: 5 * time.Second},
+	},
 		event.Failed)
 	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked ||
 		!strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {

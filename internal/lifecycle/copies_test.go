@@ -147,8 +147,10 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 		t.Fatalf("hosts copy, and there is no key: %v", err)
 	}
 	return w, m, func(host string, hour int) string {
-		return copies.Name{Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
-			Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.WithTag(key).String()
+		return copies.Name{
+			Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
+			Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711,
+		}.WithTag(key).String()
 	}
 }
 
@@ -240,8 +242,10 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	}
 	names := map[string]string{}
 	for i, host := range []string{"cp1", "cp2"} {
-		names[host] = copies.Name{Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
-			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.WithTag(key).String()
+		names[host] = copies.Name{
+			Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
+			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i),
+		}.WithTag(key).String()
 		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
 	}
 	fetch := func(which string) (string, error) {
@@ -384,8 +388,10 @@ func TestCopiesJudged(t *testing.T) {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}}
 		}, "not copied to vault: the target has no copy from this host yet"},
 		{"failed", "the machine is off", func(now time.Time) []op.CopyOutcome {
-			return []op.CopyOutcome{{Target: "nas", Copied: now},
-				{Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)}}
+			return []op.CopyOutcome{
+				{Target: "nas", Copied: now},
+				{Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)},
+			}
 		}, "copying its snapshots to vault has failed since"},
 		{"never", "it was wrong from the first", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "vault", Failed: "no route", Since: now}}

@@ -136,8 +136,10 @@ func TestHooksOfHostsThatComeAndGo(t *testing.T) {
 			t.Errorf("on %s (-want +got):\n%s", host, d)
 		}
 	}
-	before := map[string]int{"hook-preInstall-x": 1, "hook-preInstall-etcd": 1,
-		"hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
+	before := map[string]int{
+		"hook-preInstall-x": 1, "hook-preInstall-etcd": 1,
+		"hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1,
+	}
 	came := map[string]int{"hook-preInstall-x": 1, "hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
 	w.do(Request{Kind: operation.Create, Cluster: described(w)}, event.Succeeded)
 	ran(t, w, "cp1", before)
@@ -193,8 +195,10 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 			return err
 		}
 		for _, secret := range []string{token, adminSecret(), "canary-password", "canary-script"} {
-			for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)],
-				hex.EncodeToString([]byte(secret))} {
+			for _, form := range []string{
+				secret, base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)],
+				hex.EncodeToString([]byte(secret)),
+			} {
 				if i := bytes.Index(content, []byte(form)); i >= 0 {
 					t.Errorf("%s holds a secret: …%s…", path, content[max(0, i-100):i+len(form)])
 				}
@@ -385,8 +389,10 @@ func TestInitOSOfARecordedCluster(t *testing.T) {
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
 	w.machines["w1"].refuse = breaking("os.kernel")
 	w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Failed)
-	for _, prepare := range []func(context.Context, string, Request, event.Sink) (Prepared, error){w.service().PrepareResume,
-		w.service().PrepareRollback} {
+	for _, prepare := range []func(context.Context, string, Request, event.Sink) (Prepared, error){
+		w.service().PrepareResume,
+		w.service().PrepareRollback,
+	} {
 		_, err := prepare(t.Context(), "prod", Request{}, nil)
 		refusal(t, err, idNothingUnfinished)
 		var list diag.List
@@ -547,8 +553,11 @@ func TestAge(t *testing.T) {
 		{"created and changed", []v1alpha1.Operation{op("create", 1), op("apply", 2)}, 1},
 		{"created at the second attempt", []v1alpha1.Operation{op("create", 1), op("create", 2), op("apply", 3)}, 1},
 		{"prepared before", []v1alpha1.Operation{op("init-os", 1), op("create", 2)}, 2},
-		{"one of the same name before",
-			[]v1alpha1.Operation{op("create", 1), op("apply", 2), op("delete", 3), op("create", 4), op("apply", 5)}, 4},
+		{
+			"one of the same name before",
+			[]v1alpha1.Operation{op("create", 1), op("apply", 2), op("delete", 3), op("create", 4), op("apply", 5)},
+			4,
+		},
 		{"rolled back before", []v1alpha1.Operation{op("create", 1), op("rollback", 2), op("create", 3)}, 3},
 		{"half deleted", []v1alpha1.Operation{op("create", 1), op("delete", 2)}, 1},
 		{"an attempt that never began", []v1alpha1.Operation{never, op("create", 2)}, 2},
@@ -597,8 +606,12 @@ func TestLockWithoutWhatIsGone(t *testing.T) {
 	}{
 		{"two are gone", "the third is all there is", remote.LockState{}, []string{"cp1", "cp3"}, 1},
 		{"another works", "he is heard of", theirs, []string{"cp1", "cp3"}, 0},
-		{"another has worked", "he is gone with them",
-			remote.LockState{Held: true, Stale: true, Holder: theirs.Holder, Highest: 4}, []string{"cp1", "cp3"}, 5},
+		{
+			"another has worked", "he is gone with them",
+			remote.LockState{Held: true, Stale: true, Holder: theirs.Holder, Highest: 4},
+			[]string{"cp1", "cp3"},
+			5,
+		},
 		{"one is gone", "the other that is silent may be held by somebody", remote.LockState{}, []string{"cp1"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -700,12 +713,18 @@ func TestLockMajority(t *testing.T) {
 		{"all answer", "the number is above all they have seen", func(m map[string]*machine) { m["cp2"].lock.Highest = 6 }, false, 7, false},
 		{"one is down", "two are a majority", func(m map[string]*machine) { m["cp3"].down = errDown }, false, 1, false},
 		{"two are down", "one is none", func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, false, 0, false},
-		{"two are down, and it does not matter", "--break-lock does with those that answer",
-			func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, true, 1, false},
-		{"one is another's", "that may be all the control planes on its record",
-			func(m map[string]*machine) { m["cp1"].lock = theirs }, false, 0, true},
-		{"one is another's, and it does not matter", "--break-lock takes it",
-			func(m map[string]*machine) { m["cp1"].lock = theirs }, true, 5, false},
+		{
+			"two are down, and it does not matter", "--break-lock does with those that answer",
+			func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, true, 1, false,
+		},
+		{
+			"one is another's", "that may be all the control planes on its record",
+			func(m map[string]*machine) { m["cp1"].lock = theirs }, false, 0, true,
+		},
+		{
+			"one is another's, and it does not matter", "--break-lock takes it",
+			func(m map[string]*machine) { m["cp1"].lock = theirs }, true, 5, false,
+		},
 		{"one is another's meanwhile", "it was there first", func(m map[string]*machine) {
 			m["cp2"].touched = func(string) { m["cp2"].lock = theirs }
 		}, false, 0, true},
@@ -713,10 +732,14 @@ func TestLockMajority(t *testing.T) {
 			m["cp2"].lock = theirs
 			m["cp2"].lock.Stale = true
 		}, false, 5, false},
-		{"two are another's", "it works on the cluster",
-			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, false, 0, true},
-		{"two are another's, and it does not matter", "--break-lock takes them",
-			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, true, 5, false},
+		{
+			"two are another's", "it works on the cluster",
+			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, false, 0, true,
+		},
+		{
+			"two are another's, and it does not matter", "--break-lock takes them",
+			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, true, 5, false,
+		},
 		{"two are another's that is gone", "their heartbeats have stopped", func(m map[string]*machine) {
 			m["cp1"].lock, m["cp2"].lock = theirs, theirs
 			m["cp1"].lock.Stale, m["cp2"].lock.Stale = true, true

@@ -158,7 +158,8 @@ func drillHost(l *inspect.Session, r *inspect.EtcdReport) *inspect.Host {
 
 // drillOn tests a set on a host.
 func (s *service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *openedSet,
-	progress event.Sink) (is op.EtcdRestoreTested, err error) {
+	progress event.Sink,
+) (is op.EtcdRestoreTested, err error) {
 	note(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")
 	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, inspect.Unresponsive(h.Spec.Name, drillTime))
 	defer cancel()

@@ -109,12 +109,21 @@ func TestDrillChecks(t *testing.T) {
 		{"another hash", "it is not the snapshot", func(is *op.EtcdRestoreTested) { is.Snapshot.Hash++ }, map[string]bool{"integrity": true}, ""},
 		{"fewer keys", "some are lost", func(is *op.EtcdRestoreTested) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
 		{"an older revision", "it is not all", func(is *op.EtcdRestoreTested) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
-		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdRestoreTested) { is.Value = sealed },
-			map[string]bool{"a Secret": true}, "which is missing"},
-		{"by a service", "only that can open it", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s:enc:kms:v2:v:x") },
-			map[string]bool{}, "not tested"},
-		{"something else", "it is none", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s\x00") },
-			map[string]bool{"a Secret": true}, "not a Secret"},
+		{
+			"encrypted, and no key", "nobody can read it", func(is *op.EtcdRestoreTested) { is.Value = sealed },
+			map[string]bool{"a Secret": true},
+			"which is missing",
+		},
+		{
+			"by a service", "only that can open it", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s:enc:kms:v2:v:x") },
+			map[string]bool{},
+			"not tested",
+		},
+		{
+			"something else", "it is none", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s\x00") },
+			map[string]bool{"a Secret": true},
+			"not a Secret",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, s, st, _ := drilled(t)
@@ -143,14 +152,22 @@ func TestDrillRefused(t *testing.T) {
 		do           func(*world, *drills, *SnapshotInfo, *DrillOptions)
 		want         string
 	}{
-		{"cut off", "it is read through first", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.cut(i.File) },
-			string(backup.Damaged)},
-		{"no backup", "there is nothing to try",
-			func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.remove(i.File) }, string(backup.Unknown)},
-		{"no such file", "it is named",
-			func(_ *world, _ *drills, _ *SnapshotInfo, o *DrillOptions) { o.From = "/nowhere.tar" }, string(backup.Unknown)},
-		{"another cluster's", "its authority is another",
-			func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) { w.otherAuthority() }, idBackupOther},
+		{
+			"cut off", "it is read through first", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.cut(i.File) },
+			string(backup.Damaged),
+		},
+		{
+			"no backup", "there is nothing to try",
+			func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.remove(i.File) }, string(backup.Unknown),
+		},
+		{
+			"no such file", "it is named",
+			func(_ *world, _ *drills, _ *SnapshotInfo, o *DrillOptions) { o.From = "/nowhere.tar" }, string(backup.Unknown),
+		},
+		{
+			"another cluster's", "its authority is another",
+			func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) { w.otherAuthority() }, idBackupOther,
+		},
 		{"the host has no room", "that is said", func(_ *world, d *drills, _ *SnapshotInfo, _ *DrillOptions) {
 			d.failed = &op.Error{Reason: "DiskFull", Message: "full"}
 		}, idDrillFailed},

@@ -215,8 +215,13 @@ func TestEncryption(t *testing.T) {
 	for _, tc := range []struct {
 		name, provider string
 		generation     int
-	}{{"on", "secretbox", 1}, {"rotated", "secretbox", 2}, {"by another provider", "aescbc", 2}, {"off", "", 0},
-		{"on again", "secretbox", 1}} {
+	}{
+		{"on", "secretbox", 1},
+		{"rotated", "secretbox", 2},
+		{"by another provider", "aescbc", 2},
+		{"off", "", 0},
+		{"on again", "secretbox", 1},
+	} {
 		request := Request{Kind: operation.Apply, Cluster: w.secretive(tc.provider, tc.generation)}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {

@@ -36,8 +36,10 @@ var endpointFiles = map[v1alpha1.EndpointMode]struct{ workers, controlPlanes []s
 	v1alpha1.EndpointUpdater: {workers: []string{
 		"/etc/kubernetes/manifests/slipway-relay.yaml", "/etc/kubernetes/slipway/relay-address.conf", "/etc/kubernetes/slipway/relay.cfg",
 	}},
-	v1alpha1.EndpointKeepalived: {controlPlanes: []string{"/etc/kubernetes/manifests/slipway-keepalived.yaml",
-		"/etc/kubernetes/slipway/keepalived.conf", "/etc/kubernetes/slipway/keepalived.passwd"}},
+	v1alpha1.EndpointKeepalived: {controlPlanes: []string{
+		"/etc/kubernetes/manifests/slipway-keepalived.yaml",
+		"/etc/kubernetes/slipway/keepalived.conf", "/etc/kubernetes/slipway/keepalived.passwd",
+	}},
 }
 
 // wantEndpoint wants on every machine what the mode has there, and nothing of

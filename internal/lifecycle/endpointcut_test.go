@@ -28,13 +28,22 @@ func TestEndpointChangeCutOff(t *testing.T) {
 	}{
 		{"another address", "workers go by the old one, which would be gone", onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, other, true},
 		{"another holder", "control planes of both would hold an address", onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, vip, true},
-		{"another holder than what was begun", "control planes of both would hold an address", onHAProxy,
-			[]cut{{onKeepalived, "endpoint.name"}}, vip, true},
-		{"another holder than what was taken back", "what is to end it was cut off as well", onHAProxy,
-			[]cut{{onKeepalived, "endpoint.name"}, {onHAProxy, "endpoint.retire"}}, vip, true},
+		{
+			"another holder than what was begun", "control planes of both would hold an address", onHAProxy,
+			[]cut{{onKeepalived, "endpoint.name"}},
+			vip, true,
+		},
+		{
+			"another holder than what was taken back", "what is to end it was cut off as well", onHAProxy,
+			[]cut{{onKeepalived, "endpoint.name"}, {onHAProxy, "endpoint.retire"}},
+			vip, true,
+		},
 		{"back", "it was good before", byName, []cut{{onHAProxy, "endpoint.haproxy"}}, byName, false},
-		{"on to a third", "what was there before is there until it is tried", onKeepalived,
-			[]cut{{onHAProxy, "endpoint.haproxy"}}, onExternal, false},
+		{
+			"on to a third", "what was there before is there until it is tried", onKeepalived,
+			[]cut{{onHAProxy, "endpoint.haproxy"}},
+			onExternal, false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, threeAndTwo...)

@@ -43,8 +43,10 @@ func threeVoters(w *world) *ensemble { return votersOf(w, "cp1", "cp2", "cp3") }
 func votersOf(w *world, names ...string) *ensemble {
 	e := &ensemble{}
 	for i, name := range names {
-		m := &voter{id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20,
-			used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0"}
+		m := &voter{
+			id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20,
+			used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0",
+		}
 		e.members = append(e.members, m)
 	}
 	e.on(w)
@@ -149,8 +151,12 @@ func TestEtcdReport(t *testing.T) {
 		warned       []string
 		next         string
 	}{
-		{"well", "there is nothing to say", func(*world, *ensemble) {}, inspect.Healthy,
-			"all 3 members respond, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
+		{
+			"well", "there is nothing to say", func(*world, *ensemble) {}, inspect.Healthy,
+			"all 3 members respond, the leader is cp1",
+			[]string{},
+			"slipway etcd snapshot prod",
+		},
 		{
 			"the API is down", "it is not asked", func(w *world, _ *ensemble) { w.api.halt() },
 			inspect.Healthy, "all 3 members respond, the leader is cp1",
@@ -204,8 +210,10 @@ func TestEtcdReport(t *testing.T) {
 				e.members[0].index, e.members[2].index, e.members[2].applied = 20000, 20, 20
 			},
 			inspect.Degraded, "3 of 3 members respond, the leader is cp1",
-			[]string{"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind",
-				"cp3 the etcd member is 19980 entries behind"},
+			[]string{
+				"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind",
+				"cp3 the etcd member is 19980 entries behind",
+			},
 			"slipway cluster-info prod",
 		},
 		{
@@ -223,8 +231,10 @@ func TestEtcdReport(t *testing.T) {
 		{
 			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
 			inspect.Degraded, "2 of 2 members respond, the leader is cp1",
-			[]string{"cp3 the etcd member does not respond",
-				"etcd has 2 members: use an odd number, because one member less tolerates as many failures"},
+			[]string{
+				"cp3 the etcd member does not respond",
+				"etcd has 2 members: use an odd number, because one member less tolerates as many failures",
+			},
 			"slipway exec prod@cp3 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 	} {

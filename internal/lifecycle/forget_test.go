@@ -22,13 +22,19 @@ func TestForgetWhatRuns(t *testing.T) {
 		refused      bool
 	}{
 		{"cut off", "a firewall stands in the way", "w1", func(_ *world, m *machine) { m.down = errDown }, nil, true},
-		{"without the others", "they go without it in vain", "w1", func(_ *world, m *machine) { m.down = errDown },
-			func(r *Request) { r.IgnoreErrors = true }, true},
+		{
+			"without the others", "they go without it in vain", "w1", func(_ *world, m *machine) { m.down = errDown },
+			func(r *Request) { r.IgnoreErrors = true }, true,
+		},
 		{"unfit", "it answers, and is not what it was", "w1", func(_ *world, m *machine) { m.cluster, m.ledger = "other", true }, nil, true},
-		{"a control plane", "its member stays", "cp2", func(_ *world, m *machine) { m.down = errDown },
-			func(r *Request) { r.IgnoreErrors = true }, true},
-		{"forced", "it is known to run", "w1", func(_ *world, m *machine) { m.down = errDown },
-			func(r *Request) { r.Removal.Force = true }, false},
+		{
+			"a control plane", "its member stays", "cp2", func(_ *world, m *machine) { m.down = errDown },
+			func(r *Request) { r.IgnoreErrors = true }, true,
+		},
+		{
+			"forced", "it is known to run", "w1", func(_ *world, m *machine) { m.down = errDown },
+			func(r *Request) { r.Removal.Force = true }, false,
+		},
 		{"dead", "the cluster has noticed", "w1", func(w *world, m *machine) { m.down = errDown; w.api.lose("w1") }, nil, false},
 		{"no node any more", "nobody runs by that name", "w1", func(w *world, m *machine) { m.down = errDown; w.api.drop("w1") }, nil, false},
 	} {

@@ -25,7 +25,8 @@ import (
 // observe connects to all hosts and reads their facts, including which of the given
 // marks they have. A host that cannot be queried is in the result with its error.
 func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string,
-	progress event.Sink) ([]*engine.Host, []facts.Host) {
+	progress event.Sink,
+) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}

@@ -54,8 +54,10 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	for _, c := range small {
 		names = append(names, strings.TrimPrefix(c.Name, "files/etc/kubernetes/"))
 	}
-	want := []string{"cluster.yaml", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
-		"pki/sa.key", "pki/sa.pub"}
+	want := []string{
+		"cluster.yaml", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key",
+		"pki/sa.key", "pki/sa.pub",
+	}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}

@@ -417,8 +417,10 @@ func TestMetricsServerIsVerified(t *testing.T) {
 	first := trusted()
 	empty()
 	w.api.put(secretPath,
-		object{"apiVersion": "v1", "kind": "Secret",
-			"metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="}})
+		object{
+			"apiVersion": "v1", "kind": "Secret",
+			"metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="},
+		})
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	text, err := json.Marshal(p.Plan())
 	if err != nil || !strings.Contains(string(text), "issue the serving certificate: it cannot be read") {

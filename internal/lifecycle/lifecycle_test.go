@@ -400,8 +400,10 @@ func TestLocked(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		m := w.machines["cp1"]
-		m.lock = remote.LockState{Held: true,
-			Holder: remote.Lock{Operation: "theirs", Manager: "m2", By: "process 7 on mgr2 since noon", Fence: 7}, Highest: 7, AgeSeconds: 3}
+		m.lock = remote.LockState{
+			Held:   true,
+			Holder: remote.Lock{Operation: "theirs", Manager: "m2", By: "process 7 on mgr2 since noon", Fence: 7}, Highest: 7, AgeSeconds: 3,
+		}
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
 		var locked *LockedError
 		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" || !locked.Elsewhere ||

@@ -93,9 +93,11 @@ func newMachine(name, address string, a *api) *machine {
 	a.mu.Lock()
 	a.at["https://"+address+":2379"] = name
 	a.mu.Unlock()
-	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{},
+	return &machine{
+		name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{},
 		kept: map[string]string{}, opened: map[string]bool{}, state: map[string]string{}, runs: map[string]int{},
-		by: map[string]string{}, made: map[string]string{}}
+		by: map[string]string{}, made: map[string]string{},
+	}
 }
 
 // clone is the machine as it is now, in another world. The caller holds mu.
@@ -143,8 +145,10 @@ func (m *machine) facts() *op.HostFacts {
 		f.Present = append(f.Present, "/usr/bin/"+p)
 	}
 	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)
-	for _, dir := range []string{"/", facts.DirContainerd, facts.DirDocker, facts.DirKubelet, facts.DirEtcd,
-		facts.DirBlobs, facts.DirPrograms, facts.DirPlugins} {
+	for _, dir := range []string{
+		"/", facts.DirContainerd, facts.DirDocker, facts.DirKubelet, facts.DirEtcd,
+		facts.DirBlobs, facts.DirPrograms, facts.DirPlugins,
+	} {
 		f.Disks = append(f.Disks,
 			op.Disk{Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2e6, Inodes: 2e6})
 	}

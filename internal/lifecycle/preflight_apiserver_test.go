@@ -22,8 +22,12 @@ func TestNotServing(t *testing.T) {
 		want         map[string]string // host → what its hint has
 	}{
 		{"all serve", "there is nothing to tell", nil, apply, nil},
-		{"the first", "all goes through it", []string{"cp1"}, apply,
-			map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 still serve the API)"}},
+		{
+			"the first", "all goes through it",
+			[]string{"cp1"},
+			apply,
+			map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 still serve the API)"},
+		},
 		{"a further one", "the operation waits for it as well", []string{"cp2"}, func(w *world) Request {
 			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}
 		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 still serve the API)"}},

@@ -74,8 +74,10 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 	if c, err = s.settle(c); err != nil {
 		return sum, err
 	}
-	sum = ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version,
-		Hosts: len(c.Spec.Hosts), Endpoint: access.OutsideAddress(c)}
+	sum = ClusterSummary{
+		Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version,
+		Hosts: len(c.Spec.Hosts), Endpoint: access.OutsideAddress(c),
+	}
 	for _, n := range c.Status.Nodes {
 		if n.Ready && find(c.Spec.Hosts, n.Name) >= 0 { // the host may have left since then
 			sum.Ready++

@@ -35,11 +35,15 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 	w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
 		"webhooks": []any{
-			object{"name": "pods.guard.io", "failurePolicy": "Fail",
-				"clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+			object{
+				"name": "pods.guard.io", "failurePolicy": "Fail",
+				"clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}},
+			},
 			object{"name": "slow.guard.io", "clientConfig": object{"url": "https://guard.example.com"}},
-			object{"name": "may.guard.io", "failurePolicy": "Ignore",
-				"clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+			object{
+				"name": "may.guard.io", "failurePolicy": "Ignore",
+				"clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}},
+			},
 		},
 	})
 	w.api.put("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sidecars", object{
@@ -70,10 +74,12 @@ func TestReadiness(t *testing.T) {
 	if d := cmp.Diff(want, idsOf(found.Errors())); d != "" {
 		t.Errorf("the report alone (-want +got):\n%s", d)
 	}
-	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io",
+	for _, words := range []string{
+		"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io",
 		"flowschemas.v1beta3", "shop/web: 1 of its 2 pods",
 		"failed since the API servers started: guard/slow.guard.io: requests were refused; sidecars/sidecars.guard.io: " +
-			"requests continued without it"} {
+			"requests continued without it",
+	} {
 		if !strings.Contains(found.Error(), words) {
 			t.Errorf("the report does not say %q:\n%v", words, found)
 		}
@@ -140,8 +146,10 @@ func TestReadinessOfBundles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	p := &prepared{svc: s, request: Request{Kind: operation.Upgrade, Upgrade: UpgradeRequest{Version: "v1.37.1"}}, recorded: c,
-		bundle: &source{arches: []string{"arm64"}}}
+	p := &prepared{
+		svc: s, request: Request{Kind: operation.Upgrade, Upgrade: UpgradeRequest{Version: "v1.37.1"}}, recorded: c,
+		bundle: &source{arches: []string{"arm64"}},
+	}
 	missing, unknown, err := p.wayThere(t.Context())
 	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown != nil || err != nil {
 		t.Errorf("missing (-want +got):\n%s unknown %v, %v", d, unknown, err)

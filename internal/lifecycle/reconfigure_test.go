@@ -66,13 +66,19 @@ func TestHostSettingsInWaves(t *testing.T) {
 		change     func(*v1alpha1.Cluster)
 		want       []string
 	}{
-		{"sysctl", "os.kernel", func(c *v1alpha1.Cluster) { c.Spec.System.Sysctls = map[string]string{"vm.swappiness": "1"} },
-			[]string{"cp1", "cp2", "w1", "w2"}},
-		{"time", "os.time", func(c *v1alpha1.Cluster) { c.Spec.System.NTPServers = []string{"ntp.example"} },
-			[]string{"cp1", "cp2", "e1", "w1", "w2"}},
-		{"hosts entries", "os.hosts",
+		{
+			"sysctl", "os.kernel", func(c *v1alpha1.Cluster) { c.Spec.System.Sysctls = map[string]string{"vm.swappiness": "1"} },
+			[]string{"cp1", "cp2", "w1", "w2"},
+		},
+		{
+			"time", "os.time", func(c *v1alpha1.Cluster) { c.Spec.System.NTPServers = []string{"ntp.example"} },
+			[]string{"cp1", "cp2", "e1", "w1", "w2"},
+		},
+		{
+			"hosts entries", "os.hosts",
 			func(c *v1alpha1.Cluster) { c.Spec.DNS.Hosts = map[string][]string{"192.0.2.99": {"x.example"}} },
-			[]string{"cp1", "cp2", "e1", "w1", "w2"}},
+			[]string{"cp1", "cp2", "e1", "w1", "w2"},
+		},
 		{"mirror", "runtime.registries", func(c *v1alpha1.Cluster) {
 			c.Spec.Registry.Mirrors = map[string][]string{"docker.io": {"https://mirror.example"}}
 		}, []string{"cp1", "cp2", "w1", "w2"}},
@@ -175,19 +181,27 @@ func badSettings() []bad {
 		m.sick = func(m *machine) bool { return strings.Contains(m.files[module.APIServerManifest], "no-such-mode") }
 	}
 	return []bad{
-		{name: "kubelet cp1", reason: "nobody after it has begun", host: "cp1", says: "evictionHard is bad",
-			change: kubelet, spoil: restarted(unit, dropIn, "evictionHard")},
-		{name: "kubelet cp3", reason: "two before it go back, too", host: "cp3", says: "evictionHard is bad",
-			change: kubelet, spoil: restarted(unit, dropIn, "evictionHard")},
-		{name: "kubelet w2", reason: "all others go back", host: "w2", says: "evictionHard is bad", change: kubelet,
-			spoil: restarted(unit, dropIn, "evictionHard")},
+		{
+			name: "kubelet cp1", reason: "nobody after it has begun", host: "cp1", says: "evictionHard is bad",
+			change: kubelet, spoil: restarted(unit, dropIn, "evictionHard"),
+		},
+		{
+			name: "kubelet cp3", reason: "two before it go back, too", host: "cp3", says: "evictionHard is bad",
+			change: kubelet, spoil: restarted(unit, dropIn, "evictionHard"),
+		},
+		{
+			name: "kubelet w2", reason: "all others go back", host: "w2", says: "evictionHard is bad", change: kubelet,
+			spoil: restarted(unit, dropIn, "evictionHard"),
+		},
 		{
 			name: "containerd w1", reason: "its settings are a file that there was not", host: "w1", says: "level is bad",
 			change: func(c *v1alpha1.Cluster) { c.Spec.ContainerRuntime.Config = "[debug]\nlevel = 7" },
 			spoil:  restarted("containerd.service", "/etc/containerd/slipway.toml", "level"),
 		},
-		{name: "API server cp1", reason: "it speaks for the cluster, and does not serve", host: "cp1",
-			says: "nothing answers", change: api, spoil: sick},
+		{
+			name: "API server cp1", reason: "it speaks for the cluster, and does not serve", host: "cp1",
+			says: "nothing answers", change: api, spoil: sick,
+		},
 		{name: "API server cp2", reason: "the first has it already", host: "cp2", says: "nothing answers", change: api, spoil: sick},
 		{name: "etcd cp1", reason: "a member alone is away", host: "cp1", says: "quota-backend-bytes is bad", change: quota, spoil: memberFails},
 		{name: "etcd cp2", reason: "the third has not begun", host: "cp2", says: "quota-backend-bytes is bad", change: quota, spoil: memberFails},

@@ -31,8 +31,10 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 	write("parrot-one")
 	c := w.cluster()
-	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
-		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{
+		Registry: "docker.io", Username: "hub",
+		PasswordFrom: &v1alpha1.SecretSource{File: password},
+	}}}
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	login := func(word string) string { return base64.StdEncoding.EncodeToString([]byte("hub:" + word)) }
 	for name, m := range w.machines {
@@ -102,8 +104,10 @@ func TestRegistryPasswordLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := w.cluster()
-	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
-		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{
+		Registry: "docker.io", Username: "hub",
+		PasswordFrom: &v1alpha1.SecretSource{File: password},
+	}}}
 	w.machines["w1"].refuse = breaking("runtime.registries")
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Failed)
 	w.machines["w1"].refuse = nil
@@ -134,8 +138,10 @@ func TestKilledRegistryPassword(t *testing.T) {
 	}
 	write("one")
 	c := w.cluster()
-	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub",
-		PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{
+		Registry: "docker.io", Username: "hub",
+		PasswordFrom: &v1alpha1.SecretSource{File: password},
+	}}}
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	write("two")
 	request := Request{Kind: operation.Apply, Cluster: c}

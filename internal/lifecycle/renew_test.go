@@ -147,9 +147,13 @@ func TestRenewExpired(t *testing.T) {
 		want     map[string]string
 	}{
 		"one": {[]string{"cp1"}, map[string]string{"cp1": withKubelet(allOfFirst)}},
-		"stacked": {[]string{"cp1", "cp2", "cp3", "w1", "w2"},
-			map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl),
-				"cp3": withKubelet(allOfControl), "w1": "kubelet-client", "w2": "kubelet-client"}},
+		"stacked": {
+			[]string{"cp1", "cp2", "cp3", "w1", "w2"},
+			map[string]string{
+				"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl),
+				"cp3": withKubelet(allOfControl), "w1": "kubelet-client", "w2": "kubelet-client",
+			},
+		},
 		"managed": {[]string{"cp1", "e1", "e2"}, map[string]string{"cp1": withKubelet(managedFirst), "e1": allOfEtcd, "e2": allOfEtcd}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,10 +191,16 @@ func TestRenewChosen(t *testing.T) {
 		{"all", "whatever is left", 200 * certDay, Renewal{All: true}, map[string]string{"cp1": allOfFirst}},
 		{"within", "they end in that time", 200 * certDay, Renewal{Within: 201 * certDay}, map[string]string{"cp1": allOfFirst}},
 		{"not within", "they end later", 20 * certDay, Renewal{Within: 19 * certDay}, map[string]string{}},
-		{"by name", "only these", 200 * certDay, Renewal{Names: []string{"apiserver", "etcd-peer"}},
-			map[string]string{"cp1": "apiserver etcd-peer"}},
-		{"by name, expired", "the others stay as they are", 1 * certDay, Renewal{Names: []string{"scheduler.conf"}},
-			map[string]string{"cp1": "scheduler.conf"}},
+		{
+			"by name", "only these", 200 * certDay,
+			Renewal{Names: []string{"apiserver", "etcd-peer"}},
+			map[string]string{"cp1": "apiserver etcd-peer"},
+		},
+		{
+			"by name, expired", "the others stay as they are", 1 * certDay,
+			Renewal{Names: []string{"scheduler.conf"}},
+			map[string]string{"cp1": "scheduler.conf"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -244,10 +254,16 @@ func TestRenewRefused(t *testing.T) {
 		renew    Renewal
 		change   func(*testing.T, *world)
 	}{
-		{"authority without its key", "authority-key-missing", -certDay, Renewal{},
-			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"ca.key") }},
-		{"authority of etcd without its key", "authority-key-missing", 10 * certDay, Renewal{},
-			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"etcd/ca.key") }},
+		{
+			"authority without its key", "authority-key-missing", -certDay,
+			Renewal{},
+			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"ca.key") },
+		},
+		{
+			"authority of etcd without its key", "authority-key-missing", 10 * certDay,
+			Renewal{},
+			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"etcd/ca.key") },
+		},
 		{"another authority", "certificate-foreign", 10 * certDay, Renewal{}, func(t *testing.T, w *world) {
 			ca := pkitest.NewAuthority(t, "other", certTime, certTime.Add(certYear))
 			w.machines["cp1"].files[pki+"ca.crt"], w.machines["cp1"].files[pki+"ca.key"] = ca.Cert, ca.Key

@@ -147,17 +147,21 @@ func TestRescue(t *testing.T) {
 	w, request := outnumbered(t)
 	p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
 	loses := strings.Join(p.Plan().Removes, "\n")
-	for _, want := range []string{"cp2 never received",
+	for _, want := range []string{
+		"cp2 never received",
 		"term 4, entry 900. It is unknown whether entries after 899 were acknowledged; they are kept", "on cp1, cp3",
-		"must never be used again"} {
+		"must never be used again",
+	} {
 		if !strings.Contains(loses, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, loses)
 		}
 	}
 	res := w.apply(p, event.Succeeded)
 	said := strings.Join(res.Ready, "\n")
-	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation,
-		"delete nodes cp1 cp3 --cluster prod --forget\n", "2. add hosts until the cluster has its full size: slipway add nodes prod"} {
+	for _, want := range []string{
+		"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation,
+		"delete nodes cp1 cp3 --cluster prod --forget\n", "2. add hosts until the cluster has its full size: slipway add nodes prod",
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -258,16 +262,22 @@ func TestRescueRanks(t *testing.T) {
 		{"damaged and stale", "what is whole goes further", "log 4 100 100 damaged", "log 4 900 900", "cp4", "cp2"},
 		{"damaged, and as far", "what is whole is better", "log 4 900 900 damaged", "log 4 900 1", "cp4", "cp2"},
 		{"damaged before the end of its database", "that goes further", "log 4 100 100 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
-		{"damaged before the end of its database, and stale", "the other goes further",
-			"log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2"},
+		{
+			"damaged before the end of its database, and stale", "the other goes further",
+			"log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2",
+		},
 		{"damaged at once", "its database counts", "log 0 0 0 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
 		{"damaged, and goes on behind that", "it has all of its log", "log 4 901 901 damaged from db=4/800", "log 4 900 900", "cp2", "cp4"},
-		{"damaged, and goes on behind that as far", "what is whole is better", "log 4 900 900 damaged from db=4/800",
-			"log 4 900 1", "cp4", "cp2"},
+		{
+			"damaged, and goes on behind that as far", "what is whole is better", "log 4 900 900 damaged from db=4/800",
+			"log 4 900 1", "cp4", "cp2",
+		},
 		{"a learner, and as far", "a voter is better", "log 4 900 900 learner", "log 4 900 1", "cp4", "cp2"},
 		{"a learner that goes further", "what it has was acknowledged, perhaps", "log 4 901 900 learner", "log 4 900 900", "cp2", "cp4"},
-		{"a learner, and as far as one that is damaged", "it has the same, and is whole", "log 4 900 1 learner",
-			"log 4 900 900 damaged", "cp2", "cp4"},
+		{
+			"a learner, and as far as one that is damaged", "it has the same, and is whole", "log 4 900 1 learner",
+			"log 4 900 900 damaged", "cp2", "cp4",
+		},
 		{"no database", "a log is nothing without", "log 9 999 999 nodb", "log 4 900 900", "cp4", "cp2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -308,8 +318,10 @@ func TestRescueSays(t *testing.T) {
 	}{
 		{
 			"whole", "there is nothing to choose", "log 4 900 899", "log 4 800 800", "",
-			[]string{"cp2 never received: its log ends at term 4, entry 900. It is unknown whether entries after 899 were acknowledged",
-				"cp4 (its log ends at term 4, entry 800): its data is moved aside"},
+			[]string{
+				"cp2 never received: its log ends at term 4, entry 900. It is unknown whether entries after 899 were acknowledged",
+				"cp4 (its log ends at term 4, entry 800): its data is moved aside",
+			},
 			[]string{"--from", "damaged", "possibly"},
 		},
 		{
@@ -450,11 +462,15 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST (cp2 has the most recent data"},
 		{"chosen", "who asks knows", lost, "log 4 900 900", "cp2", ""},
 		{"the other is chosen", "who asks knows", lost, "log 4 900 900", "cp4", ""},
-		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "",
-			"--from HOST (cp2 has the most recent data"},
+		{
+			"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "",
+			"--from HOST (cp2 has the most recent data",
+		},
 		{"it alone has data", "there is nothing to choose", lost, "", "", ""},
-		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before",
-			"log 4 900 900", "cp4", "/member aside on the hosts"},
+		{
+			"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before",
+			"log 4 900 900", "cp4", "/member aside on the hosts",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)

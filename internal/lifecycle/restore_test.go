@@ -410,10 +410,14 @@ func TestRestoreRefuses(t *testing.T) {
 		{"another cluster's", "it has another name", w.rewritten(t, file, func(s *backup.Set) { s.Cluster = "lab" }), "", idBackupOther},
 		{"a namesake's", "it has another authority", w.rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
 		{"a later etcd's", "it cannot be read", w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Version = "99.1.0" }), "", idBackupVersion},
-		{"a later Kubernetes'", "not all in it may be known",
-			w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion},
-		{"another snapshot", "it is not the one that the set speaks of",
-			w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged)},
+		{
+			"a later Kubernetes'", "not all in it may be known",
+			w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion,
+		},
+		{
+			"another snapshot", "it is not the one that the set speaks of",
+			w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged),
+		},
 		{"encrypted", "there is no key", sealed, "", string(backup.Encrypted)},
 		{"encrypted, no key in the file", "what is named is none", sealed, file, string(backup.Encrypted)},
 		{"encrypted, and its key", "that is no reason", sealed, key, ""},
@@ -549,8 +553,10 @@ func TestDefrag(t *testing.T) {
 	if len(order) != 3 || order[2] != "defrag.leader cp1" {
 		t.Errorf("the order is %v, want the leader last", order)
 	}
-	want := []string{"the defragmentation freed 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB",
-		"cp3: 40 MiB, before 100 MiB"}
+	want := []string{
+		"the defragmentation freed 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB",
+		"cp3: 40 MiB, before 100 MiB",
+	}
 	if d := cmp.Diff(want, res.Ready); d != "" {
 		t.Errorf("won (-want +got):\n%s", d)
 	}

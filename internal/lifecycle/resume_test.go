@@ -101,15 +101,23 @@ func TestRollbackPutsTheFileBack(t *testing.T) {
 		settled        []byte // an apply in between that needs no operation
 		partialBetween bool
 	}{
-		{name: "created from a file", reason: "it is what the hosts go by again", first: []byte("# first"),
-			firstOutcome: event.Succeeded, want: "# first"},
+		{
+			name: "created from a file", reason: "it is what the hosts go by again", first: []byte("# first"),
+			firstOutcome: event.Succeeded, want: "# first",
+		},
 		{name: "created without one", reason: "what is there belongs to what was taken back", firstOutcome: event.Succeeded},
-		{name: "created in part", reason: "there is no other description to go back to", first: []byte("# first"),
-			firstOutcome: event.Partial, want: "# first"},
-		{name: "changed meanwhile", reason: "an apply that needs no operation is one", first: []byte("# first"),
-			firstOutcome: event.Succeeded, settled: []byte("# settled"), want: "# settled"},
-		{name: "an apply in part", reason: "a rollback goes to what was whole", first: []byte("# first"),
-			firstOutcome: event.Succeeded, partialBetween: true, want: "# first"},
+		{
+			name: "created in part", reason: "there is no other description to go back to", first: []byte("# first"),
+			firstOutcome: event.Partial, want: "# first",
+		},
+		{
+			name: "changed meanwhile", reason: "an apply that needs no operation is one", first: []byte("# first"),
+			firstOutcome: event.Succeeded, settled: []byte("# settled"), want: "# settled",
+		},
+		{
+			name: "an apply in part", reason: "a rollback goes to what was whole", first: []byte("# first"),
+			firstOutcome: event.Succeeded, partialBetween: true, want: "# first",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")

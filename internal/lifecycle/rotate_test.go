@@ -74,15 +74,19 @@ func (a *api) tokenSecrets() object {
 
 // workload puts something with a pod that holds a token.
 func (a *api) workload(kind, name string) {
-	plural := map[string]string{"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets",
-		"ReplicaSet": "replicasets"}[kind]
+	plural := map[string]string{
+		"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets",
+		"ReplicaSet": "replicasets",
+	}[kind]
 	owner := object{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}
 	if plural != "" {
 		a.put("/apis/apps/v1/namespaces/default/"+plural+"/"+name, merge(object{
 			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"},
 			"spec": object{"replicas": 1, "selector": object{"matchLabels": object{"app": name}}},
-		}, object{"status": object{"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1,
-			"desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}}))
+		}, object{"status": object{
+			"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1,
+			"desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1,
+		}}))
 	}
 	if kind == "Job" {
 		a.put("/apis/batch/v1/namespaces/default/jobs/"+name,
@@ -101,8 +105,10 @@ func (a *api) workload(kind, name string) {
 	}
 	a.put("/api/v1/namespaces/default/pods/"+name+"-a", object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": meta,
-		"spec": object{"volumes": []any{object{"name": "token",
-			"projected": object{"sources": []any{object{"serviceAccountToken": object{"path": "token"}}}}}}},
+		"spec": object{"volumes": []any{object{
+			"name":      "token",
+			"projected": object{"sources": []any{object{"serviceAccountToken": object{"path": "token"}}}},
+		}}},
 	})
 }
 
@@ -200,8 +206,12 @@ func TestRotateAccounts(t *testing.T) {
 func TestRotateAccountsHeld(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind, says string
-	}{{"a bare pod", "Pod", "Pod default/lone-a"}, {"a job's", "Job", "Job default/lone"},
-		{"a Secret", "", "Secret default/long"}, {"a Secret that names no key", "", "Secret default/long"}} {
+	}{
+		{"a bare pod", "Pod", "Pod default/lone-a"},
+		{"a job's", "Job", "Job default/lone"},
+		{"a Secret", "", "Secret default/long"},
+		{"a Secret that names no key", "", "Secret default/long"},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, from := rotatable(t)
 			if tc.kind != "" {

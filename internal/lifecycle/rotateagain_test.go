@@ -106,20 +106,42 @@ func TestExchanges(t *testing.T) {
 	}{
 		{"one that failed", "it goes on", []v1alpha1.Operation{op("a", operation.RotateCA, failed, "etcd")}, "a"},
 		{"one that never began", "it changed nothing", []v1alpha1.Operation{unbegun}, ""},
-		{"something else since", "that has finished no exchange",
-			[]v1alpha1.Operation{op("b", operation.Apply, succeeded), op("a", operation.RotateCA, failed, "etcd")}, "a"},
-		{"the same since", "that has finished it",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd", "cluster"), op("a", operation.RotateCA, failed, "etcd")}, ""},
-		{"a part of it since", "the rest is as it was",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd", "cluster")}, "a"},
-		{"all parts of it since", "nothing is left",
-			[]v1alpha1.Operation{op("c", operation.RotateCA, succeeded, "etcd"), op("b", operation.RotateCA, succeeded, "cluster"),
-				op("a", operation.RotateCA, failed, "etcd", "cluster")}, ""},
-		{"two", "each goes on",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")}, "b a"},
-		{"one before another that succeeded", "it is over",
-			[]v1alpha1.Operation{op("c", operation.RotateCA, failed, "etcd"),
-				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd")}, "c"},
+		{
+			"something else since", "that has finished no exchange",
+			[]v1alpha1.Operation{op("b", operation.Apply, succeeded), op("a", operation.RotateCA, failed, "etcd")},
+			"a",
+		},
+		{
+			"the same since", "that has finished it",
+			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd", "cluster"), op("a", operation.RotateCA, failed, "etcd")},
+			"",
+		},
+		{
+			"a part of it since", "the rest is as it was",
+			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd", "cluster")},
+			"a",
+		},
+		{
+			"all parts of it since", "nothing is left",
+			[]v1alpha1.Operation{
+				op("c", operation.RotateCA, succeeded, "etcd"), op("b", operation.RotateCA, succeeded, "cluster"),
+				op("a", operation.RotateCA, failed, "etcd", "cluster"),
+			},
+			"",
+		},
+		{
+			"two", "each goes on",
+			[]v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")},
+			"b a",
+		},
+		{
+			"one before another that succeeded", "it is over",
+			[]v1alpha1.Operation{
+				op("c", operation.RotateCA, failed, "etcd"),
+				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd"),
+			},
+			"c",
+		},
 	} {
 		var got []string
 		for _, o := range unfinishedRotations(tc.ops) {
@@ -157,15 +179,21 @@ func TestRotateClusterUnapplied(t *testing.T) {
 // in the midst of the exchange. What has come everywhere by then stays, another comes else,
 // and nobody trusts the old one in the end.
 func TestRotateClusterFirstLost(t *testing.T) {
-	for _, at := range [][2]string{{certs.StepTrusted, "cp2"}, {certs.StepSigned, "cp2"}, {certs.StepDropped, "cp2"},
-		{"rotate.cluster.drop-nodes", "w1"}} {
+	for _, at := range [][2]string{
+		{certs.StepTrusted, "cp2"},
+		{certs.StepSigned, "cp2"},
+		{certs.StepDropped, "cp2"},
+		{"rotate.cluster.drop-nodes", "w1"},
+	} {
 		t.Run(at[0], func(t *testing.T) {
 			t.Parallel()
 			w, old := withAuthority(t)
 			for i, k := range w.cutOff(rotateCluster(), at[0], at[1])[:2] {
 				k.machines["cp1"].down = errDown
-				k.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true,
-					Removal: Removal{Force: true}}, event.Succeeded)
+				k.do(Request{
+					Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true,
+					Removal: Removal{Force: true},
+				}, event.Succeeded)
 				k.do(rotateCluster(), event.Succeeded)
 				next := k.machines["cp2"].files[caCrt]
 				if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {

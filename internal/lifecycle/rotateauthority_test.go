@@ -157,8 +157,10 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 	from := w.machines["cp1"].files[proxyCA+".crt"]
 	const at = "/apis/apiregistration.k8s.io/v1/apiservices/"
 	w.api.put(at+"v1.apps",
-		object{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1.apps"},
-			"spec": object{"group": "apps", "version": "v1"}})
+		object{
+			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1.apps"},
+			"spec": object{"group": "apps", "version": "v1"},
+		})
 	w.api.put(at+"v1beta1.metrics.k8s.io", object{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1beta1.metrics.k8s.io"},
 		"spec": object{"group": "metrics.k8s.io", "version": "v1beta1", "service": object{"name": "metrics-server", "namespace": "kube-system"}},

@@ -76,8 +76,10 @@ func (w *world) shownBy(name string) *tls.Certificate {
 func (a *api) tell(text string) {
 	if a.has(rootCAPath) {
 		a.put(rootCAPath,
-			object{"apiVersion": "v1", "kind": "ConfigMap",
-				"metadata": object{"name": "kube-root-ca.crt", "namespace": "default"}, "data": object{"ca.crt": text}})
+			object{
+				"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": object{"name": "kube-root-ca.crt", "namespace": "default"}, "data": object{"ca.crt": text},
+			})
 	}
 }
 
@@ -130,8 +132,10 @@ func withAuthority(t *testing.T) (w *world, old string) {
 		m.files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.files["/etc/kubernetes/kubelet.conf"],
 			"client-certificate-data: \n    client-key-data: \n", "client-certificate: "+module.ClientCert+"\n")
 		m.admit = admits(w)
-		for _, o := range []op.StaticPodRestart{{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"},
-			{Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"}} {
+		for _, o := range []op.StaticPodRestart{
+			{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"},
+			{Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"},
+		} {
 			m.state["read by "+o.Manifest] = "what was there before"
 		}
 	}
@@ -140,11 +144,15 @@ func withAuthority(t *testing.T) (w *world, old string) {
 	}
 	w.api.shows, w.api.kubeletShows = w.shown, w.shownBy
 	w.api.put(clusterInfoPath,
-		object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
-			"data": object{"kubeconfig": pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")}})
+		object{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
+			"data": object{"kubeconfig": pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")},
+		})
 	w.api.put(publishedAt,
-		object{"apiVersion": "v1", "kind": "ConfigMap",
-			"metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})
+		object{
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert},
+		})
 	w.api.put(rootCAPath, object{})
 	w.api.tell(cert)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
@@ -283,8 +291,10 @@ func TestRotateCluster(t *testing.T) {
 // before anybody is signed by the next; what trusts both does not.
 func TestRotateClusterNeeded(t *testing.T) {
 	config := func(text string) object {
-		return object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"},
-			"data": object{"a": text}}
+		return object{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"},
+			"data": object{"a": text},
+		}
 	}
 	const at = "/api/v1/namespaces/default/configmaps/trust"
 	for _, tc := range []struct {
@@ -436,8 +446,10 @@ func TestRotateTakesOver(t *testing.T) {
 	}{
 		{"cluster", caCrt, caKey, rotateCluster(), func(t *testing.T) *world { w, _ := withAuthority(t); return w }, (*world).underAnother},
 		{"front-proxy", proxyCA + ".crt", proxyCA + ".key", rotateFrontProxy(), trusted, (*world).proxies},
-		{"etcd", module.EtcdCA, etcdCAKey, rotateEtcd(),
-			func(t *testing.T) *world { return withEtcd(t, etcdShapes["stacked"]...) }, (*world).etcdExchanged},
+		{
+			"etcd", module.EtcdCA, etcdCAKey, rotateEtcd(),
+			func(t *testing.T) *world { return withEtcd(t, etcdShapes["stacked"]...) }, (*world).etcdExchanged,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

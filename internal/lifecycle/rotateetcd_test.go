@@ -149,8 +149,10 @@ func rotateEtcd() Request {
 
 // etcdShapes are clusters with etcd in pods, as a service beside control planes, and on
 // hosts of its own alone.
-var etcdShapes = map[string][]string{"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"},
-	"apart": {"cp1", "cp2", "ex1"}}
+var etcdShapes = map[string][]string{
+	"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"},
+	"apart": {"cp1", "cp2", "ex1"},
+}
 
 // TestRotateEtcd: at no moment is anybody not believed who speaks with etcd.
 func TestRotateEtcd(t *testing.T) {

@@ -47,8 +47,13 @@ func TestScheduleSwitched(t *testing.T) {
 		name string
 		c    *v1alpha1.Cluster
 		want string
-	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`},
-		{"untried", untried(w.everyHour(3)), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
+	}{
+		{"on", w.everyHour(8), `"keep": 8`},
+		{"changed", w.everyHour(3), `"keep": 3`},
+		{"untried", untried(w.everyHour(3)), `"keep": 3`},
+		{"off", w.cluster(), ""},
+		{"on again", w.everyHour(8), `"keep": 8`},
+	} {
 		request := Request{Kind: operation.Apply, Cluster: step.c}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
@@ -119,8 +124,10 @@ func toldOf(t *testing.T, svc *service, id, want, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings,
-		"cluster-info": info.Warnings} {
+	for where, list := range map[string]diag.List{
+		"snapshots --hosts": s.Warnings, "etcd health": health.Warnings,
+		"cluster-info": info.Warnings,
+	} {
 		text := list.Error()
 		if want == "" && strings.Contains(text, id) || !strings.Contains(text, want) {
 			t.Errorf("%s: %s says %s", reason, where, text)
@@ -203,20 +210,30 @@ func TestScheduled(t *testing.T) {
 		do           func(*testing.T, *world, time.Time)
 		want, next   string
 	}{
-		{"good", "there is a new one",
+		{
+			"good", "there is a new one",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-time.Hour), "") },
-			"", "slipway etcd snapshot prod --of cp1"},
-		{"old", "nobody looks after it",
+			"", "slipway etcd snapshot prod --of cp1",
+		},
+		{
+			"old", "nobody looks after it",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") },
-			"backup-old cp1", "slipway etcd snapshot prod --of cp1"},
-		{"to come", "the clock was ahead, and says nothing",
+			"backup-old cp1", "slipway etcd snapshot prod --of cp1",
+		},
+		{
+			"to come", "the clock was ahead, and says nothing",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") },
-			"backup-old cp1", "slipway etcd snapshot prod --of cp1"},
-		{"a clock that is a little ahead", "no two are the same",
+			"backup-old cp1", "slipway etcd snapshot prod --of cp1",
+		},
+		{
+			"a clock that is a little ahead", "no two are the same",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") },
-			"", "slipway etcd snapshot prod --of cp1"},
-		{"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") },
-			"backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
+			"", "slipway etcd snapshot prod --of cp1",
+		},
+		{
+			"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") },
+			"backup-by-itself cp1", "slipway etcd snapshot prod --of cp1",
+		},
 		{"one too many", "the disk may come to be full", func(t *testing.T, w *world, now time.Time) {
 			w.machines["cp1"].took(t, now, "")
 			w.machines["cp1"].says(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
@@ -225,8 +242,10 @@ func TestScheduled(t *testing.T) {
 		{"timer changed", "somebody has", func(_ *testing.T, w *world, _ time.Time) {
 			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
 		}, "backup-timer cp1", "slipway etcd snapshot prod"},
-		{"down", "it cannot be asked", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown },
-			"cp1", "slipway etcd snapshot prod"},
+		{
+			"down", "it cannot be asked", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown },
+			"cp1", "slipway etcd snapshot prod",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -262,31 +281,45 @@ func TestDrillsJudged(t *testing.T) {
 	}{
 		{"good", "there is one of last week", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-week)} }, false, ""},
 		{"not told of", "the host has a program from before there were any", func(time.Time) *op.DrillOutcome { return nil }, false, ""},
-		{"none yet", "it was just switched on",
-			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-time.Hour)} }, false, ""},
+		{
+			"none yet", "it was just switched on",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-time.Hour)} }, false, "",
+		},
 		{"goes on", "large ones take their time", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-10 * time.Minute)}
 		}, false, ""},
 		{"failed", "it is worth nothing", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Failed: "it panics", Since: now}
 		}, false, "has failed since"},
-		{"the first failed", "none was ever good",
+		{
+			"the first failed", "none was ever good",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false,
-			"it panics; no snapshot of this host has passed a restore test yet"},
+			"it panics; no snapshot of this host has passed a restore test yet",
+		},
 		{"cut off", "the host went down", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
 		}, false, "was interrupted; the latest snapshot of this host that passed a restore test is from"},
-		{"overdue", "copying takes all the time, each time",
-			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tested: the latest"},
-		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} },
-			false, "it is unknown whether its snapshots are tested: the latest"},
-		{"none yet, to come", "the clock was ahead",
+		{
+			"overdue", "copying takes all the time, each time",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tested: the latest",
+		},
+		{
+			"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} },
+			false, "it is unknown whether its snapshots are tested: the latest",
+		},
+		{
+			"none yet, to come", "the clock was ahead",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false,
-			"it is unknown whether its snapshots are tested: no snapshot"},
-		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} },
-			false, "are not tested: no snapshot"},
-		{"switched off since", "it need not be",
-			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
+			"it is unknown whether its snapshots are tested: no snapshot",
+		},
+		{
+			"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} },
+			false, "are not tested: no snapshot",
+		},
+		{
+			"switched off since", "it need not be",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")

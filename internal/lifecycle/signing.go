@@ -188,7 +188,8 @@ func unverified(set *backup.Set, cluster string) error {
 // key, so without that key the set counts as verified here: it is checked when it is
 // opened.
 func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backup.PublicKey, t SetTrust,
-	progress event.Sink) (string, error) {
+	progress event.Sink,
+) (string, error) {
 	passed := 0
 	for _, i := range list {
 		if i.KeysOnly {

@@ -52,14 +52,23 @@ func TestRestoreUnverified(t *testing.T) {
 		{"signed by the cluster's key", file, SetTrust{}, "", false},
 		{"not signed", written(t, file, asItIs, nil), SetTrust{}, string(backup.Unverified), false},
 		{"signed by another key", written(t, file, asItIs, foreign), SetTrust{}, string(backup.Unverified), false},
-		{"signed by another key, which is trusted", written(t, file, asItIs, foreign),
-			SetTrust{SignedBy: foreign.PublicKey().String()}, "", false},
-		{"signed by a key that is not the trusted one", written(t, file, asItIs, nil),
-			SetTrust{SignedBy: foreign.PublicKey().String()}, string(backup.Unverified), false},
+		{
+			"signed by another key, which is trusted", written(t, file, asItIs, foreign),
+			SetTrust{SignedBy: foreign.PublicKey().String()},
+			"", false,
+		},
+		{
+			"signed by a key that is not the trusted one", written(t, file, asItIs, nil),
+			SetTrust{SignedBy: foreign.PublicKey().String()},
+			string(backup.Unverified), false,
+		},
 		{"no key", file, SetTrust{SignedBy: "ed25519:AAAA"}, idBadSigner, false},
 		{"not signed, on purpose", written(t, file, asItIs, nil), SetTrust{Unverified: true}, "", true},
-		{"another cluster's, on purpose", written(t, file, func(s *backup.Set) { s.Authority = "a" }, nil),
-			SetTrust{Unverified: true}, idBackupOther, false},
+		{
+			"another cluster's, on purpose", written(t, file, func(s *backup.Set) { s.Authority = "a" }, nil),
+			SetTrust{Unverified: true},
+			idBackupOther, false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)
@@ -236,8 +245,10 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	if got := w.machines["cp1"].files[at]; got != text.Reveal() || w.machines["w1"].has(at) {
 		t.Errorf("cp1 has %.20q; w1 has one: %t", got, w.machines["w1"].has(at))
 	}
-	planted := copies.Name{Cluster: "prod", ID: strings.Split(name("cp1", 17), "_")[1], Host: "cp1",
-		Taken: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Revision: 1 << 62}.String()
+	planted := copies.Name{
+		Cluster: "prod", ID: strings.Split(name("cp1", 17), "_")[1], Host: "cp1",
+		Taken: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Revision: 1 << 62,
+	}.String()
 	for _, file := range []string{name("cp1", 17), planted} {
 		if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(file), 0o600); err != nil {
 			t.Fatal(err)

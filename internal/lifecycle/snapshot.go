@@ -356,8 +356,10 @@ func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.E
 	}
 	client := module.EtcdClient()
 	client.Endpoints = []string{m.session.Env.LocalMemberURL()}
-	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl,
-		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
+	o := op.EtcdSnapshot{
+		EtcdClient: client, Utility: module.Etcdutl,
+		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db",
+	}
 	note(m.progress, host.Spec.Name, "taking a snapshot")
 	defer func() {
 		gone := o

@@ -186,8 +186,10 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s is empty", c.Name)
 		}
 	}
-	want := []string{"cluster.yaml", "ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key",
-		"sa.pub", "etcd/ca.crt", "etcd/ca.key"}
+	want := []string{
+		"cluster.yaml", "ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key",
+		"sa.pub", "etcd/ca.crt", "etcd/ca.key",
+	}
 	if d := cmp.Diff(want, names); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
@@ -310,8 +312,10 @@ func TestSnapshotSweeps(t *testing.T) {
 	day := time.Now().Add(-25 * time.Hour)
 	var young []string
 	for _, dir := range []string{own, out} {
-		for _, name := range []string{".slipway-snapshot-1/snapshot.db", ".slipway-backup-1",
-			".slipway-snapshot-2/snapshot.db", ".slipway-backup-2"} {
+		for _, name := range []string{
+			".slipway-snapshot-1/snapshot.db", ".slipway-backup-1",
+			".slipway-snapshot-2/snapshot.db", ".slipway-backup-2",
+		} {
 			left := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.WriteFile(left, nil, 0o600)); err != nil {
 				t.Fatal(err)
@@ -398,10 +402,14 @@ func TestSnapshotFails(t *testing.T) {
 		id           string
 	}{
 		{"no room there", "the host says so before it begins", func(w *world) { w.refuseAll(breaking("etcd.snapshot")) }, idBackupFailed},
-		{"cut off on the way", "it is looked at here again",
-			func(w *world) { w.send(func(s string) string { return s[:len(s)-512] }) }, string(backup.Damaged)},
-		{"another arrives", "it is whole, and not what was taken",
-			func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged)},
+		{
+			"cut off on the way", "it is looked at here again",
+			func(w *world) { w.send(func(s string) string { return s[:len(s)-512] }) }, string(backup.Damaged),
+		},
+		{
+			"another arrives", "it is whole, and not what was taken",
+			func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged),
+		},
 		{"no keys", "without them it is worth little", func(w *world) {
 			for _, m := range w.machines {
 				delete(m.files, "/etc/kubernetes/pki/ca.crt")

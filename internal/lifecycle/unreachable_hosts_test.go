@@ -82,19 +82,25 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 		down         string
 		offered      bool
 	}{
-		{"delete another", "the worker has nothing to do with it",
-			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true},
-		{"add another", "nor has a new one",
+		{
+			"delete another", "the worker has nothing to do with it",
+			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true,
+		},
+		{
+			"add another", "nor has a new one",
 			func(w *world) Request {
 				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
-			}, "cp2", true},
+			}, "cp2", true,
+		},
 		{"apply", "nor have the others", func(w *world) Request {
 			return Request{Kind: operation.Apply, Cluster: w.of(append(threeAndTwo, "w3")...)}
 		}, "cp2", true},
-		{"add it", "nothing would be left to do",
+		{
+			"add it", "nothing would be left to do",
 			func(w *world) Request {
 				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
-			}, "w3", false},
+			}, "w3", false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, append(threeAndTwo, "w3"), threeAndTwo)

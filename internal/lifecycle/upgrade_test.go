@@ -49,8 +49,10 @@ func (w *world) backable(t testing.TB) {
 			continue
 		}
 		e.members = append(e.members,
-			&voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20,
-				most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
+			&voter{
+				id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20,
+				most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8",
+			})
 		m.snapshot = aSnapshot(t, 20)
 		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
 			if !m.has(key) {
@@ -234,12 +236,18 @@ func TestUpgradeStopsAtTheGate(t *testing.T) {
 		name, host, step string
 		want             map[string]string
 	}{
-		{"canary", "cp1", "upgrade.control-plane",
-			map[string]string{"cp1": older + " cordoned", "cp2": older, "cp3": older, "w1": older, "w2": older}},
-		{"control plane", "cp2", "upgrade.control-plane",
-			map[string]string{"cp1": "v1.37.1", "cp2": older + " cordoned", "cp3": older, "w1": older, "w2": older}},
-		{"worker", "w1", "kubernetes.programs",
-			map[string]string{"cp1": "v1.37.1", "cp2": "v1.37.1", "cp3": "v1.37.1", "w1": older + " cordoned", "w2": older}},
+		{
+			"canary", "cp1", "upgrade.control-plane",
+			map[string]string{"cp1": older + " cordoned", "cp2": older, "cp3": older, "w1": older, "w2": older},
+		},
+		{
+			"control plane", "cp2", "upgrade.control-plane",
+			map[string]string{"cp1": "v1.37.1", "cp2": older + " cordoned", "cp3": older, "w1": older, "w2": older},
+		},
+		{
+			"worker", "w1", "kubernetes.programs",
+			map[string]string{"cp1": "v1.37.1", "cp2": "v1.37.1", "cp3": "v1.37.1", "w1": older + " cordoned", "w2": older},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -255,8 +263,11 @@ func TestUpgradeStopsAtTheGate(t *testing.T) {
 			}
 			w.wantVersions(tc.want)
 			w.wantPhase(v1alpha1.PhaseFailed)
-			for _, r := range []Request{{Kind: operation.Apply, Cluster: w.cluster()},
-				{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, toNewest} {
+			for _, r := range []Request{
+				{Kind: operation.Apply, Cluster: w.cluster()},
+				{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}},
+				toNewest,
+			} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
 				wantRefused(t, err, idUpgradeUnfinished)
 			}
@@ -317,9 +328,14 @@ func TestUpgradeRefused(t *testing.T) {
 		{"a file with more", Request{Kind: operation.Upgrade, Cluster: changed}, idUpgradeHow},
 		{"two versions", Request{Kind: operation.Upgrade, Cluster: changed, Upgrade: UpgradeRequest{Version: "v1.36.4"}}, idUpgradeHow},
 		{"a file that says no version", Request{Kind: operation.Upgrade, Cluster: unsaid}, idUpgradeHow},
-		{"how many",
-			Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"},
-				Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
+		{
+			"how many",
+			Request{
+				Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"},
+				Rollout: Rollout{MaxUnavailable: "many"},
+			},
+			idUpgradeHow,
+		},
 		{"by apply", Request{Kind: operation.Apply, Cluster: func() *v1alpha1.Cluster {
 			c := w.cluster()
 			c.Spec.Kubernetes.Version = "v1.37.1"

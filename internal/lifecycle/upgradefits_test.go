@@ -24,12 +24,18 @@ func TestFits(t *testing.T) {
 	}{
 		"nothing":          {path: []string{"v1.36.4", "v1.37.1"}},
 		"known on the way": {gates: map[string]bool{"SidecarContainers": true}, path: []string{"v1.36.4"}},
-		"gone at its end": {gates: map[string]bool{"SidecarContainers": true}, path: []string{"v1.36.4", "v1.37.1"},
-			want: []string{`Kubernetes v1.37.1 has no feature gate "SidecarContainers"`}},
-		"gone with the next": {gates: map[string]bool{"HonorPVReclaimPolicy": true},
-			path: []string{"v1.36.4", "v1.37.1"}, want: []string{`Kubernetes v1.36.4 has no feature gate "HonorPVReclaimPolicy"`}},
-		"a flag of etcd": {etcd: map[string]string{"experimental-initial-corrupt-check": "true"},
-			path: []string{"v1.36.4", "v1.37.1"}, want: []string{"etcd 3.7.0 has no flag --experimental-initial-corrupt-check"}},
+		"gone at its end": {
+			gates: map[string]bool{"SidecarContainers": true}, path: []string{"v1.36.4", "v1.37.1"},
+			want: []string{`Kubernetes v1.37.1 has no feature gate "SidecarContainers"`},
+		},
+		"gone with the next": {
+			gates: map[string]bool{"HonorPVReclaimPolicy": true},
+			path:  []string{"v1.36.4", "v1.37.1"}, want: []string{`Kubernetes v1.36.4 has no feature gate "HonorPVReclaimPolicy"`},
+		},
+		"a flag of etcd": {
+			etcd: map[string]string{"experimental-initial-corrupt-check": "true"},
+			path: []string{"v1.36.4", "v1.37.1"}, want: []string{"etcd 3.7.0 has no flag --experimental-initial-corrupt-check"},
+		},
 	} {
 		c.Spec.Kubernetes.FeatureGates, c.Spec.Etcd.ExtraArgs = tc.gates, tc.etcd
 		var got []string

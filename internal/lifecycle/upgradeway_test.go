@@ -163,8 +163,12 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 		{"until they are ready", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, true, true, false},
 		{"not for ever", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, false, true, true},
 		{"not where it would never let one go", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"maxUnavailable": 0}, false, false, true},
-		{"not when that is passed over", Request{Upgrade: UpgradeRequest{Follows: true}, IgnoreChecks: []string{"disruption-budget"}},
-			object{"minAvailable": 1}, false, false, false},
+		{
+			"not when that is passed over",
+			Request{Upgrade: UpgradeRequest{Follows: true}, IgnoreChecks: []string{"disruption-budget"}},
+			object{"minAvailable": 1},
+			false, false, false,
+		},
 		{"not before the first", Request{}, object{"minAvailable": 1}, false, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -101,8 +101,10 @@ func build(t testing.TB, version string) {
 
 // newWorld has machines of these names, the first of which is cp1.
 func newWorld(t testing.TB, names ...string) *world {
-	w := &world{t: t, home: t.TempDir(), cache: cache(t), machines: map[string]*machine{}, api: newAPI(t),
-		clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)}
+	w := &world{
+		t: t, home: t.TempDir(), cache: cache(t), machines: map[string]*machine{}, api: newAPI(t),
+		clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC),
+	}
 	for i, n := range names {
 		w.machines[n] = newMachine(n, fmt.Sprintf("192.0.2.%d", 11+i), w.api)
 	}
@@ -127,8 +129,10 @@ func (w *world) fork(t testing.TB) *world {
 	w.mu.Lock()
 	clock := w.clock
 	w.mu.Unlock()
-	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed,
-		version: w.version, runtime: w.runtime, endpoint: w.endpoint, clock: clock.Add(time.Minute)}
+	f := &world{
+		t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed,
+		version: w.version, runtime: w.runtime, endpoint: w.endpoint, clock: clock.Add(time.Minute),
+	}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
@@ -177,8 +181,10 @@ func (w *world) service() *service {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return New(Config{Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
-		Connect: w.connect, Dial: w.dial, Now: w.now}).(*service)
+	return New(Config{
+		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
+		Connect: w.connect, Dial: w.dial, Now: w.now,
+	}).(*service)
 }
 
 // dial reaches the API from this machine.

@@ -162,8 +162,10 @@ func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
 // MarkEtcdJoined returns a file for hosts whose etcd member has joined its cluster.
 // With this file, the member does not start without its data.
 func MarkEtcdJoined() op.File {
-	return op.File{Path: facts.EtcdJoined, Mode: 0o600,
-		Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n")}
+	return op.File{
+		Path: facts.EtcdJoined, Mode: 0o600,
+		Content: []byte("The etcd member on this host has joined its cluster: it does not start without its data.\n"),
+	}
 }
 
 // EtcdPeer returns the etcd member of a host.
@@ -226,8 +228,10 @@ func (e Env) RemoveLostMembers(hosts []*engine.Host, joins func(*engine.Host) bo
 // IsBlank reports whether a host has no part of a cluster.
 func IsBlank(h *engine.Host) bool {
 	return h.Facts != nil &&
-		!slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf",
-			"/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {
+		!slices.ContainsFunc([]string{
+			facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf",
+			"/etc/kubernetes/kubelet.conf", ClientCert,
+		}, func(p string) bool {
 			return slices.Contains(h.Facts.Present, p)
 		})
 }

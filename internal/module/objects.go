@@ -34,8 +34,10 @@ func KeepObjects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Un
 			if s.IsPending() { // no cluster yet, or the wanted objects are not known: all of them
 				for _, o := range objs {
 					out = append(out,
-						plan.OpChange{Kind: KindObject,
-							Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.ObjectName(), Summary: "create"})
+						plan.OpChange{
+							Kind:   KindObject,
+							Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.ObjectName(), Summary: "create",
+						})
 				}
 				return out, nil
 			}

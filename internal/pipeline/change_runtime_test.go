@@ -31,8 +31,10 @@ func TestChangeRuntime_MatchesGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := operationLists(t, p, on)
-		for _, at := range []string{"runtime.ahead on w1", "runtime.ahead on w2", "reset.runtime on cp1",
-			"reset.runtime on w1", "reset.runtime on w2", "runtime.docker on w1", "kubelet.running on w1", "runtime.serving on cp1"} {
+		for _, at := range []string{
+			"runtime.ahead on w1", "runtime.ahead on w2", "reset.runtime on cp1",
+			"reset.runtime on w1", "reset.runtime on w2", "runtime.docker on w1", "kubelet.running on w1", "runtime.serving on cp1",
+		} {
 			fmt.Fprintf(&b, "to %s: %s\n%s\n", to, at, printOperations(t, all[at]))
 		}
 	}

@@ -218,13 +218,19 @@ func TestDifference_GivesTheWholeTextWithItsBase(t *testing.T) {
 	base := "== a: first\n- file x\n    m\n    n\n    m\n    n\n    m\n== b: second\n    n\n    m\n    end\n"
 	for _, tc := range []struct{ name, reason, text, want string }{
 		{"equal", "nothing is stored", base, ""},
-		{"everything is removed", "the label is that of the first line", "",
-			"@@ a\n-" + strings.ReplaceAll(base[:len(base)-1], "\n", "\n-") + "\n"},
-		{"repeated lines", "the label leads to the task, and the count to the place in the task",
+		{
+			"everything is removed", "the label is that of the first line", "",
+			"@@ a\n-" + strings.ReplaceAll(base[:len(base)-1], "\n", "\n-") + "\n",
+		},
+		{
+			"repeated lines", "the label leads to the task, and the count to the place in the task",
 			"== a: first\n- file x\n    m\n    n\n    m\n    o\n    m\n== b: second\n    n\n    m\n    end\n",
-			"@@ a #2\n     m\n-    n\n+    o\n     m\n"},
-		{"a task is removed", "the label is that of the removed task", base[:strings.Index(base, "== b")],
-			"@@ b\n     m\n-== b: second\n-    n\n-    m\n-    end\n"},
+			"@@ a #2\n     m\n-    n\n+    o\n     m\n",
+		},
+		{
+			"a task is removed", "the label is that of the removed task", base[:strings.Index(base, "== b")],
+			"@@ b\n     m\n-== b: second\n-    n\n-    m\n-    end\n",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := difference(t, base, tc.text)

@@ -154,8 +154,10 @@ func newEnv(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	}
 	env := module.Env{Cluster: c, Release: r}
 	if _, ok := spec.RegistryHost(c); ok {
-		env.Registry = &module.Registry{Password: secret.New("parrot"), Made: true, Hash: "$2a$05$hash",
-			CA: []byte("authority\n"), CAKey: []byte("key\n")}
+		env.Registry = &module.Registry{
+			Password: secret.New("parrot"), Made: true, Hash: "$2a$05$hash",
+			CA: []byte("authority\n"), CAKey: []byte("key\n"),
+		}
 	}
 	return env
 }

@@ -41,14 +41,18 @@ var variants = []variant{
 	{name: "all-in-one", reason: "one host has all roles and no taint", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts = []v1alpha1.Host{host("cp1", "192.0.2.11", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 	}},
-	{name: "no-worker", base: "all-in-one", reason: "the control plane alone must still run pods",
-		change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] }},
+	{
+		name: "no-worker", base: "all-in-one", reason: "the control plane alone must still run pods",
+		change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] },
+	},
 	{name: "dual-stack", reason: "all settings have addresses of both IP versions", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"10.244.0.0/16", "fd00:244::/56"}
 		c.Spec.Network.ServiceCIDR = []string{"10.96.0.0/16", "fd00:96::/112"}
 	}, facts: func(h *engine.Host) {
-		h.Facts.Addresses = []op.Address{{Link: "eth0", Prefix: h.Address + "/24"},
-			{Link: "eth0", Prefix: "2001:db8::" + h.Address[len("192.0.2."):] + "/64"}}
+		h.Facts.Addresses = []op.Address{
+			{Link: "eth0", Prefix: h.Address + "/24"},
+			{Link: "eth0", Prefix: "2001:db8::" + h.Address[len("192.0.2."):] + "/64"},
+		}
 	}},
 	{name: "ipv6", reason: "an IPv6 address before a port is in brackets", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"fd00:244::/56"}
@@ -57,8 +61,10 @@ var variants = []variant{
 			c.Spec.Hosts[i].Address = fmt.Sprintf("2001:db8::%d", 11+i)
 		}
 	}},
-	{name: "no-proxy", reason: "another program than kube-proxy implements Services",
-		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "none" }},
+	{
+		name: "no-proxy", reason: "another program than kube-proxy implements Services",
+		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "none" },
+	},
 	{name: "no-network", reason: "the user installs the network", change: func(c *v1alpha1.Cluster) { c.Spec.Network.Plugin = "none" }},
 	{name: "components", reason: "arguments of the user override ours, and are sorted", change: func(c *v1alpha1.Cluster) {
 		k := &c.Spec.Kubernetes
@@ -73,10 +79,12 @@ var variants = []variant{
 		k.Certificates.CAValidity = &metav1.Duration{Duration: 20 * 365 * 24 * time.Hour}
 		c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "8589934592"}
 	}},
-	{name: "encryption", reason: "API servers have the keys before they start, so nothing is rewritten at the end",
+	{
+		name: "encryption", reason: "API servers have the keys before they start, so nothing is rewritten at the end",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
-		}},
+		},
+	},
 	{name: "hardening", reason: "all components have stricter settings, except settings of the user", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Hardening = true
 		c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"profiling": "true"}
@@ -85,24 +93,32 @@ var variants = []variant{
 		c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 7}
 	}},
 	{name: "endpoint", reason: "another address and port of the API", change: func(c *v1alpha1.Cluster) {
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal,
-			Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{
+			Mode:   v1alpha1.EndpointExternal,
+			Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443,
+		}
 	}},
-	{name: "endpoint-by-name", base: "endpoint", reason: "a name that the DNS of the user resolves is in no hosts file",
+	{
+		name: "endpoint-by-name", base: "endpoint", reason: "a name that the DNS of the user resolves is in no hosts file",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
-		}},
+		},
+	},
 	{name: "highly-available", reason: "control planes join while workers join, and workers reach all of them", change: threeControlPlanes},
-	{name: "highly-available-external", base: "highly-available",
+	{
+		name: "highly-available-external", base: "highly-available",
 		reason: "workers use the load balancer, control planes use their own API server",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "203.0.113.9"}
-		}},
+		},
+	},
 	{name: "docker", reason: "the kubelet uses Docker through an adapter, and only Docker uses containerd", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ContainerRuntime.Type = "docker"
-		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}},
-			Insecure: []string{"r.example.com:5000", "a.example.com"}}
+		c.Spec.Registry = v1alpha1.Registry{
+			Mirrors:  map[string][]string{"docker.io": {"https://mirror.example.com"}},
+			Insecure: []string{"r.example.com:5000", "a.example.com"},
+		}
 		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"containerLogMaxSize": "5Mi", "containerLogMaxFiles": float64(3)}
 	}, facts: func(h *engine.Host) { // workers cannot lower the score of a process
 		h.Facts.ResourceCapability = h.HasRole(v1alpha1.RoleControlPlane)
@@ -111,43 +127,57 @@ var variants = []variant{
 		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
 	}},
-	{name: "docker-registry", base: "docker", reason: "Docker trusts the registry, and kubelets log in to it",
+	{
+		name: "docker-registry", base: "docker", reason: "Docker trusts the registry, and kubelets log in to it",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.ContainerRuntime.Type = "docker"
 			c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
 			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
-		}},
+		},
+	},
 	{name: "haproxy", reason: "one control plane may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},
-	{name: "keepalived", base: "highly-available", reason: "control planes hold an address that workers use",
+	{
+		name: "keepalived", base: "highly-available", reason: "control planes hold an address that workers use",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
-		}, facts: onEth0},
-	{name: "keepalived-settings",
+		}, facts: onEth0,
+	},
+	{
+		name:   "keepalived-settings",
 		reason: "another interface and router id, IPv6 (without a password), and a single control plane",
 		change: func(c *v1alpha1.Cluster) {
-			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived,
-				Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
-		}},
-	{name: "updater", base: "highly-available", reason: "the API has a separate Service, and a relay until Services work",
+			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{
+				Mode:    v1alpha1.EndpointKeepalived,
+				Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7,
+			}
+		},
+	},
+	{
+		name: "updater", base: "highly-available", reason: "the API has a separate Service, and a relay until Services work",
 		change: func(c *v1alpha1.Cluster) {
 			threeControlPlanes(c)
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
-		}},
+		},
+	},
 	{name: "kube-vip", base: "highly-available", reason: "kube-vip announces the address by ARP", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"}
 	}, facts: onEth0},
 	{name: "kube-vip-bgp", base: "kube-vip", reason: "with BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
 		threeControlPlanes(c)
-		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP,
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{
+			Mode:    v1alpha1.EndpointKubeVIP,
 			Address: "203.0.113.100", KubeVIP: &v1alpha1.KubeVIP{
 				Announce: spec.AnnounceBGP,
-				BGP: &v1alpha1.BGP{AS: 64512,
-					Peers: []v1alpha1.BGPPeer{{Address: "192.0.2.1", AS: 64513}, {Address: "198.51.100.1", AS: 64514, MultiHop: true}}},
-			}}
+				BGP: &v1alpha1.BGP{
+					AS:    64512,
+					Peers: []v1alpha1.BGPPeer{{Address: "192.0.2.1", AS: 64513}, {Address: "198.51.100.1", AS: 64514, MultiHop: true}},
+				},
+			},
+		}
 	}, facts: onEth0},
 	{name: "registries", reason: "mirrors keep their order, and some registries have no certificate", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Mirrors = map[string][]string{
@@ -156,7 +186,8 @@ var variants = []variant{
 		}
 		c.Spec.Registry.Insecure = []string{"reg.example.com:5", "10.0.0.5:5000", "10.0.0.6"}
 	}},
-	{name: "registries-private", reason: "credentials are in no plan and go to one host; CAs are files",
+	{
+		name: "registries-private", reason: "credentials are in no plan and go to one host; CAs are files",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.Registry = v1alpha1.Registry{
 				Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com/hub"}},
@@ -165,30 +196,42 @@ var variants = []variant{
 					{Registry: "reg.example.com:5", CAFile: "testdata/etcd/ca.crt"},
 				},
 			}
-		}},
+		},
+	},
 	{name: "hooks", reason: "hosts with the role of a hook receive its script and files", change: withHooks},
-	{name: "settings", reason: "labels and taints are set through the API, except the ones that a node registers with",
+	{
+		name: "settings", reason: "labels and taints are set through the API, except the ones that a node registers with",
 		change: func(c *v1alpha1.Cluster) {
 			c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}
 			c.Spec.Hosts[1].Taints = []v1alpha1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
 			c.Spec.Hosts[2].InternalAddress = "10.0.0.13"
 			c.Spec.DNS = v1alpha1.DNS{Hosts: map[string][]string{"192.0.2.99": {"git.example.com", "git"}}}
-			c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"},
-				Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
+			c.Spec.System = v1alpha1.System{
+				Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"},
+				Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"},
+			}
 			c.Spec.ContainerRuntime.Config = "[debug]\nlevel = \"warn\"\n"
-		}},
-	{name: "not-configured", reason: "the user prepares the hosts",
-		change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
-	{name: "iptables", reason: "a kernel setting of this mode only is set, and so reverted",
-		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
+		},
+	},
+	{
+		name: "not-configured", reason: "the user prepares the hosts",
+		change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true },
+	},
+	{
+		name: "iptables", reason: "a kernel setting of this mode only is set, and so reverted",
+		change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" },
+	},
 	{name: "etcd-managed", reason: "members run on a separate host, on a control plane and on a worker", change: func(c *v1alpha1.Cluster) {
-		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdManaged,
-			ExtraArgs: map[string]string{"quota-backend-bytes": "8589934592", "heartbeat-interval": "200"}}
+		c.Spec.Etcd = v1alpha1.Etcd{
+			Type:      spec.EtcdManaged,
+			ExtraArgs: map[string]string{"quota-backend-bytes": "8589934592", "heartbeat-interval": "200"},
+		}
 		c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleEtcd)
 		c.Spec.Hosts[1].Roles = append(c.Spec.Hosts[1].Roles, v1alpha1.RoleEtcd)
 		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd))
 	}},
-	{name: "etcd-managed-running", base: "etcd-managed",
+	{
+		name: "etcd-managed-running", base: "etcd-managed",
 		reason: "a member with data gets no initial configuration; the CA is the one of a host with data", change: func(c *v1alpha1.Cluster) {
 			c.Spec.Etcd.Type = spec.EtcdManaged
 			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd),
@@ -197,17 +240,20 @@ var variants = []variant{
 			if h.Name > "e" && h.Name != "e1" {
 				h.Facts.Present = []string{"/etc/kubernetes/pki/etcd/ca.key", "/var/lib/etcd/member"}
 			}
-		}},
+		},
+	},
 	{name: "etcd-external", reason: "API servers use endpoints and files of the user", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
 			Endpoints: []string{"https://192.0.2.21:2379", "https://etcd.example.com:2379"},
 			CAFile:    "testdata/etcd/ca.crt", CertFile: "testdata/etcd/client.crt", KeyFile: "testdata/etcd/client.key",
 		}}
 	}},
-	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter",
+	{
+		name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter",
 		change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
 			h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
-		}},
+		},
+	},
 }
 
 // onEth0 puts the address of a host on an interface.
@@ -316,9 +362,11 @@ func TestEtcdPipelines_MatchGoldens(t *testing.T) {
 	src := etcdbackup.Source{
 		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711,
 		Kubeconfig: []byte("kind: Config\n"),
-		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"),
+		Files: map[string][]byte{
+			"/etc/kubernetes/pki/sa.key":      []byte("the key"),
 			"/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"),
-			"/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this")},
+			"/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this"),
+		},
 	}
 	for name, change := range map[string]func(*v1alpha1.Cluster){"stacked": threeControlPlanes, "managed": managedEtcd} {
 		c := plainCluster()
@@ -326,8 +374,10 @@ func TestEtcdPipelines_MatchGoldens(t *testing.T) {
 		env := newEnv(t, c)
 		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", printPipeline(t, DefragEtcd(env, nil), blankHosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", printPipeline(t, RestoreEtcd(env, src), blankHosts(env)))
-		left := etcdbackup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig,
-			Rescue: &etcdbackup.Rescue{Member: env.EtcdMembers(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
+		left := etcdbackup.Source{
+			Key: src.Key, Kubeconfig: src.Kubeconfig,
+			Rescue: &etcdbackup.Rescue{Member: env.EtcdMembers(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}},
+		}
 		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", printPipeline(t, RescueEtcd(env, left), blankHosts(env)))
 	}
 }
@@ -451,8 +501,10 @@ func TestRenewCerts_MatchesGoldens(t *testing.T) {
 			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.41", v1alpha1.RoleEtcd))
 		}, certs.RenewalRequest{Renewal: module.Renewal{Within: 48 * time.Hour}, Concerned: []string{"cp1", "e1"}}},
 		{"renew-lapsed", threeControlPlanes, certs.RenewalRequest{Lapsed: true, Concerned: []string{"cp1", "cp2", "cp3"}}},
-		{"renew-named", threeControlPlanes,
-			certs.RenewalRequest{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}}},
+		{
+			"renew-named", threeControlPlanes,
+			certs.RenewalRequest{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}},
+		},
 		{"renew-all", func(*v1alpha1.Cluster) {}, certs.RenewalRequest{Renewal: module.Renewal{All: true}, Concerned: []string{"cp1"}}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -528,8 +580,10 @@ func TestApplyCluster_OnlyRemovesLeavingHosts(t *testing.T) {
 			t.Errorf("got %d operations of %s for workers, want none", n, at)
 		}
 	}
-	if want := []string{"leave.begin on w10", "leave.begin on w9", "leave.member on cp1", "reset.kubernetes on w9",
-		"reset.restore on w9"}; !slices.Equal(more, want) {
+	if want := []string{
+		"leave.begin on w10", "leave.begin on w9", "leave.member on cp1", "reset.kubernetes on w9",
+		"reset.restore on w9",
+	}; !slices.Equal(more, want) {
 		t.Errorf("on hosts: %v, want %v", more, want)
 	}
 	var steps []string
@@ -553,8 +607,10 @@ func TestApplyCluster_WaitsUntilAddressIsServed(t *testing.T) {
 	env := newEnv(t, c)
 	on := blankHosts(env)
 	on[1].Facts.Present = []string{module.ClientCert}
-	want := op.Wait{HTTP: "https://[2001:db8::100]:6443/readyz",
-		Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180}
+	want := op.Wait{
+		HTTP:     "https://[2001:db8::100]:6443/readyz",
+		Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180,
+	}
 	got := operationLists(t, applyPipeline(t, env), on)
 	for name, waits := range map[string]bool{"cp1": false, "cp2": true, "cp3": false} {
 		list := got["endpoint.keepalived on "+name]
@@ -589,8 +645,10 @@ func TestApplyCluster_LeavingControlPlaneReleasesAddress(t *testing.T) {
 				h.Facts = blankHosts(env)[0].Facts
 				onEth0(h)
 			}
-			want := op.List{op.RevertStep{Step: "endpoint.keepalived"},
-				op.Wait{Ended: "/etc/kubernetes/slipway/keepalived.conf", TimeoutSeconds: 60}}
+			want := op.List{
+				op.RevertStep{Step: "endpoint.keepalived"},
+				op.Wait{Ended: "/etc/kubernetes/slipway/keepalived.conf", TimeoutSeconds: 60},
+			}
 			if !tc.want {
 				want = nil
 			}
@@ -692,8 +750,10 @@ func TestPipelines_ReachMembersAtTheirAddress(t *testing.T) {
 			tc.change(c)
 			env := newEnv(t, c)
 			asked := 0
-			for _, p := range []engine.Pipeline{upgradePipeline(t, env), DefragEtcd(env, nil),
-				RestoreEtcd(env, etcdbackup.Source{}), RenewCerts(env, testParts(), renewalRequest), RotateCA(env, testParts(), rotations(env))} {
+			for _, p := range []engine.Pipeline{
+				upgradePipeline(t, env), DefragEtcd(env, nil),
+				RestoreEtcd(env, etcdbackup.Source{}), RenewCerts(env, testParts(), renewalRequest), RotateCA(env, testParts(), rotations(env)),
+			} {
 				text := printPipeline(t, p, blankHosts(env))
 				for _, port := range at {
 					asked += strings.Count(text, tc.wanted+port)

@@ -58,14 +58,30 @@ func TestUpgradeCluster_OrdersNodesInWaves(t *testing.T) {
 		pauses       []int
 	}{
 		{"one at a time", "cp1", module.Upgrade{}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, nil},
-		{"two at a time", "cp2", module.Upgrade{MaxUnavailable: "2", PauseAfter: module.PauseCanary},
-			map[string]int{"cp2": 0, "cp1": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 4, "w9": 4}, []int{0}},
-		{"a share", "cp1", module.Upgrade{MaxUnavailable: "75%", PauseAfter: module.PauseControlPlane},
-			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 3, "w9": 4}, []int{2}},
-		{"back", "cp2", module.Upgrade{MaxUnavailable: "2", IsRollback: true},
-			map[string]int{"cp2": 4, "cp1": 3, "cp3": 2, "w1": 1, "w2": 1, "w8": 0, "w9": 0}, nil},
-		{"a small share", "cp1", module.Upgrade{MaxUnavailable: "1%", PauseAfter: module.PauseWave},
-			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, []int{0, 1, 2, 3, 4, 5, 6}},
+		{
+			"two at a time", "cp2",
+			module.Upgrade{MaxUnavailable: "2", PauseAfter: module.PauseCanary},
+			map[string]int{"cp2": 0, "cp1": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 4, "w9": 4},
+			[]int{0},
+		},
+		{
+			"a share", "cp1",
+			module.Upgrade{MaxUnavailable: "75%", PauseAfter: module.PauseControlPlane},
+			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 3, "w9": 4},
+			[]int{2},
+		},
+		{
+			"back", "cp2",
+			module.Upgrade{MaxUnavailable: "2", IsRollback: true},
+			map[string]int{"cp2": 4, "cp1": 3, "cp3": 2, "w1": 1, "w2": 1, "w8": 0, "w9": 0},
+			nil,
+		},
+		{
+			"a small share", "cp1",
+			module.Upgrade{MaxUnavailable: "1%", PauseAfter: module.PauseWave},
+			map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6},
+			[]int{0, 1, 2, 3, 4, 5, 6},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := newEnv(t, c)
@@ -167,8 +183,10 @@ func TestUpgradeCluster_ReplacesMemberOnlyIfAllServe(t *testing.T) {
 		env.Leader = "cp1"
 		p := upgradePipeline(t, env)
 		if back {
-			env.Upgrade = module.Upgrade{IsRollback: true,
-				BegunSteps: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true}}
+			env.Upgrade = module.Upgrade{
+				IsRollback: true,
+				BegunSteps: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true},
+			}
 			var err error
 			if p, err = RollbackUpgrade(env, testParts()); err != nil {
 				t.Fatal(err)
@@ -252,8 +270,10 @@ func TestPruneBundles_RunsLast(t *testing.T) {
 	c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.31", v1alpha1.RoleEtcd))
 	env := newEnv(t, c)
 	env.Leader = "cp1"
-	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){"apply": ApplyCluster,
-		"upgrade": UpgradeCluster, "revert": RollbackUpgrade} {
+	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){
+		"apply":   ApplyCluster,
+		"upgrade": UpgradeCluster, "revert": RollbackUpgrade,
+	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := build(env, testParts())
 			if err != nil {

@@ -33,8 +33,10 @@ func ParseAuthorities(text []byte) (out []Authority, err error) {
 		}
 		sum := sha256.Sum256(block.Bytes)
 		out = append(out,
-			Authority{ID: hex.EncodeToString(sum[:]),
-				Text: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: block.Bytes}), Ends: cert.NotAfter.UTC()})
+			Authority{
+				ID:   hex.EncodeToString(sum[:]),
+				Text: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: block.Bytes}), Ends: cert.NotAfter.UTC(),
+			})
 	}
 	if len(out) == 0 {
 		return nil, errNoCertificate

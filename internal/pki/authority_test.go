@@ -65,8 +65,10 @@ func TestHasSigned_FindsValidCertificates(t *testing.T) {
 	}{
 		{"a certificate", cert, true},
 		{"behind a key", key + cert, true},
-		{"behind others, and what cannot be read",
-			"words\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + other.Cert + theirs + cert, true},
+		{
+			"behind others, and what cannot be read",
+			"words\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + other.Cert + theirs + cert, true,
+		},
 		{"before its authority", cert + old.Cert, true},
 		{"a kubeconfig's user", kubeconfig, true},
 		{"one of several users", pkitest.MakeKubeconfig("https://api:6443", other.Cert, "", theirs, theirKey) + kubeconfig, true},

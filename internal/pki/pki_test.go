@@ -69,8 +69,10 @@ func newDisk(t *testing.T) disk {
 }
 
 func renewalOf(path, key string) op.RenewCertificate {
-	return op.RenewCertificate{CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "ca.crt"}, CAKey: "ca.key",
-		ValiditySeconds: int64(year / time.Second)}
+	return op.RenewCertificate{
+		CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "ca.crt"}, CAKey: "ca.key",
+		ValiditySeconds: int64(year / time.Second),
+	}
 }
 
 var forms = map[string]op.RenewCertificate{
@@ -172,25 +174,39 @@ func TestDue_ReturnsTheReason(t *testing.T) {
 			d["pair.crt"], d["pair.key"] = ca.IssueCertificate(t, "a", now.Add(100*day))
 		}, 0, "", ""},
 		{"only expired", "who uses it renews it", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueExpired }, 9 * day, "", ""},
-		{"only expired, and it is", "it cannot do so any more",
-			func(_ disk, o *op.RenewCertificate) { o.Due = op.DueExpired }, expired, nearly, ""},
+		{
+			"only expired, and it is", "it cannot do so any more",
+			func(_ disk, o *op.RenewCertificate) { o.Due = op.DueExpired }, expired, nearly, "",
+		},
 		{"late", "36 days before the end of a year", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueLate }, -25 * day, nearly, ""},
 		{"not late", "it is worth waiting yet", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueLate }, -27 * day, "", ""},
-		{"within", "as long as that is asked for", func(_ disk, o *op.RenewCertificate) { o.WithinSeconds = 100 * 24 * 3600 },
-			-89 * day, nearly, ""},
+		{
+			"within", "as long as that is asked for", func(_ disk, o *op.RenewCertificate) { o.WithinSeconds = 100 * 24 * 3600 },
+			-89 * day, nearly, "",
+		},
 		{"not within", "it ends later", func(_ disk, o *op.RenewCertificate) { o.WithinSeconds = 3600 }, 0, "", ""},
 		{"always", "whatever is left", func(_ disk, o *op.RenewCertificate) { o.Due = op.DueAlways }, -300 * day, "renew", ""},
-		{"always, and just made", "it was cut off, and is gone on with",
-			func(_ disk, o *op.RenewCertificate) { o.Due = op.DueAlways }, -year + 10*day + 50*time.Minute, "", ""},
+		{
+			"always, and just made", "it was cut off, and is gone on with",
+			func(_ disk, o *op.RenewCertificate) { o.Due = op.DueAlways }, -year + 10*day + 50*time.Minute, "", "",
+		},
 		{"missing", "there is nothing to go by", func(d disk, _ *op.RenewCertificate) { delete(d, "pair.crt") }, expired, "", ""},
-		{"unreadable", "it may be worth something", func(d disk, _ *op.RenewCertificate) { d["pair.crt"] = "what?" }, expired,
-			"", "reading pair.crt: the file has no certificate"},
-		{"authority without its key", "said before anything is touched",
-			func(d disk, _ *op.RenewCertificate) { delete(d, "ca.key") }, expired, "", op.IDAuthorityNoKey},
-		{"key of another authority", "it would sign what nobody believes",
-			func(d disk, _ *op.RenewCertificate) { d["ca.key"] = d["pair.key"] }, expired, "", op.IDAuthorityNoKey},
-		{"authority without its key, not due", "nothing is to be signed",
-			func(d disk, _ *op.RenewCertificate) { delete(d, "ca.key") }, -100 * day, "", ""},
+		{
+			"unreadable", "it may be worth something", func(d disk, _ *op.RenewCertificate) { d["pair.crt"] = "what?" }, expired,
+			"", "reading pair.crt: the file has no certificate",
+		},
+		{
+			"authority without its key", "said before anything is touched",
+			func(d disk, _ *op.RenewCertificate) { delete(d, "ca.key") }, expired, "", op.IDAuthorityNoKey,
+		},
+		{
+			"key of another authority", "it would sign what nobody believes",
+			func(d disk, _ *op.RenewCertificate) { d["ca.key"] = d["pair.key"] }, expired, "", op.IDAuthorityNoKey,
+		},
+		{
+			"authority without its key, not due", "nothing is to be signed",
+			func(d disk, _ *op.RenewCertificate) { delete(d, "ca.key") }, -100 * day, "", "",
+		},
 		{"another authority", "who trusts that one does not trust ours", func(d disk, _ *op.RenewCertificate) {
 			ca := pkitest.NewAuthority(t, "theirs", now.Add(-year), now.Add(5*year))
 			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
@@ -238,8 +254,10 @@ func TestState_DescribesCertificates(t *testing.T) {
 	d := newDisk(t)
 	other := pkitest.NewAuthority(t, "other", now, now.Add(year))
 	ca := certificateIn(t, d["ca.crt"])
-	good := op.CertificateState{Path: "pair.crt", Subject: "kube-apiserver", Issuer: "kubernetes",
-		Begins: ca.NotBefore, Ends: now.Add(10 * day)}
+	good := op.CertificateState{
+		Path: "pair.crt", Subject: "kube-apiserver", Issuer: "kubernetes",
+		Begins: ca.NotBefore, Ends: now.Add(10 * day),
+	}
 	for _, tc := range []struct {
 		name   string
 		change func(disk)
@@ -250,34 +268,50 @@ func TestState_DescribesCertificates(t *testing.T) {
 		{"an authority", func(disk) {}, op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
 			s.Path, s.Subject, s.Authority, s.Ends = "ca.crt", "kubernetes", true, ca.NotAfter
 		}},
-		{"an authority beside the next one", func(d disk) { d["ca.crt"] += other.Cert },
-			op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
+		{
+			"an authority beside the next one", func(d disk) { d["ca.crt"] += other.Cert },
+			op.CertificateFile{Path: "ca.crt", Key: "ca.key"},
+			func(s *op.CertificateState) {
 				s.Path, s.Subject, s.Authority, s.Ends, s.Beside = "ca.crt", "kubernetes", true, ca.NotAfter, 1
-			}},
-		{"missing", func(d disk) { delete(d, "pair.crt") }, forms["a pair"].CertificateFile,
-			func(s *op.CertificateState) { *s = op.CertificateState{Path: "pair.crt", Missing: true} }},
+			},
+		},
+		{
+			"missing", func(d disk) { delete(d, "pair.crt") }, forms["a pair"].CertificateFile,
+			func(s *op.CertificateState) { *s = op.CertificateState{Path: "pair.crt", Missing: true} },
+		},
 		{"no key", func(d disk) { delete(d, "pair.key") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.NoKey = true }},
-		{"the key of the next one", func(d disk) { d["ca.crt"] += other.Cert; d["ca.key"] = other.Key },
-			op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
+		{
+			"the key of the next one", func(d disk) { d["ca.crt"] += other.Cert; d["ca.key"] = other.Key },
+			op.CertificateFile{Path: "ca.crt", Key: "ca.key"},
+			func(s *op.CertificateState) {
 				s.Path, s.Subject, s.Authority, s.Ends, s.Beside, s.OtherKey, s.KeyBeside = "ca.crt", "kubernetes", true, ca.NotAfter, 1, true, true
-			}},
-		{"another key", func(d disk) { d["pair.key"] = other.Key }, forms["a pair"].CertificateFile,
-			func(s *op.CertificateState) { s.OtherKey = true }},
-		{"another authority", func(d disk) { d["ca.crt"] = other.Cert }, forms["a pair"].CertificateFile,
-			func(s *op.CertificateState) { s.Foreign = true }},
+			},
+		},
+		{
+			"another key", func(d disk) { d["pair.key"] = other.Key }, forms["a pair"].CertificateFile,
+			func(s *op.CertificateState) { s.OtherKey = true },
+		},
+		{
+			"another authority", func(d disk) { d["ca.crt"] = other.Cert }, forms["a pair"].CertificateFile,
+			func(s *op.CertificateState) { s.Foreign = true },
+		},
 		{"no authority to compare with", func(d disk) { delete(d, "ca.crt") }, forms["a pair"].CertificateFile, func(*op.CertificateState) {}},
 		{"half", func(d disk) { d["pair.crt"] = d["pair.crt"][:100] }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
 			*s = op.CertificateState{Path: "pair.crt", Problem: "the file has no certificate"}
 		}},
-		{"a kubeconfig that names files",
+		{
+			"a kubeconfig that names files",
 			func(d disk) { d["pair.crt"] = "kind: Config\nusers:\n- user: {client-certificate: /a.pem}\n" },
 			forms["a pair"].CertificateFile, func(s *op.CertificateState) {
 				*s = op.CertificateState{Path: "pair.crt", Missing: true}
-			}},
-		{"a kubeconfig of several users", func(d disk) { d["pair.crt"] = d["admin.conf"] + d["admin.conf"] },
+			},
+		},
+		{
+			"a kubeconfig of several users", func(d disk) { d["pair.crt"] = d["admin.conf"] + d["admin.conf"] },
 			forms["a pair"].CertificateFile, func(s *op.CertificateState) {
 				*s = op.CertificateState{Path: "pair.crt", Problem: "the kubeconfig has more than one user or cluster"}
-			}},
+			},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			on := maps.Clone(d)
@@ -335,8 +369,10 @@ func TestKey_ReadsEveryFormat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := disk{"ca.key": "some text before\n" + tc.text}
-			template := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, NotBefore: now,
-				NotAfter: now.Add(10 * year), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+			template := &x509.Certificate{
+				Subject: pkix.Name{CommonName: "ca"}, NotBefore: now,
+				NotAfter: now.Add(10 * year), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			}
 			ca, err := pki.SignCertificate(template, template, tc.key.Public(), tc.key)
 			if err != nil {
 				t.Fatal(err)
@@ -363,9 +399,11 @@ func TestKey_ReadsEveryFormat(t *testing.T) {
 			}
 		})
 	}
-	for name, text := range map[string]string{"nothing": "",
+	for name, text := range map[string]string{
+		"nothing":       "",
 		"a certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-		"garbage":       "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"} {
+		"garbage":       "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+	} {
 		if key, err := pki.ParseKey([]byte(text)); err == nil {
 			t.Errorf("%s is taken for a key: %v", name, key)
 		}

@@ -64,12 +64,16 @@ func RenewalReason(read Read, o op.RenewCertificate, now time.Time) (string, err
 		return why, nil
 	}
 	if foreign && o.Due != op.DueForeign {
-		return "", &op.Error{Reason: op.IDCertificateForeign,
-			Message: fmt.Sprintf("%s is due for renewal (%s), but the CA in %s did not sign it", o.Path, why, o.CA)}
+		return "", &op.Error{
+			Reason:  op.IDCertificateForeign,
+			Message: fmt.Sprintf("%s is due for renewal (%s), but the CA in %s did not sign it", o.Path, why, o.CA),
+		}
 	}
 	if now.After(ca.NotAfter) {
-		return "", &op.Error{Reason: op.IDAuthorityExpired,
-			Message: fmt.Sprintf("%s is due for renewal (%s), but its CA in %s has expired", o.Path, why, o.CA)}
+		return "", &op.Error{
+			Reason:  op.IDAuthorityExpired,
+			Message: fmt.Sprintf("%s is due for renewal (%s), but its CA in %s has expired", o.Path, why, o.CA),
+		}
 	}
 	_, err = readSigner(read, o, ca)
 	return why, err
@@ -140,8 +144,10 @@ func readSigner(read Read, o op.RenewCertificate, ca *x509.Certificate) (crypto.
 		if err == nil {
 			what = o.CAKey + " does not match it"
 		}
-		return nil, &op.Error{Reason: op.IDAuthorityNoKey,
-			Message: fmt.Sprintf("%s is due for renewal, but its CA in %s cannot sign: %s", o.Path, o.CA, what)}
+		return nil, &op.Error{
+			Reason:  op.IDAuthorityNoKey,
+			Message: fmt.Sprintf("%s is due for renewal, but its CA in %s cannot sign: %s", o.Path, o.CA, what),
+		}
 	}
 	return key, nil
 }

@@ -73,10 +73,16 @@ func TestSignRequest_TakesTheKeyAlone(t *testing.T) {
 	}{
 		"plain":   {"what the helper sends", x509.CertificateRequest{}, key},
 		"ed25519": {"a key that somebody put there", x509.CertificateRequest{}, ed},
-		"subject": {"it would be another client",
-			x509.CertificateRequest{Subject: pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}}, key},
-		"names": {"it would be a member of etcd",
-			x509.CertificateRequest{DNSNames: []string{"e1"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}}, key},
+		"subject": {
+			"it would be another client",
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "root", Organization: []string{"system:masters"}}},
+			key,
+		},
+		"names": {
+			"it would be a member of etcd",
+			x509.CertificateRequest{DNSNames: []string{"e1"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}},
+			key,
+		},
 		"extensions": {"it would be a CA, or a server", x509.CertificateRequest{ExtraExtensions: []pkix.Extension{isCA, serves}}, key},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,8 +152,10 @@ func TestSignRequest_Refuses(t *testing.T) {
 		"nothing":          {"the host sent nothing", nil, nil, "exactly one certificate request"},
 		"too much":         {"it is no request of any key", append(bytes.Repeat([]byte("\n"), 20<<10), good...), nil, "more than"},
 		"a CA":             {"no host gets one this way", good, func(o *op.Certificate) { o.Authority = true }, "cannot request a CA"},
-		"another CA": {"the key is not that of the certificate", good,
-			func(o *op.Certificate) { o.CA = []byte(other.Cert) }, "does not match its certificate"},
+		"another CA": {
+			"the key is not that of the certificate", good,
+			func(o *op.Certificate) { o.CA = []byte(other.Cert) }, "does not match its certificate",
+		},
 		"no validity": {"it would be worth nothing", good, func(o *op.Certificate) { o.ValiditySeconds = 0 }, "needs a name and a validity"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,10 @@ func samplePlan() *Plan {
 			}})
 	}
 	p.Steps = append(p.Steps,
-		Step{Module: "kubeadm", Task: "kubeadm.token", Title: "create join token", State: Change,
-			Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}}})
+		Step{
+			Module: "kubeadm", Task: "kubeadm.token", Title: "create join token", State: Change,
+			Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}},
+		})
 	for _, h := range hosts[1:] {
 		p.Steps = append(p.Steps, Step{
 			Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: h, State: Pending, After: "kubeadm.token",
@@ -93,8 +95,10 @@ func TestText_FoldsManyHosts(t *testing.T) {
 	p := &Plan{Cluster: "prod", Operation: "apply"}
 	for i := range 300 {
 		p.Steps = append(p.Steps,
-			Step{Module: "os", Task: "os.swap", Title: "turn off swap", Host: fmt.Sprintf("w%03d", i), State: Change,
-				Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
+			Step{
+				Module: "os", Task: "os.swap", Title: "turn off swap", Host: fmt.Sprintf("w%03d", i), State: Change,
+				Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}},
+			})
 	}
 	var b bytes.Buffer
 	if err := p.WriteText(&b); err != nil {

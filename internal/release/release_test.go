@@ -49,12 +49,16 @@ func TestResolve_FindsReleases(t *testing.T) {
 		"no version":  {"a typing error", "", "latest", "", "", "", release.IDUnsupported, false},
 		"half":        {"two numbers of a minor we do not know", "", "1.99", "", "", "", release.IDUnsupported, false},
 		"path":        {"a version becomes a path", "", "v1.37.1+../x", "", "", "", release.IDUnsupported, false},
-		"override": {"a component of one minor", "minors: {\"1.37\": {versions: [v1.37.2], components: {etcd: 3.7.1}}}",
-			"1.37", "v1.37.2", "3.7.1", "3.10.2", "", true},
+		"override": {
+			"a component of one minor", "minors: {\"1.37\": {versions: [v1.37.2], components: {etcd: 3.7.1}}}",
+			"1.37", "v1.37.2", "3.7.1", "3.10.2", "", true,
+		},
 		"override all": {"a component of all", "components: {pause: 3.11.0}", "1.36", "v1.36.4", "3.6.8", "3.11.0", "", true},
 		"new default":  {"another default", "default: v1.36.4", "", "v1.36.4", "3.6.8", "3.10.2", "", true},
-		"new minor": {"a minor must name its own components", "minors: {\"1.38\": {versions: [v1.38.0]}}", "1.38",
-			"", "", "", release.IDCatalogue, false},
+		"new minor": {
+			"a minor must name its own components", "minors: {\"1.38\": {versions: [v1.38.0]}}", "1.38",
+			"", "", "", release.IDCatalogue, false,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

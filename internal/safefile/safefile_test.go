@@ -121,8 +121,10 @@ func TestReach_RefusesUserLinksToForeignFiles(t *testing.T) {
 		{"a directory above that is a link", "home/cache/below/x", func(w world) { w.makeLink("home/cache", "etc", user) }, foreign},
 		{"a link of root's that the user has moved", "home/cache/shadow", func(w world) { w.makeLink("home/cache", "etc", 0) }, foreign},
 		{"to another user's", "home/cache/x", func(w world) { w.makeLink("home/cache", "other", user) }, foreign},
-		{"link after link", "home/cache/shadow",
-			func(w world) { w.makeLink("home/mid", "etc", user); w.makeLink("home/cache", "./mid", user) }, foreign},
+		{
+			"link after link", "home/cache/shadow",
+			func(w world) { w.makeLink("home/mid", "etc", user); w.makeLink("home/cache", "./mid", user) }, foreign,
+		},
 		{"to nothing in a directory of root's", "home/cache/file", func(w world) { w.makeLink("home/cache/file", "etc/new", user) }, foreign},
 		{"to a directory that would be made", "home/cache/file", func(w world) { w.makeLink("home/cache", "etc/new/x", user) }, foreign},
 		{"to itself", "home/cache/file", func(w world) { w.makeLink("home/cache", "./cache", user) }, syscall.ELOOP},
@@ -273,8 +275,10 @@ func TestFunctions_BehaveLikePackageOS(t *testing.T) {
 
 func TestRootOnly_IsFalseIfOthersCanWrite(t *testing.T) {
 	w := newWorld(t)
-	for path, want := range map[string]bool{"/": true, "/proc/version": true, w.pathOf("etc/shadow"): false,
-		w.pathOf("home/cache/file"): false} {
+	for path, want := range map[string]bool{
+		"/": true, "/proc/version": true, w.pathOf("etc/shadow"): false,
+		w.pathOf("home/cache/file"): false,
+	} {
 		if got := RootOnly(path); got != want {
 			t.Errorf("%s: %t, want %t", path, got, want)
 		}

@@ -15,8 +15,11 @@ func TestFreeRange_FillsGaps(t *testing.T) {
 		want   string // "" means an error
 	}{
 		"empty": {"the first is free", "198.18.0.0/16", nil, "198.18.0.0/24"},
-		"gap": {"gaps are filled, so that ranges do not wander", "198.18.0.0/16",
-			[]string{"198.18.0.0/24", "198.18.2.0/24"}, "198.18.1.0/24"},
+		"gap": {
+			"gaps are filled, so that ranges do not wander", "198.18.0.0/16",
+			[]string{"198.18.0.0/24", "198.18.2.0/24"},
+			"198.18.1.0/24",
+		},
 		"larger":   {"a route to more than a /24 takes all of it", "198.18.0.0/16", []string{"198.18.0.0/22"}, "198.18.4.0/24"},
 		"address":  {"one address in a range takes it", "198.18.0.0/16", []string{"198.18.0.77/32"}, "198.18.1.0/24"},
 		"default":  {"networks elsewhere do not matter", "198.18.0.0/16", []string{"10.0.0.0/8", "fd00::/64"}, "198.18.0.0/24"},

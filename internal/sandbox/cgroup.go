@@ -27,8 +27,10 @@ func (h hierarchy) mountOptions() string {
 }
 
 // v1Controllers are the controllers of cgroups(7), in the kernel's order.
-var v1Controllers = []string{"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls",
-	"perf_event", "net_prio", "hugetlb", "pids", "rdma", "misc"}
+var v1Controllers = []string{
+	"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls",
+	"perf_event", "net_prio", "hugetlb", "pids", "rdma", "misc",
+}
 
 // parseHierarchies finds the cgroup trees in the text of /proc/self/mountinfo. A host
 // with v1 controllers and a v2 tree without controllers (systemd's "hybrid") counts as

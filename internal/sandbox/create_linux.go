@@ -182,8 +182,10 @@ func (c *creation) makeSandbox(ctx context.Context) (*Sandbox, error) {
 		return nil, err
 	}
 	// From here on there is something to clean up.
-	s := &Sandbox{dir: dir, fd: fd, program: c.Program,
-		spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
+	s := &Sandbox{
+		dir: dir, fd: fd, program: c.Program,
+		spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet},
+	}
 	c.made = s
 	if err := s.saveState(); err != nil {
 		return nil, err

@@ -32,8 +32,10 @@ func openDir(at int, dir, shown string) (int, error) {
 	}
 	if os.Geteuid() == 0 && (st.Uid != 0 || st.Mode&0o022 != 0) {
 		return -1,
-			errors.Join(&fileowner.ForeignError{Path: shown,
-				Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid)}, unix.Close(fd))
+			errors.Join(&fileowner.ForeignError{
+				Path:   shown,
+				Reason: fmt.Sprintf("belongs to user %d, or other users can write to it", st.Uid),
+			}, unix.Close(fd))
 	}
 	return fd, nil
 }

@@ -18,28 +18,53 @@ func TestOptions_HaveDefaultsAndLimits(t *testing.T) {
 	}{
 		"defaults": {"a name is enough", Options{Name: "dev", Machines: 1, ControlPlanes: 1, Disk: 20 << 30}, nil},
 		"no name":  {"a name is needed", Options{Machines: 1, ControlPlanes: 1, Disk: 20 << 30}, []string{"sandbox-bad-name"}},
-		"path": {"a name becomes a directory",
-			Options{Name: "../dev", Machines: 1, ControlPlanes: 1, Disk: 20 << 30}, []string{"sandbox-bad-name"}},
-		"option": {"a name is given to programs",
-			Options{Name: "-dev", Machines: 1, ControlPlanes: 1, Disk: 20 << 30}, []string{"sandbox-bad-name"}},
-		"too many": {"addresses are few", Options{Name: "dev", Machines: 201, ControlPlanes: 1, Disk: 20 << 30},
-			[]string{"sandbox-bad-number"}},
-		"no machine": {"none is not one", Options{Name: "dev", ControlPlanes: 1, Disk: 20 << 30},
-			[]string{"sandbox-bad-number", "sandbox-bad-number"}},
+		"path": {
+			"a name becomes a directory",
+			Options{Name: "../dev", Machines: 1, ControlPlanes: 1, Disk: 20 << 30},
+			[]string{"sandbox-bad-name"},
+		},
+		"option": {
+			"a name is given to programs",
+			Options{Name: "-dev", Machines: 1, ControlPlanes: 1, Disk: 20 << 30},
+			[]string{"sandbox-bad-name"},
+		},
+		"too many": {
+			"addresses are few",
+			Options{Name: "dev", Machines: 201, ControlPlanes: 1, Disk: 20 << 30},
+			[]string{"sandbox-bad-number"},
+		},
+		"no machine": {
+			"none is not one",
+			Options{Name: "dev", ControlPlanes: 1, Disk: 20 << 30},
+			[]string{"sandbox-bad-number", "sandbox-bad-number"},
+		},
 		"no control plane": {"none is not one", Options{Name: "dev", Machines: 1, Disk: 20 << 30}, []string{"sandbox-bad-number"}},
 		"no disk":          {"none is not the default", Options{Name: "dev", Machines: 1, ControlPlanes: 1}, []string{"sandbox-bad-number"}},
-		"control planes": {"they are among the machines",
-			Options{Name: "dev", Machines: 1, ControlPlanes: 3, Disk: 20 << 30}, []string{"sandbox-bad-number"}},
-		"small disk": {"the system must fit", Options{Name: "dev", Disk: 1 << 30, Machines: 1, ControlPlanes: 1},
-			[]string{"sandbox-bad-number"}},
-		"small range": {"a sandbox needs a /24",
+		"control planes": {
+			"they are among the machines",
+			Options{Name: "dev", Machines: 1, ControlPlanes: 3, Disk: 20 << 30},
+			[]string{"sandbox-bad-number"},
+		},
+		"small disk": {
+			"the system must fit",
+			Options{Name: "dev", Disk: 1 << 30, Machines: 1, ControlPlanes: 1},
+			[]string{"sandbox-bad-number"},
+		},
+		"small range": {
+			"a sandbox needs a /24",
 			Options{Name: "dev", Pool: netip.MustParsePrefix("198.18.0.0/25"), Machines: 1, ControlPlanes: 1, Disk: 20 << 30},
-			[]string{"sandbox-bad-range"}},
-		"ipv6": {"ranges are IPv4",
+			[]string{"sandbox-bad-range"},
+		},
+		"ipv6": {
+			"ranges are IPv4",
 			Options{Name: "dev", Pool: netip.MustParsePrefix("fd00::/16"), Machines: 1, ControlPlanes: 1, Disk: 20 << 30},
-			[]string{"sandbox-bad-range"}},
-		"all": {"all that is wrong is said at once", Options{Name: "A", Machines: -1, ControlPlanes: 1, Disk: 20 << 30},
-			[]string{"sandbox-bad-name", "sandbox-bad-number", "sandbox-bad-number"}},
+			[]string{"sandbox-bad-range"},
+		},
+		"all": {
+			"all that is wrong is said at once",
+			Options{Name: "A", Machines: -1, ControlPlanes: 1, Disk: 20 << 30},
+			[]string{"sandbox-bad-name", "sandbox-bad-number", "sandbox-bad-number"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -229,8 +229,10 @@ func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
 		MachineID: m.spec.MachineID,
 		Files: []bootFile{
 			{"etc/hostname", 0o644, []byte(m.spec.Name + "\n")},
-			{"etc/hosts", 0o644,
-				fmt.Appendf(nil, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", m.spec.Address, m.spec.Name)},
+			{
+				"etc/hosts", 0o644,
+				fmt.Appendf(nil, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", m.spec.Address, m.spec.Name),
+			},
 			{"etc/resolv.conf", 0o644, resolv},
 			{"etc/ssh/ssh_host_ed25519_key", 0o600, key},
 			{"etc/ssh/ssh_host_ed25519_key.pub", 0o644, []byte(m.spec.HostKey + " " + m.spec.Name + "\n")},

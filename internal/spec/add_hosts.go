@@ -56,8 +56,10 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 // hostKnown returns the error for a flag whose host exists with another name or other
 // roles.
 func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
-	d := diag.Diagnostic{ID: idHostKnown, Severity: diag.Error, Path: "--host",
-		Hint: "remove the existing node first: slipway delete node " + is.Name}
+	d := diag.Diagnostic{
+		ID: idHostKnown, Severity: diag.Error, Path: "--host",
+		Hint: "remove the existing node first: slipway delete node " + is.Name,
+	}
 	what := flag.Address
 	if flag.Name == is.Name && loginKey(c, flag) != loginKey(c, is) {
 		what = "the name " + flag.Name

@@ -20,8 +20,13 @@ func TestAddHosts_NamesNewHosts(t *testing.T) {
 		address      map[string]string
 		refused      string
 	}{
-		{"one", "it gets the next name of its role", []string{"root@10.0.0.13=worker"}, []string{"worker-2"},
-			map[string]string{"worker-2": "10.0.0.13"}, ""},
+		{
+			"one", "it gets the next name of its role",
+			[]string{"root@10.0.0.13=worker"},
+			[]string{"worker-2"},
+			map[string]string{"worker-2": "10.0.0.13"},
+			"",
+		},
 		{
 			"several", "each gets a name of its own",
 			[]string{"10.0.0.13=worker", "10.0.0.14=worker,name=big", "10.0.0.15=worker"},
@@ -29,10 +34,20 @@ func TestAddHosts_NamesNewHosts(t *testing.T) {
 			map[string]string{"worker-3": "10.0.0.15"},
 			"",
 		},
-		{"again", "a command that was cut off can be repeated", []string{"root@10.0.0.12=worker"},
-			[]string{"worker-1"}, map[string]string{"worker-1": "10.0.0.12"}, ""},
-		{"in place", "another machine takes a name over", []string{"10.0.0.99=worker,name=worker-1"},
-			[]string{"worker-1"}, map[string]string{"worker-1": "10.0.0.99"}, ""},
+		{
+			"again", "a command that was cut off can be repeated",
+			[]string{"root@10.0.0.12=worker"},
+			[]string{"worker-1"},
+			map[string]string{"worker-1": "10.0.0.12"},
+			"",
+		},
+		{
+			"in place", "another machine takes a name over",
+			[]string{"10.0.0.99=worker,name=worker-1"},
+			[]string{"worker-1"},
+			map[string]string{"worker-1": "10.0.0.99"},
+			"",
+		},
 		{
 			"a name to come", "one that a flag gives is not taken for another",
 			[]string{"10.0.0.13=worker", "10.0.0.14=worker,name=worker-2"},
@@ -47,16 +62,36 @@ func TestAddHosts_NamesNewHosts(t *testing.T) {
 			nil,
 			"",
 		},
-		{"one name twice", "the first machine would be dropped",
-			[]string{"10.0.0.13=worker,name=w9", "10.0.0.14=worker,name=w9"}, []string{"w9"}, nil, idDuplicateName},
-		{"one place for two", "so would it of two for a host on record",
-			[]string{"10.0.0.13=worker,name=worker-1", "10.0.0.14=worker,name=worker-1"}, []string{"worker-1"}, nil, idDuplicateName},
-		{"itself and another", "it cannot stay and be replaced",
-			[]string{"10.0.0.12=worker", "10.0.0.14=worker,name=worker-1"}, []string{"worker-1"}, nil, idDuplicateName},
-		{"one address twice", "it is one machine", []string{"10.0.0.13=worker,name=a", "10.0.0.13=worker,name=b"},
-			[]string{"a"}, nil, idDuplicateAddress},
-		{"one flag twice", "the second is a copy that was not edited",
-			[]string{"10.0.0.13=worker", "root@10.0.0.13:22=worker"}, []string{"worker-2"}, nil, idDuplicateAddress},
+		{
+			"one name twice", "the first machine would be dropped",
+			[]string{"10.0.0.13=worker,name=w9", "10.0.0.14=worker,name=w9"},
+			[]string{"w9"},
+			nil, idDuplicateName,
+		},
+		{
+			"one place for two", "so would it of two for a host on record",
+			[]string{"10.0.0.13=worker,name=worker-1", "10.0.0.14=worker,name=worker-1"},
+			[]string{"worker-1"},
+			nil, idDuplicateName,
+		},
+		{
+			"itself and another", "it cannot stay and be replaced",
+			[]string{"10.0.0.12=worker", "10.0.0.14=worker,name=worker-1"},
+			[]string{"worker-1"},
+			nil, idDuplicateName,
+		},
+		{
+			"one address twice", "it is one machine",
+			[]string{"10.0.0.13=worker,name=a", "10.0.0.13=worker,name=b"},
+			[]string{"a"},
+			nil, idDuplicateAddress,
+		},
+		{
+			"one flag twice", "the second is a copy that was not edited",
+			[]string{"10.0.0.13=worker", "root@10.0.0.13:22=worker"},
+			[]string{"worker-2"},
+			nil, idDuplicateAddress,
+		},
 		{"for etcd", "it is named by what it is", []string{"10.0.0.21=etcd", "10.0.0.22=etcd,worker"}, []string{"etcd-1", "worker-2"}, nil, ""},
 		{"other roles", "the roles of a host are fixed", []string{"10.0.0.12=control-plane"}, nil, nil, idHostKnown},
 		{"other name", "one machine is one node", []string{"10.0.0.12=worker,name=other"}, nil, nil, idHostKnown},
@@ -150,8 +185,10 @@ func TestAddHosts_ReplacesMachines(t *testing.T) {
 	was := v1alpha1.Host{
 		Name: "w3", Address: "10.0.0.13", InternalAddress: "10.1.0.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}, Arch: "arm64",
 		Labels: map[string]string{"disk": "ssd"},
-		SSH: v1alpha1.SSH{User: "admin", Port: 2222, HostKey: "SHA256:old", PrivateKeyFile: "/key",
-			Bastion: &v1alpha1.Bastion{Address: "10.0.0.1"}},
+		SSH: v1alpha1.SSH{
+			User: "admin", Port: 2222, HostKey: "SHA256:old", PrivateKeyFile: "/key",
+			Bastion: &v1alpha1.Bastion{Address: "10.0.0.1"},
+		},
 	}
 	for _, tc := range []struct {
 		name, reason, flag string

@@ -176,8 +176,14 @@ func TestSelect_ReturnsHosts(t *testing.T) {
 	for _, h := range []struct {
 		name, address string
 		role          v1alpha1.Role
-	}{{"cp", "10.0.0.1", "control-plane"}, {"node1", "10.0.0.2", "worker"}, {"node2", "10.0.0.3", "worker"},
-		{"node10", "10.0.0.4", "worker"}, {"e-01.lan", "10.0.0.5", "worker"}, {"e-02.lan", "10.0.0.6", "worker"}} {
+	}{
+		{"cp", "10.0.0.1", "control-plane"},
+		{"node1", "10.0.0.2", "worker"},
+		{"node2", "10.0.0.3", "worker"},
+		{"node10", "10.0.0.4", "worker"},
+		{"e-01.lan", "10.0.0.5", "worker"},
+		{"e-02.lan", "10.0.0.6", "worker"},
+	} {
 		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: h.name, Address: h.address, Roles: []v1alpha1.Role{h.role}})
 	}
 	c.Spec.Hosts[5].InternalAddress = "fd00::6"
@@ -196,8 +202,10 @@ func TestSelect_ReturnsHosts(t *testing.T) {
 		{"[fd00::6]", "an IPv6 address in brackets", "e-02.lan", ""},
 		{"[FD00:0::6]", "in another spelling", "e-02.lan", ""},
 		{"FD00:0::6,::ffff:10.0.0.3", "without brackets", "node2 e-02.lan", ""},
-		{"x*", "a pattern that fits nothing", "",
-			"no host name matches \"x*\" [unknown-host]\n    hint: use one of these hosts: cp, node1, node2, node10, e-01.lan, e-02.lan"},
+		{
+			"x*", "a pattern that fits nothing", "",
+			"no host name matches \"x*\" [unknown-host]\n    hint: use one of these hosts: cp, node1, node2, node10, e-01.lan, e-02.lan",
+		},
 		{"all", "everything", "cp node1 node2 node10 e-01.lan e-02.lan", ""},
 		{
 			"nod2,node[9:11]", "all that is unknown is said at once",
@@ -206,14 +214,20 @@ func TestSelect_ReturnsHosts(t *testing.T) {
 				"there is no host \"node11\" [unknown-host]\n    hint: did you mean node1 or node10 or node2?",
 		},
 		{"role=wroker", "a role nobody has", "", "no host has the role \"wroker\" [unknown-host]\n    hint: did you mean worker?"},
-		{"zone=a", "only roles have names", "",
-			"hosts cannot be selected by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges, patterns or role=worker"},
+		{
+			"zone=a", "only roles have names", "",
+			"hosts cannot be selected by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges, patterns or role=worker",
+		},
 		{"", "nothing is not everything", "", "the selector has an empty item [invalid-selector]\n    hint: write a range as node[2:10]"},
 		{"node[3:", "unfinished", "", "\"node[3:\" is not a range of names [invalid-selector]\n    hint: write a range as node[2:10]"},
-		{"node[3:1]", "backwards",
-			"", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]"},
-		{"node[0:999999999]", "bounded", "",
-			"the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]"},
+		{
+			"node[3:1]", "backwards",
+			"", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]",
+		},
+		{
+			"node[0:999999999]", "bounded", "",
+			"the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: write a range as node[2:10]",
+		},
 	} {
 		t.Run(tc.selector, func(t *testing.T) { checkSelector(t, c, tc.selector, tc.reason, tc.want, tc.err) })
 	}
@@ -249,10 +263,14 @@ func TestSelect_RefusesAmbiguousAddresses(t *testing.T) {
 		{Name: "alone", Address: "10.1.0.9", InternalAddress: "10.1.0.9"},
 	}
 	for _, tc := range []struct{ selector, reason, want, err string }{
-		{"10.0.0.12", "one may be taken for the other",
-			"", "10.0.0.12 is the address of several hosts: a, b [ambiguous-host]\n    hint: use a host name"},
-		{"203.0.113.7", "there are two machines behind the gateway", "",
-			"203.0.113.7 is the address of several hosts: c, d [ambiguous-host]\n    hint: use a host name"},
+		{
+			"10.0.0.12", "one may be taken for the other",
+			"", "10.0.0.12 is the address of several hosts: a, b [ambiguous-host]\n    hint: use a host name",
+		},
+		{
+			"203.0.113.7", "there are two machines behind the gateway", "",
+			"203.0.113.7 is the address of several hosts: c, d [ambiguous-host]\n    hint: use a host name",
+		},
 		{"10.1.0.5,10.1.0.7", "addresses of one host each", "b d", ""},
 		{"10.1.0.9", "a host with one address is one", "alone", ""},
 		{"b", "a name is a host's own, whatever others are reached at", "b", ""},
@@ -377,18 +395,30 @@ func TestDocker_RefusesIgnoredSettings(t *testing.T) {
 	}{
 		"none":       {nil, nil, nil},
 		"of its own": {mirror, nil, nil},
-		"of another": {map[string][]string{"quay.io": {"https://m.example.com"}},
-			nil, []string{"error spec.registry.mirrors[quay.io] docker-mirror"}},
-		"below a path": {map[string][]string{"docker.io": {"https://m.example.com/proxy"}},
-			nil, []string{"error spec.registry.mirrors[docker.io][0] docker-mirror"}},
+		"of another": {
+			map[string][]string{"quay.io": {"https://m.example.com"}},
+			nil,
+			[]string{"error spec.registry.mirrors[quay.io] docker-mirror"},
+		},
+		"below a path": {
+			map[string][]string{"docker.io": {"https://m.example.com/proxy"}},
+			nil,
+			[]string{"error spec.registry.mirrors[docker.io][0] docker-mirror"},
+		},
 		"a login":         {mirror, []v1alpha1.RegistryAuth{{Registry: "r.example.com", Username: "u", PasswordFrom: from}}, nil},
 		"docker.io's":     {nil, []v1alpha1.RegistryAuth{hub}, nil},
 		"and its mirrors": {mirror, []v1alpha1.RegistryAuth{hub}, []string{"error spec.registry.auths[0].username docker-credentials"}},
-		"a mirror's": {mirror, []v1alpha1.RegistryAuth{{Registry: "m.example.com", Username: "u", PasswordFrom: from}},
-			[]string{"warning spec.registry.auths[0].username docker-credentials"}},
+		"a mirror's": {
+			mirror,
+			[]v1alpha1.RegistryAuth{{Registry: "m.example.com", Username: "u", PasswordFrom: from}},
+			[]string{"warning spec.registry.auths[0].username docker-credentials"},
+		},
 		"its authority": {mirror, []v1alpha1.RegistryAuth{{Registry: "m.example.com", CAFile: "ca.crt"}}, nil},
-		"containerd's own": {map[string][]string{"quay.io": {"https://m.example.com/proxy"}, "docker.io": mirror["docker.io"]},
-			[]v1alpha1.RegistryAuth{hub}, nil},
+		"containerd's own": {
+			map[string][]string{"quay.io": {"https://m.example.com/proxy"}, "docker.io": mirror["docker.io"]},
+			[]v1alpha1.RegistryAuth{hub},
+			nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := loadTestdata(t, "everything")
@@ -434,8 +464,10 @@ func TestHostNames_RefusedWithReason(t *testing.T) {
 
 // TestSecretVariable_IsANameOnly: the variable is named, not expanded.
 func TestSecretVariable_IsANameOnly(t *testing.T) {
-	for env, hint := range map[string]string{"PASS": "", "$PASS": "write only the name: env: PASS",
-		"${PASS}": "write only the name: env: PASS"} {
+	for env, hint := range map[string]string{
+		"PASS": "", "$PASS": "write only the name: env: PASS",
+		"${PASS}": "write only the name: env: PASS",
+	} {
 		v := &validator{c: &v1alpha1.Cluster{}}
 		v.checkSecretSource(&v1alpha1.SecretSource{Env: env}, "spec.ssh.passwordFrom")
 		got := ""

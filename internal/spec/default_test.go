@@ -17,8 +17,11 @@ func TestKeepServing_KeepsRecordedDefault(t *testing.T) {
 	}{
 		{"neither", "nothing is to change", "", nil, object{}},
 		{"the record", "it is so already", "", object{serverTLSBootstrap: true}, object{serverTLSBootstrap: true}},
-		{"the record says no", "a file that leaves it open wants the default", "", object{serverTLSBootstrap: false},
-			object{serverTLSBootstrap: true}},
+		{
+			"the record says no", "a file that leaves it open wants the default", "",
+			object{serverTLSBootstrap: false},
+			object{serverTLSBootstrap: true},
+		},
 		{"the file", "the user wants it", "{serverTLSBootstrap: true}", nil, object{serverTLSBootstrap: true}},
 		{"the file says no", "the user wants that", "{serverTLSBootstrap: false}", nil, object{serverTLSBootstrap: false}},
 		{"something else", "it stays", "{maxPods: 50}", nil, object{"maxPods": int64(50)}},

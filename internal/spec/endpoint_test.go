@@ -12,8 +12,10 @@ import (
 )
 
 func TestEndpointAddress_DependsOnMode(t *testing.T) {
-	cp, both, worker := []v1alpha1.Role{v1alpha1.RoleControlPlane}, []v1alpha1.Role{v1alpha1.RoleWorker,
-		v1alpha1.RoleControlPlane}, []v1alpha1.Role{v1alpha1.RoleWorker}
+	cp, both, worker := []v1alpha1.Role{v1alpha1.RoleControlPlane}, []v1alpha1.Role{
+		v1alpha1.RoleWorker,
+		v1alpha1.RoleControlPlane,
+	}, []v1alpha1.Role{v1alpha1.RoleWorker}
 	c := &v1alpha1.Cluster{}
 	c.Spec.Hosts = []v1alpha1.Host{
 		{Name: "cp1", Address: "203.0.113.1", InternalAddress: "192.0.2.1", Roles: cp},
@@ -55,20 +57,48 @@ func TestEndpointDefaults_UseTheSameIPVersion(t *testing.T) {
 		service string
 		want    v1alpha1.ControlPlaneEndpoint
 	}{
-		{"the second of the services' addresses", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater},
-			"10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "10.96.0.2"}},
-		{"of the other IP version", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, "fd00:96::/112",
-			v1alpha1.ControlPlaneEndpoint{Address: "fd00:96::2"}},
-		{"the user's stays", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.7"},
-			"10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "10.96.0.7"}},
-		{"a damaged range is told elsewhere", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, "10.96",
-			v1alpha1.ControlPlaneEndpoint{}},
-		{"the address tells routers apart", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"},
-			"10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "192.0.2.100", RouterID: 100}},
-		{"0 is no router id", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "10.0.1.0"},
-			"10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "10.0.1.0", RouterID: 255}},
-		{"ARP is the usual", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"},
-			"10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "192.0.2.100", KubeVIP: &v1alpha1.KubeVIP{Announce: AnnounceARP}}},
+		{
+			"the second of the services' addresses",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater},
+			"10.96.0.0/16",
+			v1alpha1.ControlPlaneEndpoint{Address: "10.96.0.2"},
+		},
+		{
+			"of the other IP version",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater},
+			"fd00:96::/112",
+			v1alpha1.ControlPlaneEndpoint{Address: "fd00:96::2"},
+		},
+		{
+			"the user's stays",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.7"},
+			"10.96.0.0/16",
+			v1alpha1.ControlPlaneEndpoint{Address: "10.96.0.7"},
+		},
+		{
+			"a damaged range is told elsewhere",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater},
+			"10.96",
+			v1alpha1.ControlPlaneEndpoint{},
+		},
+		{
+			"the address tells routers apart",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"},
+			"10.96.0.0/16",
+			v1alpha1.ControlPlaneEndpoint{Address: "192.0.2.100", RouterID: 100},
+		},
+		{
+			"0 is no router id",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "10.0.1.0"},
+			"10.96.0.0/16",
+			v1alpha1.ControlPlaneEndpoint{Address: "10.0.1.0", RouterID: 255},
+		},
+		{
+			"ARP is the usual",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"},
+			"10.96.0.0/16",
+			v1alpha1.ControlPlaneEndpoint{Address: "192.0.2.100", KubeVIP: &v1alpha1.KubeVIP{Announce: AnnounceARP}},
+		},
 	} {
 		c := &v1alpha1.Cluster{}
 		c.Spec.ControlPlaneEndpoint = tc.is
@@ -98,18 +128,33 @@ func TestEndpoint_RefusesUnusableSettings(t *testing.T) {
 		{"a host's own", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.1"}, "address duplicate-address"},
 		{"every host's own", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "127.0.0.9"}, "address invalid-address"},
 		{"no address", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "vip.example.com"}, "address invalid-address"},
-		{"fine",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "bond0.7", RouterID: 255}, ""},
-		{"too many routers",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", RouterID: 256}, "routerID invalid-value"},
+		{
+			"fine",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "bond0.7", RouterID: 255},
+			"",
+		},
+		{
+			"too many routers",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", RouterID: 256},
+			"routerID invalid-value",
+		},
 		{"VRRP is keepalived's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, RouterID: 7}, "routerID conflicting-fields"},
 		{"nothing is held", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, Interface: "eth0"}, "interface conflicting-fields"},
-		{"what a configuration could not hold",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "eth0 }"}, "interface invalid-name"},
-		{"itself on every worker: nobody's balancer, or Slipway's own of before",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "127.0.0.1"}, "address invalid-address"},
-		{"the same in another spelling",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "::ffff:127.0.0.1"}, "address invalid-address"},
+		{
+			"what a configuration could not hold",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "eth0 }"},
+			"interface invalid-name",
+		},
+		{
+			"itself on every worker: nobody's balancer, or Slipway's own of before",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "127.0.0.1"},
+			"address invalid-address",
+		},
+		{
+			"the same in another spelling",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "::ffff:127.0.0.1"},
+			"address invalid-address",
+		},
 		{"no address", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "0.0.0.0"}, "address invalid-address"},
 		{"no load balancer's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "ff02::1"}, "address invalid-address"},
 		{"a machine of one's own", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "192.0.2.200"}, ""},
@@ -117,32 +162,61 @@ func TestEndpoint_RefusesUnusableSettings(t *testing.T) {
 		{"the API's own Service", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.1"}, "address invalid-address"},
 		{"that of DNS", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.10"}, "address invalid-address"},
 		{"the last that is given out last", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.1.0"}, ""},
-		{"it may be given to any Service", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.1.1"},
-			"address invalid-address"},
+		{
+			"it may be given to any Service",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.1.1"},
+			"address invalid-address",
+		},
 		{"no Service has it", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "192.0.2.100"}, "address invalid-address"},
 		{"of no range's version", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "fd00::2"}, "address invalid-address"},
 		{"fine", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(64512, router)}, ""},
-		{"nobody to tell",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(64512)}, "kubeVIP.bgp missing-field"},
-		{"no number", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(0, router)},
-			"kubeVIP.bgp.as invalid-value"},
-		{"no address",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100",
-				KubeVIP: bgp(1, v1alpha1.BGPPeer{Address: "router", AS: 1})}, "kubeVIP.bgp.peers[0].address invalid-address"},
-		{"it is told by ARP",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100",
-				KubeVIP: &v1alpha1.KubeVIP{BGP: &v1alpha1.BGP{AS: 1}}}, "kubeVIP.bgp conflicting-fields"},
-		{"neither",
-			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100",
-				KubeVIP: &v1alpha1.KubeVIP{Announce: "ospf"}}, "kubeVIP.announce unknown-value"},
-		{"another program's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, KubeVIP: &v1alpha1.KubeVIP{}},
-			"kubeVIP conflicting-fields"},
+		{
+			"nobody to tell",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(64512)},
+			"kubeVIP.bgp missing-field",
+		},
+		{
+			"no number",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(0, router)},
+			"kubeVIP.bgp.as invalid-value",
+		},
+		{
+			"no address",
+			v1alpha1.ControlPlaneEndpoint{
+				Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100",
+				KubeVIP: bgp(1, v1alpha1.BGPPeer{Address: "router", AS: 1}),
+			},
+			"kubeVIP.bgp.peers[0].address invalid-address",
+		},
+		{
+			"it is told by ARP",
+			v1alpha1.ControlPlaneEndpoint{
+				Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100",
+				KubeVIP: &v1alpha1.KubeVIP{BGP: &v1alpha1.BGP{AS: 1}},
+			},
+			"kubeVIP.bgp conflicting-fields",
+		},
+		{
+			"neither",
+			v1alpha1.ControlPlaneEndpoint{
+				Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100",
+				KubeVIP: &v1alpha1.KubeVIP{Announce: "ospf"},
+			},
+			"kubeVIP.announce unknown-value",
+		},
+		{
+			"another program's",
+			v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, KubeVIP: &v1alpha1.KubeVIP{}},
+			"kubeVIP conflicting-fields",
+		},
 	} {
 		c := &v1alpha1.Cluster{}
 		c.Name = "prod"
 		c.Spec.ControlPlaneEndpoint = tc.is
-		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "203.0.113.1", InternalAddress: "192.0.2.1",
-			Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
+		c.Spec.Hosts = []v1alpha1.Host{{
+			Name: "cp1", Address: "203.0.113.1", InternalAddress: "192.0.2.1",
+			Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane},
+		}}
 		SetDefaults(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
 		got := ""
 		for _, d := range Validate(c, ValidateOptions{}) {
@@ -167,8 +241,10 @@ func TestEndpointChange_KeepsOldAddress(t *testing.T) {
 	}{
 		{"the old one would be gone first", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.9", 9), "address"},
 		{"the old one would be gone first", ep("kube-vip", "192.0.2.8", 0), ep("kube-vip", "192.0.2.9", 0), "address"},
-		{"whether nobody has the new one is not asked of those that hold one", ep("keepalived", "192.0.2.8", 8),
-			ep("kube-vip", "192.0.2.9", 0), "mode"},
+		{
+			"whether nobody has the new one is not asked of those that hold one", ep("keepalived", "192.0.2.8", 8),
+			ep("kube-vip", "192.0.2.9", 0), "mode",
+		},
 		{"both would hold it until the old way is ended", ep("keepalived", "192.0.2.8", 8), ep("kube-vip", "192.0.2.8", 0), "mode"},
 		{"both would hold it until the old way is ended", ep("kube-vip", "192.0.2.8", 0), ep("keepalived", "192.0.2.8", 8), "mode"},
 		{"the old one is ended when nodes go by haproxy", ep("kube-vip", "192.0.2.8", 0), ep("haproxy", "", 0), ""},
@@ -256,10 +332,16 @@ func TestBalancer_CannotLeaveWhileInUse(t *testing.T) {
 		refused string
 	}{
 		{"workers go to it alone", ep("external", "203.0.113.1"), []v1alpha1.Host{cp2, w1}, "spec.controlPlaneEndpoint.address"},
-		{"workers go to it alone, by its other address", ep("external", "192.0.2.1"), []v1alpha1.Host{cp2, w1},
-			"spec.controlPlaneEndpoint.address"},
-		{"the one that has its place is another machine", ep("external", "203.0.113.1"),
-			[]v1alpha1.Host{host("cp1", "192.0.2.9", "", v1alpha1.RoleControlPlane), cp2}, "spec.controlPlaneEndpoint.address"},
+		{
+			"workers go to it alone, by its other address", ep("external", "192.0.2.1"),
+			[]v1alpha1.Host{cp2, w1},
+			"spec.controlPlaneEndpoint.address",
+		},
+		{
+			"the one that has its place is another machine", ep("external", "203.0.113.1"),
+			[]v1alpha1.Host{host("cp1", "192.0.2.9", "", v1alpha1.RoleControlPlane), cp2},
+			"spec.controlPlaneEndpoint.address",
+		},
 		{"another one leaves", ep("external", "203.0.113.1"), []v1alpha1.Host{cp1, w1}, ""},
 		{"a balancer of the user's stays on a worker", ep("external", "192.0.2.3"), []v1alpha1.Host{cp1, cp2}, ""},
 		{"the way changes with it", ep("haproxy", ""), []v1alpha1.Host{cp2, w1}, ""},

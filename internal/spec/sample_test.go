@@ -23,12 +23,14 @@ func TestSample_IsValid(t *testing.T) {
 		opts         SampleOptions
 	}{
 		{"empty", "without options it is an example to edit", SampleOptions{}},
-		{"flags", "hosts are written in the order of the flags, the common user once",
+		{
+			"flags", "hosts are written in the order of the flags, the common user once",
 			SampleOptions{Name: "edge", Kubernetes: "v1.36.4", File: "edge.yaml", Hosts: []HostFlag{
 				{User: "admin", Address: "10.0.0.11", Port: 22, Roles: []v1alpha1.Role{"control-plane"}},
 				{User: "root", Address: "10.0.0.12", Port: 2222, Name: "on", Roles: []v1alpha1.Role{"worker"}},
 				{User: "admin", Address: "w.example.com", InternalAddress: "10.0.0.13", Roles: []v1alpha1.Role{"worker"}},
-			}}},
+			}},
+		},
 		{"local", "one machine without SSH", SampleOptions{Name: "here", Hosts: []HostFlag{
 			{Address: "localhost", Name: "here", Roles: []v1alpha1.Role{"control-plane", "worker"}},
 		}}},
@@ -84,19 +86,31 @@ func TestParseHostFlag_ReadsEveryPart(t *testing.T) {
 		id           string
 	}{
 		{"root@10.0.0.11=control-plane", "the common form", HostFlag{User: "root", Address: "10.0.0.11", Roles: []v1alpha1.Role{cp}}, ""},
-		{"10.0.0.11:2222=worker,control-plane,name=a", "all parts",
-			HostFlag{Address: "10.0.0.11", Port: 2222, Name: "a", Roles: []v1alpha1.Role{worker, cp}}, ""},
+		{
+			"10.0.0.11:2222=worker,control-plane,name=a", "all parts",
+			HostFlag{Address: "10.0.0.11", Port: 2222, Name: "a", Roles: []v1alpha1.Role{worker, cp}},
+			"",
+		},
 		{"fd00::1=worker", "IPv6 alone needs no brackets", HostFlag{Address: "fd00::1", Roles: []v1alpha1.Role{worker}}, ""},
-		{"root@[fd00::1]:22=worker", "with a port it does",
-			HostFlag{User: "root", Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}}, ""},
+		{
+			"root@[fd00::1]:22=worker", "with a port it does",
+			HostFlag{User: "root", Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}},
+			"",
+		},
 		{"[fd00::1]=worker", "and may have them without", HostFlag{Address: "fd00::1", Roles: []v1alpha1.Role{worker}}, ""},
-		{"[FD00:0::1]:22=worker", "in another spelling it is the same",
-			HostFlag{Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}}, ""},
+		{
+			"[FD00:0::1]:22=worker", "in another spelling it is the same",
+			HostFlag{Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}},
+			"",
+		},
 		{"localhost=control-plane", "this machine", HostFlag{Address: "localhost", Roles: []v1alpha1.Role{cp}}, ""},
 		{"10.0.0.21=etcd", "etcd on a host of its own", HostFlag{Address: "10.0.0.21", Roles: []v1alpha1.Role{etcd}}, ""},
 		{"10.0.0.21=control-plane,etcd", "or beside another role", HostFlag{Address: "10.0.0.21", Roles: []v1alpha1.Role{cp, etcd}}, ""},
-		{"10.0.0.11=registry", "a registry on a host of its own",
-			HostFlag{Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}, ""},
+		{
+			"10.0.0.11=registry", "a registry on a host of its own",
+			HostFlag{Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}},
+			"",
+		},
 		{"10.0.0.11", "a host without a role would be nothing", HostFlag{}, idMissingRole},
 		{"10.0.0.11=", "nor is an empty one", HostFlag{}, idMissingRole},
 		{"10.0.0.11=name=a", "nor a name alone", HostFlag{}, idMissingRole},
@@ -164,9 +178,11 @@ func TestDocumentedExamples_AreValid(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int{"README.md": 1, "addons.md": 2, "audit.md": 1, "backup.md": 2, "bundle.md": 1,
+	want := map[string]int{
+		"README.md": 1, "addons.md": 2, "audit.md": 1, "backup.md": 2, "bundle.md": 1,
 		"certificates.md": 2, "cluster.md": 10, "encryption.md": 1, "endpoint.md": 1, "errors.md": 1, "etcd.md": 2,
-		"hardening.md": 1, "hooks.md": 1, "registry.md": 3, "runtimes.md": 1}
+		"hardening.md": 1, "hooks.md": 1, "registry.md": 3, "runtimes.md": 1,
+	}
 	if d := cmp.Diff(want, loaded); d != "" {
 		t.Errorf("examples by page (-want +got):\n%s", d)
 	}

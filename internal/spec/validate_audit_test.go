@@ -20,14 +20,22 @@ func TestAuditPolicy_RefusesInvalidPolicies(t *testing.T) {
 		{"something else", "apiVersion: v1\nkind: Pod\n", `the file contains a "Pod" of "v1"`},
 		{"no rules", head, "the policy has no rules"},
 		{"empty", "", "the file is empty"},
-		{"an unknown field", head + "rules: [{level: None, urls: [/]}]",
-			`error unmarshaling JSON: while decoding JSON: json: unknown field "urls"`},
-		{"an unknown stage", head + "omitStages: [Nope]\nrules: [{level: None}]",
-			`omitStages[0] is "Nope": use RequestReceived, ResponseStarted, ResponseComplete or Panic`},
-		{"two things", head + "rules: [{level: None, nonResourceURLs: [/x], resources: [{group: ''}]}]",
-			"rules[0] mixes resources and non-resource URLs: split the rule in two"},
-		{"an unknown level", head + "rules: [{level: None}, {level: All}]",
-			`rules[1].level is "All": use None, Metadata, Request or RequestResponse`},
+		{
+			"an unknown field", head + "rules: [{level: None, urls: [/]}]",
+			`error unmarshaling JSON: while decoding JSON: json: unknown field "urls"`,
+		},
+		{
+			"an unknown stage", head + "omitStages: [Nope]\nrules: [{level: None}]",
+			`omitStages[0] is "Nope": use RequestReceived, ResponseStarted, ResponseComplete or Panic`,
+		},
+		{
+			"two things", head + "rules: [{level: None, nonResourceURLs: [/x], resources: [{group: ''}]}]",
+			"rules[0] mixes resources and non-resource URLs: split the rule in two",
+		},
+		{
+			"an unknown level", head + "rules: [{level: None}, {level: All}]",
+			`rules[1].level is "All": use None, Metadata, Request or RequestResponse`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()

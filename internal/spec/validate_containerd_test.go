@@ -43,8 +43,10 @@ func TestContainerdConfig_RefusesOldNames(t *testing.T) {
 			"line 1: version is not allowed here: Slipway writes version = 3; leave this line out, and write settings of version 3",
 			"line 2: plugin io.containerd.grpc.v1.cri has no setting containerd" + moved + "; write it as containerd in " + runtime,
 		}},
-		"version 3 twice": {"# version = 2\nversion = 3",
-			[]string{"line 2: version is not allowed here: Slipway writes version = 3; leave this line out"}},
+		"version 3 twice": {
+			"# version = 2\nversion = 3",
+			[]string{"line 2: version is not allowed here: Slipway writes version = 3; leave this line out"},
+		},
 		"all in one plugin": {`[plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "registry.example.com/pause:3.10"
   enable_selinux = true
@@ -79,9 +81,11 @@ func TestContainerdConfig_RefusesOldNames(t *testing.T) {
 			"line 1: plugin cri cannot be disabled: the kubelet needs it to run containers; remove the plugin from disabled_plugins",
 		}},
 		"no mapping": {"plugins = 1\ndisabled_plugins = 2", nil},
-		"not TOML": {"[debug",
+		"not TOML": {
+			"[debug",
 			[]string{"line 1, column 6: expected '.' or ']' to end table name, but got '\\x00' instead; write " +
-				"containerd settings in TOML; the line and column are counted from the start of this text"}},
+				"containerd settings in TOML; the line and column are counted from the start of this text"},
+		},
 		"a key in text": {"[plugins.\"io.containerd.nri.v1.nri\"]\nsocket_path = \"version\"", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

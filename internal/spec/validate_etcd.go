@@ -71,8 +71,10 @@ func (v *validator) checkEtcd() {
 // a member would be recreated, or would be separated from the others.
 func (v *validator) checkManagedEtcdArgs(args map[string]string) {
 	for _, key := range sortedKeys(args) {
-		own := slices.ContainsFunc([]string{"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-",
-			"advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
+		own := slices.ContainsFunc([]string{
+			"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-",
+			"advertise-", "discovery",
+		}, func(p string) bool { return strings.HasPrefix(key, p) })
 		if own || slices.Contains([]string{
 			"name", "data-dir", "wal-dir", "config-file", "force-new-cluster", "strict-reconfig-check",
 			"cert-file", "key-file", "trusted-ca-file", "client-cert-auth", "auto-tls",

@@ -27,8 +27,10 @@ func selfSignedPair(t *testing.T, begin time.Time) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-client"},
-		NotBefore: begin, NotAfter: begin.Add(24 * time.Hour)}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-client"},
+		NotBefore: begin, NotAfter: begin.Add(24 * time.Hour),
+	}
 	raw, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -53,18 +55,30 @@ func TestExternalEtcd_RefusesUnusableFiles(t *testing.T) {
 		want          []string
 	}{
 		{name: "fit", reason: "nothing is said", ca: cert, cert: cert, key: key, mode: 0o600},
-		{name: "another's key", reason: "every API server would fail to start", ca: cert, cert: cert, key: oldKey,
-			mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.keyFile"}},
-		{name: "expired", reason: "the members would refuse it", ca: old, cert: old, key: oldKey, mode: 0o600,
-			want: []string{"certificate-unfit spec.etcd.external.caFile", "certificate-unfit spec.etcd.external.certFile"}},
-		{name: "not yet valid", reason: "a clock is wrong", ca: cert, cert: early, key: earlyKey, mode: 0o600,
-			want: []string{"certificate-unfit spec.etcd.external.certFile"}},
-		{name: "a key for a certificate", reason: "files are mixed up easily", ca: key, cert: cert, key: key,
-			mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.caFile"}},
-		{name: "missing", reason: "what cannot be read is said before anything is touched", cert: cert, key: key,
-			mode: 0o600, want: []string{"file-missing spec.etcd.external.caFile"}},
-		{name: "open key", reason: "others may read it", ca: cert, cert: cert, key: key, mode: 0o644,
-			want: []string{"file-permissions spec.etcd.external.keyFile"}},
+		{
+			name: "another's key", reason: "every API server would fail to start", ca: cert, cert: cert, key: oldKey,
+			mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.keyFile"},
+		},
+		{
+			name: "expired", reason: "the members would refuse it", ca: old, cert: old, key: oldKey, mode: 0o600,
+			want: []string{"certificate-unfit spec.etcd.external.caFile", "certificate-unfit spec.etcd.external.certFile"},
+		},
+		{
+			name: "not yet valid", reason: "a clock is wrong", ca: cert, cert: early, key: earlyKey, mode: 0o600,
+			want: []string{"certificate-unfit spec.etcd.external.certFile"},
+		},
+		{
+			name: "a key for a certificate", reason: "files are mixed up easily", ca: key, cert: cert, key: key,
+			mode: 0o600, want: []string{"certificate-unfit spec.etcd.external.caFile"},
+		},
+		{
+			name: "missing", reason: "what cannot be read is said before anything is touched", cert: cert, key: key,
+			mode: 0o600, want: []string{"file-missing spec.etcd.external.caFile"},
+		},
+		{
+			name: "open key", reason: "others may read it", ca: cert, cert: cert, key: key, mode: 0o644,
+			want: []string{"file-permissions spec.etcd.external.keyFile"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -131,11 +145,15 @@ func TestCopyTargets_NeedUsableKeys(t *testing.T) {
 		}
 	}
 	// Validate reports the missing name
-	for file, want := range map[string]string{"open": "", "locked": idKeyUnreadable, "public": idKeyUnreadable,
-		"none": idSecretUnreadable, "": ""} {
+	for file, want := range map[string]string{
+		"open": "", "locked": idKeyUnreadable, "public": idKeyUnreadable,
+		"none": idSecretUnreadable, "": "",
+	} {
 		c := &v1alpha1.Cluster{}
-		c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"},
-			{Name: "vault", SSH: &v1alpha1.SSHCopy{PrivateKeyFrom: &v1alpha1.SecretSource{File: file}}}}}
+		c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{
+			{Name: "nas", Directory: "/mnt/nas"},
+			{Name: "vault", SSH: &v1alpha1.SSHCopy{PrivateKeyFrom: &v1alpha1.SecretSource{File: file}}},
+		}}
 		got := ""
 		for _, d := range CheckFiles(c, Paths{Dir: dir}) {
 			if got += d.ID; d.Path != "spec.etcd.backup.copies[1].ssh.privateKeyFrom" || strings.Contains(d.String(), "AAAA") {

@@ -134,11 +134,15 @@ func TestAbsolute_ChangesEveryPath(t *testing.T) {
 	if err := MakePathsAbsolute(c, Paths{Dir: "/clusters"}); err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File,
+	got := []string{
+		c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File,
 		c.Spec.Hosts[5].SSH.Bastion.PrivateKeyFile, c.Spec.Hooks[0].Script, c.Spec.Hooks[0].Materials[0],
-		c.Spec.Registry.Auths[0].PasswordFrom.File, c.Spec.Registry.Auths[0].CAFile}
-	want := []string{"/clusters/none.tar", "/clusters/plain", "/clusters/word", "/clusters/damaged",
-		"/clusters/hook.sh", "/clusters/none", "/clusters/empty", "/clusters/word"}
+		c.Spec.Registry.Auths[0].PasswordFrom.File, c.Spec.Registry.Auths[0].CAFile,
+	}
+	want := []string{
+		"/clusters/none.tar", "/clusters/plain", "/clusters/word", "/clusters/damaged",
+		"/clusters/hook.sh", "/clusters/none", "/clusters/empty", "/clusters/word",
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

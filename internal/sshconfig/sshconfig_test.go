@@ -60,59 +60,133 @@ func TestLookup_ReturnsFirstValues(t *testing.T) {
 		fails  string
 	}{
 		"no file": {"it says nothing", fstest.MapFS{}, "", map[string]string{}, ""},
-		"first value": {"the first line that matches wins",
-			files("Host web*\n User a\nHost *\n User b\n Port 2222\n"), "", map[string]string{"user": "a", "port": "2222"}, ""},
+		"first value": {
+			"the first line that matches wins",
+			files("Host web*\n User a\nHost *\n User b\n Port 2222\n"), "",
+			map[string]string{"user": "a", "port": "2222"},
+			"",
+		},
 		"before any Host": {"it is for all hosts", files("User a\nHost web1\n User b\n"), "", map[string]string{"user": "a"}, ""},
-		"all keys": {"each IdentityFile counts",
-			files("IdentityFile ~/a\nHost web1\nIdentityFile ~/b\nIdentityFile ~/a\n"), "", map[string]string{"identityfile": "~/a ~/b"}, ""},
+		"all keys": {
+			"each IdentityFile counts",
+			files("IdentityFile ~/a\nHost web1\nIdentityFile ~/b\nIdentityFile ~/a\n"), "",
+			map[string]string{"identityfile": "~/a ~/b"},
+			"",
+		},
 		"excluded": {"a pattern with ! wins", files("Host * !web1\n User a\n"), "", map[string]string{}, ""},
-		"form": {"keywords in any case, =, quotes, comments",
+		"form": {
+			"keywords in any case, =, quotes, comments",
 			files("HOST=web1 # mine\n\tuSer = \"a b\"\r\n  HostName web.example.com#x\n # no\n UserKnownHostsFile a 'b c' # d\n"),
-			"", map[string]string{"user": "a b", "hostname": "web.example.com#x", "userknownhostsfile": "a b c"}, ""},
+			"",
+			map[string]string{"user": "a b", "hostname": "web.example.com#x", "userknownhostsfile": "a b c"},
+			"",
+		},
 		"unknown words": {"ssh knows many more", files("ForwardAgent yes\nFuture \"x\nUser a\n"), "", map[string]string{"user": "a"}, ""},
-		"jump or command": {"the first of the two", files("ProxyJump b\nProxyCommand nc \"%h\" %p\n"),
-			"", map[string]string{"proxyjump": "b"}, ""},
-		"command or jump": {"the first of the two", files("ProxyCommand nc \"%h\" %p # x\nProxyJump b\n"), "",
-			map[string]string{"proxycommand": `nc "%h" %p # x`}, ""},
+		"jump or command": {
+			"the first of the two", files("ProxyJump b\nProxyCommand nc \"%h\" %p\n"),
+			"",
+			map[string]string{"proxyjump": "b"},
+			"",
+		},
+		"command or jump": {
+			"the first of the two", files("ProxyCommand nc \"%h\" %p # x\nProxyJump b\n"), "",
+			map[string]string{"proxycommand": `nc "%h" %p # x`},
+			"",
+		},
 		"match all": {"like Host *", files("Match all\n User a\n"), "", map[string]string{"user": "a"}, ""},
-		"match host": {"by the name that HostName gives",
+		"match host": {
+			"by the name that HostName gives",
 			files("HostName 10.0.0.1\nMatch host web1\n User a\nMatch host 10.0.0.*,x\n User b\n"), "",
-			map[string]string{"hostname": "10.0.0.1", "user": "b"}, ""},
-		"match originalhost": {"by the name given", files("HostName 10.0.0.1\nMatch originalhost=web1\n User a\n"),
-			"", map[string]string{"hostname": "10.0.0.1", "user": "a"}, ""},
-		"match user": {"decided by the cluster file", files("Match user root\n Port 1\nMatch user a\n Port 2\n"),
-			"a", map[string]string{"port": "2"}, ""},
-		"match user, usual": {"the user that is logged in as, and not the local one",
-			files("Match user root localuser me\n Port 1\nMatch user me\n Port 2\n"), "", map[string]string{"port": "1"}, ""},
-		"match not": {"! turns a criterion around", files("Match !host web2 !user me\n Port 1\n"), "",
-			map[string]string{"port": "1"}, ""},
-		"match final": {"as ssh: the file is read once more, and the first value stays",
-			files("Match final\n User a\n Port 1\nMatch all\n User b\n"), "", map[string]string{"user": "b", "port": "1"}, ""},
-		"match exec, no": {"another criterion is false",
-			files("Match host other exec \"true\"\n User a\nMatch exec true host other\n User b\n"), "", map[string]string{}, ""},
-		"include": {"relative to ~/.ssh, sorted, ~ is home",
+			map[string]string{"hostname": "10.0.0.1", "user": "b"},
+			"",
+		},
+		"match originalhost": {
+			"by the name given", files("HostName 10.0.0.1\nMatch originalhost=web1\n User a\n"),
+			"",
+			map[string]string{"hostname": "10.0.0.1", "user": "a"},
+			"",
+		},
+		"match user": {
+			"decided by the cluster file", files("Match user root\n Port 1\nMatch user a\n Port 2\n"),
+			"a",
+			map[string]string{"port": "2"},
+			"",
+		},
+		"match user, usual": {
+			"the user that is logged in as, and not the local one",
+			files("Match user root localuser me\n Port 1\nMatch user me\n Port 2\n"), "",
+			map[string]string{"port": "1"},
+			"",
+		},
+		"match not": {
+			"! turns a criterion around", files("Match !host web2 !user me\n Port 1\n"), "",
+			map[string]string{"port": "1"},
+			"",
+		},
+		"match final": {
+			"as ssh: the file is read once more, and the first value stays",
+			files("Match final\n User a\n Port 1\nMatch all\n User b\n"), "",
+			map[string]string{"user": "b", "port": "1"},
+			"",
+		},
+		"match exec, no": {
+			"another criterion is false",
+			files("Match host other exec \"true\"\n User a\nMatch exec true host other\n User b\n"), "",
+			map[string]string{},
+			"",
+		},
+		"include": {
+			"relative to ~/.ssh, sorted, ~ is home",
 			files("Include conf.d/* ~/more\nUser z\n", "/home/.ssh/conf.d/2", "User b\n", "/home/.ssh/conf.d/1",
-				"Port 1\n", "/home/more", "HostName h\n"), "", map[string]string{"user": "b", "port": "1", "hostname": "h"}, ""},
-		"include in a Host": {"what is included is for that host alone",
+				"Port 1\n", "/home/more", "HostName h\n"), "",
+			map[string]string{"user": "b", "port": "1", "hostname": "h"},
+			"",
+		},
+		"include in a Host": {
+			"what is included is for that host alone",
 			files("Host other\n Include x\nHost web1\n Include y\n", "/home/.ssh/x", "Host *\nUser a\n",
-				"/home/.ssh/y", "Host other\nUser b\nHost *\nPort 1\n"), "", map[string]string{"port": "1"}, ""},
-		"after an include": {"a Host line in it does not go on",
-			files("Include x\nUser a\n", "/home/.ssh/x", "Host other\n"), "", map[string]string{"user": "a"}, ""},
-		"include directory": {"it has no lines",
+				"/home/.ssh/y", "Host other\nUser b\nHost *\nPort 1\n"), "",
+			map[string]string{"port": "1"},
+			"",
+		},
+		"after an include": {
+			"a Host line in it does not go on",
+			files("Include x\nUser a\n", "/home/.ssh/x", "Host other\n"), "",
+			map[string]string{"user": "a"},
+			"",
+		},
+		"include directory": {
+			"it has no lines",
 			files("Include conf.d/*\nUser z\n", "/home/.ssh/conf.d/old/1", "User a\n", "/home/.ssh/conf.d/2", "Port 1\n"),
-			"", map[string]string{"user": "z", "port": "1"}, ""},
-		"name of a variable": {"HostName knows no variables", files("HostName ${X}\nMatch host *\n User a\n"), "",
-			map[string]string{"hostname": "${X}", "user": "a"}, ""},
-		"unused": {"the first of each, where it is for the host",
+			"",
+			map[string]string{"user": "z", "port": "1"},
+			"",
+		},
+		"name of a variable": {
+			"HostName knows no variables", files("HostName ${X}\nMatch host *\n User a\n"), "",
+			map[string]string{"hostname": "${X}", "user": "a"},
+			"",
+		},
+		"unused": {
+			"the first of each, where it is for the host",
 			files("IdentityAgent a\nCertificateFile b\nCertificateFile c\nHost other\nIdentityAgent d\n"),
-			"", map[string]string{"unused": "IdentityAgent CertificateFile"}, ""},
-		"include loop": {"bounded, as in ssh", files("Include config\n"), "", nil,
-			"/home/.ssh/config line 1: Include is nested more than 16 times"},
-		"unreadable include": {"half a configuration is none",
-			files("Host other\nInclude secret\n", "/home/.ssh/secret", "locked"), "", nil, "permission denied"},
+			"",
+			map[string]string{"unused": "IdentityAgent CertificateFile"},
+			"",
+		},
+		"include loop": {
+			"bounded, as in ssh", files("Include config\n"), "", nil,
+			"/home/.ssh/config line 1: Include is nested more than 16 times",
+		},
+		"unreadable include": {
+			"half a configuration is none",
+			files("Host other\nInclude secret\n", "/home/.ssh/secret", "locked"), "", nil, "permission denied",
+		},
 		"no value": {"with its line", files("\nUser\n"), "", nil, "/home/.ssh/config line 2: the keyword has no value"},
-		"open quote": {"with its line, and without the text", files("User \"secret\n"), "", nil,
-			"/home/.ssh/config line 1: a quote is not closed"},
+		"open quote": {
+			"with its line, and without the text", files("User \"secret\n"), "", nil,
+			"/home/.ssh/config line 1: a quote is not closed",
+		},
 		"match without":      {"with its line", files("Match host\n"), "", nil, "a Match criterion has no value"},
 		"match all and more": {"as ssh has it", files("Match all host x\n"), "", nil, "cannot be combined"},
 	}
@@ -126,14 +200,16 @@ func TestLookup_ReturnsFirstValues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			q := Query{Host: "web1", User: tc.user, DefaultUser: "root", LocalUser: "me",
+			q := Query{
+				Host: "web1", User: tc.user, DefaultUser: "root", LocalUser: "me",
 				Home: filepath.Join(root, "home"), Read: func(path string) ([]byte, error) {
 					raw, err := os.ReadFile(path)
 					if string(raw) == "locked" {
 						return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
 					}
 					return raw, err
-				}}
+				},
+			}
 			got, err := LookUpHost(filepath.Join(q.Home, ".ssh/config"), q)
 			if tc.fails != "" {
 				if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), root, ""), tc.fails) || strings.Contains(err.Error(), "secret\n") {

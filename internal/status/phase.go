@@ -31,8 +31,10 @@ var moves = map[v1alpha1.Phase][]v1alpha1.Phase{
 	v1alpha1.PhaseUpgrading:     ended,
 	v1alpha1.PhaseReconfiguring: ended,
 
-	v1alpha1.PhaseRunning: {v1alpha1.PhasePrechecking, v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading,
-		v1alpha1.PhaseReconfiguring, v1alpha1.PhasePaused, v1alpha1.PhaseDeleting},
+	v1alpha1.PhaseRunning: {
+		v1alpha1.PhasePrechecking, v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading,
+		v1alpha1.PhaseReconfiguring, v1alpha1.PhasePaused, v1alpha1.PhaseDeleting,
+	},
 	v1alpha1.PhasePaused: append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseRunning, v1alpha1.PhaseDeleting),
 	v1alpha1.PhaseFailed: append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseDeleting),
 

@@ -89,21 +89,27 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 			want: v1alpha1.OperationStatus{
 				Phase: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3), Message: "doing a: w2: no space left",
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
-						Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
+					{
+						Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
+						Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure,
+					},
 					{Task: "b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Skipped: 1}},
 				},
 			},
 		},
 		{
 			name: "ignored", reason: "an ignored failure is counted and told, and is not the cause of anything",
-			events: []event.Event{startedEvent(0), beginEvent(1, "a", "w2"), endEvent(2, "a", "w2", event.Ignored),
-				finishedEvent(3, event.Succeeded)},
+			events: []event.Event{
+				startedEvent(0), beginEvent(1, "a", "w2"), endEvent(2, "a", "w2", event.Ignored),
+				finishedEvent(3, event.Succeeded),
+			},
 			want: v1alpha1.OperationStatus{
 				Phase: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3),
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
-						Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure},
+					{
+						Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
+						Hosts: v1alpha1.HostCounts{Failed: 1}, Failures: failure,
+					},
 				},
 			},
 		},

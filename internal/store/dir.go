@@ -69,8 +69,10 @@ func (s *Store) withRoot(path string, making bool, f func(root *os.Root, name st
 	if err := f(root, name); err != nil {
 		var errno syscall.Errno
 		if link := fileowner.LinkIn(root, name); link != "" && !errors.As(err, &errno) {
-			return foreignFileError(&fileowner.ForeignError{Path: filepath.Join(root.Name(), link),
-				Reason: "is a symbolic link that leads out of the directory"})
+			return foreignFileError(&fileowner.ForeignError{
+				Path:   filepath.Join(root.Name(), link),
+				Reason: "is a symbolic link that leads out of the directory",
+			})
 		}
 		return withPath(path, err)
 	}

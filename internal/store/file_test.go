@@ -28,8 +28,10 @@ func clusterNamed(name, bundle string) *v1alpha1.Cluster {
 
 func adminKubeconfig(t *testing.T) []byte {
 	t.Helper()
-	text, err := kubeconfig.Admin{Cluster: "prod", Server: "https://10.0.0.11:6443", CA: []byte("a"),
-		Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	text, err := kubeconfig.Admin{
+		Cluster: "prod", Server: "https://10.0.0.11:6443", CA: []byte("a"),
+		Certificate: []byte("b"), Key: []byte("c"),
+	}.Bytes()
 	requireNoError(t, err)
 	return text
 }

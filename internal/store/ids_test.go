@@ -41,30 +41,46 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 		lost                error // once the file is moved away
 	}{
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
-		{"cluster that is no file", "clusters/prod/cluster.json", unreadable,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
-		{"cluster with copies nowhere", "clusters/prod/cluster.json",
+		{
+			"cluster that is no file", "clusters/prod/cluster.json", unreadable,
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+		},
+		{
+			"cluster with copies nowhere", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
-		{"cluster with copies by no key", "clusters/prod/cluster.json",
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+		},
+		{
+			"cluster with copies by no key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
-		{"cluster with copies by half a key", "clusters/prod/cluster.json",
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+		},
+		{
+			"cluster with copies by half a key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":` +
 				`{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
 			func(s *Store, _ string) error {
 				return errorOf(s.LoadCluster("prod"))
-			}, ErrNotFound},
-		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
-		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
-		{"cluster that is null", "clusters/prod/cluster.json", "null",
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
+			}, ErrNotFound,
+		},
+		{
+			"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+		},
+		{
+			"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+		},
+		{
+			"cluster that is null", "clusters/prod/cluster.json", "null",
+			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+		},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.ListOperations("")) }, nil},
-		{"operation that may be the latest", "OP/operation.json", garbage,
-			func(s *Store, _ string) error { return errorOf(s.ListOperations("prod")) }, nil},
+		{
+			"operation that may be the latest", "OP/operation.json", garbage,
+			func(s *Store, _ string) error { return errorOf(s.ListOperations("prod")) }, nil,
+		},
 		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.LoadPlan(id)) }, ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
@@ -86,10 +102,14 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 				return err
 			}, nil,
 		},
-		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
-			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound},
-		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
-			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound},
+		{
+			"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
+			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound,
+		},
+		{
+			"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
+			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound,
+		},
 		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }, nil},
 		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }, nil},
 		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},

@@ -39,8 +39,10 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.LoadKubeconfig("prod")) }},
 		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("prod", ""), nil) }},
 		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
-		{"kubeconfig that is saved", "clusters/prod", "etc",
-			func(s *Store, _ string) error { return s.SaveKubeconfig("prod", adminKubeconfig(t)) }},
+		{
+			"kubeconfig that is saved", "clusters/prod", "etc",
+			func(s *Store, _ string) error { return s.SaveKubeconfig("prod", adminKubeconfig(t)) },
+		},
 		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.RemoveCluster("prod") }},
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
 			return errorOf(s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))

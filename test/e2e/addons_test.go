@@ -102,8 +102,10 @@ func TestLongAddons(t *testing.T) {
 	type addon = map[string]any
 	metrics, local := addon{"name": "metrics-server"}, addon{"name": "local-path"}
 	web := func(replicas any) addon {
-		return addon{"name": "web", "namespace": "web", "chart": addon{"path": "web"},
-			"values": addon{"replicas": replicas}, "kubernetes": []string{"1.35", "1.36", "1.37"}}
+		return addon{
+			"name": "web", "namespace": "web", "chart": addon{"path": "web"},
+			"values": addon{"replicas": replicas}, "kubernetes": []string{"1.35", "1.36", "1.37"},
+		}
 	}
 	shop := addon{"name": "shop", "namespace": "shop", "manifests": []string{"shop"}}
 	with := func(list ...any) { editSpec(t, file, func(spec map[string]any) { spec["addons"] = list }) }

@@ -25,26 +25,45 @@ func TestCompare(t *testing.T) {
 			"file /etc/a": file("0600", "1", ""), "file /etc/new": file("0644", "1", ""),
 			"file /etc/pki/ca.crt": file("0644", "1", "certificate of a"),
 		}, "", []string{"~ file /etc/a: 0644 1 → 0600 1", "- file /etc/gone 0644 1", "+ file /etc/new 0644 1"}},
-		{"content", "but not its mode", changeEntry(before, "file /etc/a", file("0600", "2", "")), "content /etc/a",
-			[]string{"~ file /etc/a: 0644 1 → 0600 2"}},
+		{
+			"content", "but not its mode", changeEntry(before, "file /etc/a", file("0600", "2", "")), "content /etc/a",
+			[]string{"~ file /etc/a: 0644 1 → 0600 2"},
+		},
 		{"content only", "its mode is the same", changeEntry(before, "file /etc/a", file("0644", "2", "")), "content /etc/a", nil},
-		{"content is there", "a file that may differ may not be missing",
+		{
+			"content is there", "a file that may differ may not be missing",
 			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]},
-			"content /etc/a", []string{"- file /etc/a 0644 1"}},
-		{"all", "it may be missing",
-			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]}, "all /etc/*", nil},
-		{"bytes", "they mean the same", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of a")),
-			"bytes /etc/pki/**", nil},
-		{"meaning", "they mean something else", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of b")),
-			"bytes /etc/pki/**", []string{
+			"content /etc/a",
+			[]string{"- file /etc/a 0644 1"},
+		},
+		{
+			"all", "it may be missing",
+			snapshot{"file /etc/gone": before["file /etc/gone"], "file /etc/pki/ca.crt": before["file /etc/pki/ca.crt"]},
+			"all /etc/*", nil,
+		},
+		{
+			"bytes", "they mean the same", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of a")),
+			"bytes /etc/pki/**", nil,
+		},
+		{
+			"meaning", "they mean something else", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "certificate of b")),
+			"bytes /etc/pki/**",
+			[]string{
 				"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 certificate of b",
-			}},
-		{"no meaning", "what cannot be read must be the same", changeEntry(before, "file /etc/a", file("0644", "2", "")),
-			"bytes /etc/*", []string{"~ file /etc/a: 0644 1 → 0644 2"}},
-		{"nor now", "what can no longer be read neither", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "")),
-			"bytes /etc/pki/*", []string{
+			},
+		},
+		{
+			"no meaning", "what cannot be read must be the same", changeEntry(before, "file /etc/a", file("0644", "2", "")),
+			"bytes /etc/*",
+			[]string{"~ file /etc/a: 0644 1 → 0644 2"},
+		},
+		{
+			"nor now", "what can no longer be read neither", changeEntry(before, "file /etc/pki/ca.crt", file("0644", "2", "")),
+			"bytes /etc/pki/*",
+			[]string{
 				"~ file /etc/pki/ca.crt: 0644 certificate of a → 0644 2",
-			}},
+			},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -206,8 +206,10 @@ func (s *suite) askProgram(t *testing.T, arg string) string {
 // pushImages puts the images into a registry, under the names that tests use.
 func (s *suite) pushImages(t *testing.T, reg *ownRegistry) {
 	t.Helper()
-	options := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(reg.transport),
-		remote.WithAuth(&authn.Basic{Username: "slipway", Password: reg.word})}
+	options := []remote.Option{
+		remote.WithContext(t.Context()), remote.WithTransport(reg.transport),
+		remote.WithAuth(&authn.Basic{Username: "slipway", Password: reg.word}),
+	}
 	for _, ref := range testImages(s.askProgram(t, "--list-images")) {
 		base, _, _ := strings.Cut(path.Base(ref), ":")
 		image, ok := s.images[base]

@@ -89,10 +89,14 @@ func TestReadReport(t *testing.T) {
 	got, err := readReport([]byte(someReport))
 	want := []testResult{
 		{Name: "[sig-network] DNS should answer [Conformance] [sig-network, Conformance]", Status: "passed", Seconds: 12.5},
-		{Name: "[sig-network] Services should serve [Conformance] [sig-network, Conformance]", Status: "failed",
-			Failure: "it is refused\n[FAILED] at service.go:1", Log: "connecting", Seconds: 3},
-		{Name: "[sig-network] Proxy should end [Conformance] [sig-network, Conformance]", Status: "panicked",
-			Failure: "nil\nat proxy.go:1", Seconds: 3},
+		{
+			Name: "[sig-network] Services should serve [Conformance] [sig-network, Conformance]", Status: "failed",
+			Failure: "it is refused\n[FAILED] at service.go:1", Log: "connecting", Seconds: 3,
+		},
+		{
+			Name: "[sig-network] Proxy should end [Conformance] [sig-network, Conformance]", Status: "panicked",
+			Failure: "nil\nat proxy.go:1", Seconds: 3,
+		},
 		{Name: "[ReportAfterSuite] report", Status: "failed", Failure: "no room"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -114,16 +118,24 @@ func TestJudgeTests(t *testing.T) {
 		want    []string // what each fault begins with
 	}{
 		{"all passed", []testResult{passed(services), passed(dns)}, nil},
-		{"one failed", []testResult{passed(dns), {Name: services + " [x]", Status: "failed", Failure: "refused"}},
-			[]string{"failed: " + services}},
+		{
+			"one failed",
+			[]testResult{passed(dns), {Name: services + " [x]", Status: "failed", Failure: "refused"}},
+			[]string{"failed: " + services},
+		},
 		{"one timed out", []testResult{passed(dns), {Name: services, Status: "timedout"}}, []string{"timedout: " + services}},
 		{"one did not run", []testResult{passed(dns)}, []string{"did not run: " + services}},
 		{"none ran", nil, []string{"did not run: " + dns, "did not run: " + services}},
-		{"one too many", []testResult{passed(dns), passed(services), passed("[sig-network] Other")},
-			[]string{"not a wanted test: [sig-network] Other"}},
-		{"a step of the suite failed",
+		{
+			"one too many",
+			[]testResult{passed(dns), passed(services), passed("[sig-network] Other")},
+			[]string{"not a wanted test: [sig-network] Other"},
+		},
+		{
+			"a step of the suite failed",
 			[]testResult{passed(dns), passed(services), {Name: "[SynchronizedBeforeSuite]", Status: "failed"}},
-			[]string{"not a wanted test: [SynchronizedBeforeSuite]"}},
+			[]string{"not a wanted test: [SynchronizedBeforeSuite]"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := judgeTests([]string{dns, services}, c.results)

@@ -97,8 +97,10 @@ func newCopied(t *testing.T, name string) *copied {
 	u.mustExec(t, c.cp, "sh", "-c",
 		"mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u "+
 			"$d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
-	for _, key := range []string{"notes.txt", below + "/notes.txt", below + "-2/" + c.copyOf(1),
-		below + "/old/" + c.copyOf(1), below + "/" + c.copyOf(1)} {
+	for _, key := range []string{
+		"notes.txt", below + "/notes.txt", below + "-2/" + c.copyOf(1),
+		below + "/old/" + c.copyOf(1), below + "/" + c.copyOf(1),
+	} {
 		c.offsite.putObject(t, key, "mine")
 		c.others = append(c.others, key)
 	}
@@ -258,13 +260,19 @@ func (c *copied) checkRefusingStorage(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") },
-			"the secret key does not belong to the access key (SignatureDoesNotMatch)"},
+		{
+			"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") },
+			"the secret key does not belong to the access key (SignatureDoesNotMatch)",
+		},
 		{"a login that it does not know", func() { writeFile(t, c.offsite.accessKey, "nobody") }, "unknown access key (InvalidAccessKeyId)"},
-		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" },
-			"bucket nowhere at https://" + c.listMachines(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)"},
-		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" },
-			"the access key does not have this permission (AccessDenied)"},
+		{
+			"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" },
+			"bucket nowhere at https://" + c.listMachines(t)[c.vault].Address + ":9000: the bucket does not exist (NoSuchBucket)",
+		},
+		{
+			"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" },
+			"the access key does not have this permission (AccessDenied)",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.do()

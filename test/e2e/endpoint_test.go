@@ -340,6 +340,7 @@ func TestLongEndpointUpdater(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).runM
 func TestLongEndpointKeepalived(t *testing.T) {
 	newBalanced(t, "e2e-lb", 3, 2).runMode(t, "keepalived")
 }
+
 func TestLongEndpointExternal(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).runMode(t, "external") }
 
 // TestLongEndpointSwitches goes from mode to mode on a running cluster, with a

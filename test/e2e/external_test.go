@@ -188,8 +188,10 @@ func (u *user) foreignPKI(t *testing.T, address string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: raw},
-			name + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		for file, block := range map[string]*pem.Block{
+			name + ".crt": {Type: "CERTIFICATE", Bytes: raw},
+			name + ".key": {Type: "PRIVATE KEY", Bytes: secret},
+		} {
 			if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
 				t.Fatal(err)
 			}

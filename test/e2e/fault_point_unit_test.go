@@ -76,8 +76,10 @@ func TestMoments(t *testing.T) {
 		{"phase", "seen at work", inPhase("kubeadm.init.certs", ""), kubeadmRuns, 7},
 		{"phase over", "it ended before it was seen", inPhase("kubeadm.init.certs", ""), nothingRuns, 18},
 		{"phase elsewhere", "it runs on another host", inPhase("join.kubelet-start", "b"), kubeadmRuns, 18},
-		{"wait", "a time after an event",
-			&moment{at: func(h happening) bool { return h.beginsTask("os.kernel") }, wait: 3 * time.Second}, nothingRuns, 4},
+		{
+			"wait", "a time after an event",
+			&moment{at: func(h happening) bool { return h.beginsTask("os.kernel") }, wait: 3 * time.Second}, nothingRuns, 4,
+		},
 		{"latest", "no longer than there is something to wait for", &moment{
 			at: func(h happening) bool { return h.beginsTask("os.kernel") }, wait: time.Hour,
 			latest: func(h happening) bool { return h.beginsTask("nodes.dns") },

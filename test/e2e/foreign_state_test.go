@@ -63,8 +63,10 @@ echo '# mine' >>/etc/crictl.yaml`)
 // no others. said is the output of the delete.
 func (u *user) keepsMeanwhile(t *testing.T, machine, said string) {
 	t.Helper()
-	for _, what := range []string{"/etc/kubernetes: left on the host: not empty",
-		"/opt/cni/bin: left on the host: not empty", "/etc/crictl.yaml: left on the host: changed by other software since then"} {
+	for _, what := range []string{
+		"/etc/kubernetes: left on the host: not empty",
+		"/opt/cni/bin: left on the host: not empty", "/etc/crictl.yaml: left on the host: changed by other software since then",
+	} {
 		if !strings.Contains(said, what) {
 			t.Errorf("the delete does not tell %q:\n%s", what, textTail(said))
 		}

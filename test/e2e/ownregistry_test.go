@@ -161,8 +161,10 @@ func (r *ownRegistry) certificateSerial(t *testing.T) string {
 // copyImage copies one of the images of the registry to another name.
 func (r *ownRegistry) copyImage(t *testing.T, from, to string) {
 	t.Helper()
-	login := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(r.transport),
-		remote.WithAuth(&authn.Basic{Username: "slipway", Password: r.word})}
+	login := []remote.Option{
+		remote.WithContext(t.Context()), remote.WithTransport(r.transport),
+		remote.WithAuth(&authn.Basic{Username: "slipway", Password: r.word}),
+	}
 	source, err := name.ParseReference(r.host + "/" + from)
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,10 @@ func TestRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	editSpec(t, file, func(spec map[string]any) {
-		spec["hooks"] = []any{map[string]any{"name": "fail", "phase": "postControlPlane",
-			"roles": []string{"control-plane"}, "script": "fail.sh"}}
+		spec["hooks"] = []any{map[string]any{
+			"name": "fail", "phase": "postControlPlane",
+			"roles": []string{"control-plane"}, "script": "fail.sh",
+		}}
 	})
 	before := map[string]snapshot{}
 	for _, m := range machines {
@@ -87,8 +89,10 @@ func (u *user) interruptCreate(t *testing.T, cluster, file string) {
 	if code := o.waitForExit(); !interrupted || code != 130 {
 		t.Fatalf("a create that was interrupted (%v) ends with %d:\n%s", interrupted, code, textTail(o.stderr.String()))
 	}
-	for _, want := range []string{"STOPPED", "no step is half done", "Next: slipway resume " + cluster,
-		"Rollback: slipway rollback " + cluster} {
+	for _, want := range []string{
+		"STOPPED", "no step is half done", "Next: slipway resume " + cluster,
+		"Rollback: slipway rollback " + cluster,
+	} {
 		if !strings.Contains(o.stderr.String(), want) {
 			t.Errorf("a create that was interrupted does not say %q:\n%s", want, textTail(o.stderr.String()))
 		}

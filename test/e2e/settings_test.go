@@ -57,8 +57,10 @@ func (u *user) setUp(t *testing.T, file string) {
 // isSetUp asserts that the cluster has what setUp asked for. It wants the
 // smoke test's echo server.
 func (u *user) isSetUp(t *testing.T, cluster string, machines []string) {
-	for path, want := range map[string]time.Duration{"ca.crt": caValidity, "apiserver.crt": validity,
-		"apiserver-kubelet-client.crt": validity} {
+	for path, want := range map[string]time.Duration{
+		"ca.crt": caValidity, "apiserver.crt": validity,
+		"apiserver-kubelet-client.crt": validity,
+	} {
 		block, _ := pem.Decode([]byte(u.mustExec(t, machines[0], "cat", "/etc/kubernetes/pki/"+path)))
 		if block == nil {
 			t.Fatalf("%s is no certificate", path)

@@ -441,8 +441,10 @@ func TestLongUpgradeEtcdBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	editSpec(t, b.file, func(spec map[string]any) {
-		spec["hooks"] = []any{map[string]any{"name": "refuses", "phase": "postUpgrade",
-			"roles": []string{"control-plane"}, "script": "refuses.sh"}}
+		spec["hooks"] = []any{map[string]any{
+			"name": "refuses", "phase": "postUpgrade",
+			"roles": []string{"control-plane"}, "script": "refuses.sh",
+		}}
 	})
 	b.mustExit(t, 0, "apply", "-f", b.file, "--yes")
 	w := b.startWriter(t, "etcdback")

@@ -26,8 +26,10 @@ import (
 const id = "0123456789ab"
 
 func copyName(host string, day int) copies.Name {
-	return copies.Name{Cluster: "prod", ID: id, Host: host, Taken: time.Date(2026, 11, day, 18, 0, 7, 0, time.UTC),
-		Revision: 4700 + int64(day)}
+	return copies.Name{
+		Cluster: "prod", ID: id, Host: host, Taken: time.Date(2026, 11, day, 18, 0, 7, 0, time.UTC),
+		Revision: 4700 + int64(day),
+	}
 }
 
 // newTargets returns a target of each kind with the directory of its files.
@@ -90,9 +92,11 @@ func TestParseName_ReadsOnlyNamesOfString(t *testing.T) {
 		n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
 	}
-	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part",
+	for _, other := range []string{
+		"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part",
 		"../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1),
-		strings.Replace(n.String(), "_4720", "_04720", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
+		strings.Replace(n.String(), "_4720", "_04720", 1), "prod_0123_cp1_20261120-180007_1.tar.age",
+	} {
 		if _, ok := copies.ParseName(other); ok {
 			t.Errorf("%s is taken for a copy", other)
 		}
@@ -123,8 +127,10 @@ func TestSendCopy_RemovesOldestCopiesOfSameHost(t *testing.T) {
 			to, dir := open(t)
 			other := copyName("cp1", 1)
 			other.ID = "ba9876543210"
-			foreign := []string{"notes.txt", other.String(), copyName("cp2", 1).String(),
-				"." + copyName("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
+			foreign := []string{
+				"notes.txt", other.String(), copyName("cp2", 1).String(),
+				"." + copyName("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age",
+			}
 			for _, f := range append(foreign, "."+copyName("cp1", 2).String()+".part", "."+copyName("cp1", 2).String()+".ABCDEFGH.part") {
 				if err := os.WriteFile(filepath.Join(dir, f), []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
@@ -369,10 +375,14 @@ func TestOpen_VerifiesHostKey(t *testing.T) {
 	}{
 		{"its key", "it is pinned", func(*op.CopySSH, *[]byte) {}, ""},
 		{"its fingerprint", "as ssh-keygen prints it", func(to *op.CopySSH, _ *[]byte) { to.HostKey = ssh.FingerprintSHA256(key) }, ""},
-		{"another key", "an attacker may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey },
-			"has another host key than hostKey: it presents ssh-ed25519 SHA256:"},
-		{"another's fingerprint", "the same",
-			func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "has another host key than hostKey"},
+		{
+			"another key", "an attacker may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey },
+			"has another host key than hostKey: it presents ssh-ed25519 SHA256:",
+		},
+		{
+			"another's fingerprint", "the same",
+			func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "has another host key than hostKey",
+		},
 		{"another login", "the machine refuses it", func(_ *op.CopySSH, key *[]byte) { *key = other.Key }, "unable to authenticate"},
 		{"no key", "it is not a private key", func(_ *op.CopySSH, key *[]byte) { *key = []byte("canary") }, "the private key cannot be used"},
 		{"no server", "the error says so", func(to *op.CopySSH, _ *[]byte) { to.Port = 1 }, "refused"},

@@ -77,17 +77,35 @@ func TestSendCopy_CountsOnlyVerifiedCopies(t *testing.T) {
 		told  string
 	}{
 		{"nothing is beyond the number", []file{{taggedName(1, ours), time.Hour}}, nil, ""},
-		{"the oldest goes", []file{{taggedName(1, ours), 2 * time.Hour}, {taggedName(2, ours), time.Hour}},
-			[]copies.Name{taggedName(1, ours)}, ""},
-		{"planted names do not count",
-			[]file{{taggedName(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}}, nil, ""},
-		{"a planted name that is older goes", []file{{taggedName(1, ours), time.Hour}, {planted(1), 2 * time.Hour}},
-			[]copies.Name{planted(1)}, ""},
-		{"names from before there were tags go when enough have some",
-			[]file{{copyName("cp1", 1), 3 * time.Hour}, {taggedName(2, ours), time.Hour}}, []copies.Name{copyName("cp1", 1)}, ""},
+		{
+			"the oldest goes",
+			[]file{{taggedName(1, ours), 2 * time.Hour}, {taggedName(2, ours), time.Hour}},
+			[]copies.Name{taggedName(1, ours)},
+			"",
+		},
+		{
+			"planted names do not count",
+			[]file{{taggedName(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}},
+			nil, "",
+		},
+		{
+			"a planted name that is older goes",
+			[]file{{taggedName(1, ours), time.Hour}, {planted(1), 2 * time.Hour}},
+			[]copies.Name{planted(1)},
+			"",
+		},
+		{
+			"names from before there were tags go when enough have some",
+			[]file{{copyName("cp1", 1), 3 * time.Hour}, {taggedName(2, ours), time.Hour}},
+			[]copies.Name{copyName("cp1", 1)},
+			"",
+		},
 		{"and stay until then", []file{{copyName("cp1", 1), 3 * time.Hour}, {copyName("cp1", 2), 2 * time.Hour}}, nil, ""},
-		{"an old name that was written again is told",
-			[]file{{taggedName(1, ours), time.Minute}, {taggedName(2, ours), time.Hour}}, nil, taggedName(1, ours).String()},
+		{
+			"an old name that was written again is told",
+			[]file{{taggedName(1, ours), time.Minute}, {taggedName(2, ours), time.Hour}},
+			nil, taggedName(1, ours).String(),
+		},
 		{"another host's stays", []file{{copyName("cp2", 1).WithTag(ours), 3 * time.Hour}, {taggedName(2, ours), time.Hour}}, nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

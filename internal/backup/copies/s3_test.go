@@ -48,27 +48,43 @@ func TestS3_LeavesNothingAfterFailure(t *testing.T) {
 	}{
 		{"as it is", "it works", func(*copiestest.Storage, *op.CopyS3, *copies.S3Login) {}, ""},
 		{"no prefix", "copies lie in the bucket itself", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Prefix = "" }, ""},
-		{"another access key", "it is not known",
-			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.AccessKey = "AKIAOTHER" }, "unknown access key"},
-		{"another secret key", "it does not fit",
+		{
+			"another access key", "it is not known",
+			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.AccessKey = "AKIAOTHER" }, "unknown access key",
+		},
+		{
+			"another secret key", "it does not fit",
 			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.SecretKey = "other" },
-			"the secret key does not belong to the access key"},
-		{"no such bucket", "it is not made",
-			func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Bucket = "others" }, "bucket others at https://127.0.0.1:"},
-		{"a clock", "signatures have a time",
+			"the secret key does not belong to the access key",
+		},
+		{
+			"no such bucket", "it is not made",
+			func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Bucket = "others" }, "bucket others at https://127.0.0.1:",
+		},
+		{
+			"a clock", "signatures have a time",
 			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Ahead.Store(int64(time.Hour)) },
-			"the clock of this host or of the storage is wrong"},
-		{"another authority", "somebody may be in between",
-			func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "" }, "untrusted CA; name that CA in caFile"},
-		{"no certificates", "they are looked at",
-			func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "canary" }, "has no certificate"},
+			"the clock of this host or of the storage is wrong",
+		},
+		{
+			"another authority", "somebody may be in between",
+			func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "" }, "untrusted CA; name that CA in caFile",
+		},
+		{
+			"no certificates", "they are looked at",
+			func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "canary" }, "has no certificate",
+		},
 		{"in the clear", "others would read along", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) {
 			to.Endpoint = strings.Replace(to.Endpoint, "https", "http", 1)
 		}, "is not an https URL"},
-		{"it loses something", "it is read back",
-			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Truncates.Store(true) }, "differs from the written data"},
-		{"nobody there",
-			"it is told", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Endpoint = "https://127.0.0.1:1" }, "refused"},
+		{
+			"it loses something", "it is read back",
+			func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Truncates.Store(true) }, "differs from the written data",
+		},
+		{
+			"nobody there",
+			"it is told", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Endpoint = "https://127.0.0.1:1" }, "refused",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := copiestest.ListenS3(t)
@@ -100,8 +116,10 @@ func TestS3_LeavesNothingAfterFailure(t *testing.T) {
 func TestS3_IgnoresKeysOfOtherPrefixes(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := openStorage(t, s)
-	others := []string{"etcd/prod-2/" + copyName("cp1", 1).String(), "etcd/prod/old/" + copyName("cp1", 1).String(),
-		copyName("cp1", 1).String(), "etcd/prod-2/." + copyName("cp1", 1).String() + ".part"}
+	others := []string{
+		"etcd/prod-2/" + copyName("cp1", 1).String(), "etcd/prod/old/" + copyName("cp1", 1).String(),
+		copyName("cp1", 1).String(), "etcd/prod-2/." + copyName("cp1", 1).String() + ".part",
+	}
 	root := filepath.Dir(filepath.Dir(s.Dir))
 	for _, key := range others {
 		file := filepath.Join(root, key)

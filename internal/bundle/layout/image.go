@@ -150,6 +150,7 @@ func (s storedIndex) Size() (int64, error)                      { return int64(l
 func (s storedIndex) RawManifest() ([]byte, error)              { return s.raw, nil }
 func (s storedIndex) IndexManifest() (*v1.IndexManifest, error) { return s.manifest, nil }
 func (s storedIndex) Image(h v1.Hash) (v1.Image, error)         { return s.dir.ReadImage(h.String()) }
+
 func (s storedIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
 	return nil, fmt.Errorf("the index has no index %s", h)
 }

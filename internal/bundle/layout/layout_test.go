@@ -45,16 +45,26 @@ func TestUnpack_RefusesInvalidArchives(t *testing.T) {
 		data   []byte
 		want   error
 	}{
-		"outside": {"a member must not leave the directory",
-			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive},
-		"absolute": {"nor name the root",
-			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive},
-		"blob's name": {"a blob is named by its digest",
-			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil},
-		"link": {"links lead elsewhere",
-			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive},
-		"wrong blob": {"every blob is verified",
-			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt},
+		"outside": {
+			"a member must not leave the directory",
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive,
+		},
+		"absolute": {
+			"nor name the root",
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive,
+		},
+		"blob's name": {
+			"a blob is named by its digest",
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil,
+		},
+		"link": {
+			"links lead elsewhere",
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive,
+		},
+		"wrong blob": {
+			"every blob is verified",
+			tarArchive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt,
+		},
 		"no index": {"without it nothing is found", tarArchive(t), layout.ErrArchive},
 	}
 	for name, tt := range tests {

@@ -107,12 +107,18 @@ func TestDescribe_RefusesUnreadableCluster(t *testing.T) {
 		conf   string
 		want   string
 	}{
-		{"a cluster of something else",
-			func(a map[string]string) { delete(a, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config") }, "", idNotKubeadm},
-		{"what may not be read is not left out", func(a map[string]string) { a["/apis/apps/v1/daemonsets"] = "forbidden" },
-			"", idClusterUnreadable},
-		{"a part that may not be read",
-			func(a map[string]string) { a["/api/v1/namespaces/kube-system/configmaps/kube-proxy"] = "forbidden" }, "", idClusterUnreadable},
+		{
+			"a cluster of something else",
+			func(a map[string]string) { delete(a, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config") }, "", idNotKubeadm,
+		},
+		{
+			"what may not be read is not left out", func(a map[string]string) { a["/apis/apps/v1/daemonsets"] = "forbidden" },
+			"", idClusterUnreadable,
+		},
+		{
+			"a part that may not be read",
+			func(a map[string]string) { a["/api/v1/namespaces/kube-system/configmaps/kube-proxy"] = "forbidden" }, "", idClusterUnreadable,
+		},
 		{"no kubeconfig", nil, "kind: Config\napiVersion: v1\n", idKubeconfigUnusable},
 		{"nothing there", nil, strings.Replace(string(newTestAPI(t, nil)), "https://127.0.0.1:", "https://127.0.0.1:1#", 1), idClusterUnreadable},
 	} {

@@ -109,9 +109,11 @@ func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) 
 		switch {
 		case err != nil:
 			warnings = append(warnings,
-				diag.Diagnostic{ID: idImageLeftOut, Severity: diag.Warning,
+				diag.Diagnostic{
+					ID: idImageLeftOut, Severity: diag.Warning,
 					Message: fmt.Sprintf("image %s is left out: %v", img.Name, err),
-					Hint:    "add the image under images:, with its registry and a tag or a digest"})
+					Hint:    "add the image under images:, with its registry and a tag or a digest",
+				})
 		case !slices.Contains(has, plain) && !slices.Contains(w.Images, ref):
 			w.Images = append(w.Images, ref)
 		}

@@ -17,8 +17,10 @@ func TestManifest_CanBeParsed(t *testing.T) {
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("%v, %v", warnings, err)
 	}
-	for _, want := range []string{"kind: BundleManifest\n", "kubernetes: v1.36.4\n", "arches:\n  - amd64\n  - arm64\n",
-		"runtime: docker\n", "  etcd: 3.6.8\n", "images:\n  - docker.io/library/nginx:1.29\n"} {
+	for _, want := range []string{
+		"kind: BundleManifest\n", "kubernetes: v1.36.4\n", "arches:\n  - amd64\n  - arm64\n",
+		"runtime: docker\n", "  etcd: 3.6.8\n", "images:\n  - docker.io/library/nginx:1.29\n",
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}

@@ -52,8 +52,10 @@ func newTestExecutor(t *testing.T) *Executor {
 		}
 	}
 	d := dial.New(remotetest.BuildHelper(t))
-	return New(Config{Clusters: st, Dialer: hostconn.Dialer{Connect: d.Connect, KnownHosts: filepath.Join(home, "known_hosts"), Home: home},
-		Resolve: d.ResolveLogin, Shell: d.StartShell})
+	return New(Config{
+		Clusters: st, Dialer: hostconn.Dialer{Connect: d.Connect, KnownHosts: filepath.Join(home, "known_hosts"), Home: home},
+		Resolve: d.ResolveLogin, Shell: d.StartShell,
+	})
 }
 
 func TestExecutor_WorksOverRealSSH(t *testing.T) {
@@ -366,7 +368,8 @@ func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResul
 	host := &brittleHost{lives: lives}
 	defer host.ends.Wait()
 	s := New(Config{Clusters: st, Dialer: hostconn.Dialer{
-		Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}})
+		Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil },
+	}})
 	c := Copy{Here: from, There: to}
 	if fetch {
 		c = Copy{Here: to, There: from, Fetch: true}

@@ -75,7 +75,8 @@ const (
 // CheckCertificates returns the certificates on every host of a cluster. It warns about certificates that
 // expire within a time; 0 selects the default.
 func (in *Inspector) CheckCertificates(ctx context.Context, c *v1alpha1.Cluster, within time.Duration,
-	progress event.Sink) (*Certificates, error) {
+	progress event.Sink,
+) (*Certificates, error) {
 	ctx, s, done, err := in.StartSession(ctx, c)
 	if err != nil {
 		return nil, err
@@ -129,8 +130,10 @@ func (s *Session) readCertificates(ctx context.Context, h *Host) ([]Certificate,
 
 // NewCertificate returns an expected certificate as it was found.
 func NewCertificate(k certs.Known, st op.CertificateState) Certificate {
-	c := Certificate{Name: k.Name, Path: k.Path, Subject: st.Subject, Authority: st.Issuer, CA: k.Authority,
-		Begins: st.Begins, Expires: st.Ends, Rotates: k.Rotates, External: k.Theirs}
+	c := Certificate{
+		Name: k.Name, Path: k.Path, Subject: st.Subject, Authority: st.Issuer, CA: k.Authority,
+		Begins: st.Begins, Expires: st.Ends, Rotates: k.Rotates, External: k.Theirs,
+	}
 	keyMatters := !k.KeyElsewhere && !k.Authority
 	switch {
 	case st.Missing:

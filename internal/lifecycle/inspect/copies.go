@@ -169,8 +169,10 @@ func (q *CopyQuery) listTarget(ctx context.Context, to v1alpha1.EtcdCopy, progre
 	list, _, err := q.List(ctx, to)
 	if err != nil {
 		d := hostconn.Diagnose(err)
-		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning,
-			Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + d.Message, Hint: d.Hint}
+		t.Problem = &diag.Diagnostic{
+			ID: idCopyTarget, Severity: diag.Warning,
+			Message: "cannot list copy target " + to.Name + " (" + t.At + "): " + d.Message, Hint: d.Hint,
+		}
 	}
 	for _, k := range list {
 		t.Copies = append(t.Copies,

@@ -174,8 +174,10 @@ func readResources(list corev1.ResourceList) Resources {
 		}
 		return q.String()
 	}
-	return Resources{CPU: get(corev1.ResourceCPU), Memory: get(corev1.ResourceMemory), Pods: get(corev1.ResourcePods),
-		Disk: get(corev1.ResourceEphemeralStorage)}
+	return Resources{
+		CPU: get(corev1.ResourceCPU), Memory: get(corev1.ResourceMemory), Pods: get(corev1.ResourcePods),
+		Disk: get(corev1.ResourceEphemeralStorage),
+	}
 }
 
 // listWorkloads returns the workloads of the cluster's own namespaces.

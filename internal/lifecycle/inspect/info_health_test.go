@@ -36,18 +36,32 @@ func TestEvaluate_WarnsOncePerProblem(t *testing.T) {
 		in           Info
 		want         []string // id, host, a part of the message
 	}{
-		{"no DNS", "nothing finds anything",
-			Info{AddOns: []AddOn{{Name: "coredns", Namespace: "kube-system", Ready: 0, Wanted: 2}}}, []string{"add-on-not-ready  coredns: 0 of 2"}},
-		{"half of it", "one more loss is too many", Info{AddOns: []AddOn{{Name: "coredns", Ready: 1, Wanted: 2}}},
-			[]string{"add-on-not-ready  coredns: 1 of 2"}},
-		{"whole, unwanted or unknown", "nothing is wrong",
-			Info{AddOns: []AddOn{{Name: "a", Ready: 2, Wanted: 2}, {Name: "b"}, {Name: "c", Ready: -1, Wanted: -1}}}, nil},
-		{"gone", "somebody deleted it", Info{AddOns: []AddOn{{Name: "kube-proxy", Ready: -1, Wanted: -1, Missing: true}}},
-			[]string{"add-on-not-ready  kube-proxy: missing in the cluster"}},
+		{
+			"no DNS", "nothing finds anything",
+			Info{AddOns: []AddOn{{Name: "coredns", Namespace: "kube-system", Ready: 0, Wanted: 2}}},
+			[]string{"add-on-not-ready  coredns: 0 of 2"},
+		},
+		{
+			"half of it", "one more loss is too many",
+			Info{AddOns: []AddOn{{Name: "coredns", Ready: 1, Wanted: 2}}},
+			[]string{"add-on-not-ready  coredns: 1 of 2"},
+		},
+		{
+			"whole, unwanted or unknown", "nothing is wrong",
+			Info{AddOns: []AddOn{{Name: "a", Ready: 2, Wanted: 2}, {Name: "b"}, {Name: "c", Ready: -1, Wanted: -1}}},
+			nil,
+		},
+		{
+			"gone", "somebody deleted it",
+			Info{AddOns: []AddOn{{Name: "kube-proxy", Ready: -1, Wanted: -1, Missing: true}}},
+			[]string{"add-on-not-ready  kube-proxy: missing in the cluster"},
+		},
 		{
 			"on nodes that are down", "the node is told of",
-			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}, {Name: "w2", Ready: "Ready"}},
-				AddOns: []AddOn{{Name: "kube-proxy", Ready: 1, Wanted: 2}}},
+			Info{
+				Nodes:  []NodeInfo{{Name: "w1", Ready: "NotReady"}, {Name: "w2", Ready: "Ready"}},
+				AddOns: []AddOn{{Name: "kube-proxy", Ready: 1, Wanted: 2}},
+			},
 			[]string{"node-not-ready w1 the node"},
 		},
 		{
@@ -55,10 +69,16 @@ func TestEvaluate_WarnsOncePerProblem(t *testing.T) {
 			Info{Nodes: []NodeInfo{{Name: "w1", Ready: "NotReady"}}, AddOns: []AddOn{{Name: "coredns", Ready: 0, Wanted: 1}}},
 			[]string{"node-not-ready w1 the node", "add-on-not-ready  coredns: 0 of 1"},
 		},
-		{"an authority", "it is on all hosts, and one", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", end)}},
-			[]string{"certificate-expires cp1 all certificates of this CA"}},
-		{"another authority", "they are two", Info{Certificates: []Certificate{ca("cp1", end), ca("w1", day(-1))}},
-			[]string{"certificate-expires cp1 ca.crt expires", "certificate-expires w1 ca.crt expired"}},
+		{
+			"an authority", "it is on all hosts, and one",
+			Info{Certificates: []Certificate{ca("cp1", end), ca("w1", end)}},
+			[]string{"certificate-expires cp1 all certificates of this CA"},
+		},
+		{
+			"another authority", "they are two",
+			Info{Certificates: []Certificate{ca("cp1", end), ca("w1", day(-1))}},
+			[]string{"certificate-expires cp1 ca.crt expires", "certificate-expires w1 ca.crt expired"},
+		},
 		{"an authority with years to go", "nothing is wrong", Info{Certificates: []Certificate{ca("cp1", day(400))}}, nil},
 		{
 			"alarm", "each member tells of it",
@@ -120,8 +140,10 @@ func TestImageTag(t *testing.T) {
 func TestEvaluate_AcceptsSeveralCAsOfExternalEtcd(t *testing.T) {
 	for _, theirs := range []bool{false, true} {
 		var told []string
-		list := []Certificate{{Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1,
-			Expires: time.Now().Add(9 * 365 * 24 * time.Hour)}}
+		list := []Certificate{{
+			Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1,
+			Expires: time.Now().Add(9 * 365 * 24 * time.Hour),
+		}}
 		certificateCheck{cluster: "prod", now: time.Now()}.evaluate(list, func(id string, _, _, _ string, _ ...any) { told = append(told, id) })
 		if (len(told) == 0) != theirs || list[0].Due == theirs {
 			t.Errorf("theirs: %v: %q, %+v", theirs, told, list[0])

@@ -280,8 +280,10 @@ func (s *Session) findExpiringCertificates(ctx context.Context) (soonest []prech
 	for _, f := range hosts {
 		if f.err != nil {
 			soonest = append(soonest,
-				precheck.Trouble{Host: f.Spec.Name, Message: "its certificates cannot be read: " + f.err.Error(),
-					Hint: "check the certificates: slipway certs check " + s.Env.Cluster.Name})
+				precheck.Trouble{
+					Host: f.Spec.Name, Message: "its certificates cannot be read: " + f.err.Error(),
+					Hint: "check the certificates: slipway certs check " + s.Env.Cluster.Name,
+				})
 		}
 		for _, c := range f.certificates {
 			if c.Expires.IsZero() || c.Expires.Sub(now) >= minValidity || c.Rotates && c.Expires.After(now) {

@@ -54,8 +54,10 @@ func TestRedactText(t *testing.T) {
 func TestRedactObjects_RemovesWhatUsersWrote(t *testing.T) {
 	s := &redactor{}
 	s.addSecret("known-canary")
-	raw, err := json.Marshal(map[string]any{"items": []any{supportbundletest.PodWithSecrets(), supportbundletest.StaticPod(),
-		map[string]any{"metadata": map[string]any{"name": "known-canary here", "generation": json.Number("12345678901234567890")}}}})
+	raw, err := json.Marshal(map[string]any{"items": []any{
+		supportbundletest.PodWithSecrets(), supportbundletest.StaticPod(),
+		map[string]any{"metadata": map[string]any{"name": "known-canary here", "generation": json.Number("12345678901234567890")}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

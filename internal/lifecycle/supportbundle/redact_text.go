@@ -30,8 +30,10 @@ var secretHints = []string{"pass", "pwd", "secret", "token", "key", "credential"
 
 var patterns = []pattern{
 	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`)}, // a service account's token
-	{[]string{"akia", "gh", "glpat-", "xox"},
-		regexp.MustCompile(`\b(?:AKIA[0-9A-Z]{16}|gh[oprsu]_\w{20,}|glpat-[\w-]{20,}|xox[abps]-[\w-]{10,})`)},
+	{
+		[]string{"akia", "gh", "glpat-", "xox"},
+		regexp.MustCompile(`\b(?:AKIA[0-9A-Z]{16}|gh[oprsu]_\w{20,}|glpat-[\w-]{20,}|xox[abps]-[\w-]{10,})`),
+	},
 	// a password's hash
 	{[]string{"$"}, regexp.MustCompile(`\$(?:2[abxy]|apr1|[156y])\$[^\s"',]+`)},
 	// PEM in base64
@@ -48,10 +50,14 @@ var patterns = []pattern{
 	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9+/=._~-]{8,})`)},
 	{[]string{"authorization", "cookie"}, regexp.MustCompile(`(?i)\b(?:authorization|cookie)\\*["']?\s*(?:[:=]\s*)+([^"\n]+)`)},
 	{[]string{"auth"}, regexp.MustCompile(`(?i)\b_?auth\\*["']?\s*[:=]\s*` + secretValue)}, // a registry's
-	{[]string{"requirepass", "masterauth", "auth_pass", "auth-pass", "identified by", "rootpw", "bindpw"},
-		regexp.MustCompile(`(?i)(?:requirepass|masterauth|auth[_-]pass|identified by|rootpw|bindpw)\\*["']?[,\s]\s*` + secretValue)},
-	{[]string{"mysql", "mariadb", "sshpass"},
-		regexp.MustCompile(`\b(?:mysql|mariadb|sshpass)[^\n]*?[\s"'=,\[]-p(?:\\*["'],?)?\s?\\*["']?([^\s"',]+)`)},
+	{
+		[]string{"requirepass", "masterauth", "auth_pass", "auth-pass", "identified by", "rootpw", "bindpw"},
+		regexp.MustCompile(`(?i)(?:requirepass|masterauth|auth[_-]pass|identified by|rootpw|bindpw)\\*["']?[,\s]\s*` + secretValue),
+	},
+	{
+		[]string{"mysql", "mariadb", "sshpass"},
+		regexp.MustCompile(`\b(?:mysql|mariadb|sshpass)[^\n]*?[\s"'=,\[]-p(?:\\*["'],?)?\s?\\*["']?([^\s"',]+)`),
+	},
 	{[]string{"redis-cli"}, regexp.MustCompile(`\bredis-cli\b[^\n]*?[\s"',\[]-a\\*["']?[\s,]\s*` + secretValue)},
 	{[]string{"-u", "--user"}, regexp.MustCompile(`(?:^|[\s"'\[])(?:-u|--user)[\s=]*["']?[^\s:"']+:([^\s"']+)`)}, // curl's
 	// In the kubelet's message about a container that does not start.
@@ -60,11 +66,15 @@ var patterns = []pattern{
 	{[]string{"args:["}, regexp.MustCompile(`\bArgs:\[(.*?)\],WorkingDir:`)},
 	{[]string{"command:["}, regexp.MustCompile(`\bCommand:\[(.*?)\],(?:Args:|\})`)},
 	// A name and its value: of a variable or a header, a flag, an assignment.
-	{secretHints,
-		regexp.MustCompile(`(?i)\bname\\*["']?\s*[:=]\s*\\*["']?` + secretWord + `\\*["']?,?\s*\\*["']?value\\*["']?\s*[:=]\s*` + secretValue)},
-	{secretHints,
+	{
+		secretHints,
+		regexp.MustCompile(`(?i)\bname\\*["']?\s*[:=]\s*\\*["']?` + secretWord + `\\*["']?,?\s*\\*["']?value\\*["']?\s*[:=]\s*` + secretValue),
+	},
+	{
+		secretHints,
 		regexp.MustCompile(`(?i)(?:^|[\s"'` + "`" + `(\[,=])-{1,2}` + secretWord + `(?:\\*["']\s*,?|,|\s)\s*` +
-			strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1))},
+			strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1)),
+	},
 	{secretHints, regexp.MustCompile(`(?i)` + secretEnd + `=([{\[,;][^\s"]+)`)},
 	{secretHints, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},
 }

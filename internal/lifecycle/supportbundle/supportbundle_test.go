@@ -19,8 +19,10 @@ func TestArchive_ShortensLargeFiles(t *testing.T) {
 	var items []any
 	for i := range 8 {
 		items = append(items,
-			map[string]any{"metadata": map[string]any{"name": fmt.Sprintf("pod-%d", i), "namespace": []string{"default", "kube-system"}[i/6]},
-				"spec": map[string]any{"note": long}})
+			map[string]any{
+				"metadata": map[string]any{"name": fmt.Sprintf("pod-%d", i), "namespace": []string{"default", "kube-system"}[i/6]},
+				"spec":     map[string]any{"note": long},
+			})
 	}
 	raw, err := json.Marshal(map[string]any{"kind": "PodList", "items": items})
 	if err != nil {
@@ -65,8 +67,10 @@ func TestArchive_ShortensLargeFiles(t *testing.T) {
 	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(first 5 bytes") {
 		t.Errorf("the log is %.60s", text)
 	}
-	want := []string{"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list",
-		"pods.json: 5 of 8 items omitted"}
+	want := []string{
+		"journal.jsonl: first 5 of 8 lines omitted", "nodes.json: the API response is not a list",
+		"pods.json: 5 of 8 items omitted",
+	}
 	slices.Sort(d.missing)
 	if diff := cmp.Diff(want, d.missing); diff != "" {
 		t.Errorf("what is missing (-want +got):\n%s", diff)

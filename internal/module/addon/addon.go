@@ -138,8 +138,10 @@ func checkAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]pl
 
 // fromNothing returns the changes of an installation in a cluster that does not exist yet.
 func fromNothing(a addonsource.Addon) []plan.OpChange {
-	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summarizeChange(a, nil),
-		Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
+	out := []plan.OpChange{{
+		Kind: KindAddon, Target: a.Name, Summary: summarizeChange(a, nil),
+		Diff: sourcesDiff(nil, &inventory{Sources: a.Sources}),
+	}}
 	for _, h := range hooksToRun(a, nil) {
 		out = append(out, plan.OpChange{Kind: KindHook, Target: addonsource.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 	}

@@ -354,7 +354,8 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 // that was deleted, even during the restart, recreates none: its pods are ending, and
 // are waited for like other pods.
 func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload,
-	holders kube.HoldersFunc, at time.Time) error {
+	holders kube.HoldersFunc, at time.Time,
+) error {
 	rolls, err := client.RollsOnRestart(ctx, w)
 	if err != nil {
 		return err

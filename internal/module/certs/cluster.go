@@ -311,8 +311,10 @@ func (c clusterRotator) signWithNewCA(s *engine.Scope) (op.List, error) {
 		if k.CA != AuthorityCert {
 			continue
 		}
-		r := op.RenewCertificate{CertificateFile: k.CertificateFile, CAKey: authorityKey,
-			ValiditySeconds: int64(c.env.CertValidity() / time.Second), Due: op.DueForeign}
+		r := op.RenewCertificate{
+			CertificateFile: k.CertificateFile, CAKey: authorityKey,
+			ValiditySeconds: int64(c.env.CertValidity() / time.Second), Due: op.DueForeign,
+		}
 		if k.Rotates || k.Path == dir+"kubelet.conf" {
 			r.Unit = kubelet
 		}
@@ -348,7 +350,8 @@ func (c clusterRotator) dropOldCA(s *engine.Scope) (op.List, error) {
 // provideKubeconfig provides the kubeconfig of the administrator after a step, with the
 // CAs that sign certificates from then on.
 func (c clusterRotator) provideKubeconfig(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte,
-	error)) func(context.Context, *engine.Scope, []op.Result) error {
+	error),
+) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		text, err := trust(s)
 		if last := results[len(results)-1]; err == nil && len(text) > 0 && c.env.IsFirst(s.Host()) && !last.Missing {

@@ -100,8 +100,10 @@ func registryCerts(theirs bool) []Known {
 		return []Known{k}
 	}
 	k.CA = module.RegistryCA
-	return []Known{k,
-		{Name: "registry-ca", CertificateFile: op.CertificateFile{Path: module.RegistryCA, Key: module.RegistryCAKey}, Authority: true}}
+	return []Known{
+		k,
+		{Name: "registry-ca", CertificateFile: op.CertificateFile{Path: module.RegistryCA, Key: module.RegistryCAKey}, Authority: true},
+	}
 }
 
 // kubeletCerts returns the certificates of a kubelet. The kubelet signs its serving
@@ -111,11 +113,15 @@ func kubeletCerts(signs bool) []Known {
 	ca := pkiDir + "ca.crt"
 	client := Known{Name: nameKubelet, CertificateFile: op.CertificateFile{Path: module.ClientCert, CA: ca}, Rotates: true}
 	// Signed by the kubelet itself at its start: there is no CA, and no request.
-	serving := Known{Name: nameKubeletServing,
-		CertificateFile: op.CertificateFile{Path: kubeletDir + "kubelet.crt", Key: kubeletDir + "kubelet.key"}, Optional: true}
+	serving := Known{
+		Name:            nameKubeletServing,
+		CertificateFile: op.CertificateFile{Path: kubeletDir + "kubelet.crt", Key: kubeletDir + "kubelet.key"}, Optional: true,
+	}
 	// With serverTLSBootstrap: requested from the cluster, like the client certificate.
-	signed := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: module.ServingCert, CA: ca},
-		Rotates: true, Optional: true}
+	signed := Known{
+		Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: module.ServingCert, CA: ca},
+		Rotates: true, Optional: true,
+	}
 	embedded := kubeconfigCert("kubelet.conf")
 	embedded.Optional = true // usually it refers to the file above
 	if signs {

@@ -54,8 +54,10 @@ func (w RenewalRequest) HostRenewals(env module.Env, h v1alpha1.Host) op.List {
 
 // renewalOf returns how a certificate is renewed, if it is.
 func (w RenewalRequest) renewalOf(env module.Env, h v1alpha1.Host, k Known) (op.RenewCertificate, bool) {
-	r := op.RenewCertificate{CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key",
-		ValiditySeconds: int64(env.CertValidity() / time.Second)}
+	r := op.RenewCertificate{
+		CertificateFile: k.CertificateFile, CAKey: strings.TrimSuffix(k.CA, ".crt") + ".key",
+		ValiditySeconds: int64(env.CertValidity() / time.Second),
+	}
 	var wanted bool
 	r.Due, r.WithinSeconds, wanted = w.DueFor(k.Name)
 	control := slices.Contains(h.Roles, v1alpha1.RoleControlPlane)

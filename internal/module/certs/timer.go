@@ -100,8 +100,10 @@ func autoRenewable(env module.Env, h v1alpha1.Host) op.List {
 		spec.HasRole(h, v1alpha1.RoleControlPlane) {
 		k := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca") // the key of its CA is on this host
 		out = append(out,
-			op.RenewCertificate{CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key",
-				ValiditySeconds: int64(env.CertValidity() / time.Second)})
+			op.RenewCertificate{
+				CertificateFile: k.CertificateFile, CAKey: pkiDir + "etcd/ca.key",
+				ValiditySeconds: int64(env.CertValidity() / time.Second),
+			})
 	}
 	return out
 }

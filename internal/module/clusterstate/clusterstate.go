@@ -108,8 +108,10 @@ func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 				engine.GetValue(s, module.KeyKube)
 				// The present content does not matter, because the host is added before
 				// this step runs.
-				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name,
-					Summary: "update: remove host " + s.Host().Name}}, nil
+				return []plan.OpChange{{
+					Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name,
+					Summary: "update: remove host " + s.Host().Name,
+				}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				left, err := store.TakeOff(env.Cluster.Name, s.Host().Name)

@@ -21,8 +21,10 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 	c := &v1alpha1.Cluster{}
 	c.Name = "prod"
 	c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Domain: "api.prod.internal", Port: 6443}
-	c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "192.0.2.11", InternalAddress: "10.0.0.11",
-		Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
+	c.Spec.Hosts = []v1alpha1.Host{{
+		Name: "cp1", Address: "192.0.2.11", InternalAddress: "10.0.0.11",
+		Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane},
+	}}
 	change(c)
 	return module.Env{Cluster: c}
 }
@@ -35,11 +37,15 @@ func TestMakeExternalKubeconfig_PrefersEndpointThenControlPlanes(t *testing.T) {
 		want         string
 	}{
 		{"address", "other machines can reach the SSH address", func(*v1alpha1.Cluster) {}, "https://192.0.2.11:6443"},
-		{"name", "a name is as good as an address", func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "cp1.example.com" },
-			"https://cp1.example.com:6443"},
+		{
+			"name", "a name is as good as an address", func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "cp1.example.com" },
+			"https://cp1.example.com:6443",
+		},
 		{"IPv6", "in brackets", func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "2001:db8::11" }, "https://[2001:db8::11]:6443"},
-		{"this host", "localhost is another host elsewhere",
-			func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "localhost" }, "https://10.0.0.11:6443"},
+		{
+			"this host", "localhost is another host elsewhere",
+			func(c *v1alpha1.Cluster) { c.Spec.Hosts[0].Address = "localhost" }, "https://10.0.0.11:6443",
+		},
 		{"endpoint", "its address and port", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Address, c.Spec.ControlPlaneEndpoint.Port = "203.0.113.9", 8443
 		}, "https://203.0.113.9:8443"},

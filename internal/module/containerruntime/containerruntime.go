@@ -154,8 +154,10 @@ func containerdOps(env module.Env, s *engine.Scope) (op.List, error) {
 		op.Dir{Path: "/etc/cni/net.d"}, // otherwise containerd creates it
 		op.Dir{Path: "/var/lib/cni"},   // likewise; other programs may use it, too
 		op.File{Path: configFile, Content: config},
-		op.File{Path: "/etc/crictl.yaml",
-			Content: []byte("runtime-endpoint: " + env.RuntimeSocket() + "\nimage-endpoint: " + env.RuntimeSocket() + "\n")},
+		op.File{
+			Path:    "/etc/crictl.yaml",
+			Content: []byte("runtime-endpoint: " + env.RuntimeSocket() + "\nimage-endpoint: " + env.RuntimeSocket() + "\n"),
+		},
 		op.File{Path: unitFile, Content: unit},
 	)
 	return append(ops, op.Unit{
@@ -180,8 +182,10 @@ func restartWaits(env module.Env, h *engine.Host) []op.Wait {
 func dropIn(text string) op.List {
 	var list op.List
 	if text != "" {
-		list = op.List{op.Dir{Path: path.Dir(dropInFile)},
-			op.File{Path: dropInFile, Content: []byte("version = 3\n" + strings.TrimRight(text, "\n") + "\n")}}
+		list = op.List{
+			op.Dir{Path: path.Dir(dropInFile)},
+			op.File{Path: dropInFile, Content: []byte("version = 3\n" + strings.TrimRight(text, "\n") + "\n")},
+		}
 	}
 	return append(list, op.RevertStep{Step: stepSettings})
 }

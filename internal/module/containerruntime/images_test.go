@@ -18,8 +18,12 @@ func TestImageNames_AreUniqueAndSupported(t *testing.T) {
 		containerd, docker []string
 	}{
 		{"a tag", "there is no other name", []string{"r:5000/app:1"}, []string{"r:5000/app:1"}, []string{"r:5000/app:1"}},
-		{"a tag and a digest", "Docker refuses a digest as a tag", []string{"r/app:1@sha256:a"},
-			[]string{"r/app:1", "r/app@sha256:a"}, []string{"r/app:1"}},
+		{
+			"a tag and a digest", "Docker refuses a digest as a tag",
+			[]string{"r/app:1@sha256:a"},
+			[]string{"r/app:1", "r/app@sha256:a"},
+			[]string{"r/app:1"},
+		},
 		{"a digest", "Docker has no name for it", []string{"r:5000/app@sha256:a"}, []string{"r:5000/app@sha256:a"}, nil},
 		{
 			"two digests of a tag", "each import would take it from the other",

@@ -50,8 +50,10 @@ func TestRegistryFiles_TryPrivateRegistryFirst(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	c.Spec.ContainerRuntime.Type = "docker" // the kubelet has its credentials
-	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")},
-		op.RevertStep{Step: "runtime.registries"}}
+	want = op.List{
+		op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")},
+		op.RevertStep{Step: "runtime.registries"},
+	}
 	if got, err = registryFiles(env); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("with Docker: %v, %v", err, got)
 	}

@@ -136,8 +136,10 @@ func runMember(env module.Env, s *engine.Scope) (op.List, error) {
 	u.Gate = all
 	list := op.List{
 		u,
-		op.Wait{Name: "etcd", TimeoutSeconds: 300,
-			Program: etcdctlCommand(module.LocalEtcdURL(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
+		op.Wait{
+			Name: "etcd", TimeoutSeconds: 300,
+			Program: etcdctlCommand(module.LocalEtcdURL(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health"),
+		},
 		module.MarkEtcdJoined(),
 	}
 	if !hasJoined(s.Host()) {
@@ -162,8 +164,10 @@ func memberSettings(env module.Env, s *engine.Scope) (op.Unpack, op.File, error)
 // members do.
 func waitQuorum(env module.Env) op.List {
 	endpoints := strings.Join(env.EtcdEndpoints(), ",")
-	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300,
-		Program: etcdctlCommand(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
+	return op.List{op.Wait{
+		Name: "etcd", TimeoutSeconds: 300,
+		Program: etcdctlCommand(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway"),
+	}}
 }
 
 // etcdctlCommand returns an etcdctl command with timeouts that are shorter than the

@@ -24,8 +24,11 @@ func TestUnitFile_RestrictsMember(t *testing.T) {
 			map[string]string{"log-outputs": "stderr,/var/log/etcd/etcd.log,/var/log/etcd/more.log,/srv/a b.log"},
 			` "-/var/log/etcd" "-/srv"`, "",
 		},
-		{"metrics on port 80", "only root may listen there",
-			map[string]string{"listen-metrics-urls": "http://127.0.0.1:2381,http://10.0.0.1:80"}, "", "CAP_NET_BIND_SERVICE"},
+		{
+			"metrics on port 80", "only root may listen there",
+			map[string]string{"listen-metrics-urls": "http://127.0.0.1:2381,http://10.0.0.1:80"},
+			"", "CAP_NET_BIND_SERVICE",
+		},
 		{"metrics on port 8080", "every user may listen there", map[string]string{"listen-metrics-urls": "http://127.0.0.1:8080"}, "", ""},
 		{"no port", "etcd reports the error itself", map[string]string{"listen-metrics-urls": "127.0.0.1:80"}, "", ""},
 	} {

@@ -84,8 +84,10 @@ func CopyTarget(to v1alpha1.EtcdCopy) op.CopyTarget {
 		out.SSH = &op.CopySSH{Address: m.Address, Port: m.Port, User: m.User, Directory: m.Directory, HostKey: m.HostKey}
 	}
 	if b := to.S3; b != nil {
-		out.S3 = &op.CopyS3{Endpoint: b.Endpoint, Region: b.Region, Bucket: b.Bucket, Prefix: b.Prefix,
-			PathStyle: b.PathStyle == nil || *b.PathStyle}
+		out.S3 = &op.CopyS3{
+			Endpoint: b.Endpoint, Region: b.Region, Bucket: b.Bucket, Prefix: b.Prefix,
+			PathStyle: b.PathStyle == nil || *b.PathStyle,
+		}
 	}
 	if to.Directory == "" {
 		out.SecretFile = secretDir + "/" + to.Name + ".key"

@@ -29,14 +29,20 @@ func TestWithKeysOf_WritesWithPresentKeys(t *testing.T) {
 		fails                   bool
 	}{
 		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a identity; identity", false},
-		{"rotated since", "restored data is read with the old key", file("secrets", "1-a"), file("secrets", "2-b"),
-			"2-b 1-a identity; identity", false},
-		{"during a rotation", "the result has all keys of both", file("secrets", "2-b", "1-a"), file("secrets", "3-c"),
-			"3-c 2-b 1-a identity; identity", false},
+		{
+			"rotated since", "restored data is read with the old key", file("secrets", "1-a"), file("secrets", "2-b"),
+			"2-b 1-a identity; identity", false,
+		},
+		{
+			"during a rotation", "the result has all keys of both", file("secrets", "2-b", "1-a"), file("secrets", "3-c"),
+			"3-c 2-b 1-a identity; identity", false,
+		},
 		{"not encrypted in the set", "restored data is readable without a key", "", file("secrets", "1-a"), "1-a identity; identity", false},
 		{"other resources", "each resource has its keys", file("configmaps", "1-a"), file("secrets", "1-a"), "1-a identity; identity 1-a", false},
-		{"no longer encrypted", "the set does not enable encryption", file("secrets", "1-a"), file("secrets", module.Plain),
-			"identity 1-a; identity", false},
+		{
+			"no longer encrypted", "the set does not enable encryption", file("secrets", "1-a"), file("secrets", module.Plain),
+			"identity 1-a; identity", false,
+		},
 		{"broken", "the error does not contain the content", file("secrets", "1-a"), "resources: [canary", "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

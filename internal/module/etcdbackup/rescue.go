@@ -44,8 +44,10 @@ func RescueMember(env module.Env, src Source) engine.Module {
 			ID: "rescue.salvage", Title: "take snapshot of surviving etcd data", On: best,
 			Needs: []string{"restore.stop"}, Timeout: 30 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.EtcdRecover{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(),
-					EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database}}, nil
+				return op.List{op.EtcdRecover{
+					Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(),
+					EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database,
+				}}, nil
 			},
 			After: reportSalvage(src.Rescue.Salvaged),
 		},

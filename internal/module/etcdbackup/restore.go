@@ -232,8 +232,10 @@ func waitServersTask(env module.Env, on func(*engine.Host) bool) engine.Task {
 		ID: "restore.serving", Title: "wait for API server", Needs: []string{"restore.kubelets"}, Timeout: readyTime,
 		On: func(h *engine.Host) bool { return on(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.Wait{HTTP: fmt.Sprintf("https://127.0.0.1:%d/readyz", env.Cluster.Spec.ControlPlaneEndpoint.Port),
-				TimeoutSeconds: 480}}, nil
+			return op.List{op.Wait{
+				HTTP:           fmt.Sprintf("https://127.0.0.1:%d/readyz", env.Cluster.Spec.ControlPlaneEndpoint.Port),
+				TimeoutSeconds: 480,
+			}}, nil
 		},
 	}
 }
@@ -245,8 +247,10 @@ func verifyRevisionTask(env module.Env, src Source) engine.Task {
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
-				return []plan.OpChange{{Kind: "api", Target: env.APIEndpoint(),
-					Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.revisionBump())}}, nil
+				return []plan.OpChange{{
+					Kind: "api", Target: env.APIEndpoint(),
+					Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.revisionBump()),
+				}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				client, err := kube.New(src.Kubeconfig, s.Host().Conn.DialContext,

@@ -93,8 +93,10 @@ func scheduleOps(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
 	client.Endpoints = []string{env.LocalMemberURL()}
-	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep,
-		Copies: autoCopies(env, h), Drill: autoRestoreTest(env, h)}
+	job := op.AutoSnapshot{
+		Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep,
+		Copies: autoCopies(env, h), Drill: autoRestoreTest(env, h),
+	}
 	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encoding the snapshot job: %w", err)

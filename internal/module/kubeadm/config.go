@@ -36,8 +36,10 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	ops = append(ops, op.File{Path: ConfigFile, Mode: 0o600, Content: docs})
 	if env.IsFirst(h) && !env.IsInitNode(h) {
 		ops = append(ops,
-			op.File{Path: module.LeadMark, Mode: 0o600,
-				Content: []byte("This control plane speaks for the cluster: the one on which it began has left, or did not answer.\n")})
+			op.File{
+				Path: module.LeadMark, Mode: 0o600,
+				Content: []byte("This control plane speaks for the cluster: the one on which it began has left, or did not answer.\n"),
+			})
 	}
 	return ops, nil
 }
@@ -153,8 +155,10 @@ func apiServerNames(env module.Env, controlPlanes ...v1alpha1.Host) []string {
 func servingConfiguration(env module.Env, h *engine.Host) []object {
 	all := clusterConfiguration(env)
 	cluster := object{"apiServer": object{"certSANs": apiServerNames(env, h.Host)}}
-	for _, key := range []string{"apiVersion", "kind", "kubernetesVersion", "controlPlaneEndpoint", "networking",
-		"certificateValidityPeriod"} {
+	for _, key := range []string{
+		"apiVersion", "kind", "kubernetesVersion", "controlPlaneEndpoint", "networking",
+		"certificateValidityPeriod",
+	} {
 		if v, ok := all[key]; ok {
 			cluster[key] = v
 		}

@@ -173,8 +173,10 @@ func proxyTasks(env module.Env) []engine.Task {
 				if strings.Contains(module.InternalAddress(s.Host().Host), ":") {
 					loopback = "::1"
 				}
-				return op.List{op.Wait{HTTP: "http://" + net.JoinHostPort(loopback, "10249") + "/proxyMode",
-					Says: mode, TimeoutSeconds: int(within.Seconds())}}, nil
+				return op.List{op.Wait{
+					HTTP: "http://" + net.JoinHostPort(loopback, "10249") + "/proxyMode",
+					Says: mode, TimeoutSeconds: int(within.Seconds()),
+				}}, nil
 			},
 		},
 	}

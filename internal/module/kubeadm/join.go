@@ -66,7 +66,8 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 // provideClient provides a client of the API. While an operation is planned, it does so
 // only if the API answers.
 func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Client],
-	client func(patience time.Duration) (*kube.Client, error)) error {
+	client func(patience time.Duration) (*kube.Client, error),
+) error {
 	now, err := client(0)
 	if err != nil || s.OperationID() == "" && !apiAnswers(ctx, now) {
 		return err

@@ -45,16 +45,25 @@ func TestHasWaitingNode_IfJoinPhaseMayRun(t *testing.T) {
 		want    bool
 	}{
 		"fresh": {"nothing was installed", "worker", nil, true},
-		"interrupted": {"kubeadm may not have ended, so it runs again", "worker",
-			[]string{bootstrapConf, kubeletConf, module.ClientCert}, true},
+		"interrupted": {
+			"kubeadm may not have ended, so it runs again", "worker",
+			[]string{bootstrapConf, kubeletConf, module.ClientCert},
+			true,
+		},
 		"early": {"interrupted before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
-		"no cert": {"interrupted while the kubelet waited for its certificate", "worker",
-			[]string{kubeletConf}, true},
+		"no cert": {
+			"interrupted while the kubelet waited for its certificate", "worker",
+			[]string{kubeletConf},
+			true,
+		},
 		"joined": {"the bootstrap credentials are removed last", "worker", []string{kubeletConf, module.ClientCert}, false},
 		"first":  {"the cluster is created there, without a token", "first", nil, false},
 		"second": {"it joins", "second", nil, true},
-		"no etcd": {"its API server waits for etcd, and its kubelet waits for the API server", "second",
-			[]string{adminConf, bootstrapConf, kubeletConf}, true},
+		"no etcd": {
+			"its API server waits for etcd, and its kubelet waits for the API server", "second",
+			[]string{adminConf, bootstrapConf, kubeletConf},
+			true,
+		},
 		"serving": {"its own API server admitted the kubelet", "second", []string{adminConf, kubeletConf, module.ClientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,8 +80,10 @@ func TestHasBegunJoining_PerKindOfNode(t *testing.T) {
 	env := environment()
 	for host, marks := range map[string]map[string]bool{
 		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifestPath("*"): false},
-		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false,
-			manifestPath("*"): true, adminConf: false},
+		"second": {
+			"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false,
+			manifestPath("*"): true, adminConf: false,
+		},
 	} {
 		for path, want := range marks {
 			h := hostOf(env, host, "/sbin/modprobe", path)
@@ -151,10 +162,14 @@ func TestJoinHostsEntry_LeadsToLeaderUntilAPIIsReady(t *testing.T) {
 		"worker":        {"the load balancer is a pod of the kubelet that starts", v1alpha1.EndpointHAProxy, "", "worker", first},
 		"control plane": {"its own API server does not run yet", v1alpha1.EndpointHAProxy, "", "second", first},
 		"one for all":   {"the name already leads to the leader", v1alpha1.EndpointNone, "", "worker", nil},
-		"external": {"a load balancer may not have detected the server yet", v1alpha1.EndpointExternal,
-			"192.0.2.9", "worker", first},
-		"external by name": {"the load balancer behind the name may not have detected the server yet",
-			v1alpha1.EndpointExternal, "", "worker", first},
+		"external": {
+			"a load balancer may not have detected the server yet", v1alpha1.EndpointExternal,
+			"192.0.2.9", "worker", first,
+		},
+		"external by name": {
+			"the load balancer behind the name may not have detected the server yet",
+			v1alpha1.EndpointExternal, "", "worker", first,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := environment()

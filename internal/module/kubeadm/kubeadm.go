@@ -187,10 +187,14 @@ func initPhases(env module.Env) []phase {
 		{id: "upload-config", title: "upload kubeadm configuration", argv: []string{"upload-config", "all"}, inputs: config},
 		{id: "mark-control-plane", begins: true, title: "mark control plane node", argv: []string{"mark-control-plane"}, inputs: config},
 		// The phase prints the token that it creates.
-		{id: "bootstrap-token", begins: true, title: "allow nodes to join", argv: []string{"bootstrap-token"},
-			inputs: []string{caCert}, secret: true},
-		{id: "kubelet-finalize", begins: true, title: "enable kubelet certificate rotation",
-			argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
+		{
+			id: "bootstrap-token", begins: true, title: "allow nodes to join", argv: []string{"bootstrap-token"},
+			inputs: []string{caCert}, secret: true,
+		},
+		{
+			id: "kubelet-finalize", begins: true, title: "enable kubelet certificate rotation",
+			argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true,
+		},
 		{id: "addon-dns", title: "install CoreDNS", argv: []string{"addon", "coredns"}, inputs: config},
 		{
 			id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,

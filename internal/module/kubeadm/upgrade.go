@@ -179,8 +179,10 @@ func waitContainer(env module.Env, name string) op.Wait {
 // versions of this release, and have run for a time.
 func waitComponentsUpgraded(env module.Env, steady time.Duration) op.List {
 	return slices.Concat(
-		op.List{waitContainer(env, "kube-apiserver"), waitLocalAPI(env), waitContainer(env, "kube-controller-manager"),
-			waitContainer(env, "kube-scheduler")},
+		op.List{
+			waitContainer(env, "kube-apiserver"), waitLocalAPI(env), waitContainer(env, "kube-controller-manager"),
+			waitContainer(env, "kube-scheduler"),
+		},
 		waitComponentsHealthy(env, steady),
 	)
 }

@@ -122,8 +122,10 @@ func isOwnHost(env module.Env, h *engine.Host) bool {
 }
 
 func leavesMark() op.File {
-	return op.File{Path: module.LeavesMark, Mode: 0o600,
-		Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n")}
+	return op.File{
+		Path: module.LeavesMark, Mode: 0o600,
+		Content: []byte("This host is leaving its cluster. It must be reset before it can join again.\n"),
+	}
 }
 
 // RemoveMembers is the module that removes the etcd members of leaving hosts before the

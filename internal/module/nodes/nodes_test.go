@@ -26,21 +26,29 @@ func TestWantedNode_PerRole(t *testing.T) {
 		{
 			"control plane with workers", "pods run on the workers",
 			[]v1alpha1.Host{host("cp1", cp), host("w1", w)},
-			kube.NodeWant{Labels: map[string]string{}, Taints: []v1alpha1.Taint{ours}, Marks: []string{kube.ControlPlaneTaint},
-				OwnedLabels: []string{workerLabel}, OwnedTaints: []string{kube.ControlPlaneTaint + ":NoSchedule"}},
+			kube.NodeWant{
+				Labels: map[string]string{}, Taints: []v1alpha1.Taint{ours}, Marks: []string{kube.ControlPlaneTaint},
+				OwnedLabels: []string{workerLabel}, OwnedTaints: []string{kube.ControlPlaneTaint + ":NoSchedule"},
+			},
 		},
 		{
 			"control plane that is a worker", "with the worker role the taint of kubeadm is removed",
 			[]v1alpha1.Host{host("cp1", cp, w)},
-			kube.NodeWant{Labels: map[string]string{workerLabel: ""}, Marks: []string{kube.ControlPlaneTaint},
-				OwnedLabels: []string{workerLabel}, OwnedTaints: []string{kube.ControlPlaneTaint + ":NoSchedule"}},
+			kube.NodeWant{
+				Labels: map[string]string{workerLabel: ""}, Marks: []string{kube.ControlPlaneTaint},
+				OwnedLabels: []string{workerLabel}, OwnedTaints: []string{kube.ControlPlaneTaint + ":NoSchedule"},
+			},
 		},
 		{
 			"worker with labels and taints", "the node has the settings of the file and of its role",
-			[]v1alpha1.Host{{Name: "w1", Roles: []v1alpha1.Role{w}, Labels: map[string]string{"disk": "ssd"},
-				Taints: []v1alpha1.Taint{theirs}}, host("cp1", cp)},
-			kube.NodeWant{Labels: map[string]string{"disk": "ssd", workerLabel: ""}, Taints: []v1alpha1.Taint{theirs},
-				OwnedLabels: []string{workerLabel}},
+			[]v1alpha1.Host{{
+				Name: "w1", Roles: []v1alpha1.Role{w}, Labels: map[string]string{"disk": "ssd"},
+				Taints: []v1alpha1.Taint{theirs},
+			}, host("cp1", cp)},
+			kube.NodeWant{
+				Labels: map[string]string{"disk": "ssd", workerLabel: ""}, Taints: []v1alpha1.Taint{theirs},
+				OwnedLabels: []string{workerLabel},
+			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

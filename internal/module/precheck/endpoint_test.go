@@ -54,10 +54,12 @@ var endpointRows = []row{
 		balanced(c, h)
 		h[1].Facts.Unreached = nil
 	}, nil, ""},
-	{"address of a Service on a node", "the relay has it, also during a change of the mode",
+	{
+		"address of a Service on a node", "the relay has it, also during a change of the mode",
 		func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 			o.Recorded = true
 			h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 			h[1].Facts.Addresses = append(slices.Clone(h[1].Facts.Addresses), op.Address{Link: "lo", Prefix: "10.96.0.2/32"})
-		}, nil, ""},
+		}, nil, "",
+	},
 }

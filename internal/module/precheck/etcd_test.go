@@ -16,8 +16,10 @@ func alone(c *v1alpha1.Cluster, h []facts.Host) {
 }
 
 func external(c *v1alpha1.Cluster) {
-	c.Spec.Etcd = v1alpha1.Etcd{Type: "external",
-		External: &v1alpha1.ExternalEtcd{Endpoints: []string{"https://192.0.2.21:2379", "https://192.0.2.22:2379"}}}
+	c.Spec.Etcd = v1alpha1.Etcd{
+		Type:     "external",
+		External: &v1alpha1.ExternalEtcd{Endpoints: []string{"https://192.0.2.21:2379", "https://192.0.2.22:2379"}},
+	}
 }
 
 var etcdRows = []row{

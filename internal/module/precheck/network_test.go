@@ -86,18 +86,28 @@ var networkRows = []row{
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
 	}, []string{"error address-in-use w1"}, "the address 192.0.2.12 is also on an interface of cp1"},
 
-	{"address in the pod network", "pods cannot reach it", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}),
-		[]string{"error network-overlap w1", "warning network-overlap w1"}, "contains the address 10.244.3.4 of this host (eth1)"},
-	{"network in the pod network", "its addresses would belong to pods",
-		addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}), []string{"error network-overlap w1"}, ""},
+	{
+		"address in the pod network", "pods cannot reach it", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}),
+		[]string{"error network-overlap w1", "warning network-overlap w1"},
+		"contains the address 10.244.3.4 of this host (eth1)",
+	},
+	{
+		"network in the pod network", "its addresses would belong to pods",
+		addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}),
+		[]string{"error network-overlap w1"},
+		"",
+	},
 	{
 		"wider network", "only distant hosts are hidden", addresses(op.Address{Link: "eth1", Prefix: "10.0.0.5/8"}),
 		[]string{"warning network-overlap w1", "warning network-overlap w1"},
 		"the pod network 10.244.0.0/16 lies within the network 10.0.0.0/8 (eth1)",
 	},
 	{"adjacent network", "the networks do not overlap", addresses(op.Address{Link: "eth1", Prefix: "10.245.0.5/16"}), nil, ""},
-	{"route in the service network", "requests to Services would leave the host", routes("10.96.5.0/24"),
-		[]string{"error network-overlap w1"}, "the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24"},
+	{
+		"route in the service network", "requests to Services would leave the host", routes("10.96.5.0/24"),
+		[]string{"error network-overlap w1"},
+		"the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24",
+	},
 	{"route to all", "the default route has the lowest priority", routes("0.0.0.0/0", "default", "::/0"), nil, ""},
 	{
 		"no default route", "a packet to a Service has no route", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
@@ -109,8 +119,11 @@ var networkRows = []row{
 	{"no default route, but one to Services", "the route to Services is enough", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Routes = []string{"192.0.2.0/24", "10.0.0.0/8"}
 	}, []string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
-	{"two halves of a VPN", "they are wider than our networks", routes("0.0.0.0/1", "128.0.0.0/1"),
-		[]string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
+	{
+		"two halves of a VPN", "they are wider than our networks", routes("0.0.0.0/1", "128.0.0.0/1"),
+		[]string{"warning network-overlap w1", "warning network-overlap w1"},
+		"",
+	},
 	{"route that cannot be read", "unknown words are ignored", routes("blackhole"), nil, ""},
 	{"IPv6 beside IPv4", "IP versions do not overlap", addresses(op.Address{Link: "eth1", Prefix: "fd00::5/8"}), nil, ""},
 	{"pod network of this cluster", "a node has a part of it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
@@ -133,26 +146,43 @@ var networkRows = []row{
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
 		named("api.prod.internal", "192.0.2.9")(c, h, o)
 	}, nil, ""},
-	{"another host's name", "programs would connect to the wrong address", named("cp1", "192.0.2.9"),
-		[]string{"warning hosts-file-conflict w1"}, "that host is at 192.0.2.11"},
+	{
+		"another host's name", "programs would connect to the wrong address", named("cp1", "192.0.2.9"),
+		[]string{"warning hosts-file-conflict w1"},
+		"that host is at 192.0.2.11",
+	},
 	{"own name on loopback", "Debian writes this entry", named("w1", "127.0.1.1"), nil, ""},
-	{"own name at another address", "the host would not reach itself", named("w1", "192.0.2.9"),
-		[]string{"warning hosts-file-conflict w1"}, ""},
+	{
+		"own name at another address", "the host would not reach itself", named("w1", "192.0.2.9"),
+		[]string{"warning hosts-file-conflict w1"},
+		"",
+	},
 	{"other names and invalid lines", "nothing to say", named("git", "192.0.2.9", "cp1", "x"), nil, ""},
 
-	{"no resolv.conf", "the kubelet fails for every pod", resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true}),
-		[]string{"error dns-server-missing w1"}, "has no /etc/resolv.conf"},
-	{"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}),
-		[]string{"error dns-server-missing w1"}, "has no DNS server"},
+	{
+		"no resolv.conf", "the kubelet fails for every pod", resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true}),
+		[]string{"error dns-server-missing w1"},
+		"has no /etc/resolv.conf",
+	},
+	{
+		"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}),
+		[]string{"error dns-server-missing w1"},
+		"has no DNS server",
+	},
 	{"no DNS server, upstream written", "CoreDNS uses the configured server", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		c.Spec.DNS.Upstream = []string{"192.0.2.53"}
 		resolver(op.Resolver{Path: "/etc/resolv.conf"})(c, h, o)
 	}, nil, ""},
-	{"a DNS server on loopback", "CoreDNS would send requests to itself",
+	{
+		"a DNS server on loopback", "CoreDNS would send requests to itself",
 		resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "127.0.0.1"}}),
-		[]string{"error dns-server-missing w1"}, "would query itself"},
-	{"DNS servers", "pods can use them",
-		resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "2001:db8::53"}}), nil, ""},
+		[]string{"error dns-server-missing w1"},
+		"would query itself",
+	},
+	{
+		"DNS servers", "pods can use them",
+		resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "2001:db8::53"}}), nil, "",
+	},
 	{"the kubelet has another file", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"resolvConf": "/etc/pods.conf"}
 		resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true})(c, h, o)
@@ -181,8 +211,11 @@ var networkRows = []row{
 	{"clock 7 s off", "the difference is above the accuracy", skew(0, 7*time.Second), []string{"error clock-skew w1"}, "7s ahead of"},
 	{"clock behind", "the direction does not matter", skew(0, -7*time.Second), []string{"error clock-skew cp1"}, "7s ahead of"},
 	{"all clocks a minute off", "only this machine differs", skew(time.Minute, time.Minute), nil, ""},
-	{"all clocks off", "the clock of this machine is wrong", skew(-2*time.Minute, -2*time.Minute),
-		[]string{"warning clock-manager "}, "2m0s behind the clock of this machine"},
+	{
+		"all clocks off", "the clock of this machine is wrong", skew(-2*time.Minute, -2*time.Minute),
+		[]string{"warning clock-manager "},
+		"2m0s behind the clock of this machine",
+	},
 }
 
 func named(list ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {

@@ -42,8 +42,11 @@ func soundFacts(name, address string) *op.HostFacts {
 		CPUs: 2, MemoryBytes: 4 * gib,
 		CgroupVersion: 2, CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
 		Systemd: "252", SELinux: "disabled",
-		Addresses: []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: address + "/24"},
-			{Link: "eth0", Prefix: "fe80::1/64"}},
+		Addresses: []op.Address{
+			{Link: "lo", Prefix: "127.0.0.1/8"},
+			{Link: "eth0", Prefix: address + "/24"},
+			{Link: "eth0", Prefix: "fe80::1/64"},
+		},
 		Routes: []string{"default", "192.0.2.0/24"},
 		Present: []string{
 			"/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount", "/usr/sbin/losetup", "/sbin/modprobe", "/bin/cp",
@@ -103,8 +106,10 @@ var machineRows = []row{
 		[]string{"error architecture-mismatch w1"},
 		"has architecture amd64, but the cluster file says arm64",
 	},
-	{"same architecture", "the file and the host agree",
-		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "amd64" }, nil, ""},
+	{
+		"same architecture", "the file and the host agree",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "amd64" }, nil, "",
+	},
 	{"not in the bundle", "the bundle has no programs for the host", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64"}
 	}, []string{"error architecture-not-in-bundle w1"}, "has architecture arm64, but the bundle has amd64"},
@@ -136,11 +141,17 @@ var machineRows = []row{
 	},
 
 	{"kernel 5.3", "kubeadm does not support it", kernel("5.3.18"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
-	{"kernel 4.19", "the major version is compared first", kernel("4.19.0-26-amd64"),
-		[]string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
+	{
+		"kernel 4.19", "the major version is compared first", kernel("4.19.0-26-amd64"),
+		[]string{"error kernel-too-old w1"},
+		"needs 5.4 or newer",
+	},
 	{"kernel unreadable", "an unreadable version counts as old", kernel("linux"), []string{"error kernel-too-old w1"}, ""},
-	{"kernel 5.4 with nftables", "the nftables mode of kube-proxy needs a newer kernel", kernel("5.4.0-200-generic"),
-		[]string{"error kernel-too-old w1"}, "5.13 or newer for proxyMode nftables"},
+	{
+		"kernel 5.4 with nftables", "the nftables mode of kube-proxy needs a newer kernel", kernel("5.4.0-200-generic"),
+		[]string{"error kernel-too-old w1"},
+		"5.13 or newer for proxyMode nftables",
+	},
 	{"kernel 5.12 with nftables", "just below", kernel("5.12.19"), []string{"error kernel-too-old w1"}, "5.13"},
 	{"kernel 5.13 with nftables", "just enough", kernel("5.13"), nil, ""},
 	{"kernel 5.4 with iptables", "the oldest that is supported", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
@@ -171,8 +182,11 @@ var machineRows = []row{
 		"does not have ipvs",
 	},
 
-	{"cgroup v1", "the kubelet needs failCgroupV1: false, which the remedy names", cgroupV1(nil, "v1.35.6"),
-		[]string{"error cgroup-v1 w1"}, "failCgroupV1: false under spec.kubernetes.kubelet.config"},
+	{
+		"cgroup v1", "the kubelet needs failCgroupV1: false, which the remedy names", cgroupV1(nil, "v1.35.6"),
+		[]string{"error cgroup-v1 w1"},
+		"failCgroupV1: false under spec.kubernetes.kubelet.config",
+	},
 	{"cgroup v1, newest version", "an empty version means the newest", cgroupV1(nil, ""), []string{"error cgroup-v1 w1"}, ""},
 	{"cgroup v1, true", "true is the default", cgroupV1(kubelet{"failCgroupV1": true}, "v1.37.1"), []string{"error cgroup-v1 w1"}, ""},
 	{"cgroup v1, allowed", "the user has decided", cgroupV1(kubelet{"failCgroupV1": false}, "v1.37.1"), nil, ""},
@@ -209,8 +223,10 @@ var surroundingRows = []row{
 		[]string{"warning selinux-enforcing w1"},
 		"",
 	},
-	{"SELinux permissive", "permissive mode denies nothing",
-		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "permissive" }, nil, ""},
+	{
+		"SELinux permissive", "permissive mode denies nothing",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "permissive" }, nil, "",
+	},
 	{
 		"firewall", "the remedy lists the ports to open",
 		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Firewall = []string{"ufw"} },
@@ -230,8 +246,10 @@ var surroundingRows = []row{
 		[]string{"warning firewall-active cp1"},
 		"6443/tcp (kube-apiserver), 2379/tcp (etcd), 2380/tcp (etcd)",
 	},
-	{"swap", "Slipway turns it off",
-		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Swap = []string{"/dev/sda2"} }, nil, ""},
+	{
+		"swap", "Slipway turns it off",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Swap = []string{"/dev/sda2"} }, nil, "",
+	},
 	{"swap left on", "Slipway does not turn it off then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Swap, c.Spec.System.SkipConfigure = []string{"/dev/sda2"}, true
 	}, []string{"error swap-on w1"}, "swap is on (/dev/sda2)"},
@@ -301,12 +319,22 @@ var surroundingRows = []row{
 		[]string{"warning files-replaced w1"},
 		"has /etc/containerd/config.toml, /usr/local/bin/kubectl, kubelet.service (running), containerd.service; Slipway replaces them",
 	},
-	{"another runtime", "two runtimes cannot share their directories", present("/run/docker.sock", "/run/containerd/containerd.sock"),
-		[]string{"error runtime-running w1"}, ""},
-	{"remains of another runtime", "its socket would count as the runtime of the host",
-		present("/etc/systemd/system/cri-docker.service"), []string{"error runtime-running w1"}, "cri-docker.service"},
-	{"another network", "containerd uses the first configuration by name", present("/etc/cni/net.d/*.conflist"),
-		[]string{"error other-network w1"}, ""},
+	{
+		"another runtime", "two runtimes cannot share their directories", present("/run/docker.sock", "/run/containerd/containerd.sock"),
+		[]string{"error runtime-running w1"},
+		"",
+	},
+	{
+		"remains of another runtime", "its socket would count as the runtime of the host",
+		present("/etc/systemd/system/cri-docker.service"),
+		[]string{"error runtime-running w1"},
+		"cri-docker.service",
+	},
+	{
+		"another network", "containerd uses the first configuration by name", present("/etc/cni/net.d/*.conflist"),
+		[]string{"error other-network w1"},
+		"",
+	},
 	{"files of this cluster", "Slipway wrote them", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf",
@@ -314,36 +342,56 @@ var surroundingRows = []row{
 		h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
 		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "cni0", Prefix: "10.244.1.1/24"})
 	}, nil, ""},
-	{"a cluster of the same name without state", "a cluster that is not in the state is another one",
+	{
+		"a cluster of the same name without state", "a cluster that is not in the state is another one",
 		func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 			o.Recorded = false
 			h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 			h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
 			h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
-		}, []string{"error other-cluster w1"}, "belongs to a cluster prod that this manager does not know"},
+		},
+		[]string{"error other-cluster w1"},
+		"belongs to a cluster prod that this manager does not know",
+	},
 	{"only prepared", "init os saves no state, and create continues", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		o.Recorded = false
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 	}, nil, ""},
-	{"a cluster of the same name, to be deleted", "the ledgers of the hosts are enough to delete it",
+	{
+		"a cluster of the same name, to be deleted", "the ledgers of the hosts are enough to delete it",
 		func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 			o.Recorded, o.Level = false, operation.RemovalPrecheck
 			h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 			h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
-		}, nil, ""},
-	{"another cluster's host", "there are no other findings, and the host is not changed",
+		}, nil, "",
+	},
+	{
+		"another cluster's host", "there are no other findings, and the host is not changed",
 		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 			h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.CPUs, h[1].Facts.Systemd = true, "other", 0, ""
-		}, []string{"error other-cluster w1"}, "belongs to cluster other"},
-	{"ledger without a cluster", "a prepared host can join any cluster",
-		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Ledger = true }, nil, ""},
+		},
+		[]string{"error other-cluster w1"},
+		"belongs to cluster other",
+	},
+	{
+		"ledger without a cluster", "a prepared host can join any cluster",
+		func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Ledger = true }, nil, "",
+	},
 
-	{"port", "the finding names the process", listener(0, op.Listener{Port: 6443, Process: "nginx"}), []string{"error port-in-use cp1"},
-		"port 6443/tcp is in use by nginx; kube-apiserver needs it"},
-	{"port on both families", "one finding for both", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}),
-		[]string{"error port-in-use cp1"}, "an unknown process"},
-	{"control plane's port on a worker", "no component of a worker uses it",
-		listener(1, op.Listener{Port: 6443}, op.Listener{Port: 2379}), nil, ""},
+	{
+		"port", "the finding names the process", listener(0, op.Listener{Port: 6443, Process: "nginx"}),
+		[]string{"error port-in-use cp1"},
+		"port 6443/tcp is in use by nginx; kube-apiserver needs it",
+	},
+	{
+		"port on both families", "one finding for both", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}),
+		[]string{"error port-in-use cp1"},
+		"an unknown process",
+	},
+	{
+		"control plane's port on a worker", "no component of a worker uses it",
+		listener(1, op.Listener{Port: 6443}, op.Listener{Port: 2379}), nil, "",
+	},
 	{"8472 over UDP", "VXLAN uses it", listener(1, op.Listener{Port: 8472, Protocol: "udp"}), []string{"error port-in-use w1"}, "8472/udp"},
 	{"8472 over TCP", "the protocol differs", listener(1, op.Listener{Port: 8472, Protocol: "tcp"}), nil, ""},
 	{"kubelet's port over UDP", "the protocol differs", listener(1, op.Listener{Port: 10250, Protocol: "udp"}), nil, ""},
@@ -387,43 +435,71 @@ var sizeRows = []row{
 		[]string{"error cpu-too-few cp1"},
 		"has 1 CPU; a control plane needs 2",
 	},
-	{"control plane, 1699 MiB", "kubeadm requires more", memory(0, 1699), []string{"error memory-too-small cp1"},
-		"has 1699 MiB of memory; a control plane needs 1700 MiB"},
+	{
+		"control plane, 1699 MiB", "kubeadm requires more", memory(0, 1699),
+		[]string{"error memory-too-small cp1"},
+		"has 1699 MiB of memory; a control plane needs 1700 MiB",
+	},
 	{"control plane, 1700 MiB", "enough to start", memory(0, 1700), []string{"warning memory-low cp1"}, ""},
 	{"control plane, 1800 MiB", "machines with 2 GB have this", memory(0, 1800), nil, ""},
-	{"worker, 699 MiB", "the kubelet and system pods need more", memory(1, 699), []string{"error memory-too-small w1"},
-		"a worker needs 700 MiB"},
+	{
+		"worker, 699 MiB", "the kubelet and system pods need more", memory(1, 699),
+		[]string{"error memory-too-small w1"},
+		"a worker needs 700 MiB",
+	},
 	{"worker, 700 MiB", "enough to start", memory(1, 700), []string{"warning memory-low w1"}, ""},
 	{"worker, 1800 MiB", "enough", memory(1, 1800), nil, ""},
 
-	{"disk just too small", "the needs of all directories on a file system are added up", space(0, controlPlaneDisk-1, gib),
-		[]string{"error disk-too-small cp1"}, "/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway"},
+	{
+		"disk just too small", "the needs of all directories on a file system are added up", space(0, controlPlaneDisk-1, gib),
+		[]string{"error disk-too-small cp1"},
+		"/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway",
+	},
 	{"disk just enough", "15 % of a small file system remain free", space(0, controlPlaneDisk, 0), nil, ""},
-	{"worker's disk just too small", "a worker has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"},
-		"this node needs 2.4 GiB"},
-	{"worker's disk low", "the kubelet would delete images of the bundle", space(1, workerDisk+14*gib/100, gib),
-		[]string{"warning disk-low w1"}, "below 15 %"},
+	{
+		"worker's disk just too small", "a worker has no etcd", space(1, workerDisk-1, gib),
+		[]string{"error disk-too-small w1"},
+		"this node needs 2.4 GiB",
+	},
+	{
+		"worker's disk low", "the kubelet would delete images of the bundle", space(1, workerDisk+14*gib/100, gib),
+		[]string{"warning disk-low w1"},
+		"below 15 %",
+	},
 	{"worker's disk not low", "just above", space(1, workerDisk+15*gib/100+1, gib), nil, ""},
 	{"worker's disk low, thresholds set", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		space(1, workerDisk, gib)(c, h, o)
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"imageGCHighThresholdPercent": 100, "evictionHard": kubelet{}}
 	}, nil, ""},
-	{"large bundle", "the size of the bundle counts, and four times that unpacked",
+	{
+		"large bundle", "the size of the bundle counts, and four times that unpacked",
 		func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 			space(1, 5*gib+1024*mib-1, gib)(c, h, o)
 			o.ImagesBytes = gib
-		}, []string{"error disk-too-small w1"}, "this node needs 6 GiB"},
+		},
+		[]string{"error disk-too-small w1"},
+		"this node needs 6 GiB",
+	},
 	{"separate file systems", "each file system is checked separately", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[0].Facts, facts.DirEtcd, func(d *op.Disk) { d.Mount, d.FreeBytes = "/var/lib/etcd", gib-1 })
 	}, []string{"error disk-too-small cp1"}, "has 1023.9 MiB free for /var/lib/etcd; this node needs 1 GiB"},
-	{"Docker's file system", "Docker stores images there", docker(4*300*mib - 1), []string{"error disk-too-small w1"},
-		"free for /var/lib/docker; this node needs 1.1 GiB"},
+	{
+		"Docker's file system", "Docker stores images there", docker(4*300*mib - 1),
+		[]string{"error disk-too-small w1"},
+		"free for /var/lib/docker; this node needs 1.1 GiB",
+	},
 	{"Docker's file system, large enough", "containerd stores no images then", docker(4 * 300 * mib), nil, ""},
-	{"running node's disk low", "a running node needs no space for existing content", running(4*gib-1, 40*gib),
-		[]string{"warning disk-low w1"}, "below 10 %"},
+	{
+		"running node's disk low", "a running node needs no space for existing content", running(4*gib-1, 40*gib),
+		[]string{"warning disk-low w1"},
+		"below 10 %",
+	},
 	{"running node's disk not low", "just enough", running(4*gib, 40*gib), nil, ""},
-	{"running node's disk full", "the node would stop working", running(leastFree-1, gib),
-		[]string{"error disk-too-small w1"}, "to keep working"},
+	{
+		"running node's disk full", "the node would stop working", running(leastFree-1, gib),
+		[]string{"error disk-too-small w1"},
+		"to keep working",
+	},
 	{"running node's small disk", "just enough", running(leastFree, gib), nil, ""},
 
 	{"few inodes", "images are many small files", inodes(9_999), []string{"error inodes-too-few w1"}, "has 9999 inodes free"},
@@ -433,8 +509,11 @@ var sizeRows = []row{
 		disk(h[1].Facts, "*", func(d *op.Disk) { d.Inodes, d.FreeInodes, d.FS = 0, 0, "btrfs" })
 	}, nil, ""},
 
-	{"containerd on overlay", "an overlay on an overlay does not work", filesystem(1, facts.DirContainerd, "overlay"),
-		[]string{"error filesystem-unfit w1"}, "/var/lib/containerd is on overlay"},
+	{
+		"containerd on overlay", "an overlay on an overlay does not work", filesystem(1, facts.DirContainerd, "overlay"),
+		[]string{"error filesystem-unfit w1"},
+		"/var/lib/containerd is on overlay",
+	},
 	{"containerd on overlay, with Docker", "it uses no overlay", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		docker(40*gib)(c, h, o)
 		filesystem(1, facts.DirContainerd, "overlay")(c, h, o)
@@ -443,13 +522,19 @@ var sizeRows = []row{
 		docker(40*gib)(c, h, o)
 		filesystem(1, facts.DirDocker, "overlay")(c, h, o)
 	}, []string{"error filesystem-unfit w1"}, "/var/lib/docker is on overlay"},
-	{"containerd on NFS", "an overlay on NFS does not work", filesystem(1, facts.DirContainerd, "nfs4"),
-		[]string{"error filesystem-unfit w1"}, ""},
+	{
+		"containerd on NFS", "an overlay on NFS does not work", filesystem(1, facts.DirContainerd, "nfs4"),
+		[]string{"error filesystem-unfit w1"},
+		"",
+	},
 	{"kubelet on overlay", "it uses no overlay", filesystem(1, facts.DirKubelet, "overlay"), nil, ""},
 	{"etcd on NFS", "slow writes disturb etcd", filesystem(0, facts.DirEtcd, "nfs"), []string{"error filesystem-unfit cp1"}, ""},
 	{"etcd on NFS of a worker", "a worker has no etcd data", filesystem(1, facts.DirEtcd, "nfs"), nil, ""},
-	{"etcd in memory", "it is enough for a trial", filesystem(0, facts.DirEtcd, "tmpfs"),
-		[]string{"warning filesystem-temporary cp1"}, "the next reboot deletes the data"},
+	{
+		"etcd in memory", "it is enough for a trial", filesystem(0, facts.DirEtcd, "tmpfs"),
+		[]string{"warning filesystem-temporary cp1"},
+		"the next reboot deletes the data",
+	},
 	{"programs on noexec", "they would not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[1].Facts, facts.DirPrograms, func(d *op.Disk) { d.NoExec = true })
 	}, []string{"error filesystem-noexec w1"}, "/usr/local/bin"},

@@ -29,8 +29,10 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 		change(c)
 	}
 	spec.SetDefaults(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
-	return module.Env{Cluster: c,
-		Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
+	return module.Env{
+		Cluster:  c,
+		Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")},
+	}
 }
 
 // TestSetUpRegistry_FilesMatchGoldens compares the unit and the settings on the host.
@@ -62,8 +64,10 @@ func TestServiceOps_RestrictRegistry(t *testing.T) {
 			"a port of the first 1024", "an unprivileged user may not listen there", "", 443, false,
 			[]string{"CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "AmbientCapabilities=CAP_NET_BIND_SERVICE"},
 		},
-		{"a directory of the user", "directories above it may be closed to other users", "/srv/images", 5000, true,
-			[]string{"CapabilityBoundingSet="}},
+		{
+			"a directory of the user", "directories above it may be closed to other users", "/srv/images", 5000, true,
+			[]string{"CapabilityBoundingSet="},
+		},
 		{"in a home", "the unit mounts it, whatever its parents allow", "/home/images/data", 5000, false, []string{"CapabilityBoundingSet="}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -198,8 +202,10 @@ func TestRenderUserFile_KeepsMatchingHash(t *testing.T) {
 		{"of another manager", "the hash of another manager is valid", "slipway:" + hash("parrot", costMade) + "\n", true},
 		{"another password", "the password has changed", "slipway:" + hash("crow", costMade) + "\n", false},
 		{"another user", "the user has changed", "admin:" + hash("parrot", costMade) + "\n", false},
-		{"another cost", "a password is chosen now that was made, or the host says what to compute",
-			"slipway:" + hash("parrot", costMade+1) + "\n", false},
+		{
+			"another cost", "a password is chosen now that was made, or the host says what to compute",
+			"slipway:" + hash("parrot", costMade+1) + "\n", false,
+		},
 		{"an endless cost", "a host must not choose the cost", "slipway:$2a$31$" + strings.Repeat("a", 53) + "\n", false},
 		{"a second user", "no other user may log in", "slipway:" + hash("parrot", costMade) + "\neve:" + hash("parrot", costMade) + "\n", false},
 		{"no hash", "it is damaged", "slipway\n", false},

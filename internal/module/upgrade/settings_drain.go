@@ -127,7 +127,8 @@ func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) erro
 // isSetAside reports whether Slipway has cordoned a node, or is about to. Without the
 // API, a control plane that is down counts as cordoned, so that it is waited for.
 func isSetAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange,
-	error), s *engine.Scope) (bool, error) {
+	error), s *engine.Scope,
+) (bool, error) {
 	client := engine.GetValue(s, module.KeyKubeBefore)
 	if s.OperationID() == "" {
 		if will, err := needs(ctx, s); len(will) > 0 || err != nil {

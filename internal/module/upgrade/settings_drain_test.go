@@ -82,16 +82,21 @@ func TestDrainAroundChange_WithoutAPI(t *testing.T) {
 		changed      []string
 		failed       string
 	}{
-		{"control plane", "only its kubelet can start the API server", v1alpha1.RoleControlPlane,
-			[]string{"kubelet.settings", "kubelet.ready"}, ""},
+		{
+			"control plane", "only its kubelet can start the API server", v1alpha1.RoleControlPlane,
+			[]string{"kubelet.settings", "kubelet.ready"},
+			"",
+		},
 		{"worker", "its pods run, and cannot be moved", v1alpha1.RoleWorker, nil, "settings.drain"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := &loneServer{t: t}
 			client := clientOf(t, l)
 			env := module.Env{Cluster: &v1alpha1.Cluster{}}
-			host := &engine.Host{Host: v1alpha1.Host{Name: "cp1", Roles: []v1alpha1.Role{tc.role}},
-				Facts: &op.HostFacts{Present: []string{module.ClientCert}}, Conn: l}
+			host := &engine.Host{
+				Host:  v1alpha1.Host{Name: "cp1", Roles: []v1alpha1.Role{tc.role}},
+				Facts: &op.HostFacts{Present: []string{module.ClientCert}}, Conn: l,
+			}
 			env.Cluster.Spec.Hosts = []v1alpha1.Host{host.Host}
 			before, after := DrainAroundChange(env, func(context.Context, *engine.Scope) (bool, error) { return true, nil })
 			p := engine.Pipeline{Kind: "test", Modules: []engine.Module{reaches(client), before, l.starts(), after}}

@@ -60,8 +60,11 @@ func TestAutoDrill(t *testing.T) {
 		{"the first", "none was tried yet", op.DrillOutcome{Since: now.Add(-time.Minute)}, true},
 		{"good of late", "that will do", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Revision: 7}, false},
 		{"good long ago", "it is time", op.DrillOutcome{Good: now.Add(-2 * time.Hour), Revision: 7}, true},
-		{"failed", "it may have been mended",
-			op.DrillOutcome{Good: now.Add(-30 * time.Minute), Failed: "no room", Since: now.Add(-time.Minute)}, true},
+		{
+			"failed", "it may have been mended",
+			op.DrillOutcome{Good: now.Add(-30 * time.Minute), Failed: "no room", Since: now.Add(-time.Minute)},
+			true,
+		},
 		{"cut off", "it has said nothing", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Begun: now.Add(-time.Minute)}, true},
 		{"the clock went back", "it is not known how long ago it was", op.DrillOutcome{Good: now.Add(time.Hour), Revision: 7}, true},
 	} {
@@ -156,8 +159,10 @@ func TestAutoDrillJudges(t *testing.T) {
 	}{
 		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
 		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is different"},
-		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ },
-			"etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712"},
+		{
+			"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ },
+			"etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712",
+		},
 		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
 		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
 		{"gone", "somebody has removed it", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},

@@ -108,8 +108,10 @@ func TestAutoSnapshotClears(t *testing.T) {
 	if out := h.takes(autoJob()); out.Failed != "" {
 		t.Errorf("%+v", out)
 	}
-	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false,
-		"snapshots/prod-2.db": true, "drills/new/data": true} {
+	for left, want := range map[string]bool{
+		"snapshots/prod-1.db": false, "drills/old": false,
+		"snapshots/prod-2.db": true, "drills/new/data": true,
+	} {
 		if host.Exists(h.path(dir+left)) != want {
 			t.Errorf("%s is there: %t, want %t", left, !want, want)
 		}
@@ -240,12 +242,16 @@ func TestAutoSnapshotFails(t *testing.T) {
 		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
 		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
-		{"changed", "its checksum is another",
+		{
+			"changed", "its checksum is another",
 			func(w *world, _ *op.AutoSnapshot) {
 				w.OnSnapshot = "whole 4711" + strings.Repeat(" ", etcd.WALSector+22)
-			}, "checksum"},
-		{"a name that leads elsewhere", "it is one of a cluster",
-			func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name"},
+			}, "checksum",
+		},
+		{
+			"a name that leads elsewhere", "it is one of a cluster",
+			func(_ *world, o *op.AutoSnapshot) { o.Cluster = "../x" }, "not a valid cluster name",
+		},
 		{"none are kept", "then there is no use in it", func(_ *world, o *op.AutoSnapshot) { o.Keep = 0 }, "their number is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -50,8 +50,10 @@ func copying(t *testing.T) (h *testHost, m *copiestest.Machine, nas string, id a
 		Host: "cp1", Recipients: []string{key.Recipient().String()}, EtcdType: "stacked",
 		Authority: "/etc/kubernetes/pki/ca.crt", Server: "/etc/kubernetes/manifests/kube-apiserver.yaml",
 		Files: []string{"/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/pki/none.key"},
-		To: []op.CopyTarget{{Name: "nas", Keep: 3, Directory: "/mnt/nas"},
-			{Name: "vault", Keep: 2, SSH: &m.To, SecretFile: "/etc/slipway/backup/vault.key"}},
+		To: []op.CopyTarget{
+			{Name: "nas", Keep: 3, Directory: "/mnt/nas"},
+			{Name: "vault", Keep: 2, SSH: &m.To, SecretFile: "/etc/slipway/backup/vault.key"},
+		},
 	}
 	return h, m, nas, key, job
 }
@@ -147,18 +149,24 @@ func TestAutoCopyFails(t *testing.T) {
 		do                   func(*testHost, *op.AutoSnapshot)
 		want                 string
 	}{
-		{"not there", "nothing is mounted there", "nas",
-			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
+		{
+			"not there", "nothing is mounted there", "nas",
+			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file",
+		},
 		{"not mounted", "it would fill the host's own disk", "nas", func(h *testHost, o *op.AutoSnapshot) {
 			h.write("mnt/empty/x", "")
 			o.Copies.To[0].Directory = "/mnt/empty"
 		}, "on the same disk as the snapshots"},
 		{"down", "it is tried again", "vault", func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
-		{"no login", "somebody has taken it away", "vault",
-			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target"},
+		{
+			"no login", "somebody has taken it away", "vault",
+			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target",
+		},
 		{"no recipient", "it would be for all to read", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
-		{"no authority", "whose would it be", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
-			"CA of the cluster"},
+		{
+			"no authority", "whose would it be", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
+			"CA of the cluster",
+		},
 		{"no version", "who could restore it", "both", func(h *testHost, o *op.AutoSnapshot) {
 			h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "kind: Pod")
 		}, "version"},

@@ -37,8 +37,10 @@ func TestKept(t *testing.T) {
 		runs         int
 	}{
 		{"nothing", "nobody was there", func(*testHost) {}, "", "", 1},
-		{"content", "an edit by hand", func(h *testHost) { h.write(pod, "edited\n") }, "restore sh's version: content",
-			"--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1},
+		{
+			"content", "an edit by hand", func(h *testHost) { h.write(pod, "edited\n") }, "restore sh's version: content",
+			"--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1,
+		},
 		{"mode", "others may read it", func(h *testHost) { h.do(os.Chmod(h.path(pod), 0o644)) }, "restore sh's version: mode 0644 → 0600", "", 1},
 		{"gone", "it was moved away", func(h *testHost) { h.do(os.Remove(h.path(pod))) }, "restore sh's version: it is missing", "", 1},
 		{"with its directory", "parents are made", func(h *testHost) {
@@ -228,8 +230,10 @@ func TestPrivate(t *testing.T) {
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
 		t.Errorf("where there is none: %s", r.Summary)
 	}
-	for name, mode := range map[string]os.FileMode{"etc/pki/ca.key": 0o644, "etc/pki/ca.crt": 0o644,
-		"etc/pki/sa.key": 0o600, "etc/admin.conf": 0o660} {
+	for name, mode := range map[string]os.FileMode{
+		"etc/pki/ca.key": 0o644, "etc/pki/ca.crt": 0o644,
+		"etc/pki/sa.key": 0o600, "etc/admin.conf": 0o660,
+	} {
 		h.write(name, name)
 		h.do(os.Chmod(h.path(name), mode))
 	}

@@ -19,8 +19,10 @@ import (
 )
 
 func authority() op.Certificate {
-	return op.Certificate{Cert: "/etc/pki/ca.crt", Key: "/etc/pki/ca.key", Authority: true, CommonName: "etcd-ca",
-		ValiditySeconds: 3600 * 24 * 365}
+	return op.Certificate{
+		Cert: "/etc/pki/ca.crt", Key: "/etc/pki/ca.key", Authority: true, CommonName: "etcd-ca",
+		ValiditySeconds: 3600 * 24 * 365,
+	}
 }
 
 func (h *testHost) server() op.Certificate {
@@ -113,12 +115,18 @@ func TestCertificateRenewed(t *testing.T) {
 		key          bool // it stays
 	}{
 		{"nothing", "one that is as wanted stays", func(*testHost, *op.Certificate) {}, "", true},
-		{"names", "the host has another address", func(_ *testHost, o *op.Certificate) { o.Names = []string{"192.0.2.2"} },
-			"renew: the names or the usage have changed", true},
-		{"purpose", "a server that calls others", func(_ *testHost, o *op.Certificate) { o.Client = false },
-			"renew: the names or the usage have changed", true},
-		{"validity", "what is there holds for the time it was given",
-			func(_ *testHost, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true},
+		{
+			"names", "the host has another address", func(_ *testHost, o *op.Certificate) { o.Names = []string{"192.0.2.2"} },
+			"renew: the names or the usage have changed", true,
+		},
+		{
+			"purpose", "a server that calls others", func(_ *testHost, o *op.Certificate) { o.Client = false },
+			"renew: the names or the usage have changed", true,
+		},
+		{
+			"validity", "what is there holds for the time it was given",
+			func(_ *testHost, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true,
+		},
 		{"authority", "others do not know the old one", func(h *testHost, o *op.Certificate) {
 			other := authority()
 			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
@@ -126,14 +134,22 @@ func TestCertificateRenewed(t *testing.T) {
 			o.CA, o.CAKey = []byte(h.read("etc/pki/other.crt")), other.Key
 		}, "renew: the CA has changed", true},
 		{"authority not known yet", "a plan is made before it is read", func(_ *testHost, o *op.Certificate) { o.CA = nil }, "", true},
-		{"no certificate", "a crash came between key and certificate",
-			func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
-		{"half a certificate", "a crash came in between",
-			func(h *testHost, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
-		{"no key", "the certificate alone is worth nothing",
-			func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false},
-		{"another key", "they belong together",
-			func(h *testHost, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false},
+		{
+			"no certificate", "a crash came between key and certificate",
+			func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true,
+		},
+		{
+			"half a certificate", "a crash came in between",
+			func(h *testHost, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true,
+		},
+		{
+			"no key", "the certificate alone is worth nothing",
+			func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key has changed", false,
+		},
+		{
+			"another key", "they belong together",
+			func(h *testHost, _ *op.Certificate) { h.write("etc/pki/server.key", h.read("etc/pki/ca.key")) }, "renew: the key has changed", false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

@@ -84,8 +84,10 @@ func (h *testHost) crash(at int, ops ...op.Op) bool {
 // TestDisplace has a helper whose manager is gone hold the host.
 func TestDisplace(t *testing.T) {
 	h := newHost(t)
-	plan, err := json.Marshal(crashPlan{Root: h.r.Root, State: h.r.State, Path: h.r.Path,
-		Ops: op.List{h.shell("x", "echo $$ > $0/etc/pid; exec sleep 1000")}})
+	plan, err := json.Marshal(crashPlan{
+		Root: h.r.Root, State: h.r.State, Path: h.r.Path,
+		Ops: op.List{h.shell("x", "echo $$ > $0/etc/pid; exec sleep 1000")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

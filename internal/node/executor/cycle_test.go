@@ -70,8 +70,10 @@ func cycle(h *testHost) op.List {
 		op.Absent{Path: "/etc/gone.conf"},
 		op.Absent{Path: "/etc/gone.d", Recursive: true},
 		op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"10.0.0.1 a", "10.0.0.2 b"}},
-		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf",
-			Values: map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.tcp_rmem": "4096  131072 6291456"}},
+		op.Sysctl{
+			File:   "/etc/sysctl.d/90-slipway.conf",
+			Values: map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.tcp_rmem": "4096  131072 6291456"},
+		},
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter", "nf_tables"}},
 		op.SwapOff{},
 		op.Hostname{Name: "node-1"},
@@ -79,12 +81,16 @@ func cycle(h *testHost) op.List {
 		op.TimeSync{Servers: []string{"ntp.example.org"}},
 		op.FetchBlob{Blob: h.blobs.add([]byte("kept")), Name: "kept"},
 		op.Unpack{Blob: bin, Name: "tools", Dir: "/usr/local/bin", Strip: "bin/"},
-		op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: manifest,
-			MediaType: "application/x", Blobs: []op.Blob{layer}}}},
+		op.ImportImages{Images: []op.Image{{
+			Ref: "registry.example/pause:3", Manifest: manifest,
+			MediaType: "application/x", Blobs: []op.Blob{layer},
+		}}},
 		op.Unit{Name: "app.service", Enabled: op.Bool(true), Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}},
 		op.Unit{Name: "lib.service", Masked: true},
-		op.Exec{Name: "make", Argv: []string{"sh", "-c", "mkdir -p $0/etc/made && echo done > $0/etc/made/it", h.r.Root},
-			Creates: []string{"/etc/made/*"}, Inputs: []string{"/etc/app.conf"}},
+		op.Exec{
+			Name: "make", Argv: []string{"sh", "-c", "mkdir -p $0/etc/made && echo done > $0/etc/made/it", h.r.Root},
+			Creates: []string{"/etc/made/*"}, Inputs: []string{"/etc/app.conf"},
+		},
 		op.Wait{Path: "/etc/made/it", TimeoutSeconds: 5},
 	}
 }

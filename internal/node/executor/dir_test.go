@@ -21,11 +21,17 @@ func TestDirBehindALink(t *testing.T) {
 		dir          op.Dir
 		made         string
 	}{
-		{"the directory itself", "its mode is the other's", "var/lib/containerd", "../../data",
-			op.Dir{Path: "/var/lib/containerd", Mode: 0o700, Exclusive: true}, "data"},
+		{
+			"the directory itself", "its mode is the other's", "var/lib/containerd", "../../data",
+			op.Dir{Path: "/var/lib/containerd", Mode: 0o700, Exclusive: true},
+			"data",
+		},
 		{"through two links", "all are followed", "var/lib/containerd", "../../again", op.Dir{Path: "/var/lib/containerd", Mode: 0o700}, "data"},
-		{"a parent", "as every program sees it", "var/lib/kubelet", "../../data",
-			op.Dir{Path: "/var/lib/kubelet/plugins", Mode: 0o700}, "data/plugins"},
+		{
+			"a parent", "as every program sees it", "var/lib/kubelet", "../../data",
+			op.Dir{Path: "/var/lib/kubelet/plugins", Mode: 0o700},
+			"data/plugins",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)

@@ -45,18 +45,28 @@ func TestEtcdDowngrade(t *testing.T) {
 		begun        bool
 	}{
 		{"all newer", "members of 3.6 do not start with what they have", nil, change, "", true},
-		{"one is older", "the cluster never came to be of the newer",
-			func(w *world) { w.Cluster, w.States["https://c:2379"].Version = "3.6", "3.6.8" }, "", "", false},
+		{
+			"one is older", "the cluster never came to be of the newer",
+			func(w *world) { w.Cluster, w.States["https://c:2379"].Version = "3.6", "3.6.8" }, "", "", false,
+		},
 		{"told already", "one may go back", func(w *world) { _ = w.downgrade("3.6") }, "", "", true},
-		{"told, and not ready", "a member looks every few seconds",
-			func(w *world) { w.Slow = true; _ = w.downgrade("3.6") }, change, "waiting for a, b, c", true},
-		{"told, and one is down", "etcd lowers its version when it has heard of all",
-			func(w *world) { w.Slow = true; _ = w.downgrade("3.6"); down(w) }, change, "these do not answer: c", true},
-		{"not yet of the newer", "it is about to be: the first that goes back would not start",
-			func(w *world) { w.Cluster = "3.6" }, change, "invalid downgrade target", false},
+		{
+			"told, and not ready", "a member looks every few seconds",
+			func(w *world) { w.Slow = true; _ = w.downgrade("3.6") }, change, "waiting for a, b, c", true,
+		},
+		{
+			"told, and one is down", "etcd lowers its version when it has heard of all",
+			func(w *world) { w.Slow = true; _ = w.downgrade("3.6"); down(w) }, change, "these do not answer: c", true,
+		},
+		{
+			"not yet of the newer", "it is about to be: the first that goes back would not start",
+			func(w *world) { w.Cluster = "3.6" }, change, "invalid downgrade target", false,
+		},
 		{"one is down, and was newer", "the others go back", down, change, "", true},
-		{"one is down, and was older", "the cluster never came to be of the newer",
-			func(w *world) { down(w); w.Cluster = "3.6" }, change, "", false},
+		{
+			"one is down, and was older", "the cluster never came to be of the newer",
+			func(w *world) { down(w); w.Cluster = "3.6" }, change, "", false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

@@ -47,8 +47,10 @@ func TestEtcdValues(t *testing.T) {
 		want         op.EtcdKeyValues
 	}{
 		{"all", "each is counted once, over pages", many, one, op.EtcdKeyValues{Keys: 250}},
-		{"not all", "one is not encrypted, one by another key", odd, one,
-			op.EtcdKeyValues{Keys: 251, Others: 2, First: "/registry/secrets/n/0150"}},
+		{
+			"not all", "one is not encrypted, one by another key", odd, one,
+			op.EtcdKeyValues{Keys: 251, Others: 2, First: "/registry/secrets/n/0150"},
+		},
 		{"not encrypted", "that is what is asked for", exact, "", op.EtcdKeyValues{Keys: 100}},
 		{"still encrypted", "by whatever key", many, "", op.EtcdKeyValues{Keys: 250, Others: 250, First: "/registry/secrets/n/0000"}},
 		{"none", "there is nothing to encrypt", nil, one, op.EtcdKeyValues{}},

@@ -134,13 +134,22 @@ func TestEtcdMember(t *testing.T) {
 		{"not promoted", "a cut before it voted: gone on with", []etcd.Member{self(7, "b", true)}, true, 1, 7, ""},
 		{"learner without its data", "etcd would not have it back empty", []etcd.Member{self(7, "b", true)}, false, 1, 1 << 63, ""},
 		{"votes", "there is nothing to do", []etcd.Member{self(7, "b", false)}, true, 0, 7, ""},
-		{"votes without its data", "others count on the vote: nobody removes it on a guess",
-			[]etcd.Member{self(7, "b", false)}, false, 0, 7, "EtcdDataLost"},
+		{
+			"votes without its data", "others count on the vote: nobody removes it on a guess",
+			[]etcd.Member{self(7, "b", false)},
+			false, 0, 7, "EtcdDataLost",
+		},
 		{"data of a member that was removed", "etcd would not start, and the learner keeps others out", nil, true, 0, 0, "EtcdRemoved"},
-		{"another is being added", "etcd takes one at a time",
-			[]etcd.Member{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, "EtcdBusy"},
-		{"both are being added", "it has been let in already",
-			[]etcd.Member{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 1, 7, ""},
+		{
+			"another is being added", "etcd takes one at a time",
+			[]etcd.Member{{ID: 8, PeerURLs: []string{other}, Learner: true}},
+			false, 0, 0, "EtcdBusy",
+		},
+		{
+			"both are being added", "it has been let in already",
+			[]etcd.Member{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}},
+			false, 1, 7, "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -226,11 +235,17 @@ func TestEtcdService(t *testing.T) {
 		{"learner without its data", "etcd would not have it back empty", []etcd.Member{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
 		{"expected", "the others began with it, and it never did", []etcd.Member{self(7, "b", false)}, false, 0, 1, 7, ""},
 		{"votes", "there is nothing to do", []etcd.Member{self(7, "b", false, started)}, true, 0, 0, 7, ""},
-		{"votes without its data", "others count on the vote: nobody removes it on a guess",
-			[]etcd.Member{self(7, "b", false, started)}, false, 0, 0, 7, "EtcdDataLost"},
+		{
+			"votes without its data", "others count on the vote: nobody removes it on a guess",
+			[]etcd.Member{self(7, "b", false, started)},
+			false, 0, 0, 7, "EtcdDataLost",
+		},
 		{"data of a member that was removed", "etcd would not start", nil, true, 0, 0, 0, "EtcdRemoved"},
-		{"another is being added", "etcd takes one at a time",
-			[]etcd.Member{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, 0, "EtcdBusy"},
+		{
+			"another is being added", "etcd takes one at a time",
+			[]etcd.Member{{ID: 8, PeerURLs: []string{other}, Learner: true}},
+			false, 0, 0, 0, "EtcdBusy",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

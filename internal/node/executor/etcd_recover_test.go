@@ -106,8 +106,13 @@ func TestEtcdSalvage(t *testing.T) {
 			database bool
 		}{
 			{"whole", nil, wholeLog, wholeLog, 14, false},
-			{"damaged after the database", []int{at(t, version, "late2")}, op.EtcdReach{Term: 2, Index: 14},
-				op.EtcdReach{Term: 2, Index: 14}, 14, false},
+			{
+				"damaged after the database",
+				[]int{at(t, version, "late2")},
+				op.EtcdReach{Term: 2, Index: 14},
+				op.EtcdReach{Term: 2, Index: 14},
+				14, false,
+			},
 			{"damaged where the database ends", []int{at(t, version, "late1")}, database, database, 13, false},
 			{"damaged before", []int{at(t, version, "key2")}, op.EtcdReach{Term: 2, Index: 11}, database, 11, true},
 			{"damaged at its beginning", []int{beginning}, op.EtcdReach{}, database, 0, true},

@@ -14,8 +14,10 @@ import (
 // voter is a member at https://NAME:2380 that is up, or is not.
 func voter(name string, up bool) etcd.Member {
 	at := map[bool]string{true: "https://up-", false: "https://down-"}[up]
-	return etcd.Member{ID: uint64(name[0]), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
-		ClientURLs: []string{at + name + ":2379"}}
+	return etcd.Member{
+		ID: uint64(name[0]), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
+		ClientURLs: []string{at + name + ":2379"},
+	}
 }
 
 func TestEtcdRemove(t *testing.T) {
@@ -53,49 +55,99 @@ func TestEtcdRemove(t *testing.T) {
 		refused      string // why, in its words
 	}{
 		{"not a member", "there is nothing to do", []etcd.Member{voter("a", true), voter("b", true)}, peers("c"), "ab", "", ""},
-		{"one of three", "two are left, and both answer",
-			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, peers("c"), "ab", "remove c", ""},
-		{"two of three", "one after the other", []etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
-			peers("bc"), "a", "remove b, then c", ""},
-		{"the dead one of three", "that makes the others safer",
-			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)}, peers("c"), "ab", "remove c", ""},
+		{
+			"one of three", "two are left, and both answer",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
+			peers("c"), "ab", "remove c", "",
+		},
+		{
+			"two of three", "one after the other",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
+			peers("bc"), "a", "remove b, then c", "",
+		},
+		{
+			"the dead one of three", "that makes the others safer",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
+			peers("c"), "ab", "remove c", "",
+		},
 		{
 			"a live one beside a dead one", "of two left one would answer",
 			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
 			peers("b"), "abc", "",
 			"without b etcd has 2 members, of which 1 respond, but it needs 2; first remove the members that do not respond (c)",
 		},
-		{"both of them", "the dead one goes first", []etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
-			peers("bc"), "a", "remove c, then b", ""},
-		{"without a majority", "nothing can be changed", []etcd.Member{voter("a", true), voter("b", false), voter("c", false)},
-			peers("c"), "abc", "", "etcd has 3 members, of which 1 respond"},
-		{"five to three", "each step is safe",
+		{
+			"both of them", "the dead one goes first",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
+			peers("bc"), "a", "remove c, then b", "",
+		},
+		{
+			"without a majority", "nothing can be changed",
+			[]etcd.Member{voter("a", true), voter("b", false), voter("c", false)},
+			peers("c"), "abc", "", "etcd has 3 members, of which 1 respond",
+		},
+		{
+			"five to three", "each step is safe",
 			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)},
-			peers("ed"), "abc", "remove e, then d", ""},
-		{"one that stays after all", "the other goes", []etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
-			stays("bc"), "ab", "remove c", ""},
+			peers("ed"), "abc", "remove e, then d", "",
+		},
+		{
+			"one that stays after all", "the other goes",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
+			stays("bc"), "ab", "remove c", "",
+		},
 		{"all stay", "there is nothing to do", []etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, stays("b"), "abc", "", ""},
 		{"a learner", "it has no vote to lose", []etcd.Member{voter("a", true), voter("b", true), learner}, peers("d"), "ab", "remove d", ""},
-		{"one that never started", "it is known by its address alone",
-			[]etcd.Member{voter("a", true), voter("b", true), unstarted}, peers("d"), "ab", "remove https://d:2380", ""},
-		{"another at its address", "who has a name is known by it alone",
-			[]etcd.Member{voter("a", true), voter("b", true), inItsPlace}, peers("c"), "abd", "", ""},
-		{"moved, and another at its address", "it is the dead one that goes",
-			[]etcd.Member{voter("a", true), voter("b", true), inItsPlace, elsewhere}, peers("c"), "abd", "remove c", ""},
-		{"only if dead, and it is", "another machine takes its place",
-			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)}, dead("c"), "ab", "remove c", ""},
-		{"only if dead, and it answers", "it is in nobody's place",
-			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, dead("c"), "abc", "", ""},
-		{"only if dead, and it runs elsewhere", "there would be two of its name", []etcd.Member{voter("a", true), voter("b", true), runs},
-			dead("c"), "abc", "", "c must be the etcd member at https://c:2380, but a member with this name runs at https://x:2380"},
-		{"only if dead, and it never started", "its machine is lost",
-			[]etcd.Member{voter("a", true), voter("b", true), unstarted}, dead("d"), "ab", "remove https://d:2380", ""},
-		{"only if dead, a learner", "its machine is lost, and it has no vote to lose",
-			[]etcd.Member{voter("a", true), voter("b", true), lost}, dead("d"), "ab", "remove d", ""},
-		{"only if dead, a learner that answers", "it is in nobody's place",
-			[]etcd.Member{voter("a", true), voter("b", true), learner}, dead("d"), "abd", "", ""},
-		{"a learner beside the one", "it is somebody's, and whoever adds it goes on",
-			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false), unstarted}, dead("c"), "abd", "remove c", ""},
+		{
+			"one that never started", "it is known by its address alone",
+			[]etcd.Member{voter("a", true), voter("b", true), unstarted},
+			peers("d"), "ab", "remove https://d:2380", "",
+		},
+		{
+			"another at its address", "who has a name is known by it alone",
+			[]etcd.Member{voter("a", true), voter("b", true), inItsPlace},
+			peers("c"), "abd", "", "",
+		},
+		{
+			"moved, and another at its address", "it is the dead one that goes",
+			[]etcd.Member{voter("a", true), voter("b", true), inItsPlace, elsewhere},
+			peers("c"), "abd", "remove c", "",
+		},
+		{
+			"only if dead, and it is", "another machine takes its place",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
+			dead("c"), "ab", "remove c", "",
+		},
+		{
+			"only if dead, and it answers", "it is in nobody's place",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
+			dead("c"), "abc", "", "",
+		},
+		{
+			"only if dead, and it runs elsewhere", "there would be two of its name",
+			[]etcd.Member{voter("a", true), voter("b", true), runs},
+			dead("c"), "abc", "", "c must be the etcd member at https://c:2380, but a member with this name runs at https://x:2380",
+		},
+		{
+			"only if dead, and it never started", "its machine is lost",
+			[]etcd.Member{voter("a", true), voter("b", true), unstarted},
+			dead("d"), "ab", "remove https://d:2380", "",
+		},
+		{
+			"only if dead, a learner", "its machine is lost, and it has no vote to lose",
+			[]etcd.Member{voter("a", true), voter("b", true), lost},
+			dead("d"), "ab", "remove d", "",
+		},
+		{
+			"only if dead, a learner that answers", "it is in nobody's place",
+			[]etcd.Member{voter("a", true), voter("b", true), learner},
+			dead("d"), "abd", "", "",
+		},
+		{
+			"a learner beside the one", "it is somebody's, and whoever adds it goes on",
+			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false), unstarted},
+			dead("c"), "abd", "remove c", "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -170,8 +222,10 @@ func TestEtcdRemoveOrphans(t *testing.T) {
 			w := h.see()
 			w.Etcd = []etcd.Member{voter("a", true), voter("b", true), tc.member}
 			h.world(w)
-			o := op.EtcdRemove{EtcdClient: op.EtcdClient{Endpoints: []string{"https://votes:2379"}, Program: "etcdctl",
-				CA: "/ca", Cert: "/cert", Key: "/key"}}
+			o := op.EtcdRemove{EtcdClient: op.EtcdClient{
+				Endpoints: []string{"https://votes:2379"}, Program: "etcdctl",
+				CA: "/ca", Cert: "/cert", Key: "/key",
+			}}
 			for _, name := range []string{"a", "b", "c"} {
 				o.Known = append(o.Known, op.EtcdPeer{Name: name, PeerURL: "https://" + name + ":2380"})
 			}

@@ -206,12 +206,21 @@ func TestEtcdRestoreRefuses(t *testing.T) {
 		change       func(*op.EtcdRestore)
 		want         string
 	}{
-		{"a damaged snapshot", "etcdutl sees it, and the old data stay", []op.RestoreStep{op.RestorePrepare},
-			func(*op.EtcdRestore) {}, "CommandFailed"},
-		{"no room", "it would fill the disk", []op.RestoreStep{op.RestorePrepare},
-			func(o *op.EtcdRestore) { o.Snapshot.Size = 1 << 60 }, "DiskFull"},
-		{"unprepared", "there is nothing to put in their place", []op.RestoreStep{op.RestoreStop, op.RestoreSwap},
-			func(*op.EtcdRestore) {}, "NotPrepared"},
+		{
+			"a damaged snapshot", "etcdutl sees it, and the old data stay",
+			[]op.RestoreStep{op.RestorePrepare},
+			func(*op.EtcdRestore) {}, "CommandFailed",
+		},
+		{
+			"no room", "it would fill the disk",
+			[]op.RestoreStep{op.RestorePrepare},
+			func(o *op.EtcdRestore) { o.Snapshot.Size = 1 << 60 }, "DiskFull",
+		},
+		{
+			"unprepared", "there is nothing to put in their place",
+			[]op.RestoreStep{op.RestoreStop, op.RestoreSwap},
+			func(*op.EtcdRestore) {}, "NotPrepared",
+		},
 		{"in use", "etcd would go on with neither", []op.RestoreStep{op.RestoreSwap}, func(*op.EtcdRestore) {}, "StillRunning"},
 		{"no directory", "what is there is not ours", []op.RestoreStep{op.RestoreSwap}, func(o *op.EtcdRestore) { o.Data = "/" }, "Invalid"},
 		{"no name", "it leads elsewhere", []op.RestoreStep{op.RestorePrepare}, func(o *op.EtcdRestore) { o.Key = "../x" }, "Invalid"},

@@ -96,8 +96,10 @@ func askScratch(dir string, args []string) (string, error) {
 	case args[0] == "get" && secret == "":
 		return `{"header":{}}`, nil
 	case args[0] == "get":
-		raw, err := json.Marshal(map[string]any{"count": 1,
-			"kvs": []map[string]any{{"key": []byte(args[1] + "default/token"), "value": []byte(secret)}}})
+		raw, err := json.Marshal(map[string]any{
+			"count": 1,
+			"kvs":   []map[string]any{{"key": []byte(args[1] + "default/token"), "value": []byte(secret)}},
+		})
 		return string(raw), err
 	case args[0] == "snapshot" && args[1] == "save":
 		return "", os.WriteFile(args[2], raw, 0o600)

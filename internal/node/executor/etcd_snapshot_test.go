@@ -150,8 +150,10 @@ func TestEtcdSnapshotFails(t *testing.T) {
 		{"etcd breaks off", "nothing of it stays", "fail", nil, "CommandFailed"},
 		{"damaged", "what cannot be read is no snapshot", "half", nil, op.ReasonEtcdSnapshot},
 		{"full disk", "it is not begun", "whole 1", func(w *world, _ *op.EtcdSnapshot) { w.States[own].DBSize = 1 << 60 }, "DiskFull"},
-		{"two members", "a snapshot is one's", "whole 1",
-			func(_ *world, o *op.EtcdSnapshot) { o.Endpoints = append(o.Endpoints, "x") }, "Invalid"},
+		{
+			"two members", "a snapshot is one's", "whole 1",
+			func(_ *world, o *op.EtcdSnapshot) { o.Endpoints = append(o.Endpoints, "x") }, "Invalid",
+		},
 		{"a name that leads elsewhere", "it is one of a file", "whole 1", func(_ *world, o *op.EtcdSnapshot) { o.Name = "../ledger" }, "Invalid"},
 		{"etcd is down", "there is nobody to ask", "whole 1", func(w *world, _ *op.EtcdSnapshot) { w.States = nil }, "CommandFailed"},
 	} {
@@ -188,8 +190,10 @@ func (h *testHost) defragging(change func(*world)) op.EtcdDefrag {
 	w.States = map[string]*etcd.Status{}
 	o := op.EtcdDefrag{EtcdClient: client(), Own: own, Do: op.DefragFollower}
 	for i, name := range []string{"a", "b", "c"} {
-		m := etcd.Member{ID: uint64(i + 1), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
-			ClientURLs: []string{"https://" + name + ":2379"}}
+		m := etcd.Member{
+			ID: uint64(i + 1), Name: name, PeerURLs: []string{"https://" + name + ":2380"},
+			ClientURLs: []string{"https://" + name + ":2379"},
+		}
 		s := &etcd.Status{Leader: 1, DBSize: 100 << 20, InUse: 40 << 20, Quota: 2 << 30}
 		s.Header.MemberID, s.Header.Revision = m.ID, 4711
 		w.Etcd, w.States[m.ClientURLs[0]], o.Endpoints = append(w.Etcd, m), s, append(o.Endpoints, m.ClientURLs[0])
@@ -219,19 +223,29 @@ func TestEtcdDefrag(t *testing.T) {
 		{"a follower", "it has something to give back", op.DefragFollower, nil, "free up to 60 MiB of 100 MiB", "", "defrag"},
 		{"the leader", "it comes last", op.DefragFollower, func(w *world) { lead(w, 2) }, "", "", ""},
 		{"the leader, last", "the others are through", op.DefragAny, func(w *world) { lead(w, 2) }, "free up to 60 MiB of 100 MiB", "", "defrag"},
-		{"nothing to give back", "it would serve nobody for nothing", op.DefragAny,
-			func(w *world) { w.States[own].InUse = 95 << 20 }, "", "", ""},
-		{"a member is down", "two of three would not do while this one is busy", op.DefragFollower,
-			func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is unhealthy: it does not respond", ""},
-		{"damaged data", "somebody else must look at it", op.DefragFollower,
-			func(w *world) { w.States["https://c:2379"].Errors = []string{"memberID:3 alarm:CORRUPT "} }, "", "CORRUPT", ""},
+		{
+			"nothing to give back", "it would serve nobody for nothing", op.DefragAny,
+			func(w *world) { w.States[own].InUse = 95 << 20 }, "", "", "",
+		},
+		{
+			"a member is down", "two of three would not do while this one is busy", op.DefragFollower,
+			func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is unhealthy: it does not respond", "",
+		},
+		{
+			"damaged data", "somebody else must look at it", op.DefragFollower,
+			func(w *world) { w.States["https://c:2379"].Errors = []string{"memberID:3 alarm:CORRUPT "} }, "", "CORRUPT", "",
+		},
 		{"no leader", "it cannot be told who is well", op.DefragFollower, func(w *world) { lead(w, 0) }, "", "it has no leader", ""},
 		{"one that learns", "it counts on the others", op.DefragFollower, func(w *world) { w.Etcd[2].Learner = true }, "", "it is a learner", ""},
 		{"not full", "the API server compacts", op.DefragCompact, nil, "", "", ""},
-		{"full: compact", "the API server cannot", op.DefragCompact, noSpace,
-			"compact to the latest revision: the database is full", "", "compact 4711"},
-		{"full: disarm, too early", "the alarm would be raised again", op.DefragDisarm, noSpace,
-			"clear the alarm for a full database", "defragmentation cannot free more", ""},
+		{
+			"full: compact", "the API server cannot", op.DefragCompact, noSpace,
+			"compact to the latest revision: the database is full", "", "compact 4711",
+		},
+		{
+			"full: disarm, too early", "the alarm would be raised again", op.DefragDisarm, noSpace,
+			"clear the alarm for a full database", "defragmentation cannot free more", "",
+		},
 		{"full: disarm", "there is room", op.DefragDisarm, func(w *world) {
 			noSpace(w)
 			for _, s := range w.States {
@@ -239,8 +253,10 @@ func TestEtcdDefrag(t *testing.T) {
 			}
 		}, "clear the alarm for a full database", "", "alarm disarm"},
 		{"no alarm", "there is none to take back", op.DefragDisarm, nil, "", "", ""},
-		{"no room for the new file", "etcd would fill the disk", op.DefragAny,
-			func(w *world) { w.States[own].DBSize, w.States[own].InUse = 1<<61, 1<<60 }, "free up to 1048576 TiB of 2097152 TiB", "needed", ""},
+		{
+			"no room for the new file", "etcd would fill the disk", op.DefragAny,
+			func(w *world) { w.States[own].DBSize, w.States[own].InUse = 1<<61, 1<<60 }, "free up to 1048576 TiB of 2097152 TiB", "needed", "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

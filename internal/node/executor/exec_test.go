@@ -96,8 +96,10 @@ func TestExecFails(t *testing.T) {
 		{
 			"secret", "what it said stays secret",
 			op.Exec{Argv: []string{"sh", "-c", "echo canary >&2; exit 3"}, SecretOutput: true},
-			op.Error{Reason: "CommandFailed",
-				Message: "applying exec x: x failed (3); its output is not shown, because it can contain secrets", ExitCode: 3},
+			op.Error{
+				Reason:  "CommandFailed",
+				Message: "applying exec x: x failed (3); its output is not shown, because it can contain secrets", ExitCode: 3,
+			},
 		},
 		{
 			"timeout", "the whole group is ended",
@@ -278,14 +280,22 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 	}{
 		{"success", "the work is done", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, false, false},
 		{"failure", "it is told once", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; exit 4", "create-1", 1, true, false},
-		{"told to end", "to systemd that is a clean end; it is none",
-			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, true, true},
-		{"told to end, of another operation", "it has not done its work: ours runs",
-			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "other", 2, false, true},
-		{"success of another operation", "the work is done all the same",
-			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "other", 1, false, false},
-		{"failure of another operation", "it is not ours: ours runs",
-			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; [ $(wc -l < $0/etc/runs) -gt 1 ]", "other", 2, false, false},
+		{
+			"told to end", "to systemd that is a clean end; it is none",
+			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, true, true,
+		},
+		{
+			"told to end, of another operation", "it has not done its work: ours runs",
+			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "other", 2, false, true,
+		},
+		{
+			"success of another operation", "the work is done all the same",
+			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "other", 1, false, false,
+		},
+		{
+			"failure of another operation", "it is not ours: ours runs",
+			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; [ $(wc -l < $0/etc/runs) -gt 1 ]", "other", 2, false, false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
@@ -340,8 +350,10 @@ func TestExecUnlessServes(t *testing.T) {
 			h.write("etc/says", tc.says)
 			ask := h.shell("ask", `test ! -s $0/etc/says || { cat $0/etc/says >&2; exit 1; }`)
 			e := h.shell("mend", "cat $0/etc/conf > $0/etc/manifest")
-			e.Inputs, e.Again, e.UnlessServes = []string{"/etc/conf"}, "it does not serve", &op.Wait{Name: "etcd",
-				Program: ask.Argv, TimeoutSeconds: 1}
+			e.Inputs, e.Again, e.UnlessServes = []string{"/etc/conf"}, "it does not serve", &op.Wait{
+				Name:    "etcd",
+				Program: ask.Argv, TimeoutSeconds: 1,
+			}
 			h.write("etc/conf", "older")
 			for range 2 {
 				h.write("etc/manifest", "newer") // by somebody else

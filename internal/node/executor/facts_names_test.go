@@ -17,8 +17,10 @@ func TestPresent(t *testing.T) {
 	h.write("etc/kubernetes/kubelet.conf", "")
 	h.write("etc/kubernetes/pki/ca.crt", "")
 	h.write("etc/kubernetes/manifests/etcd.yaml", "kind: Pod\n")
-	paths := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/*.crt", "/etc/kubernetes/manifests/*.yaml",
-		"/etc/hostname", "/nosuch"}
+	paths := []string{
+		"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/*.crt", "/etc/kubernetes/manifests/*.yaml",
+		"/etc/hostname", "/nosuch",
+	}
 	r := h.check(op.Facts{Paths: paths})[0]
 	var f op.HostFacts
 	if err := json.Unmarshal(r.Output, &f); err != nil {

@@ -30,8 +30,10 @@ func TestServing(t *testing.T) {
 				return op.List{
 					op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: map[string]string{"net.ipv4.ip_forward": value}},
 					op.RevertStep{Step: "step"},
-					op.HealthGate{Name: "step",
-						Waits: []op.Wait{{Name: "it", Program: []string{"/usr/bin/grep", "-q", tc.answers, h.path(forwards)}, TimeoutSeconds: 1}}},
+					op.HealthGate{
+						Name:  "step",
+						Waits: []op.Wait{{Name: "it", Program: []string{"/usr/bin/grep", "-q", tc.answers, h.path(forwards)}, TimeoutSeconds: 1}},
+					},
 				}
 			}
 			for _, r := range h.check(set("1")...)[1:] {

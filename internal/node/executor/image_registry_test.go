@@ -78,8 +78,10 @@ func newRegistry(t *testing.T) *fakeRegistry {
 // client is how it is spoken to.
 func (f *fakeRegistry) client(h *testHost) op.RegistryClient {
 	h.write("etc/ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})))
-	return op.RegistryClient{Address: strings.TrimPrefix(f.URL, "https://"), Name: "example.com",
-		CAFile: "/etc/ca.crt", Username: "slipway", Password: []byte("right")}
+	return op.RegistryClient{
+		Address: strings.TrimPrefix(f.URL, "https://"), Name: "example.com",
+		CAFile: "/etc/ca.crt", Username: "slipway", Password: []byte("right"),
+	}
 }
 
 // pushed is an image of layers under a name.

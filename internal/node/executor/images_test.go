@@ -93,8 +93,10 @@ func TestImportOutlivesItsManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.write("run/containerd/containerd.sock", "")
-			images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3",
-				Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+			images := op.ImportImages{Images: []op.Image{{
+				Ref:      "registry.example/pause:3",
+				Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x",
+			}}}
 			w := h.see()
 			w.OnRun = "linger"
 			h.world(w)
@@ -138,8 +140,10 @@ func TestImportOutlivesItsManager(t *testing.T) {
 // TestRuntimeStopped: what containerd has is not known when it does not run.
 func TestRuntimeStopped(t *testing.T) {
 	h := newHost(t)
-	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
-		MediaType: "application/x"}}}
+	images := op.ImportImages{Images: []op.Image{{
+		Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
+		MediaType: "application/x",
+	}}}
 	if r := h.check(images)[0]; r.Summary != "check again later: containerd is not running" {
 		t.Errorf("check says %q", r.Summary)
 	}
@@ -173,8 +177,10 @@ func TestImagesAhead(t *testing.T) {
 func TestImportedContentGoes(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
-	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
-		MediaType: "application/x"}}}
+	images := op.ImportImages{Images: []op.Image{{
+		Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
+		MediaType: "application/x",
+	}}}
 	h.apply(images)
 	// As a helper leaves it that is killed when the import has ended.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(images.Images[0].Manifest.Digest, "sha256:"))

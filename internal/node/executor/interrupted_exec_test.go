@@ -232,8 +232,10 @@ func TestUnreadInputGoes(t *testing.T) {
 					t.Error("a step was started without what it reads")
 				}
 			}()
-			h.apply(op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3",
-				Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}})
+			h.apply(op.ImportImages{Images: []op.Image{{
+				Ref:      "registry.example/pause:3",
+				Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x",
+			}}})
 			if left, err := os.ReadDir(filepath.Join(h.r.State, "run")); err != nil || len(left) > 0 {
 				t.Errorf("left: %v %v", left, err)
 			}

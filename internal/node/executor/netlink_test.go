@@ -71,8 +71,10 @@ func TestResetNetwork(t *testing.T) {
 		sh(t, "ip", "addr", "add", "192.0.2.9/32", "dev", "mine0")
 		sh(t, "ip", "addr", "add", "192.0.2.10/24", "dev", "mine0")
 		sh(t, "ip", "addr", "add", "2001:db8::9/128", "dev", "lo")
-		reset := op.Reset{Addresses: []string{"192.0.2.9", "2001:db8::9"}, Links: []string{"cni0", "veth*", "flannel.1"},
-			NFTables: []string{"ip kube-proxy", "ip6 kube-proxy"}, IPTables: []string{"KUBE-", "FLANNEL-"}}
+		reset := op.Reset{
+			Addresses: []string{"192.0.2.9", "2001:db8::9"}, Links: []string{"cni0", "veth*", "flannel.1"},
+			NFTables: []string{"ip kube-proxy", "ip6 kube-proxy"}, IPTables: []string{"KUBE-", "FLANNEL-"},
+		}
 
 		if r := h.check(reset)[0]; r.Status != op.Changed {
 			t.Errorf("check: %s %v, want changed", r.Status, r.Error)

@@ -25,11 +25,15 @@ func TestPodHosts(t *testing.T) {
 	files := map[string]struct{ was, want, reason string }{
 		"stale":   {pods.PodHostsBegin + before, pods.PodHostsBegin + after, "a pod that was there before"},
 		"aliases": {pods.PodHostsBegin + before + own, pods.PodHostsBegin + after + own, "entries of its own stay"},
-		"longer": {pods.PodHostsBegin + before + "192.0.2.77 gone\n", pods.PodHostsBegin + after,
-			"nothing of the old text stays behind a shorter one"},
+		"longer": {
+			pods.PodHostsBegin + before + "192.0.2.77 gone\n", pods.PodHostsBegin + after,
+			"nothing of the old text stays behind a shorter one",
+		},
 		"fresh": {pods.PodHostsBegin + after + "# as it was\n", pods.PodHostsBegin + after + "# as it was\n", "it knows the name as it is"},
-		"network": {"# Kubernetes-managed hosts file.\n" + before, "# Kubernetes-managed hosts file.\n" + before,
-			"a pod with a network of its own"},
+		"network": {
+			"# Kubernetes-managed hosts file.\n" + before, "# Kubernetes-managed hosts file.\n" + before,
+			"a pod with a network of its own",
+		},
 	}
 	inode := map[string]os.FileInfo{}
 	at := func(name string) string { return h.path("var/lib/kubelet/pods/" + name + "/etc-hosts") }

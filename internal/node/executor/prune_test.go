@@ -60,8 +60,10 @@ func TestRetireUnpins(t *testing.T) {
 
 	h.changes(retire, "unpin 2 images of earlier bundles")
 	h.apply(retire)
-	want := []string{"registry.example/a:2", "registry.example/b:1", "registry.example/other:1",
-		"registry.example/pause:3", "registry.example/theirs:1"}
+	want := []string{
+		"registry.example/a:2", "registry.example/b:1", "registry.example/other:1",
+		"registry.example/pause:3", "registry.example/theirs:1",
+	}
 	if d := cmp.Diff(want, h.pinned()); d != "" {
 		t.Errorf("pinned (-want +got):\n%s", d)
 	}
@@ -185,8 +187,10 @@ func TestRetireDocker(t *testing.T) {
 	}
 	d.broken = ""
 	h.apply(retire)
-	want := []string{"registry.example/b:1", "registry.example/late:1", "registry.example/pause:1",
-		"registry.example/stays:1", "registry.example/theirs:1"}
+	want := []string{
+		"registry.example/b:1", "registry.example/late:1", "registry.example/pause:1",
+		"registry.example/stays:1", "registry.example/theirs:1",
+	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(d.images))); diff != "" {
 		t.Errorf("what it has (-want +got):\n%s", diff)
 	}

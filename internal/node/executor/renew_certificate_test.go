@@ -150,8 +150,10 @@ func TestRenewalOfKubelet(t *testing.T) {
 			calls = append(calls, c)
 		}
 	}
-	if d := cmp.Diff([]string{"systemctl --no-ask-password stop -- kubelet.service",
-		"systemctl --no-ask-password start -- kubelet.service"}, calls); d != "" {
+	if d := cmp.Diff([]string{
+		"systemctl --no-ask-password stop -- kubelet.service",
+		"systemctl --no-ask-password start -- kubelet.service",
+	}, calls); d != "" {
 		t.Errorf("systemd was told (-want +got):\n%s", d)
 	}
 	if to, err := os.Readlink(h.path(kubeletPEM)); err != nil || to != "kubelet-client-1.pem" {
@@ -235,7 +237,8 @@ func TestCertificates(t *testing.T) {
 	h.remove("etc/kubernetes/pki/ca.key")
 	ca := "/etc/kubernetes/pki/ca.crt"
 	r := h.check(op.InspectCertificates{Files: []op.CertificateFile{
-		{Path: ca, Key: "/etc/kubernetes/pki/ca.key"}, {Path: "/etc/kubernetes/admin.conf", CA: ca},
+		{Path: ca, Key: "/etc/kubernetes/pki/ca.key"},
+		{Path: "/etc/kubernetes/admin.conf", CA: ca},
 		{Path: "/etc/kubernetes/pki/nosuch.crt", CA: ca},
 	}})[0]
 	var got []op.CertificateState
@@ -284,8 +287,10 @@ func (h *testHost) pod(pid int, stat, namespace string) {
 	h.write(fmt.Sprintf("proc/%d/cmdline", pid), "kube-scheduler\x00--kubeconfig=/etc/kubernetes/scheduler.conf\x00")
 	h.write("proc/50/cmdline",
 		"/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00a\x00-address\x00"+process.ContainerdSocket+"\x00")
-	for link, to := range map[string]string{"proc/self/ns/pid": "pid:[1]", "proc/50/ns/pid": namespace,
-		"proc/50/exe": "/usr/local/bin/containerd-shim-runc-v2"} {
+	for link, to := range map[string]string{
+		"proc/self/ns/pid": "pid:[1]", "proc/50/ns/pid": namespace,
+		"proc/50/exe": "/usr/local/bin/containerd-shim-runc-v2",
+	} {
 		if err := os.MkdirAll(h.path(link[:strings.LastIndexByte(link, '/')]), 0o755); err != nil {
 			h.t.Fatal(err)
 		}
@@ -323,20 +328,28 @@ func TestPodRestartNeeded(t *testing.T) {
 		change       func(*testHost)
 		want         string
 	}{
-		{"started before the file", "it has not read it", started(1), "pid:[1]", func(*testHost) {},
-			"restart: /etc/kubernetes/scheduler.conf changed"},
+		{
+			"started before the file", "it has not read it", started(1), "pid:[1]", func(*testHost) {},
+			"restart: /etc/kubernetes/scheduler.conf changed",
+		},
 		{"started after it", "it has read it", started(long), "pid:[1]", func(*testHost) {}, ""},
 		{"of a machine inside", "it is not ours to end", started(1), "pid:[2]", func(*testHost) {}, ""},
-		{"another program", "it may have the same arguments", started(1), "pid:[1]",
-			func(h *testHost) { h.write("proc/77/cmdline", "cat\x00") }, ""},
+		{
+			"another program", "it may have the same arguments", started(1), "pid:[1]",
+			func(h *testHost) { h.write("proc/77/cmdline", "cat\x00") }, "",
+		},
 		{"no file", "there is nothing to read", started(1), "pid:[1]", func(h *testHost) { h.remove("etc/kubernetes/scheduler.conf") }, ""},
 		{"no pod", "there is nothing to restart", started(1), "pid:[1]", func(h *testHost) { h.remove(schedulerManifest[1:]) }, ""},
 		{"not running", "what starts later reads it then", started(1), "pid:[1]", func(h *testHost) { h.remove("proc/77/cmdline") }, ""},
-		{"with Docker", "its shims are of another containerd", started(1), "pid:[1]",
-			inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed"},
+		{
+			"with Docker", "its shims are of another containerd", started(1), "pid:[1]",
+			inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed",
+		},
 		{"a container of Docker", "it is of no pod", started(1), "pid:[1]", inDocker(""), ""},
-		{"an ordinary pod with Docker", "its user chose the command", started(1), "pid:[1]",
-			inDocker("pod1f0e6b4c-7d2a-4e8f-9a3b-0c1d2e3f4a5b/"), ""},
+		{
+			"an ordinary pod with Docker", "its user chose the command", started(1), "pid:[1]",
+			inDocker("pod1f0e6b4c-7d2a-4e8f-9a3b-0c1d2e3f4a5b/"), "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -497,8 +510,10 @@ func TestRenewalPutBack(t *testing.T) {
 	h.write("etc/systemd/system/kubelet.service", "[Service]\n")
 	h.running(true)
 	before := h.snapshot()
-	made := op.Exec{Name: "make", Argv: []string{"/bin/cp", h.path("etc/hosts"), h.path("etc/admin.conf")},
-		Creates: []string{"/etc/admin.conf"}, Declares: []string{"/etc/pki/*"}}
+	made := op.Exec{
+		Name: "make", Argv: []string{"/bin/cp", h.path("etc/hosts"), h.path("etc/admin.conf")},
+		Creates: []string{"/etc/admin.conf"}, Declares: []string{"/etc/pki/*"},
+	}
 	h.apply(op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true}, op.Dir{Path: "/etc/pki"}, made)
 	now := time.Now()
 	ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))

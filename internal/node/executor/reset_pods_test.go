@@ -23,8 +23,12 @@ func TestResetTellsFirst(t *testing.T) {
 		tell                         []string
 		givesUp                      bool
 	}{
-		{"told", "it takes its address off when it ends", "/usr/sbin/keepalived",
-			"trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, true},
+		{
+			"told", "it takes its address off when it ends", "/usr/sbin/keepalived",
+			"trap 'echo > DIR/given-up; exit' TERM",
+			[]string{"keepalived"},
+			true,
+		},
 		{"deaf", "it is killed when its time is over", "keepalived", "trap '' TERM", []string{"keepalived"}, false},
 		{"an ordinary pod", "nobody waits for it", "server", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, false},
 	} {
@@ -128,8 +132,10 @@ func TestResetWithin(t *testing.T) {
 	if err := os.MkdirAll(h.path(pod), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h.apply(op.Reset{Units: []string{"containerd.service"}, Cgroups: []string{"kubepods"},
-		Within: []string{"system.slice/containerd.service"}})
+	h.apply(op.Reset{
+		Units: []string{"containerd.service"}, Cgroups: []string{"kubepods"},
+		Within: []string{"system.slice/containerd.service"},
+	})
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):

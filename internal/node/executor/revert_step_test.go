@@ -100,8 +100,10 @@ func TestPutBackLeavesOthers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	h.apply(put)
-	for name, want := range map[string]string{"etc/app.conf": "edited\n", "etc/app.conf.slipway-orig": "old\n",
-		"etc/mirrors/theirs": "theirs\n"} {
+	for name, want := range map[string]string{
+		"etc/app.conf": "edited\n", "etc/app.conf.slipway-orig": "old\n",
+		"etc/mirrors/theirs": "theirs\n",
+	} {
 		if diff := cmp.Diff(want, h.read(name)); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}

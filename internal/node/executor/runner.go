@@ -89,8 +89,10 @@ type session struct {
 }
 
 func (r *Runner) session(b host.Batch, emit func(int, host.Progress)) (*session, error) {
-	h := &host.Host{Root: r.Root, State: r.State, SearchPath: r.Path, Blobs: r.Blobs, Disk: r.disk, Lock: r.lockStore(),
-		EtcdTime: r.etcdTime, Batch: b, Emit: emit, OperationOf: operationOf, Predicted: map[string]string{}}
+	h := &host.Host{
+		Root: r.Root, State: r.State, SearchPath: r.Path, Blobs: r.Blobs, Disk: r.disk, Lock: r.lockStore(),
+		EtcdTime: r.etcdTime, Batch: b, Emit: emit, OperationOf: operationOf, Predicted: map[string]string{},
+	}
 	if h.Root == "" {
 		h.Root = "/"
 	}
@@ -119,9 +121,11 @@ func (s *session) requireCurrentFence() error {
 	if err != nil || s.Batch.Fence >= highest {
 		return err
 	}
-	return &op.Error{Reason: "Fenced",
+	return &op.Error{
+		Reason: "Fenced",
 		Message: fmt.Sprintf("another manager has taken over this cluster (its fencing number is %d, this manager's is %d)",
-			highest, s.Batch.Fence)}
+			highest, s.Batch.Fence),
+	}
 }
 
 func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {

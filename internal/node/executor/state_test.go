@@ -57,16 +57,24 @@ func TestCheckFile(t *testing.T) {
 		fails        string
 	}{
 		{"secret", "its content is in no diff", op.File{Path: "/etc/hosts", Content: []byte("canary"), Secret: true}, "content", ""},
-		{"mode", "content is as wanted", op.File{Path: "/etc/hosts", Content: []byte("127.0.0.1 localhost"), Mode: 0o600},
-			"mode 0644 → 0600", ""},
-		{"unknown owner", "an operation before may make the user",
-			op.File{Path: "/etc/hosts", Content: []byte("127.0.0.1 localhost"), Owner: "nobody-yet"}, "user nobody-yet does not exist yet", ""},
+		{
+			"mode", "content is as wanted",
+			op.File{Path: "/etc/hosts", Content: []byte("127.0.0.1 localhost"), Mode: 0o600},
+			"mode 0644 → 0600", "",
+		},
+		{
+			"unknown owner", "an operation before may make the user",
+			op.File{Path: "/etc/hosts", Content: []byte("127.0.0.1 localhost"), Owner: "nobody-yet"},
+			"user nobody-yet does not exist yet", "",
+		},
 		{"directory in the way", "nothing is removed for a file", op.File{Path: "/etc/chrony"}, "", "/etc/chrony is a directory"},
 		{"unclean path", "it would mean another file", op.File{Path: "/etc/../root/x"}, "", "not a clean absolute path"},
 		{"absent but full", "only Recursive takes that much", op.Absent{Path: "/etc/chrony"}, "", "a directory with content"},
-		{"parameter not there", "a module may bring it",
+		{
+			"parameter not there", "a module may bring it",
 			op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}},
-			"x.conf: create, net.bridge.x does not exist yet", ""},
+			"x.conf: create, net.bridge.x does not exist yet", "",
+		},
 		{"unknown zone", "it names the remedy", op.Timezone{Name: "Mars/Olympus"}, "", "does not have the time zone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,11 +102,17 @@ func TestApplyNamesWhatIsMissing(t *testing.T) {
 		op           op.Op
 		why, message string
 	}{
-		{"parameter", "the kernel has no such thing",
-			op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}}, "NoSuchParameter", "no parameter net.bridge.x"},
-		{"module", "it is neither loaded nor to be had",
-			op.KernelModules{File: "/etc/modules-load.d/x.conf", Modules: []string{"nosuch"}}, "NoSuchModule",
-			"nosuch cannot be loaded into kernel 6.1.0"},
+		{
+			"parameter", "the kernel has no such thing",
+			op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}},
+			"NoSuchParameter", "no parameter net.bridge.x",
+		},
+		{
+			"module", "it is neither loaded nor to be had",
+			op.KernelModules{File: "/etc/modules-load.d/x.conf", Modules: []string{"nosuch"}},
+			"NoSuchModule",
+			"nosuch cannot be loaded into kernel 6.1.0",
+		},
 		{"unit", "systemd does not know it", op.Unit{Name: "nosuch.service", Running: op.Bool(true)}, "NoSuchUnit", "no unit nosuch.service"},
 		{"owner", "nobody made the user", op.File{Path: "/etc/x", Owner: "nosuch"}, "Invalid", "user nosuch does not exist"},
 		{"wait", "it never comes", op.Wait{Path: "/nosuch", TimeoutSeconds: 1}, "Timeout", "/nosuch did not answer within 1s"},

@@ -38,8 +38,12 @@ func TestWaitForManifest(t *testing.T) {
 		runs         []string
 		serves       bool
 	}{
-		{"the same", "it has been started as it stands there", []string{"--a=1", "--b=x,y"},
-			[]string{"kube-apiserver", "--a=1", "--b=x,y"}, true},
+		{
+			"the same", "it has been started as it stands there",
+			[]string{"--a=1", "--b=x,y"},
+			[]string{"kube-apiserver", "--a=1", "--b=x,y"},
+			true,
+		},
 		{"by its path", "an image may name the whole path", []string{"--a=1"}, []string{"/usr/local/bin/kube-apiserver", "--a=1"}, true},
 		{"another value", "it is the one before", []string{"--a=2"}, []string{"kube-apiserver", "--a=1"}, false},
 		{"one more", "it is the one before", []string{"--a=1", "--b=2"}, []string{"kube-apiserver", "--a=1"}, false},
@@ -51,8 +55,12 @@ func TestWaitForManifest(t *testing.T) {
 		{"escaped", "it is known by its name", []string{`"--a=x\ty"`}, []string{"kube-apiserver", "--a=x\ty"}, true},
 		{"escaped, another name", "the name is read", []string{`"--b=x\ty"`}, []string{"kube-apiserver", "--a=x\ty"}, false},
 		{"folded", "it is known by its name", []string{"--a=x\n      y", "--b=1"}, []string{"kube-apiserver", "--a=x y", "--b=1"}, true},
-		{"told apart by an id", "else the pod before would count", []string{"--vrrp", "--config-id=0b", "-f", "/a.conf"},
-			[]string{"kube-apiserver", "--vrrp", "--config-id=0a", "-f", "/a.conf"}, false},
+		{
+			"told apart by an id", "else the pod before would count",
+			[]string{"--vrrp", "--config-id=0b", "-f", "/a.conf"},
+			[]string{"kube-apiserver", "--vrrp", "--config-id=0a", "-f", "/a.conf"},
+			false,
+		},
 		{"expanded", "the kubelet puts a value there", []string{"--a=$(HOST_IP)"}, []string{"kube-apiserver", "--a=192.0.2.11"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -136,8 +144,10 @@ func TestOfOrdinaryPod(t *testing.T) {
 		{"of a user, guaranteed", "0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-a.scope\n", true},
 		{"of a user, with cgroupfs", "0::/kubepods/besteffort/pod" + strings.ReplaceAll(uid, "_", "-") + "/a\n", true},
 		{"of a user, of old hierarchies", "1:name=systemd:/\n4:memory:/kubepods/pod" + strings.ReplaceAll(uid, "_", "-") + "/a\n", true},
-		{"of a user who makes cgroups",
-			"0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-a.scope/kubepods-pod" + static + ".slice\n", true},
+		{
+			"of a user who makes cgroups",
+			"0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-a.scope/kubepods-pod" + static + ".slice\n", true,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -174,8 +184,10 @@ func TestWaitForContainer(t *testing.T) {
 		{"the same", runs, both, older, true, ""},
 		{"by another name", runs, "sha256:0a1b " + newer + "\n", newer, true, ""},
 		{"the one before", runs, both, newer, false, "kube-scheduler runs kube-scheduler:v1.36.4, expected the image kube-scheduler:v1.37.1"},
-		{"one that is not there any more", runs, "sha256:2c3d " + newer + "\n", newer, false,
-			"kube-scheduler runs sha256:0a1b, expected the image kube-scheduler:v1.37.1"},
+		{
+			"one that is not there any more", runs, "sha256:2c3d " + newer + "\n", newer, false,
+			"kube-scheduler runs sha256:0a1b, expected the image kube-scheduler:v1.37.1",
+		},
 		{"none", none, both, newer, false, "kube-scheduler is not running, expected the image kube-scheduler:v1.37.1"},
 		{"the image is yet to come", runs, "sha256:0a1b " + older + "\n", newer, false, "no such image"},
 		{"no answer", "oh", both, newer, false, "reading the list of containers"},
@@ -260,8 +272,10 @@ func TestWaitSince(t *testing.T) {
 		})
 	}
 	h := newHost(t)
-	for _, wait := range []op.Wait{{HTTP: site.URL, Since: "kubelet.service"},
-		{Path: "/etc/hosts", Since: "kubelet.service", SinceSeconds: 1}} {
+	for _, wait := range []op.Wait{
+		{HTTP: site.URL, Since: "kubelet.service"},
+		{Path: "/etc/hosts", Since: "kubelet.service", SinceSeconds: 1},
+	} {
 		if r := h.check(wait)[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 			t.Errorf("%+v: %+v", wait, r)
 		}

@@ -141,8 +141,10 @@ func TestExecGateAndThen(t *testing.T) {
 		return &op.Wait{Name: name, Program: []string{"/usr/bin/test", "-e", h.path("etc/" + name)}, TimeoutSeconds: 1}
 	}
 	h.write("etc/in", "1")
-	e := op.Exec{Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")},
-		Inputs: []string{"/etc/in"}, Gate: is("healthy"), Then: is("serves")}
+	e := op.Exec{
+		Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")},
+		Inputs: []string{"/etc/in"}, Gate: is("healthy"), Then: is("serves"),
+	}
 	ran := func() int { return strings.Count(h.read("etc/ran"), "x") }
 	h.write("etc/ran", "")
 	h.write("etc/serves", "")
@@ -200,8 +202,10 @@ func TestWaitSteady(t *testing.T) {
 // as long as the unit is not restarted.
 func TestUnitForgets(t *testing.T) {
 	const state, other = "var/lib/app/state", "var/lib/app/other"
-	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"},
-		Forgets: []string{"/" + state, "/var/lib/app/missing"}}
+	unit := op.Unit{
+		Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"},
+		Forgets: []string{"/" + state, "/var/lib/app/missing"},
+	}
 	settings := func(text string) op.File { return op.File{Path: "/etc/app.conf", Content: []byte(text)} }
 	running := func(h *testHost) {
 		h.apply(settings("1\n"), unit)

@@ -19,11 +19,17 @@ func TestHost_IsManagedAfterOneChange(t *testing.T) {
 		want   bool
 	}{
 		"nothing": {"a host that was as wanted is not ours", []op.Result{{Kind: op.KindFile, Status: op.Unchanged}}, false},
-		"change": {"one change makes it ours",
-			[]op.Result{{Kind: op.KindFile, Status: op.Unchanged}, {Kind: op.KindDir, Status: op.Changed}}, true},
+		"change": {
+			"one change makes it ours",
+			[]op.Result{{Kind: op.KindFile, Status: op.Unchanged}, {Kind: op.KindDir, Status: op.Changed}},
+			true,
+		},
 		"failure": {"what was changed before a failure stays", []op.Result{{Status: op.Changed}, {Status: op.Failed}}, true},
-		"given back": {"a restore removes the helper; it must not come back",
-			[]op.Result{{Status: op.Changed}, {Kind: op.KindRestoreHost, Status: op.Changed}}, false},
+		"given back": {
+			"a restore removes the helper; it must not come back",
+			[]op.Result{{Status: op.Changed}, {Kind: op.KindRestoreHost, Status: op.Changed}},
+			false,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -120,17 +120,21 @@ func TestFetch_WorksAroundBadGivers(t *testing.T) {
 		least, most int64 // what the manager sends beyond one copy
 		within      time.Duration
 	}{
-		"dies": {"what came is gone on from",
+		"dies": {
+			"what came is gone on from",
 			lendThroughProxy(t, func(taker net.Conn, giver string) { passBytes(t, taker, giver, 1<<20, func() { _ = taker.Close() }) }),
-			2 << 20, 3<<20 - 500_000, 10 * time.Second},
+			2 << 20, 3<<20 - 500_000, 10 * time.Second,
+		},
 		"closed": {"a port that nobody listens at says so", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
 				o.Address = "127.0.0.1:1"
 				return o, nil
 			}
 		}, 3 << 20, 3 << 20, 10 * time.Second},
-		"silent": {"a host that sends nothing is waited for a few seconds",
-			lendThroughProxy(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second},
+		"silent": {
+			"a host that sends nothing is waited for a few seconds",
+			lendThroughProxy(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second,
+		},
 		"another": {"who has another certificate is told no secret", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
 				o.Certificate = make([]byte, 32)

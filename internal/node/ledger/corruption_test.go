@@ -54,8 +54,10 @@ func TestOpen_RefusesDamagedLedgers(t *testing.T) {
 		"a line is cut":       {line(0, "{\"entry\":{\"se\n"), "line 1 of the ledger", "no crash cuts a line that others follow"},
 		"a line is gone":      {line(1, ""), "line 2 of the ledger", "entries count up"},
 		"a line says nothing": {line(1, "{}\n"), "line 2 of the ledger", "it is not skipped"},
-		"an entry is gone": {func(log string) string { return log[strings.LastIndex(log[:len(log)-1], "\n")+1:] },
-			"does not exist", "what was written is of an entry"},
+		"an entry is gone": {
+			func(log string) string { return log[strings.LastIndex(log[:len(log)-1], "\n")+1:] },
+			"does not exist", "what was written is of an entry",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

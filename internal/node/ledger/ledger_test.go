@@ -115,8 +115,10 @@ func TestGlobs_RemoveOnlyNewFiles(t *testing.T) {
 	if err := l.WroteGlob("/etc/d/*"); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{"/etc/d/made": true, "/etc/d/made/deep": true, "/etc/d/there": false,
-		"/etc": false, "/other": false} {
+	for path, want := range map[string]bool{
+		"/etc/d/made": true, "/etc/d/made/deep": true, "/etc/d/there": false,
+		"/etc": false, "/other": false,
+	} {
 		if got := l.WasAbsent(path); got != want {
 			t.Errorf("WasAbsent(%s) = %v", path, got)
 		}
@@ -150,8 +152,10 @@ func TestNames_SurviveWithoutUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := openLedger(t, dir)
-	for _, err := range []error{l.SaveGlob("/etc/d/*", false), l.SavePath(link), l.SavePath(other),
-		l.RecordIntent(link, LinkState("ours\xfb"))} {
+	for _, err := range []error{
+		l.SaveGlob("/etc/d/*", false), l.SavePath(link), l.SavePath(other),
+		l.RecordIntent(link, LinkState("ours\xfb")),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}

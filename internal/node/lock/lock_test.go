@@ -51,10 +51,15 @@ func TestTake_FollowsFenceAndHeartbeat(t *testing.T) {
 		{"same number", "a number is used once", func(*host) {}, Lock{Operation: "create-2", Manager: "a", Fence: 3}, false, false},
 		{"almost stale", "59 seconds are not 60", func(h *host) { h.up += 59 * time.Second }, second, false, false},
 		{"stale", "silent for a minute", func(h *host) { h.up += time.Minute }, second, false, true},
-		{"stale, lower number", "the number must rise all the same", func(h *host) { h.up += time.Minute },
-			Lock{Operation: "create-2", Manager: "b", Fence: 2}, false, false},
-		{"stale, units running", "its work goes on without it",
-			func(h *host) { h.up += time.Hour; h.units = []string{"slipway-create-1-x.service"} }, second, false, false},
+		{
+			"stale, lower number", "the number must rise all the same", func(h *host) { h.up += time.Minute },
+			Lock{Operation: "create-2", Manager: "b", Fence: 2},
+			false, false,
+		},
+		{
+			"stale, units running", "its work goes on without it",
+			func(h *host) { h.up += time.Hour; h.units = []string{"slipway-create-1-x.service"} }, second, false, false,
+		},
 		{"new boot", "nothing of it can be running", func(h *host) { h.boot, h.up = "boot-2", time.Second }, second, false, true},
 		{"broken", "somebody insists", func(*host) {}, second, true, true},
 	} {

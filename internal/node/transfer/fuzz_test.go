@@ -17,8 +17,13 @@ func FuzzReceive(f *testing.F) {
 	root := frame{Kind: kindDir, Path: ".", Mode: 0o755}
 	for _, frames := range [][]frame{
 		{{Kind: kindBegin, Name: "x", Size: 3, Entries: 1}, {Kind: kindFile, Path: ".", Size: 3}},
-		{{Kind: kindBegin, Name: "x", Entries: 3}, root, {Kind: kindLink, Path: "l", Link: "../.."},
-			{Kind: kindDir, Path: "l/d"}, {Kind: kindEnd}},
+		{
+			{Kind: kindBegin, Name: "x", Entries: 3},
+			root,
+			{Kind: kindLink, Path: "l", Link: "../.."},
+			{Kind: kindDir, Path: "l/d"},
+			{Kind: kindEnd},
+		},
 		{{Kind: kindBegin, Name: "\xff", Entries: 2}, root, {Kind: kindSkip, Path: "a/../..", Message: "x"}, {Kind: kindEnd}},
 	} {
 		var b bytes.Buffer

@@ -30,8 +30,10 @@ func TestReceive_KeepsHostileSenderInside(t *testing.T) {
 		{"through a link", "before its directory", []frame{root, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory through a link", "before its directory", []frame{root, up, {Kind: kindDir, Path: "l/.ssh"}}},
 		{"a link through a link", "before its directory", []frame{root, up, {Kind: kindLink, Path: "l/out", Link: "x"}}},
-		{"a link that is a directory next", "not a directory",
-			[]frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{
+			"a link that is a directory next", "not a directory",
+			[]frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}},
+		},
 		{"a directory that is a link next", "", []frame{root, {Kind: kindDir, Path: "l"}, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"all is a link", "instead of the root", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
 		{"all is left out", "instead of the root", []frame{{Kind: kindSkip, Path: "."}}},
@@ -40,8 +42,10 @@ func TestReceive_KeepsHostileSenderInside(t *testing.T) {
 		{"digest", "invalid digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
 		{"no kind", "device", []frame{root, {Kind: "device", Path: "x"}}},
 		{"more than begun", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
-		{"in a directory that is complete", "before its directory",
-			[]frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},
+		{
+			"in a directory that is complete", "before its directory",
+			[]frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}},
+		},
 		{"less than nothing", "more than it announced", []frame{{Kind: kindFile, Path: ".", Size: -1, Digest: "x"}}},
 	} {
 		for _, there := range []bool{true, false} {
@@ -110,8 +114,11 @@ func TestFetch_IgnoresNameAndRights(t *testing.T) {
 		},
 		{
 			"tree", ".ssh", "app",
-			[]frame{{Kind: kindDir, Path: ".", Mode: 0o755 | fs.ModeSetgid | fs.ModeSticky},
-				{Kind: kindFile, Path: "authorized_keys", Mode: 0o600, Digest: digest}, end},
+			[]frame{
+				{Kind: kindDir, Path: ".", Mode: 0o755 | fs.ModeSetgid | fs.ModeSticky},
+				{Kind: kindFile, Path: "authorized_keys", Mode: 0o600, Digest: digest},
+				end,
+			},
 			map[string]string{"app": "drwxr-xr-x", "app/authorized_keys": "-rw------- "},
 			"a tree likewise",
 		},

@@ -74,8 +74,10 @@ func thereAlready(t *testing.T, dir string) {
 // noRoomWithin: a disk that others fill meanwhile is left without the part.
 func noRoomWithin(t *testing.T, dir string) {
 	var b bytes.Buffer
-	for _, f := range []frame{{Kind: kindBegin, Size: 800 << 10, Entries: 1},
-		{Kind: kindFile, Path: ".", Size: 800 << 10, Digest: strings.Repeat("0", 64)}} {
+	for _, f := range []frame{
+		{Kind: kindBegin, Size: 800 << 10, Entries: 1},
+		{Kind: kindFile, Path: ".", Size: 800 << 10, Digest: strings.Repeat("0", 64)},
+	} {
 		if err := f.writeTo(&b); err != nil {
 			t.Fatal(err)
 		}

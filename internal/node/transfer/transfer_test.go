@@ -452,8 +452,10 @@ func TestReadTree_StopsWithItsContext(t *testing.T) {
 }
 
 func TestReadTree_RefusesDevices(t *testing.T) {
-	for path, reason := range map[string]string{"/dev/null": "a device has no content",
-		filepath.Join(t.TempDir(), "gone"): "it is not there"} {
+	for path, reason := range map[string]string{
+		"/dev/null":                        "a device has no content",
+		filepath.Join(t.TempDir(), "gone"): "it is not there",
+	} {
 		if _, err := ReadTree(t.Context(), path, nil); err == nil {
 			t.Errorf("%s is looked at: %s", path, reason)
 		}

@@ -19,15 +19,24 @@ func TestReadFrame_ReadsWrittenFrames(t *testing.T) {
 		breach bool  // a *ProtocolError
 		err    error // another error
 	}{
-		"data": {"what is written is read", appendFrame(nil, frame{kindData, 7, []byte("abc")}),
-			frame{kindData, 7, []byte("abc")}, false, nil},
+		"data": {
+			"what is written is read", appendFrame(nil, frame{kindData, 7, []byte("abc")}),
+			frame{kindData, 7, []byte("abc")},
+			false, nil,
+		},
 		"empty":    {"a sign of life has no payload", appendFrame(nil, frame{kind: kindAlive}), frame{kind: kindAlive}, false, nil},
 		"end":      {"an end between frames is an end", nil, frame{}, false, io.EOF},
 		"cut head": {"an end within a frame is none", []byte{0, 0, 0}, frame{}, false, io.ErrUnexpectedEOF},
-		"cut body": {"an end within a frame is none", appendFrame(nil, frame{kindData, 7, []byte("abc")})[:10],
-			frame{}, false, io.ErrUnexpectedEOF},
-		"no body": {"an end within a frame is none", appendFrame(nil, frame{kindData, 7, []byte("abc")})[:9],
-			frame{}, false, io.ErrUnexpectedEOF},
+		"cut body": {
+			"an end within a frame is none", appendFrame(nil, frame{kindData, 7, []byte("abc")})[:10],
+			frame{},
+			false, io.ErrUnexpectedEOF,
+		},
+		"no body": {
+			"an end within a frame is none", appendFrame(nil, frame{kindData, 7, []byte("abc")})[:9],
+			frame{},
+			false, io.ErrUnexpectedEOF,
+		},
 		"oversize":  {"a length is bounded before memory is taken", append(oversize, byte(kindData), 0, 0, 0, 1), frame{}, true, nil},
 		"kind zero": {"zeros are no frame", make([]byte, 9), frame{}, true, nil},
 		"garbage":   {"text is no frame", []byte("Welcome to the machine\n"), frame{}, true, nil},

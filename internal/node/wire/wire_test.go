@@ -79,7 +79,8 @@ func resultsOf(ops op.List, s op.Status) []op.Result {
 
 // connectPipe joins a client and a server; served has what Serve returned.
 func connectPipe(t *testing.T, h handler, blobs remote.Blobs, hear ...func(wire.Fetcher)) (c *wire.Client,
-	theirs net.Conn, served chan error) {
+	theirs net.Conn, served chan error,
+) {
 	t.Helper()
 	a, b := net.Pipe()
 	served = make(chan error, 1)

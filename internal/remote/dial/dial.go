@@ -37,8 +37,10 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 // StartShell starts a login shell on host; for this machine, it returns an error.
 func (d *Dialer) StartShell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
 	if IsLocal(host) {
-		return 0, &remote.Error{Host: host.Name, Reason: remote.NoShell,
-			Cause: host.Name + " is this machine, so it has no SSH login", Remedy: "run the command directly in this shell"}
+		return 0, &remote.Error{
+			Host: host.Name, Reason: remote.NoShell,
+			Cause: host.Name + " is this machine, so it has no SSH login", Remedy: "run the command directly in this shell",
+		}
 	}
 	return d.SSH.StartShell(ctx, host, sh, opts)
 }

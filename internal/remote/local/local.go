@@ -82,8 +82,10 @@ func (d *Dialer) connectHelper(ctx context.Context, name string, opts remote.Opt
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed,
-			Cause: "the node helper does not start: " + err.Error() + c.lastOutput(), Err: err}
+		return nil, &remote.Error{
+			Host: name, Reason: remote.HelperFailed,
+			Cause: "the node helper does not start: " + err.Error() + c.lastOutput(), Err: err,
+		}
 	}
 	return client, nil
 }

@@ -50,16 +50,30 @@ func TestConnect_ExplainsRefusals(t *testing.T) {
 		want   remote.Reason
 	}{
 		"arch": {"the file says otherwise", local.Dialer{}, v1alpha1.Host{Name: "here", Arch: other}, remote.WrongArch},
-		"missing": {"a bare clone",
+		"missing": {
+			"a bare clone",
 			local.Dialer{Helper: func(string) (embedded.Helper, error) { return embedded.Helper{}, embedded.ErrMissing }},
-			v1alpha1.Host{Name: "here"}, remote.HelperFailed},
-		"directory": {"nowhere to run it from", local.Dialer{Helper: remotetest.FakeHelper(t), Dirs: []string{"/proc"}},
-			v1alpha1.Host{Name: "here"}, remote.NoExec},
-		"program": {"something that is no program", local.Dialer{Helper: remotetest.FakeHelper(t), Dirs: []string{t.TempDir()}},
-			v1alpha1.Host{Name: "here"}, remote.NoExec},
-		"another": {"a program that is not what it should be",
+			v1alpha1.Host{Name: "here"},
+			remote.HelperFailed,
+		},
+		"directory": {
+			"nowhere to run it from",
+			local.Dialer{Helper: remotetest.FakeHelper(t), Dirs: []string{"/proc"}},
+			v1alpha1.Host{Name: "here"},
+			remote.NoExec,
+		},
+		"program": {
+			"something that is no program",
+			local.Dialer{Helper: remotetest.FakeHelper(t), Dirs: []string{t.TempDir()}},
+			v1alpha1.Host{Name: "here"},
+			remote.NoExec,
+		},
+		"another": {
+			"a program that is not what it should be",
 			local.Dialer{Helper: remotetest.PackedHelper(t, []byte("#!/bin/sh\necho no\n")), Dirs: []string{t.TempDir()}},
-			v1alpha1.Host{Name: "here"}, remote.NoExec},
+			v1alpha1.Host{Name: "here"},
+			remote.NoExec,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

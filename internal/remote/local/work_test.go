@@ -54,14 +54,22 @@ func runProgram(t *testing.T, w remote.Worker) {
 		{"input", []string{"cat"}, "", big, 0, big, "", "it is handed on whole"},
 		{"input that nobody reads", []string{"true"}, "", big, 0, "", "", "a program need not read"},
 		{"as root", []string{"sh", "-c", "id -u; pwd"}, "", "", 0, "0\n/root\n", "", "no user is root"},
-		{"as a user", []string{"sh", "-c", "id -u; id -g; id -G; echo $USER $HOME; pwd"}, "nobody", "",
-			0, "65534\n65534\n65534\nnobody /nonexistent\n/\n", "", "with the user's groups and home"},
+		{
+			"as a user",
+			[]string{"sh", "-c", "id -u; id -g; id -G; echo $USER $HOME; pwd"},
+			"nobody", "",
+			0, "65534\n65534\n65534\nnobody /nonexistent\n/\n", "", "with the user's groups and home",
+		},
 		{"missing", []string{"no-such-program"}, "", "", 127, "", "program not found: no-such-program", "as a shell says it"},
 		{"missing, by path", []string{"/no/such"}, "", "", 127, "", "program not found: /no/such", "as a shell says it"},
 		{"not executable", []string{"/etc/passwd"}, "", "", 126, "", "permission denied", "as a shell says it"},
 		{"killed", []string{"sh", "-c", "kill -9 $$"}, "", "", 137, "", "", "as a shell says it"},
-		{"left behind", []string{"sh", "-c", "echo done; sleep 60 & exit 0"}, "", "", 0, "done\n",
-			"", "what keeps the output open is not waited for"},
+		{
+			"left behind",
+			[]string{"sh", "-c", "echo done; sleep 60 & exit 0"},
+			"", "", 0, "done\n",
+			"", "what keeps the output open is not waited for",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out, errw bytes.Buffer

@@ -85,8 +85,10 @@ func (h Handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Pro
 func unexpectedResults(ops op.List) []op.Result {
 	out := make([]op.Result, len(ops))
 	for i, o := range ops {
-		out[i] = op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Failed,
-			Error: &op.Error{Reason: "Unexpected", Message: "the test did not expect this call"}}
+		out[i] = op.Result{
+			Kind: o.Kind(), Target: o.Target(), Status: op.Failed,
+			Error: &op.Error{Reason: "Unexpected", Message: "the test did not expect this call"},
+		}
 	}
 	return out
 }

@@ -214,8 +214,10 @@ func TestEscapes_LeaveTheShell(t *testing.T) {
 		{"the end after a tilde", "ls\r~", "ls\r~", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for how, from := range map[string]io.Reader{"whole": strings.NewReader(tc.typed),
-				"byte by byte": iotest.OneByteReader(strings.NewReader(tc.typed))} {
+			for how, from := range map[string]io.Reader{
+				"whole":        strings.NewReader(tc.typed),
+				"byte by byte": iotest.OneByteReader(strings.NewReader(tc.typed)),
+			} {
 				left := false
 				out, err := io.ReadAll(&escapes{from: from, bol: true, leave: func() { left = true }})
 				if err != nil || string(out) != tc.out || left != tc.left {

@@ -38,8 +38,13 @@ func TestBootstrap_WorksInEveryShell(t *testing.T) {
 		says   string
 	}{
 		"sh": {"the usual", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot}}, "", v1alpha1.SSH{}, "", ""},
-		"bash": {"another shell", remotetest.Shell{Path: "/bin/bash", Programs: map[string]string{"id": asRoot}},
-			"motd\n$ ", v1alpha1.SSH{}, "", ""},
+		"bash": {
+			"another shell",
+			remotetest.Shell{Path: "/bin/bash", Programs: map[string]string{"id": asRoot}},
+			"motd\n$ ",
+			v1alpha1.SSH{},
+			"", "",
+		},
 		"truncated": {
 			"a full disk, say",
 			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "gzip": "head -c 1000"}},
@@ -49,8 +54,10 @@ func TestBootstrap_WorksInEveryShell(t *testing.T) {
 		},
 		"changed": {
 			"it says another digest",
-			remotetest.Shell{Path: "/bin/sh",
-				Programs: map[string]string{"id": asRoot, "gzip": "/usr/bin/gzip -dc | sed 's/usage: slipway-node/usage: Slipway-node/'"}},
+			remotetest.Shell{
+				Path:     "/bin/sh",
+				Programs: map[string]string{"id": asRoot, "gzip": "/usr/bin/gzip -dc | sed 's/usage: slipway-node/usage: Slipway-node/'"},
+			},
 			"",
 			v1alpha1.SSH{},
 			remote.HelperFailed, "did not arrive completely",
@@ -62,22 +69,48 @@ func TestBootstrap_WorksInEveryShell(t *testing.T) {
 			v1alpha1.SSH{},
 			remote.NoExec, "refuses to run",
 		},
-		"not root": {"found out before anything is sent",
-			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": "echo 1000"}}, "", v1alpha1.SSH{},
-			remote.SudoFailed, "root is not root"},
-		"sudo": {"the password goes in at its prompt",
+		"not root": {
+			"found out before anything is sent",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": "echo 1000"}},
+			"",
+			v1alpha1.SSH{},
+			remote.SudoFailed, "root is not root",
+		},
+		"sudo": {
+			"the password goes in at its prompt",
 			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "sudo": sudo}},
-			"", v1alpha1.SSH{User: "u", SudoPasswordFrom: secretFile(t, "hunter2")}, "", ""},
-		"sudo, wrong": {"and not a second time", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sudo": sudo}},
-			"", v1alpha1.SSH{User: "u", SudoPasswordFrom: secretFile(t, "hunter22")}, remote.SudoFailed, "sudo rejects the password of u"},
-		"no password": {"sudo is asked not to ask", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sudo": sudo}},
-			"", v1alpha1.SSH{User: "u"}, remote.SudoFailed, "sudo needs a password from u"},
-		"exit in .bashrc": {"the command of the hint fails under this fault, too",
-			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sh": "exit 0"}}, "", v1alpha1.SSH{},
-			remote.HelperFailed, "@127.0.0.1 echo works` must print works"},
-		"broken shell": {"its message is passed on",
+			"",
+			v1alpha1.SSH{User: "u", SudoPasswordFrom: secretFile(t, "hunter2")},
+			"", "",
+		},
+		"sudo, wrong": {
+			"and not a second time",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sudo": sudo}},
+			"",
+			v1alpha1.SSH{User: "u", SudoPasswordFrom: secretFile(t, "hunter22")},
+			remote.SudoFailed, "sudo rejects the password of u",
+		},
+		"no password": {
+			"sudo is asked not to ask",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sudo": sudo}},
+			"",
+			v1alpha1.SSH{User: "u"},
+			remote.SudoFailed, "sudo needs a password from u",
+		},
+		"exit in .bashrc": {
+			"the command of the hint fails under this fault, too",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sh": "exit 0"}},
+			"",
+			v1alpha1.SSH{},
+			remote.HelperFailed, "@127.0.0.1 echo works` must print works",
+		},
+		"broken shell": {
+			"its message is passed on",
 			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"sh": "echo this account is not available >&2; exit 1"}},
-			"", v1alpha1.SSH{}, remote.HelperFailed, "ended early: this account is not available"},
+			"",
+			v1alpha1.SSH{},
+			remote.HelperFailed, "ended early: this account is not available",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 
 // signCertificate signs a key; change may spoil the certificate first.
 func signCertificate(t testing.TB, ca gossh.Signer, key gossh.PublicKey, kind uint32, principal string,
-	change func(*gossh.Certificate)) *gossh.Certificate {
+	change func(*gossh.Certificate),
+) *gossh.Certificate {
 	t.Helper()
 	cert := &gossh.Certificate{
 		Key: key, CertType: kind, KeyId: "id-1", ValidPrincipals: []string{principal}, ValidBefore: gossh.CertTimeInfinity,
@@ -89,35 +90,57 @@ func TestHostCertificates_AreVerified(t *testing.T) {
 	}{
 		"signed":  {reason: "nothing else is known of the host"},
 		"pattern": {reason: "as OpenSSH has it", cert: func(c *gossh.Certificate) { c.ValidPrincipals = []string{"x", "127.*"} }},
-		"other name": {reason: "the certificate of another host",
-			cert: func(c *gossh.Certificate) { c.ValidPrincipals = []string{"10.0.0.1"} }, is: remote.HostKeyUnknown,
-			says: `principal "127.0.0.1" not in the set`},
-		"expired": {reason: "its time is over", cert: func(c *gossh.Certificate) { c.ValidBefore = hour },
-			is: remote.HostKeyUnknown, says: "its certificate is not valid: cert has expired"},
+		"other name": {
+			reason: "the certificate of another host",
+			cert:   func(c *gossh.Certificate) { c.ValidPrincipals = []string{"10.0.0.1"} }, is: remote.HostKeyUnknown,
+			says: `principal "127.0.0.1" not in the set`,
+		},
+		"expired": {
+			reason: "its time is over", cert: func(c *gossh.Certificate) { c.ValidBefore = hour },
+			is: remote.HostKeyUnknown, says: "its certificate is not valid: cert has expired",
+		},
 		"other CA": {reason: "no line names it", signer: other, is: remote.HostKeyUnknown, says: "no authorities for hostname"},
-		"of a user": {reason: "a user's certificate is not a host's",
-			cert: func(c *gossh.Certificate) { c.CertType = gossh.UserCert }, is: remote.HostKeyUnknown, says: "presented as a host key has type 1"},
-		"none": {reason: "a plain key is not trusted on first use where a CA should have signed it",
-			plain: true, is: remote.HostKeyUnknown, says: "must have a host certificate from the CA in line 1 of "},
-		"known": {reason: "the plain key is known", plain: true,
-			known: func(at string) string { return at + " " + authorizedKey(host.PublicKey()) }},
-		"expired but known": {reason: "ssh, too, takes the plain key then",
-			cert:  func(c *gossh.Certificate) { c.ValidBefore = hour },
-			known: func(at string) string { return at + " " + authorizedKey(host.PublicKey()) }},
-		"expired, changed": {reason: "both reasons are said", cert: func(c *gossh.Certificate) { c.ValidBefore = hour },
+		"of a user": {
+			reason: "a user's certificate is not a host's",
+			cert:   func(c *gossh.Certificate) { c.CertType = gossh.UserCert }, is: remote.HostKeyUnknown, says: "presented as a host key has type 1",
+		},
+		"none": {
+			reason: "a plain key is not trusted on first use where a CA should have signed it",
+			plain:  true, is: remote.HostKeyUnknown, says: "must have a host certificate from the CA in line 1 of ",
+		},
+		"known": {
+			reason: "the plain key is known", plain: true,
+			known: func(at string) string { return at + " " + authorizedKey(host.PublicKey()) },
+		},
+		"expired but known": {
+			reason: "ssh, too, takes the plain key then",
+			cert:   func(c *gossh.Certificate) { c.ValidBefore = hour },
+			known:  func(at string) string { return at + " " + authorizedKey(host.PublicKey()) },
+		},
+		"expired, changed": {
+			reason: "both reasons are said", cert: func(c *gossh.Certificate) { c.ValidBefore = hour },
 			known: func(at string) string { return at + " " + authorizedKey(other.PublicKey()) },
-			is:    remote.HostKeyChanged, says: "a certificate that is not valid (cert has expired)"},
-		"revoked key": {reason: "the key in the certificate",
-			known: func(string) string { return "@revoked * " + authorizedKey(host.PublicKey()) },
-			is:    remote.HostKeyChanged, says: "is revoked in line 2"},
-		"revoked CA": {reason: "nothing that it signed counts",
-			known: func(string) string { return "@revoked * " + authorizedKey(ca.PublicKey()) }, is: remote.HostKeyChanged,
-			says: "is revoked in line 2"},
+			is:    remote.HostKeyChanged, says: "a certificate that is not valid (cert has expired)",
+		},
+		"revoked key": {
+			reason: "the key in the certificate",
+			known:  func(string) string { return "@revoked * " + authorizedKey(host.PublicKey()) },
+			is:     remote.HostKeyChanged, says: "is revoked in line 2",
+		},
+		"revoked CA": {
+			reason: "nothing that it signed counts",
+			known:  func(string) string { return "@revoked * " + authorizedKey(ca.PublicKey()) }, is: remote.HostKeyChanged,
+			says: "is revoked in line 2",
+		},
 		"pinned": {reason: "a pin names the plain key", hostKey: gossh.FingerprintSHA256(host.PublicKey())},
-		"pinned to another": {reason: "the pin is stronger than the CA", hostKey: authorizedKey(other.PublicKey()),
-			is: remote.HostKeyChanged, says: "does not match ssh.hostKey"},
-		"known by old first": {reason: "a valid certificate is enough, whatever key was known",
-			known: func(at string) string { return at + " " + authorizedKey(other.PublicKey()) }},
+		"pinned to another": {
+			reason: "the pin is stronger than the CA", hostKey: authorizedKey(other.PublicKey()),
+			is: remote.HostKeyChanged, says: "does not match ssh.hostKey",
+		},
+		"known by old first": {
+			reason: "a valid certificate is enough, whatever key was known",
+			known:  func(at string) string { return at + " " + authorizedKey(other.PublicKey()) },
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -199,11 +222,15 @@ func TestUserCertificates_AreOffered(t *testing.T) {
 		cert gossh.PublicKey
 		says string
 	}{
-		"expired": {signCertificate(t, ca, pub, gossh.UserCert, "root", func(c *gossh.Certificate) { c.ValidBefore = 1 << 30 }),
-			`certificate "id-1" of ` + gossh.FingerprintSHA256(pub) + ", valid until 2004-01-10T13:37:04Z"},
+		"expired": {
+			signCertificate(t, ca, pub, gossh.UserCert, "root", func(c *gossh.Certificate) { c.ValidBefore = 1 << 30 }),
+			`certificate "id-1" of ` + gossh.FingerprintSHA256(pub) + ", valid until 2004-01-10T13:37:04Z",
+		},
 		"other CA": {signCertificate(t, other, pub, gossh.UserCert, "root", nil), `-cert.pub certificate "id-1" of`},
-		"other key": {signCertificate(t, ca, other.PublicKey(), gossh.UserCert, "root", nil),
-			"-cert.pub is not the certificate for the key " + path},
+		"other key": {
+			signCertificate(t, ca, other.PublicKey(), gossh.UserCert, "root", nil),
+			"-cert.pub is not the certificate for the key " + path,
+		},
 		"of a host":  {signCertificate(t, ca, pub, gossh.HostCert, "root", nil), "-cert.pub is not a user certificate"},
 		"only a key": {pub, "-cert.pub is not a user certificate"},
 	}
@@ -225,8 +252,10 @@ func TestUserCertificates_AreOffered(t *testing.T) {
 		t.Fatal(err)
 	}
 	keyring := agent.NewKeyring()
-	if err := keyring.Add(agent.AddedKey{PrivateKey: private,
-		Certificate: signCertificate(t, ca, signer.PublicKey(), gossh.UserCert, "root", nil)}); err != nil {
+	if err := keyring.Add(agent.AddedKey{
+		PrivateKey:  private,
+		Certificate: signCertificate(t, ca, signer.PublicKey(), gossh.UserCert, "root", nil),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("SSH_AUTH_SOCK", serveAgent(t, keyring))

@@ -60,7 +60,8 @@ func (d *Dialer) loginTo(ctx context.Context, to endpoint, dial dialFunc, opts r
 var errHungUp = errors.New("the server closed the connection")
 
 func (d *Dialer) attemptLogin(ctx context.Context, to endpoint, dial dialFunc, keys *hostKeys, who *identity,
-	opts remote.Options) (*ssh.Client, error) {
+	opts remote.Options,
+) (*ssh.Client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errTimeout)
 	defer cancel()
 	raw, err := dial(ctx, to.hostAndPort())

@@ -109,8 +109,10 @@ func certifiedAgent(t *testing.T, ca gossh.Signer, bits int, principal string) a
 		t.Fatal(err)
 	}
 	keyring := agent.NewKeyring()
-	if err := keyring.Add(agent.AddedKey{PrivateKey: private,
-		Certificate: signCertificate(t, ca, signer.PublicKey(), gossh.UserCert, principal, nil)}); err != nil {
+	if err := keyring.Add(agent.AddedKey{
+		PrivateKey:  private,
+		Certificate: signCertificate(t, ca, signer.PublicKey(), gossh.UserCert, principal, nil),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return keyring

@@ -75,8 +75,10 @@ func TestReconnect_ContinuesTheWork(t *testing.T) {
 func TestReconnect_GivesUp(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.StartServer(t,
-		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
-			Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
+		remotetest.Config{
+			Machine: remotetest.Machine{Handler: checkHandler},
+			Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
+		})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
 	opts := testOptions(t)
 	opts.Reconnect = 2 * time.Second

@@ -31,63 +31,120 @@ func TestResolve_PrefersTheClusterFile(t *testing.T) {
 		is             remote.Reason
 		says           string
 	}{
-		"no config": {"the defaults", "", "10.0.0.1", v1alpha1.SSH{},
-			"root@10.0.0.1 port 22 (user: default, address: cluster file, port: default)", "", ""},
-		"all from config": {"an alias", "Host web\n HostName 10.0.0.9\n User admin\n Port 2222\n IdentityFile ~/k\n",
-			"web", v1alpha1.SSH{},
+		"no config": {
+			"the defaults", "", "10.0.0.1",
+			v1alpha1.SSH{},
+			"root@10.0.0.1 port 22 (user: default, address: cluster file, port: default)", "", "",
+		},
+		"all from config": {
+			"an alias", "Host web\n HostName 10.0.0.9\n User admin\n Port 2222\n IdentityFile ~/k\n",
+			"web",
+			v1alpha1.SSH{},
 			"admin@10.0.0.9 port 2222 (user: ~/.ssh/config line 3, address: ~/.ssh/config line 2, port: ~/.ssh/config " +
 				"line 4, key: ~/.ssh/config line 5)",
-			"", ""},
-		"file wins": {"explicit fields", "User admin\nPort 2222\nIdentityFile ~/k\nProxyJump jump\n", "10.0.0.1",
+			"", "",
+		},
+		"file wins": {
+			"explicit fields", "User admin\nPort 2222\nIdentityFile ~/k\nProxyJump jump\n", "10.0.0.1",
 			v1alpha1.SSH{User: "bob", Port: 22, Agent: &yes, Bastion: &v1alpha1.Bastion{Address: "10.0.0.7", User: "j", Port: 23}},
 			"bob@10.0.0.1 port 22 through j@10.0.0.7:23 (user: cluster file, address: cluster file, port: cluster " +
 				"file, credentials: cluster file, bastion: cluster file)",
-			"", ""},
-		"old record": {"root and 22 that earlier versions filled in", "User admin\nPort 2222\n", "10.0.0.1",
-			v1alpha1.SSH{User: "root", Port: 22}, "root@10.0.0.1 port 22 (user: cluster file, address: cluster file, port: cluster file)", "", ""},
-		"jumps": {"a chain, and the jump host's own settings",
+			"", "",
+		},
+		"old record": {
+			"root and 22 that earlier versions filled in", "User admin\nPort 2222\n", "10.0.0.1",
+			v1alpha1.SSH{User: "root", Port: 22},
+			"root@10.0.0.1 port 22 (user: cluster file, address: cluster file, port: cluster file)", "", "",
+		},
+		"jumps": {
+			"a chain, and the jump host's own settings",
 			"Host h\n ProxyJump a@one,two:2200\nHost one\n Port 1111\n ProxyJump zero\nHost two\n User b\n ProxyJump " +
 				"not-this\nHost zero\n HostName 10.0.0.10\n User root\n",
-			"h", v1alpha1.SSH{},
+			"h",
+			v1alpha1.SSH{},
 			"root@h port 22 through root@10.0.0.10:22, a@one:1111, b@two:2200 (user: default, address: cluster file, " +
 				"port: default, bastion: ~/.ssh/config line 2)",
-			"", ""},
-		"no jump": {"none", "Host h\n ProxyJump none\nHost *\n ProxyJump jump\n", "h", v1alpha1.SSH{},
-			"root@h port 22 (user: default, address: cluster file, port: default)", "", ""},
-		"jump of bastion": {"the file says the whole way; its user and port are the configuration's",
-			"Host jump\n User j\n Port 24\n ProxyJump other\n", "h", v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "jump"}},
-			"root@h port 22 through j@jump:24 (user: default, address: cluster file, port: default, bastion: cluster file)", "", ""},
-		"uri": {"with an IPv6 address", "Host h\n ProxyJump ssh://x@[fd00::1]:24\n", "h", v1alpha1.SSH{},
-			"root@h port 22 through x@[fd00::1]:24 (user: default, address: cluster file, port: default, bastion: ~/.ssh/config line 2)", "", ""},
-		"jump loop": {"bounded", "Host *\n ProxyJump jump\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable,
-			"there are more than 8 jump hosts before h1"},
-		"command": {"it is not run", "ProxyCommand touch /tmp/no\n", "h", v1alpha1.SSH{},
-			"root@h port 22 (user: default, address: cluster file, port: default)", "", ""},
-		"match exec": {"no program decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{}, "",
+			"", "",
+		},
+		"no jump": {
+			"none", "Host h\n ProxyJump none\nHost *\n ProxyJump jump\n", "h",
+			v1alpha1.SSH{},
+			"root@h port 22 (user: default, address: cluster file, port: default)", "", "",
+		},
+		"jump of bastion": {
+			"the file says the whole way; its user and port are the configuration's",
+			"Host jump\n User j\n Port 24\n ProxyJump other\n", "h",
+			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "jump"}},
+			"root@h port 22 through j@jump:24 (user: default, address: cluster file, port: default, bastion: cluster file)", "", "",
+		},
+		"uri": {
+			"with an IPv6 address", "Host h\n ProxyJump ssh://x@[fd00::1]:24\n", "h",
+			v1alpha1.SSH{},
+			"root@h port 22 through x@[fd00::1]:24 (user: default, address: cluster file, port: default, bastion: ~/.ssh/config line 2)", "", "",
+		},
+		"jump loop": {
+			"bounded", "Host *\n ProxyJump jump\n", "h",
+			v1alpha1.SSH{},
+			"", remote.ConfigUnusable,
+			"there are more than 8 jump hosts before h1",
+		},
+		"command": {
+			"it is not run", "ProxyCommand touch /tmp/no\n", "h",
+			v1alpha1.SSH{},
+			"root@h port 22 (user: default, address: cluster file, port: default)", "", "",
+		},
+		"match exec": {
+			"no program decides", "Match exec \"touch /tmp/no\"\n User x\n", "h",
+			v1alpha1.SSH{},
+			"",
 			remote.ConfigUnusable,
-			"line 1 is a Match that Slipway does not evaluate, and it can set user for h; set ssh.user in the cluster file"},
-		"match exec, told": {"the cluster file decides", "Match exec \"touch /tmp/no\"\n User x\n", "h",
-			v1alpha1.SSH{User: "bob"}, "bob@h port 22 (user: cluster file, address: cluster file, port: default)", "", ""},
-		"port": {"the line is named and not quoted", "\nPort seven\n", "h", v1alpha1.SSH{}, "",
-			remote.ConfigUnusable, "config line 2: the port is not a number from 1 to 65535"},
-		"no such token": {"that file alone is ignored", "IdentityFile %Q\nUserKnownHostsFile %Q\nIdentityFile /k\n", "h",
-			v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default, key: ~/.ssh/config line 3)", "", ""},
-		"variables": {"ssh knows none in HostName and ProxyJump",
-			"Host h\n HostName ${HOME}\n ProxyJump b@${HOME}\nMatch host *\n User a\n", "h", v1alpha1.SSH{},
+			"line 1 is a Match that Slipway does not evaluate, and it can set user for h; set ssh.user in the cluster file",
+		},
+		"match exec, told": {
+			"the cluster file decides", "Match exec \"touch /tmp/no\"\n User x\n", "h",
+			v1alpha1.SSH{User: "bob"},
+			"bob@h port 22 (user: cluster file, address: cluster file, port: default)", "", "",
+		},
+		"port": {
+			"the line is named and not quoted", "\nPort seven\n", "h",
+			v1alpha1.SSH{},
+			"",
+			remote.ConfigUnusable, "config line 2: the port is not a number from 1 to 65535",
+		},
+		"no such token": {
+			"that file alone is ignored", "IdentityFile %Q\nUserKnownHostsFile %Q\nIdentityFile /k\n", "h",
+			v1alpha1.SSH{},
+			"root@h port 22 (user: default, address: cluster file, port: default, key: ~/.ssh/config line 3)", "", "",
+		},
+		"variables": {
+			"ssh knows none in HostName and ProxyJump",
+			"Host h\n HostName ${HOME}\n ProxyJump b@${HOME}\nMatch host *\n User a\n", "h",
+			v1alpha1.SSH{},
 			"a@${home} port 22 through b@${HOME}:22 (user: ~/.ssh/config line 5, address: ~/.ssh/config line 2, port: " +
 				"default, bastion: ~/.ssh/config line 3)",
-			"", ""},
-		"match user": {"who is logged in as", "Match user root\n Port 1\n", "h", v1alpha1.SSH{},
-			"root@h port 1 (user: default, address: cluster file, port: ~/.ssh/config line 2)", "", ""},
-		"unusable": {"with its line", "Port 1\nUser\n", "h",
-			v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x"}, "", remote.ConfigUnusable,
-			"config line 2: the keyword has no value"},
-		"unusable, told": {"the cluster file decides all", "Port 1\nUser\n", "h",
-			v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x",
-				Bastion: &v1alpha1.Bastion{Address: "b", User: "j", Port: 23, PrivateKeyFile: "/k", HostKey: "SHA256:y"}},
+			"", "",
+		},
+		"match user": {
+			"who is logged in as", "Match user root\n Port 1\n", "h",
+			v1alpha1.SSH{},
+			"root@h port 1 (user: default, address: cluster file, port: ~/.ssh/config line 2)", "", "",
+		},
+		"unusable": {
+			"with its line", "Port 1\nUser\n", "h",
+			v1alpha1.SSH{User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x"},
+			"", remote.ConfigUnusable,
+			"config line 2: the keyword has no value",
+		},
+		"unusable, told": {
+			"the cluster file decides all", "Port 1\nUser\n", "h",
+			v1alpha1.SSH{
+				User: "u", Port: 22, Agent: &yes, HostKey: "SHA256:x",
+				Bastion: &v1alpha1.Bastion{Address: "b", User: "j", Port: 23, PrivateKeyFile: "/k", HostKey: "SHA256:y"},
+			},
 			"u@h port 22 through j@b:23 (user: cluster file, address: cluster file, port: cluster file, credentials: " +
 				"cluster file, bastion: cluster file)",
-			"", ""},
+			"", "",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +171,10 @@ func TestResolve_PrefersTheClusterFile(t *testing.T) {
 // TestConfig_AllowsThePrivateGroup: as in Debian's ssh, the file may be writable by the private group
 // of its owner, and by no other user.
 func TestConfig_AllowsThePrivateGroup(t *testing.T) {
-	for mode, says := range map[os.FileMode]string{0o600: "", 0o664: "", 0o606: "other users can write to it",
-		0o666: "other users can write to it"} {
+	for mode, says := range map[os.FileMode]string{
+		0o600: "", 0o664: "", 0o606: "other users can write to it",
+		0o666: "other users can write to it",
+	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			opts := testOptions(t)
 			config := filepath.Join(opts.Home, ".ssh", "config")
@@ -150,10 +209,18 @@ func TestLogin_NamesUnusedConfiguration(t *testing.T) {
 	}{
 		"certificate": {"\nCertificateFile c\n", v1alpha1.SSH{}, remote.KeyUnreadable, "the CertificateFile in ~/.ssh/config line 2 is ignored"},
 		"agent":       {"IdentityAgent a\n", v1alpha1.SSH{}, remote.KeyUnreadable, "the IdentityAgent in ~/.ssh/config line 1 is ignored"},
-		"key": {"IdentityFile %Q\n", v1alpha1.SSH{}, remote.KeyUnreadable,
-			`this IdentityFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
-		"known hosts": {"UserKnownHostsFile %Q\n", v1alpha1.SSH{PrivateKeyFile: key}, remote.HostKeyUnknown,
-			`this UserKnownHostsFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`},
+		"key": {
+			"IdentityFile %Q\n",
+			v1alpha1.SSH{},
+			remote.KeyUnreadable,
+			`this IdentityFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`,
+		},
+		"known hosts": {
+			"UserKnownHostsFile %Q\n",
+			v1alpha1.SSH{PrivateKeyFile: key},
+			remote.HostKeyUnknown,
+			`this UserKnownHostsFile is ignored: ~/.ssh/config line 1: Slipway does not expand the token "%Q"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := testOptions(t)

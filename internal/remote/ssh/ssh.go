@@ -96,7 +96,8 @@ func (d *Dialer) connectHelper(ctx context.Context, host v1alpha1.Host, opts rem
 
 // startHelper runs the helper over a login.
 func (d *Dialer) startHelper(ctx context.Context, host v1alpha1.Host, to endpoint, conn *connection,
-	opts remote.Options) (*wire.Client, error) {
+	opts remote.Options,
+) (*wire.Client, error) {
 	find := d.Helper
 	if find == nil {
 		find = embedded.FindHelper

@@ -134,48 +134,96 @@ func TestLogin_ExplainsFailures(t *testing.T) {
 		says   string
 	}{
 		"key": {"the plain case", v1alpha1.SSH{PrivateKeyFile: plain}, "", ""},
-		"encrypted key": {"its passphrase comes from a source",
-			v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "sesame")}, "", ""},
-		"no passphrase": {"an encrypted key alone is of no use", v1alpha1.SSH{PrivateKeyFile: locked},
-			remote.KeyUnreadable, "is encrypted; set ssh.passphraseFrom"},
-		"wrong passphrase": {"said before anything is dialled",
-			v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "hunter2")}, remote.KeyUnreadable, "the passphrase does not decrypt"},
+		"encrypted key": {
+			"its passphrase comes from a source",
+			v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "sesame")},
+			"", "",
+		},
+		"no passphrase": {
+			"an encrypted key alone is of no use",
+			v1alpha1.SSH{PrivateKeyFile: locked},
+			remote.KeyUnreadable, "is encrypted; set ssh.passphraseFrom",
+		},
+		"wrong passphrase": {
+			"said before anything is dialled",
+			v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "hunter2")},
+			remote.KeyUnreadable, "the passphrase does not decrypt",
+		},
 		"missing key": {"named by path", v1alpha1.SSH{PrivateKeyFile: filepath.Join(dir, "none")}, remote.KeyUnreadable, "no such file"},
-		"public key": {"a common mistake", v1alpha1.SSH{PrivateKeyFile: secretFile(t, "ssh-ed25519 AAAA").File},
-			remote.KeyUnreadable, "is not a private key"},
-		"key refused": {"says which key was tried", v1alpha1.SSH{PrivateKeyFile: other}, remote.AuthFailed,
-			"rejects the key of " + other + " SHA256:"},
+		"public key": {
+			"a common mistake",
+			v1alpha1.SSH{PrivateKeyFile: secretFile(t, "ssh-ed25519 AAAA").File},
+			remote.KeyUnreadable, "is not a private key",
+		},
+		"key refused": {
+			"says which key was tried",
+			v1alpha1.SSH{PrivateKeyFile: other},
+			remote.AuthFailed,
+			"rejects the key of " + other + " SHA256:",
+		},
 		"nothing":            {"no agent, no key files", v1alpha1.SSH{}, remote.KeyUnreadable, "no login method is available"},
 		"password":           {"inline", v1alpha1.SSH{Password: "hunter2"}, "", ""},
 		"password from file": {"by reference", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter2")}, "", ""},
-		"wrong password": {"the cause, not the protocol", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter22")},
-			remote.AuthFailed, "rejects the password"},
-		"password missing": {"the source is named",
-			v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}}, remote.SecretUnreadable, "the password cannot be read"},
-		"key then password": {"a key that is refused does not hide the password",
-			v1alpha1.SSH{PrivateKeyFile: other, PasswordFrom: secretFile(t, "hunter2")}, "", ""},
+		"wrong password": {
+			"the cause, not the protocol",
+			v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter22")},
+			remote.AuthFailed, "rejects the password",
+		},
+		"password missing": {
+			"the source is named",
+			v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}},
+			remote.SecretUnreadable, "the password cannot be read",
+		},
+		"key then password": {
+			"a key that is refused does not hide the password",
+			v1alpha1.SSH{PrivateKeyFile: other, PasswordFrom: secretFile(t, "hunter2")},
+			"", "",
+		},
 		"sudo":                {"without a password", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain}, "", ""},
 		"sudo login password": {"that of the login", v1alpha1.SSH{User: "same", PasswordFrom: secretFile(t, "hunter2")}, "", ""},
-		"sudo own password": {"its own",
-			v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter2-sudo")}, "", ""},
-		"sudo's missing": {"not asked in vain",
+		"sudo own password": {
+			"its own",
+			v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter2-sudo")},
+			"", "",
+		},
+		"sudo's missing": {
+			"not asked in vain",
 			v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}},
-			remote.SecretUnreadable, "the sudo password cannot be read"},
-		"sudo wrong password": {"given once", v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2")},
-			remote.SudoFailed, "sudo rejects the password of own"},
-		"sudo terminal": {"on the one session that the server allows",
-			v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2")}, "", ""},
+			remote.SecretUnreadable, "the sudo password cannot be read",
+		},
+		"sudo wrong password": {
+			"given once",
+			v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2")},
+			remote.SudoFailed, "sudo rejects the password of own",
+		},
+		"sudo terminal": {
+			"on the one session that the server allows",
+			v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2")},
+			"", "",
+		},
 		"sudo free terminal": {"no password, a terminal", v1alpha1.SSH{User: "freetty", PrivateKeyFile: plain}, "", ""},
-		"sudo terminal, wrong": {"on a terminal the prompt comes with the output",
+		"sudo terminal, wrong": {
+			"on a terminal the prompt comes with the output",
 			v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter22")},
-			remote.SudoFailed, "sudo rejects the password of tty"},
-		"sudo wants password": {"there is none", v1alpha1.SSH{User: "wants", PrivateKeyFile: plain}, remote.SudoFailed,
-			"sudo needs a password from wants; set ssh.sudoPasswordFrom"},
-		"not a sudoer": {"whatever the password", v1alpha1.SSH{User: "never", PasswordFrom: secretFile(t, "hunter2")},
-			remote.SudoFailed, "never is not allowed to use sudo"},
+			remote.SudoFailed, "sudo rejects the password of tty",
+		},
+		"sudo wants password": {
+			"there is none",
+			v1alpha1.SSH{User: "wants", PrivateKeyFile: plain},
+			remote.SudoFailed,
+			"sudo needs a password from wants; set ssh.sudoPasswordFrom",
+		},
+		"not a sudoer": {
+			"whatever the password",
+			v1alpha1.SSH{User: "never", PasswordFrom: secretFile(t, "hunter2")},
+			remote.SudoFailed, "never is not allowed to use sudo",
+		},
 		"no sudo": {"not installed", v1alpha1.SSH{User: "bare", PrivateKeyFile: plain}, remote.SudoFailed, "sudo is not installed"},
-		"sudo off": {"not root, and told not to be", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain, Sudo: &no},
-			remote.SudoFailed, "keys is not root"},
+		"sudo off": {
+			"not root, and told not to be",
+			v1alpha1.SSH{User: "keys", PrivateKeyFile: plain, Sudo: &no},
+			remote.SudoFailed, "keys is not root",
+		},
 	}
 	t.Setenv("SSH_AUTH_SOCK", "")
 	for name, tt := range tests {
@@ -309,12 +357,16 @@ func TestConnect_ExplainsUnreachableHosts(t *testing.T) {
 		is     remote.Reason
 		says   string
 	}{
-		"refused": {"nothing listens",
+		"refused": {
+			"nothing listens",
 			v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: closed, PrivateKeyFile: path}},
-			remote.Unreachable, "refuses the connection"},
+			remote.Unreachable, "refuses the connection",
+		},
 		"deaf": {"a server that says nothing", deaf.HostWith("h1", login), remote.Unreachable, "did not answer within 1s"},
-		"hung up": {"tried again, then said", mute.HostWith("h1", login), remote.Unreachable,
-			"closed the connection before it identified itself"},
+		"hung up": {
+			"tried again, then said", mute.HostWith("h1", login), remote.Unreachable,
+			"closed the connection before it identified itself",
+		},
 		"noexec":  {"no directory for programs", web.HostWith("h1", login), remote.NoExec, "mounted noexec"},
 		"endless": {"start-up files that print without end", endless.HostWith("h1", login), remote.HelperFailed, "prints too much output"},
 	}
@@ -349,16 +401,27 @@ func TestConnect_WorksOnUnusualHosts(t *testing.T) {
 		is      remote.Reason
 		says    string
 	}{
-		"noise": {"banners and start-up files print", remotetest.Machine{Handler: checkHandler},
-			strings.Repeat("Welcome!\r\n", 1000) + "no line end", "", "", ""},
+		"noise": {
+			"banners and start-up files print",
+			remotetest.Machine{Handler: checkHandler},
+			strings.Repeat("Welcome!\r\n", 1000) + "no line end", "", "", "",
+		},
 		"plain": {"a host without gzip", remotetest.Machine{Handler: checkHandler, Plain: true}, "", "", "", ""},
 		"arm":   {"the helper for its architecture", remotetest.Machine{Handler: checkHandler, Arch: "aarch64"}, "", "arm64", "", ""},
-		"other arch": {"the file says otherwise", remotetest.Machine{Arch: "aarch64"}, "", "amd64", remote.WrongArch,
-			"the host's architecture is arm64, but the cluster file has amd64; write arch: arm64"},
+		"other arch": {
+			"the file says otherwise",
+			remotetest.Machine{Arch: "aarch64"},
+			"", "amd64", remote.WrongArch,
+			"the host's architecture is arm64, but the cluster file has amd64; write arch: arm64",
+		},
 		"odd arch": {"no helper for it", remotetest.Machine{Arch: "riscv64"}, "", "", remote.WrongArch, "riscv64"},
 		"broken":   {"the helper is stopped from running", remotetest.Machine{Answer: "broken"}, "", "", remote.NoExec, "SELinux"},
-		"corrupt": {"the helper does not arrive whole", remotetest.Machine{Answer: "corrupt"}, "", "",
-			remote.HelperFailed, "did not arrive completely"},
+		"corrupt": {
+			"the helper does not arrive whole",
+			remotetest.Machine{Answer: "corrupt"},
+			"", "",
+			remote.HelperFailed, "did not arrive completely",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -428,8 +491,10 @@ func TestConnect_GoesThroughABastion(t *testing.T) {
 func TestDialFromHost_ReachesTheTarget(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	s := remotetest.StartServer(t,
-		remotetest.Config{Machine: remotetest.Machine{Handler: checkHandler},
-			Users: []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}}})
+		remotetest.Config{
+			Machine: remotetest.Machine{Handler: checkHandler},
+			Users:   []remotetest.User{{Name: "root", Keys: []gossh.PublicKey{pub}}},
+		})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

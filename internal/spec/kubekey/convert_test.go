@@ -209,26 +209,40 @@ func TestConvert_RefusesOtherFiles(t *testing.T) {
 		{"ours", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", "use the file as it is: it is already a Slipway cluster file"},
 		{"an inventory of KubeKey 4", "apiVersion: kubekey.kubesphere.io/v1\nkind: Inventory\n", "convert only files of KubeKey 3"},
 		{"a list", "[1]", "the file has no KubeKey cluster"},
-		{"a value of another type", string(mergeIntoBase(t, "kubernetes: {maxPods: many}")),
-			"spec.kubernetes.maxPods: found text (\"many\"), expected a whole number"},
-		{"a password that is a number is not printed",
+		{
+			"a value of another type", string(mergeIntoBase(t, "kubernetes: {maxPods: many}")),
+			"spec.kubernetes.maxPods: found text (\"many\"), expected a whole number",
+		},
+		{
+			"a password that is a number is not printed",
 			string(mergeIntoBase(t, "hosts: [{name: a, address: 10.0.0.1, password: 123456}]")),
-			"spec.hosts[0].password: found a number, expected text"},
+			"spec.hosts[0].password: found a number, expected text",
+		},
 		{"a host that is not there", string(mergeIntoBase(t, "roleGroups: {control-plane: [aa]}")), "there is no host \"aa\" [unknown-host]"},
-		{"a range that leaves the hosts", string(mergeIntoBase(t, "roleGroups: {control-plane: [a], worker: ['b[1:900000000]']}")),
-			"there is no host \"b1\" [unknown-host]"},
-		{"a range that is none", string(mergeIntoBase(t, "roleGroups: {control-plane: ['a[x:y]']}")),
-			"is not a range of names [invalid-selector]"},
-		{"a range that ends before it begins", string(mergeIntoBase(t, "roleGroups: {control-plane: ['a[3:1]']}")),
-			"its end is before its start [invalid-selector]"},
+		{
+			"a range that leaves the hosts", string(mergeIntoBase(t, "roleGroups: {control-plane: [a], worker: ['b[1:900000000]']}")),
+			"there is no host \"b1\" [unknown-host]",
+		},
+		{
+			"a range that is none", string(mergeIntoBase(t, "roleGroups: {control-plane: ['a[x:y]']}")),
+			"is not a range of names [invalid-selector]",
+		},
+		{
+			"a range that ends before it begins", string(mergeIntoBase(t, "roleGroups: {control-plane: ['a[3:1]']}")),
+			"its end is before its start [invalid-selector]",
+		},
 		{"no control plane", string(mergeIntoBase(t, "roleGroups: {worker: [a]}")), "no host has the role control-plane [no-control-plane]"},
 		{"an unknown type of etcd", string(mergeIntoBase(t, "etcd: {type: kubeadmin}")), "did you mean kubeadm?"},
 		{"an unknown load balancer", string(mergeIntoBase(t, "controlPlaneEndpoint: {internalLoadbalancer: nginx}")), "use haproxy or kube-vip"},
-		{"an address beside haproxy",
+		{
+			"an address beside haproxy",
 			string(mergeIntoBase(t, "controlPlaneEndpoint: {internalLoadbalancer: haproxy, address: 10.0.0.9}")),
-			"KubeKey rejects this combination as well"},
-		{"a line that is none of a hosts file", string(mergeIntoBase(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")),
-			"is not a line of a hosts file"},
+			"KubeKey rejects this combination as well",
+		},
+		{
+			"a line that is none of a hosts file", string(mergeIntoBase(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")),
+			"is not a line of a hosts file",
+		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			r, err := Convert([]byte(tc.file), testOptions("kk.yaml"))
@@ -256,8 +270,10 @@ registry: {auths: {r-1.example.com: {username: a, password: three}, r.1.example.
 		t.Fatal(err)
 	}
 	c := loadConverted(t, r.Text).Cluster.Spec
-	got := []string{c.Hosts[0].SSH.PasswordFrom.Env, c.Hosts[1].SSH.PasswordFrom.Env,
-		c.Registry.Auths[0].PasswordFrom.Env, c.Registry.Auths[1].PasswordFrom.Env}
+	got := []string{
+		c.Hosts[0].SSH.PasswordFrom.Env, c.Hosts[1].SSH.PasswordFrom.Env,
+		c.Registry.Auths[0].PasswordFrom.Env, c.Registry.Auths[1].PasswordFrom.Env,
+	}
 	want := []string{"SSH_PASSWORD_DB_1", "SSH_PASSWORD_DB_1_2", "REGISTRY_PASSWORD_R_1_EXAMPLE_COM", "REGISTRY_PASSWORD_R_1_EXAMPLE_COM_2"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -50,8 +50,10 @@ var fields = map[string]field{
 	"spec.controlPlaneEndpoint.externalDNS":          {mapped, "spec.controlPlaneEndpoint.mode: external, without an address"},
 	"spec.controlPlaneEndpoint.address":              {mapped, "spec.controlPlaneEndpoint.address"},
 	"spec.controlPlaneEndpoint.port":                 {mapped, "spec.controlPlaneEndpoint.port"},
-	"spec.controlPlaneEndpoint.kubevip.mode": {mapped,
-		"mode kube-vip uses ARP by default; for BGP, write the routers under `kubeVIP.bgp`"},
+	"spec.controlPlaneEndpoint.kubevip.mode": {
+		mapped,
+		"mode kube-vip uses ARP by default; for BGP, write the routers under `kubeVIP.bgp`",
+	},
 
 	"spec.system.ntpServers[]":                     {mapped, "spec.system.ntpServers"},
 	"spec.system.timezone":                         {mapped, "spec.system.timezone"},
@@ -71,8 +73,10 @@ var fields = map[string]field{
 	"spec.system.postClusterInstall[].materials[]": {mapped, "spec.hooks[].materials"},
 	"spec.system.skipConfigureOS":                  {mapped, "spec.system.skipConfigure"},
 
-	"spec.etcd.type": {mapped,
-		"spec.etcd.type: kubeadm becomes stacked, kubekey becomes managed, external remains external"},
+	"spec.etcd.type": {
+		mapped,
+		"spec.etcd.type: kubeadm becomes stacked, kubekey becomes managed, external remains external",
+	},
 	"spec.etcd.external.endpoints[]":    {mapped, "spec.etcd.external.endpoints; they must be https"},
 	"spec.etcd.external.caFile":         {mapped, "spec.etcd.external.caFile"},
 	"spec.etcd.external.certFile":       {mapped, "spec.etcd.external.certFile"},
@@ -145,8 +149,10 @@ var fields = map[string]field{
 
 	"spec.storage.openebs.basePath": {dropped, "Slipway does not install OpenEBS"},
 
-	"spec.registry.type": {mapped,
-		"nothing: Slipway uses the Distribution registry, and Harbor is lost; without hosts in the group registry it is dropped"},
+	"spec.registry.type": {
+		mapped,
+		"nothing: Slipway uses the Distribution registry, and Harbor is lost; without hosts in the group registry it is dropped",
+	},
 	"spec.registry.registryMirrors[]":     {mapped, "spec.registry.mirrors[docker.io]"},
 	"spec.registry.insecureRegistries[]":  {mapped, "spec.registry.insecure"},
 	"spec.registry.privateRegistry":       {dropped, "images of the cluster components come from the bundle, not from a registry"},
@@ -165,8 +171,10 @@ var fields = map[string]field{
 	"spec.registry.containerdDataDir":     {mapped, "Slipway always uses /var/lib/containerd; there is no field for another directory"},
 	"spec.registry.dockerDataDir":         {mapped, "nothing: without docker it is dropped, with docker it is lost"},
 	"spec.registry.dataRoot":              {mapped, "nothing: without docker it is dropped, with docker it is lost"},
-	"spec.registry.registryDataDir": {lost,
-		"only Harbor uses it, and Slipway does not install Harbor; see spec.registry.private.directory"},
+	"spec.registry.registryDataDir": {
+		lost,
+		"only Harbor uses it, and Slipway does not install Harbor; see spec.registry.private.directory",
+	},
 	"spec.registry.bridgeIP": {mapped, "nothing: without docker it is dropped, with docker it is lost"},
 	"spec.addons[]":          {later, "add-ons are not converted yet; write them under spec.addons"},
 	"spec.kubesphere":        {later, "Slipway cannot install KubeSphere yet; install it with helm"},

@@ -27,8 +27,10 @@ var mappedCases = []struct {
 		want: "spec: {hosts: [{name: a, address: 198.51.100.1, internalAddress: 10.0.0.1, arch: arm64, labels: {disk: " +
 			"ssd}, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker]}]}",
 	},
-	{field: "spec.hosts[].name", reason: "names that cannot be",
-		in: "hosts: [{name: A_1, address: 10.0.0.1}]\nroleGroups: {master: [A_1]}", says: "spec.hosts[0].name invalid-name error"},
+	{
+		field: "spec.hosts[].name", reason: "names that cannot be",
+		in: "hosts: [{name: A_1, address: 10.0.0.1}]\nroleGroups: {master: [A_1]}", says: "spec.hosts[0].name invalid-name error",
+	},
 	{
 		field: "spec.hosts[].internalAddress", reason: "of a pair the first is the node's",
 		in:   "hosts: [{name: a, address: 10.0.0.1, internalAddress: '10.0.0.1,fd00::1'}, {name: b, address: 10.0.0.2}]",
@@ -91,8 +93,10 @@ var mappedCases = []struct {
 		in:   "controlPlaneEndpoint: {domain: api.example.com, port: 8443}",
 		want: "spec: {controlPlaneEndpoint: {domain: api.example.com, port: 8443}}",
 	},
-	{field: "spec.controlPlaneEndpoint.domain", reason: "KubeKey's default is written",
-		want: "spec: {controlPlaneEndpoint: {domain: lb.kubesphere.local}}"},
+	{
+		field: "spec.controlPlaneEndpoint.domain", reason: "KubeKey's default is written",
+		want: "spec: {controlPlaneEndpoint: {domain: lb.kubesphere.local}}",
+	},
 	{
 		field: "spec.controlPlaneEndpoint.address", reason: "one of no control plane is a load balancer's",
 		in: "controlPlaneEndpoint: {address: 10.0.0.100}", want: "spec: {controlPlaneEndpoint: {mode: external, address: 10.0.0.100}}",
@@ -132,8 +136,10 @@ var mappedCases = []struct {
 		in:   "system: {ntpServers: [ntp.example.com], timezone: Asia/Tokyo, skipConfigureOS: true}",
 		want: "spec: {system: {ntpServers: [ntp.example.com], timezone: Asia/Tokyo, skipConfigure: true}}",
 	},
-	{field: "spec.system.ntpServers[]", reason: "no address", in: "system: {ntpServers: [ntp.example.com, 'a b']}",
-		says: "spec.system.ntpServers[1] invalid-address error"},
+	{
+		field: "spec.system.ntpServers[]", reason: "no address", in: "system: {ntpServers: [ntp.example.com, 'a b']}",
+		says: "spec.system.ntpServers[1] invalid-address error",
+	},
 	{
 		field:   "spec.system.preInstall[].name spec.system.preInstall[].bash spec.system.preInstall[].role spec.system.preInstall[].materials[]",
 		reason:  "a line becomes a script",

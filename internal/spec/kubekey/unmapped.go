@@ -74,8 +74,10 @@ func isEmpty(v reflect.Value) bool {
 // nearestField returns the Slipway field for a comment about a KubeKey field: the section with
 // the same name, if there is one.
 func nearestField(path string) string {
-	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network",
-		"spec.registry", "spec.system"} {
+	for _, section := range []string{
+		"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network",
+		"spec.registry", "spec.system",
+	} {
 		if yamlfile.IsWithin(path, section) {
 			return section
 		}

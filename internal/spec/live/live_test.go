@@ -157,8 +157,10 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 	}{
 		{
 			reason: "control planes come first", get: func(c *v1alpha1.Cluster) any { return c.Spec.Hosts },
-			want: []v1alpha1.Host{{Name: "cp", Address: "10.0.0.11", Roles: []v1alpha1.Role{"control-plane"}},
-				{Name: "w", Address: "10.0.0.12", Roles: []v1alpha1.Role{"worker"}}},
+			want: []v1alpha1.Host{
+				{Name: "cp", Address: "10.0.0.11", Roles: []v1alpha1.Role{"control-plane"}},
+				{Name: "w", Address: "10.0.0.12", Roles: []v1alpha1.Role{"worker"}},
+			},
 		},
 		{
 			reason: "a control plane that takes pods is a worker",
@@ -168,8 +170,10 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 		{
 			reason: "Kubernetes' own labels and taints are not written", change: func(s *State) {
 				s.Nodes[0] = newNode("w", "10.0.0.12",
-					m{"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "x",
-						"topology.kubernetes.io/zone": "a", "disk": "ssd", "feature.node.kubernetes.io/cpu": "y"},
+					m{
+						"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "x",
+						"topology.kubernetes.io/zone": "a", "disk": "ssd", "feature.node.kubernetes.io/cpu": "y",
+					},
 					corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"}, corev1.Taint{Key: "gpu", Value: "1", Effect: "NoSchedule"})
 			}, get: func(c *v1alpha1.Cluster) any { return []any{c.Spec.Hosts[1].Labels, c.Spec.Hosts[1].Taints} },
 			want: []any{m{"topology.kubernetes.io/zone": "a", "disk": "ssd"}, []v1alpha1.Taint{{Key: "gpu", Value: "1", Effect: "NoSchedule"}}},
@@ -193,12 +197,18 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 			reason: "the endpoint's name, and a port that is not the usual", change: replaceText(":6443", ":8443"), get: endpointOf,
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not store what is behind this name",
 		},
-		{reason: "the control plane's own address is no name", change: replaceText("api.lab.example.com", "10.0.0.11"),
-			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
-		{reason: "a balancer on every node", change: replaceText("api.lab.example.com:6443", "127.0.0.1:6443"),
-			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node"},
-		{reason: "no endpoint", change: replaceText("controlPlaneEndpoint: api.lab.example.com:6443\n", ""),
-			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API"},
+		{
+			reason: "the control plane's own address is no name", change: replaceText("api.lab.example.com", "10.0.0.11"),
+			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API",
+		},
+		{
+			reason: "a balancer on every node", change: replaceText("api.lab.example.com:6443", "127.0.0.1:6443"),
+			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "through a proxy on each node",
+		},
+		{
+			reason: "no endpoint", change: replaceText("controlPlaneEndpoint: api.lab.example.com:6443\n", ""),
+			get: endpointOf, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no host name for the API",
+		},
 		{
 			reason: "an address of something else", change: replaceText("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpointOf,
 			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the IP address fd00::9",
@@ -214,29 +224,43 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 			says: "does not store what is behind this name",
 		},
 
-		{reason: "another domain", change: replaceText("cluster.local", "k8s.lab"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
-		{reason: "two IP versions", change: replaceText("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string{"10.244.0.0/16", "fd00::/48"}},
-		{reason: "no range for pods", change: replaceText("podSubnet: 10.244.0.0/16, ", ""),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "kubeadm has no pod range"},
-		{reason: "arguments of v1beta3", change: appendText("scheduler: {extraArgs: {v: \"2\"}}"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"}},
+		{
+			reason: "another domain", change: replaceText("cluster.local", "k8s.lab"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab",
+		},
+		{
+			reason: "two IP versions", change: replaceText("10.244.0.0/16", "'10.244.0.0/16, fd00::/48'"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string{"10.244.0.0/16", "fd00::/48"},
+		},
+		{
+			reason: "no range for pods", change: replaceText("podSubnet: 10.244.0.0/16, ", ""),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Network.PodCIDR }, want: []string(nil), says: "kubeadm has no pod range",
+		},
+		{
+			reason: "arguments of v1beta3", change: appendText("scheduler: {extraArgs: {v: \"2\"}}"),
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"},
+		},
 		{
 			reason: "arguments of v1beta4; the last of a name counts",
 			change: appendText("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
 			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "3"},
 			says: "the argument v is given more than once",
 		},
-		{reason: "certificates elsewhere", change: appendText("certificatesDir: /etc/kubernetes/ssl"),
-			says: "kubeadm has certificatesDir: /etc/kubernetes/ssl"},
-		{reason: "what is usual is no note",
+		{
+			reason: "certificates elsewhere", change: appendText("certificatesDir: /etc/kubernetes/ssl"),
+			says: "kubeadm has certificatesDir: /etc/kubernetes/ssl",
+		},
+		{
+			reason: "what is usual is no note",
 			change: appendText("certificatesDir: /etc/kubernetes/pki\nimageRepository: " +
 				"registry.k8s.io\nencryptionAlgorithm: RSA-2048\ndns: {}\nfeatureGates: {}"),
-			never: "kubeadm has"},
-		{reason: "names in etcd's certificates",
+			never: "kubeadm has",
+		},
+		{
+			reason: "names in etcd's certificates",
 			change: appendText("etcd: {local: {dataDir: /var/lib/etcd, serverCertSANs: [etcd.lab]}}"),
-			says:   "kubeadm has etcd.local.serverCertSANs: [etcd.lab]"},
+			says:   "kubeadm has etcd.local.serverCertSANs: [etcd.lab]",
+		},
 		{
 			reason: "zones of others", change: func(s *State) {
 				s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}\nlab.example.com:53 {\n    forward . 192.0.2.1\n}"
@@ -264,10 +288,14 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 			change: appendText("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
 			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.APIServer.CertSANs }, want: []string{"k8s.example.com"},
 		},
-		{reason: "mounts cannot be said", change: appendText("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"),
-			says: "files of the host are mounted into the apiServer"},
-		{reason: "variables cannot be said", change: appendText("apiServer: {extraEnvs: [{name: B}]}"),
-			says: "environment variables are set for the apiServer"},
+		{
+			reason: "mounts cannot be said", change: appendText("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"),
+			says: "files of the host are mounted into the apiServer",
+		},
+		{
+			reason: "variables cannot be said", change: appendText("apiServer: {extraEnvs: [{name: B}]}"),
+			says: "environment variables are set for the apiServer",
+		},
 		{
 			reason: "validity that is not the usual",
 			change: appendText("certificateValidityPeriod: 100h0m0s\ncaCertificateValidityPeriod: 87600h0m0s"),
@@ -293,22 +321,34 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 			get:    func(c *v1alpha1.Cluster) any { return c.Spec.Etcd.ExtraArgs }, want: m{"quota-backend-bytes": "4294967296"},
 		},
 		{reason: "etcd elsewhere on the disk", change: appendText("etcd: {local: {dataDir: /data}}"), says: "etcd stores its data in /data"},
-		{reason: "an etcd of others", change: appendText("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"),
-			says: "its endpoints are https://10.0.0.9:2379"},
+		{
+			reason: "an etcd of others", change: appendText("etcd: {external: {endpoints: ['https://10.0.0.9:2379']}}"),
+			says: "its endpoints are https://10.0.0.9:2379",
+		},
 
-		{reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) },
-			get: networkOf, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}}},
-		{reason: "flannel's direct routing",
-			change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing"},
-		{reason: "a backend that we do not have", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"wireguard"}}`) },
-			get: networkOf, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard"},
-		{reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: networkOf,
-			want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read"},
+		{
+			reason: "flannel's settings", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"host-gw","MTU":1400}}`) },
+			get: networkOf, want: []any{"flannel", v1alpha1.Flannel{Backend: "host-gw", MTU: 1400}},
+		},
+		{
+			reason: "flannel's direct routing",
+			change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"vxlan","DirectRouting":true}}`) }, says: "uses direct routing",
+		},
+		{
+			reason: "a backend that we do not have", change: func(s *State) { s.Flannel = []byte(`{"Backend":{"Type":"wireguard"}}`) },
+			get: networkOf, want: []any{"none", v1alpha1.Flannel{}}, says: "the backend wireguard",
+		},
+		{
+			reason: "flannel that cannot be read", change: func(s *State) { s.Flannel = []byte(`{`) }, get: networkOf,
+			want: []any{"none", v1alpha1.Flannel{}}, says: "cannot be read",
+		},
 		{reason: "another plugin", change: func(s *State) {
 			s.Flannel, s.DaemonSets = nil, []string{"kube-system/kube-proxy", "calico-system/calico-node"}
 		}, get: networkOf, want: []any{"none", v1alpha1.Flannel{}}, says: "the network plugin is calico"},
-		{reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: networkOf,
-			want: []any{"none", v1alpha1.Flannel{}}, says: "no known network plugin was found"},
+		{
+			reason: "no plugin", change: func(s *State) { s.Flannel = nil }, get: networkOf,
+			want: []any{"none", v1alpha1.Flannel{}}, says: "no known network plugin was found",
+		},
 
 		{
 			reason: "DNS servers of its own", change: func(s *State) {
@@ -322,11 +362,15 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 			},
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Hosts }, want: map[string][]string{"192.0.2.80": {"git.example.com", "g", "h"}},
 		},
-		{reason: "each host's own servers", change: func(s *State) { s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}" },
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string(nil)},
-		{reason: "what we could not make is said as it is", change: replaceText("v1.37.1", "v1.30.0"),
+		{
+			reason: "each host's own servers", change: func(s *State) { s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}" },
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string(nil),
+		},
+		{
+			reason: "what we could not make is said as it is", change: replaceText("v1.37.1", "v1.30.0"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Version }, want: "v1.30.0",
-			says: "Kubernetes v1.30.0 cannot be installed"},
+			says: "Kubernetes v1.30.0 cannot be installed",
+		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s, o := plainState(), tc.o

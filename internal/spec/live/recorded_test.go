@@ -19,8 +19,10 @@ func TestRecord_CannotRedirectLogins(t *testing.T) {
 	nodes := []corev1.Node{{}}
 	nodes[0].Name = "cp1"
 	nodes[0].Labels = map[string]string{controlPlaneLabel: ""}
-	nodes[0].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.11"},
-		{Type: corev1.NodeExternalIP, Address: "203.0.113.11"}}
+	nodes[0].Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.11"},
+		{Type: corev1.NodeExternalIP, Address: "203.0.113.11"},
+	}
 	for _, tc := range []struct {
 		name, record string
 		internalIP   string
@@ -46,8 +48,10 @@ func TestRecord_CannotRedirectLogins(t *testing.T) {
 			want:   func(s *v1alpha1.ClusterSpec) { s.Registry.Private = &v1alpha1.PrivateRegistry{Port: 5001} },
 			says:   []string{"own registry has a password"},
 		},
-		{name: "hooks", record: `hooks: [{name: x, phase: preInstall, script: /tmp/x.sh, materials: [/home/op/.ssh/id_ed25519]}]`,
-			says: []string{`the hook "x"`, `"/tmp/x.sh"`}},
+		{
+			name: "hooks", record: `hooks: [{name: x, phase: preInstall, script: /tmp/x.sh, materials: [/home/op/.ssh/id_ed25519]}]`,
+			says: []string{`the hook "x"`, `"/tmp/x.sh"`},
+		},
 		{
 			name:   "another machine's address",
 			record: `hosts: [{name: cp1, address: evil.example, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
@@ -61,12 +65,18 @@ func TestRecord_CannotRedirectLogins(t *testing.T) {
 				s.Hosts[0].Address, s.Hosts[0].InternalAddress = "203.0.113.11", "10.0.0.11"
 			},
 		},
-		{name: "a node that calls itself localhost", internalIP: "localhost",
-			want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"localhost"`}},
-		{name: "a node at a loopback address", internalIP: "::ffff:127.0.0.1",
-			want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"::ffff:127.0.0.1"`}},
-		{name: "text that steers a terminal", record: `hooks: [{name: "a\nb\u001b[2Jc", phase: preInstall, script: x}]`,
-			says: []string{`"a\nb\x1b[2Jc"`}},
+		{
+			name: "a node that calls itself localhost", internalIP: "localhost",
+			want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"localhost"`},
+		},
+		{
+			name: "a node at a loopback address", internalIP: "::ffff:127.0.0.1",
+			want: func(s *v1alpha1.ClusterSpec) { s.Hosts[0].Address = "" }, says: []string{`"::ffff:127.0.0.1"`},
+		},
+		{
+			name: "text that steers a terminal", record: `hooks: [{name: "a\nb\u001b[2Jc", phase: preInstall, script: x}]`,
+			says: []string{`"a\nb\x1b[2Jc"`},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := plainState()

@@ -143,8 +143,10 @@ func testClusters(t *testing.T, s Subject) {
 	requireNoError(t, s.SaveCluster(newCluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
 	requireNoError(t, s.SaveStatus("prod", status))
-	admin, err := kubeconfig.Admin{Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"),
-		Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	admin, err := kubeconfig.Admin{
+		Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"),
+		Certificate: []byte("b"), Key: []byte("c"),
+	}.Bytes()
 	requireNoError(t, err)
 	requireNoError(t, s.SaveKubeconfig("prod", admin))
 	if err := s.SaveKubeconfig("prod", append(admin, "extensions: []\n"...)); err == nil {

@@ -104,10 +104,16 @@ func TestChanged(t *testing.T) {
 		want         []string
 	}{
 		{"nothing", "a clock that is steered goes by another rate", state{before.parts, time.Hour + time.Millisecond}, nil},
-		{"content", "the line is named", state{map[string]string{"/etc/hosts": "a\nc", "/proc/swaps": "none"}, time.Hour},
-			[]string{`/etc/hosts changed: "b" → "c"`}},
-		{"came and went", "both are changes", state{map[string]string{"/etc/hosts": "a\nb", "/var/lib/slipway": "d"}, time.Hour},
-			[]string{"/proc/swaps is gone", "/var/lib/slipway is new"}},
+		{
+			"content", "the line is named",
+			state{map[string]string{"/etc/hosts": "a\nc", "/proc/swaps": "none"}, time.Hour},
+			[]string{`/etc/hosts changed: "b" → "c"`},
+		},
+		{
+			"came and went", "both are changes",
+			state{map[string]string{"/etc/hosts": "a\nb", "/var/lib/slipway": "d"}, time.Hour},
+			[]string{"/proc/swaps is gone", "/var/lib/slipway is new"},
+		},
 		{"clock", "set back", state{before.parts, 0}, []string{"the clock was moved by 1h0m0s"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -217,12 +223,16 @@ func TestVerdicts(t *testing.T) {
 		{"one size", "growth is between two", []figure{few}, nil},
 		{"met", "as fast as is asked for, and no more a host among many", []figure{
 			few, at(100, toolSlipway, false, 10*time.Second, 2*time.Second, 100e6), at(10, toolAnsible, false, 50*time.Second, 0, 0),
-		}, []string{"met 50 times, 10 hosts", "met 20.0 ms, 100 hosts", "met 1.00 MB, 100 hosts",
-			"met 1.00 times as long a host among 100 as among 10"}},
+		}, []string{
+			"met 50 times, 10 hosts", "met 20.0 ms, 100 hosts", "met 1.00 MB, 100 hosts",
+			"met 1.00 times as long a host among 100 as among 10",
+		}},
 		{"missed", "each by a little", []figure{
 			few, at(100, toolSlipway, false, 12*time.Second, 2100*time.Millisecond, 101e6), at(10, toolAnsible, false, 49*time.Second, 0, 0),
-		}, []string{"missed 49 times, 10 hosts", "missed 21.0 ms, 100 hosts", "missed 1.01 MB, 100 hosts",
-			"missed 1.20 times as long a host among 100 as among 10"}},
+		}, []string{
+			"missed 49 times, 10 hosts", "missed 21.0 ms, 100 hosts", "missed 1.01 MB, 100 hosts",
+			"missed 1.20 times as long a host among 100 as among 10",
+		}},
 		{"unchanged", "asks for more", []figure{
 			at(10, toolSlipway, true, time.Second, 0, 0), at(10, toolAnsible, true, 99*time.Second, 0, 0),
 		}, []string{"missed 99 times, 10 hosts"}},

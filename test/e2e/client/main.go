@@ -245,8 +245,10 @@ type watch struct {
 func newWatch(api kubernetes.Interface, label string) *watch {
 	only := informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "written-by=" + label })
 	factory := informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithNamespace(namespace), only)
-	w := &watch{informer: factory.Core().V1().ConfigMaps().Informer(), await: map[string]bool{},
-		early: map[string]bool{}, none: make(chan struct{}, 1)}
+	w := &watch{
+		informer: factory.Core().V1().ConfigMaps().Informer(), await: map[string]bool{},
+		early: map[string]bool{}, none: make(chan struct{}, 1),
+	}
 	_, _ = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		if cm, ok := o.(*corev1.ConfigMap); ok {
 			w.recordSeen(cm.Name)

@@ -90,8 +90,10 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		code = "InternalError"
 	}
 	if code != "" {
-		status, known := map[string]int{"NoSuchKey": 404, "NoSuchBucket": 404, "BadDigest": 400, "NotImplemented": 501,
-			"InternalError": 400}[code]
+		status, known := map[string]int{
+			"NoSuchKey": 404, "NoSuchBucket": 404, "BadDigest": 400, "NotImplemented": 501,
+			"InternalError": 400,
+		}[code]
 		if !known {
 			status = http.StatusForbidden
 		}
@@ -126,8 +128,10 @@ func (s *Storage) refusalReason(r *http.Request) string {
 		headers += name + ":" + strings.TrimSpace(value) + "\n"
 	}
 	query := strings.ReplaceAll(r.URL.Query().Encode(), "+", "%20")
-	canonical := strings.Join([]string{r.Method, r.URL.EscapedPath(), query, headers, fields["SignedHeaders"],
-		r.Header.Get("X-Amz-Content-Sha256")}, "\n")
+	canonical := strings.Join([]string{
+		r.Method, r.URL.EscapedPath(), query, headers, fields["SignedHeaders"],
+		r.Header.Get("X-Amz-Content-Sha256"),
+	}, "\n")
 	sum := sha256.Sum256([]byte(canonical))
 	key := []byte("AWS4" + s.SecretKey)
 	for _, part := range []string{day, s.To.Region, "s3", "aws4_request"} {

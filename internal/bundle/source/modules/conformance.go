@@ -88,8 +88,10 @@ func testToolsUnit() unit {
 		Name: "testtools", Version: "1",
 		Licence: "Apache-2.0 AND BSD-3-Clause AND curl AND GPL-2.0-only AND GPL-2.0-or-later AND GPL-3.0-or-later AND " +
 			"LGPL-2.1-or-later AND MPL-2.0",
-		Packages: []string{"bash", "bind9-dnsutils", "bind9-host", "busybox-static", "curl", "hostname", "iproute2",
-			"libc-bin", "netcat-openbsd"},
+		Packages: []string{
+			"bash", "bind9-dnsutils", "bind9-host", "busybox-static", "curl", "hostname", "iproute2",
+			"libc-bin", "netcat-openbsd",
+		},
 		Pick: pickNamed,
 		Take: []string{
 			"usr/bin/bash", "usr/bin/busybox", "usr/bin/curl", "usr/bin/dig", "usr/bin/getent", "usr/bin/host",

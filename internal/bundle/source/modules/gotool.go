@@ -71,8 +71,10 @@ func newGoTool(ctx context.Context, environ []string, as *fileowner.Owner, unche
 	}
 	var out bytes.Buffer
 	err := runCommand(ctx,
-		command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE",
-			"GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
+		command{argv: []string{
+			"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE",
+			"GOTOOLCHAIN", "GOROOT",
+		}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
 	if err != nil {
 		return nil, newProblem(IDNoGo, "run `go env`, and fix the problem that it reports", "reading the settings of the go tool: %v", err)
 	}

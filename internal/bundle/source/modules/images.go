@@ -36,11 +36,15 @@ func imageList() []image {
 		{name: "haproxy", layers: []string{"base", "haproxy"}, entrypoint: []string{"/usr/sbin/haproxy"}, user: "65532:65532"},
 		// To hold an address and to send VRRP it must be root.
 		{name: "keepalived", layers: []string{"base", "probe", "keepalived"}, entrypoint: []string{"/usr/sbin/keepalived"}},
-		{name: "apiserver-updater", layers: []string{"base", "apiserver-updater"},
-			entrypoint: []string{"/apiserver-updater"}, user: "65532:65532"},
+		{
+			name: "apiserver-updater", layers: []string{"base", "apiserver-updater"},
+			entrypoint: []string{"/apiserver-updater"}, user: "65532:65532",
+		},
 		{name: "metrics-server", layers: []string{"base", "metrics-server"}, entrypoint: []string{"/metrics-server"}, user: "65532:65532"},
-		{name: "local-path", layers: []string{"base", "local-path"},
-			entrypoint: []string{"/usr/bin/local-path-provisioner"}, user: "65532:65532"},
+		{
+			name: "local-path", layers: []string{"base", "local-path"},
+			entrypoint: []string{"/usr/bin/local-path-provisioner"}, user: "65532:65532",
+		},
 		{name: "kube-proxy", layers: []string{"base", "nettools", "kubernetes"}, entrypoint: []string{"/usr/local/bin/kube-proxy"}},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
@@ -95,8 +99,10 @@ func (r *runner) makeImages(arch string, have map[string]built) ([]source.Image,
 			licence += " AND " + r.units[l].Licence
 		}
 		out = append(out,
-			source.Image{Name: i.name, Version: have[name].versionOf(last), Arch: arch, Licence: joinLicences(licence),
-				Ref: refs[i.name], Image: img})
+			source.Image{
+				Name: i.name, Version: have[name].versionOf(last), Arch: arch, Licence: joinLicences(licence),
+				Ref: refs[i.name], Image: img,
+			})
 	}
 	return out, nil
 }

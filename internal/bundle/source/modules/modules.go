@@ -47,11 +47,15 @@ func New(o Options) *Source { return &Source{opts: o, recipes: unitsOf, images: 
 
 // buildOrder lists the longest builds first. components lists the units for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry",
+	buildOrder = []string{
+		"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry",
 		"crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path",
-		"base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver"}
-	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",
-		"cni-plugins", "nettools", "conformance"}
+		"base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver",
+	}
+	components = []string{
+		"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",
+		"cni-plugins", "nettools", "conformance",
+	}
 )
 
 // A runner processes one request.
@@ -167,9 +171,11 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 		return source.Parts{}, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(req.Release.Modules)) {
-		req.ReportProgress(source.Progress{Phase: source.Note,
+		req.ReportProgress(source.Progress{
+			Phase: source.Note,
 			Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s, because its own version of that module is not available",
-				req.Release.Kubernetes, path, req.Release.Modules[path])})
+				req.Release.Kubernetes, path, req.Release.Modules[path]),
+		})
 	}
 	var parts source.Parts
 	for _, arch := range req.Arches {

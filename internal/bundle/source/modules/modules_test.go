@@ -195,8 +195,10 @@ func TestParts_ReportsConcurrentUnitsInOrder(t *testing.T) {
 	for _, c := range parts.Components {
 		names = append(names, c.Name)
 	}
-	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",
-		"cni-plugins", "nettools", "conformance"}, names); diff != "" {
+	if diff := cmp.Diff([]string{
+		"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",
+		"cni-plugins", "nettools", "conformance",
+	}, names); diff != "" {
 		t.Errorf("components (-want +got):\n%s", diff)
 	}
 	if done != len(components) {
@@ -368,8 +370,10 @@ func TestGoModDirectives_KeepsReplacements(t *testing.T) {
 	add("k8s.io/mount-utils", "./staging/src/k8s.io/mount-utils", "")
 	add("example.com/a", "example.com/fork", "v1.0.0")
 	add("example.com/c", "example.com/other", "v2.0.0")
-	m := module{Primary: "k8s.io/kubernetes@v1.37.1", Require: []string{"example.com/b@v1.2.3"}, Staging: "v0.37.1",
-		Instead: map[string]string{"k8s.io/mount-utils": "v0.37.0"}, Replace: map[string]string{"example.com/c": "stub"}}
+	m := module{
+		Primary: "k8s.io/kubernetes@v1.37.1", Require: []string{"example.com/b@v1.2.3"}, Staging: "v0.37.1",
+		Instead: map[string]string{"k8s.io/mount-utils": "v0.37.0"}, Replace: map[string]string{"example.com/c": "stub"},
+	}
 	want := `
 go 1.26.0
 

@@ -121,8 +121,10 @@ func TestClosure_HasEveryLibraryOfProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := closure{tree: &debTree{dir: "/", from: map[string]string{}, used: map[string]bool{}},
-		lib: source.LibDir(runtime.GOARCH), members: map[string]pack.Member{}}
+	c := closure{
+		tree: &debTree{dir: "/", from: map[string]string{}, used: map[string]bool{}},
+		lib:  source.LibDir(runtime.GOARCH), members: map[string]pack.Member{},
+	}
 	if err := c.addELF(strings.TrimPrefix(real, "/")); err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +173,10 @@ func TestPickNamed_AddsLibrariesLoaderAndLicences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{real, "etc/hostname", "lib64", "usr/share/doc/coreutils/copyright",
-		source.LibDir(runtime.GOARCH) + "/libc.so.6"} {
+	for _, want := range []string{
+		real, "etc/hostname", "lib64", "usr/share/doc/coreutils/copyright",
+		source.LibDir(runtime.GOARCH) + "/libc.so.6",
+	} {
 		if !slices.Contains(f.Members, want) {
 			t.Errorf("%s is not in it: %q", want, f.Members)
 		}
@@ -186,8 +190,10 @@ func TestPickNamed_AddsLibrariesLoaderAndLicences(t *testing.T) {
 }
 
 func TestVersionOf_UsesDebianPackageVersion(t *testing.T) {
-	b := built{Origins: []source.Origin{{Kind: "package", Name: "libc6", Version: "2.36"},
-		{Kind: "package", Name: "haproxy", Version: "2.6.12-1"}}}
+	b := built{Origins: []source.Origin{
+		{Kind: "package", Name: "libc6", Version: "2.36"},
+		{Kind: "package", Name: "haproxy", Version: "2.6.12-1"},
+	}}
 	for name, tt := range map[string]struct {
 		reason string
 		unit   unit

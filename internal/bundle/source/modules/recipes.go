@@ -249,8 +249,10 @@ func cniPlugins(version, flannelCNI string) unit {
 		LDFlags:  strip + " -X " + mod + "/pkg/utils/buildversion.BuildVersion=v" + version,
 		Programs: map[string]string{},
 	}
-	for _, p := range []string{"main/bridge", "main/loopback", "main/ptp", "ipam/host-local", "meta/portmap",
-		"meta/bandwidth", "meta/firewall"} {
+	for _, p := range []string{
+		"main/bridge", "main/loopback", "main/ptp", "ipam/host-local", "meta/portmap",
+		"meta/bandwidth", "meta/firewall",
+	} {
 		pkg := mod + "/plugins/" + p
 		m.Programs[pkg] = cniBin + binaryName(pkg)
 	}

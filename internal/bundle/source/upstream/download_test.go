@@ -117,21 +117,41 @@ func TestGetPublished_ResumesAndVerifiesDownloads(t *testing.T) {
 		silent bool
 	}{
 		"plain": {"one request", sum, []way{sendWhole}, nil, []string{""}, "", false},
-		"in a list": {"as sha256sum writes it", strings.Repeat("0", 64) + "  other\n" + sum + " *file\n",
-			[]way{sendWhole}, nil, []string{""}, "", false},
-		"resumed": {"where the connection broke", sum, []way{breakAfter(4096), breakAfter(4096), sendWhole},
-			nil, []string{"", "bytes=4096-", "bytes=8192-"}, "", false},
+		"in a list": {
+			"as sha256sum writes it", strings.Repeat("0", 64) + "  other\n" + sum + " *file\n",
+			[]way{sendWhole},
+			nil,
+			[]string{""},
+			"", false,
+		},
+		"resumed": {
+			"where the connection broke", sum,
+			[]way{breakAfter(4096), breakAfter(4096), sendWhole},
+			nil,
+			[]string{"", "bytes=4096-", "bytes=8192-"},
+			"", false,
+		},
 		"earlier run":   {"what an earlier run left is used", sum, []way{sendWhole}, content[:1000], []string{"bytes=1000-"}, "", false},
 		"no ranges":     {"a server that starts anew is understood", sum, []way{ignoreRange}, content[:1000], []string{"bytes=1000-"}, "", false},
 		"all was there": {"only the last step was missing", sum, []way{sendWhole}, content, []string{"bytes=65536-"}, "", false},
-		"wrong part": {"of another file: once more from the start", sum, []way{sendWhole}, []byte("rubbish"),
-			[]string{"bytes=7-", ""}, "", false},
+		"wrong part": {
+			"of another file: once more from the start", sum,
+			[]way{sendWhole},
+			[]byte("rubbish"),
+			[]string{"bytes=7-", ""},
+			"", false,
+		},
 		"busy":             {"an error that passes", sum, []way{sendStatus(503), sendWhole}, nil, []string{"", ""}, "", false},
 		"damaged":          {"never used", sum, []way{sendDamaged}, nil, []string{""}, IDChecksum, false},
 		"no checksum":      {"no checksum, no use", "", nil, nil, nil, IDDownload, true},
 		"another checksum": {"one of another file is none", sum + "  other\n" + sum + "  another\n", nil, nil, nil, IDNoChecksum, false},
-		"gone": {"six tries, then the site counts as silent", sum, []way{sendStatus(404)}, nil,
-			[]string{"", "", "", "", "", ""}, IDDownload, true},
+		"gone": {
+			"six tries, then the site counts as silent", sum,
+			[]way{sendStatus(404)},
+			nil,
+			[]string{"", "", "", "", "", ""},
+			IDDownload, true,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -187,8 +187,10 @@ func componentList(r release.Release, arch string) []component {
 			}},
 		}},
 		{name: "registry", version: r.Registry, licence: apache, items: []item{
-			{site: "registry", version: r.Registry, file: registry, sums: registry + ".sha256",
-				members: map[string]string{"registry": bin + "registry"}},
+			{
+				site: "registry", version: r.Registry, file: registry, sums: registry + ".sha256",
+				members: map[string]string{"registry": bin + "registry"},
+			},
 		}},
 	}
 }
@@ -199,12 +201,16 @@ func dockerList(r release.Release, arch string) []component {
 	cri := fmt.Sprintf("cri-dockerd-%s.%s.tgz", r.Docker.CRIDockerd, arch)
 	return []component{
 		{name: "docker", version: r.Docker.Engine, licence: apache, items: []item{
-			{site: "docker", version: r.Docker.Engine, file: engine, sum: r.Docker.Sums[arch+"/"+engine],
-				members: map[string]string{"docker/dockerd": bin + "dockerd"}},
+			{
+				site: "docker", version: r.Docker.Engine, file: engine, sum: r.Docker.Sums[arch+"/"+engine],
+				members: map[string]string{"docker/dockerd": bin + "dockerd"},
+			},
 		}},
 		{name: "cri-dockerd", version: r.Docker.CRIDockerd, licence: apache, items: []item{
-			{site: "cri-dockerd", version: r.Docker.CRIDockerd, file: cri, sum: r.Docker.Sums[arch+"/"+cri],
-				members: map[string]string{"cri-dockerd/cri-dockerd": bin + "cri-dockerd"}},
+			{
+				site: "cri-dockerd", version: r.Docker.CRIDockerd, file: cri, sum: r.Docker.Sums[arch+"/"+cri],
+				members: map[string]string{"cri-dockerd/cri-dockerd": bin + "cri-dockerd"},
+			},
 		}},
 	}
 }

@@ -69,8 +69,10 @@ func New(o Options, cache string) *Source {
 	dir := filepath.Join(cache, "downloads")
 	return &Source{
 		opts: o, cache: cache,
-		files: &downloader{client: &http.Client{Transport: transport, CheckRedirect: o.checkRedirect},
-			dir: filepath.Join(dir, "files"), delay: retryDelay},
+		files: &downloader{
+			client: &http.Client{Transport: transport, CheckRedirect: o.checkRedirect},
+			dir:    filepath.Join(dir, "files"), delay: retryDelay,
+		},
 		pulls: &puller{dir: filepath.Join(dir, "images"), insecure: o.Insecure},
 	}
 }
@@ -242,7 +244,8 @@ func (r *runner) downloadFile(ctx context.Context, i item, url string, tell func
 // packComponent packs a component's file from members, unless the cache has the file for
 // the same content.
 func (r *runner) packComponent(ctx context.Context, c component, content string, tell func(source.Progress),
-	members func() ([]pack.Member, error)) (source.Component, error) {
+	members func() ([]pack.Member, error),
+) (source.Component, error) {
 	sum := sha256.Sum256([]byte(content))
 	dir := filepath.Join(r.cache, "downloads", "components")
 	name := filepath.Join(dir, c.name+"-"+hex.EncodeToString(sum[:8]))
@@ -307,8 +310,10 @@ func (r *runner) pullImages(ctx context.Context) ([]source.Image, error) {
 		from := cmp.Or(r.request.Release.Upstream[name], ref)
 		img, err := r.pulls.getImage(ctx, from, r.sites.pullReference(from), r.arch, tell)
 		if !isAlwaysNeeded(name) && isMissing(err) {
-			r.request.ReportProgress(source.Progress{Phase: source.Note,
-				Message: fmt.Sprintf("no registry has %s: the bundle is built without it, for clusters that do not need %s", from, name)})
+			r.request.ReportProgress(source.Progress{
+				Phase:   source.Note,
+				Message: fmt.Sprintf("no registry has %s: the bundle is built without it, for clusters that do not need %s", from, name),
+			})
 			continue
 		}
 		if err != nil {

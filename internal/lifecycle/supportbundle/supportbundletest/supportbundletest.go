@@ -56,26 +56,34 @@ func PodWithSecrets() map[string]any {
 	c := object{
 		"name": "kept-container", "image": "kept-image", "command": []any{"run", "canary-command"},
 		"args": []any{"--db-password", "canary-args", "canary-plain"},
-		"env": []any{object{"name": "KEPT_NAME", "value": "canary-env"},
-			object{"name": "FROM", "valueFrom": object{"secretKeyRef": object{"name": "kept-secret", "key": "kept-key"}}}},
-		"livenessProbe": object{"httpGet": object{"path": "/healthz",
-			"httpHeaders": []any{object{"name": "X-Api-Key", "value": "canary-header"}, object{"name": "Any", "value": "canary-any"}}}},
+		"env": []any{
+			object{"name": "KEPT_NAME", "value": "canary-env"},
+			object{"name": "FROM", "valueFrom": object{"secretKeyRef": object{"name": "kept-secret", "key": "kept-key"}}},
+		},
+		"livenessProbe": object{"httpGet": object{
+			"path":        "/healthz",
+			"httpHeaders": []any{object{"name": "X-Api-Key", "value": "canary-header"}, object{"name": "Any", "value": "canary-any"}},
+		}},
 		"lifecycle": object{"preStop": exec}, "readinessProbe": exec,
 	}
 	return object{
-		"metadata": object{"name": "kept-pod", "namespace": "default",
+		"metadata": object{
+			"name": "kept-pod", "namespace": "default",
 			"managedFields": []any{object{"manager": "canary-manager"}}, "annotations": object{
 				"kubectl.kubernetes.io/last-applied-configuration": `{"spec":"canary-applied"}`, "kapp.k14s.io/original": `{"data":"canary-kapp"}`,
 				"example.com/anything": "canary-note", "kubernetes.io/config.hash": "kept-hash", "kubernetes.io/config.mirror": "kept-mirror",
-			}, "labels": object{"app": "kept-label", "token": "canary-label"}},
+			}, "labels": object{"app": "kept-label", "token": "canary-label"},
+		},
 		"spec": object{
 			"containers": []any{c}, "initContainers": []any{c}, "ephemeralContainers": []any{c},
 			"tolerations": []any{object{"key": "kept.example.com/taint", "operator": "Exists"}},
 			"volumes": []any{
 				object{"name": "s", "secret": object{"secretName": "kept-secret-name"}},
 				object{"name": "c", "csi": object{"driver": "kept-driver", "volumeAttributes": object{"any": "canary-volume"}}},
-				object{"name": "t",
-					"projected": object{"sources": []any{object{"serviceAccountToken": object{"expirationSeconds": 3607, "path": "token"}}}}},
+				object{
+					"name":      "t",
+					"projected": object{"sources": []any{object{"serviceAccountToken": object{"expirationSeconds": 3607, "path": "token"}}}},
+				},
 			},
 		},
 		"status": object{"message": "failed: DB_PASS=canary-status", "podIP": "10.1.2.3"},
@@ -87,8 +95,10 @@ func StaticPod() map[string]any {
 	return object{
 		"metadata": object{"name": "kube-apiserver-cp1", "namespace": "kube-system", "annotations": object{"kubernetes.io/config.mirror": "x"}},
 		"spec": object{"containers": []any{object{
-			"command": []any{"kube-apiserver", "--kept-flag=1", "--tls-private-key-file=/etc/kubernetes/pki/kept.key",
-				"--oidc-client-secret=canary-oidc", "--api-token", "canary-token"},
+			"command": []any{
+				"kube-apiserver", "--kept-flag=1", "--tls-private-key-file=/etc/kubernetes/pki/kept.key",
+				"--oidc-client-secret=canary-oidc", "--api-token", "canary-token",
+			},
 			"env": []any{object{"name": "ANY", "value": "canary-env"}},
 		}}},
 	}

@@ -33,7 +33,8 @@ func (a AutoBackup) keepTestOutcome(at time.Time, before *op.DrillOutcome) *op.D
 // latest test failed. told is called at its start, whose record remains if its end never
 // comes, and at its end.
 func (a AutoBackup) RunRestoreTestIfDue(ctx context.Context, k op.KeptSnapshot, was *op.DrillOutcome,
-	told func(op.DrillOutcome) error) error {
+	told func(op.DrillOutcome) error,
+) error {
 	if was == nil || ctx.Err() != nil {
 		return nil
 	}

@@ -51,8 +51,10 @@ func TakeBackup(ctx context.Context, h *host.Host, job op.AutoSnapshot) (out op.
 	left := errors.Join(a.clearRestoreTest(ctx), a.clearRemains(ctx)) // of an interrupted run; it needs space
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.takeSnapshot(ctx, at, before)
-	out = op.AutoSnapshotOutcome{At: at, Kept: a.existingOf(before.Kept), Copies: a.keepCopyOutcomes(before.Copies),
-		Drill: a.keepTestOutcome(at, before.Drill)}
+	out = op.AutoSnapshotOutcome{
+		At: at, Kept: a.existingOf(before.Kept), Copies: a.keepCopyOutcomes(before.Copies),
+		Drill: a.keepTestOutcome(at, before.Drill),
+	}
 	if problem == nil {
 		out.Kept = withNewest(kept, out.Kept)
 	}
@@ -154,8 +156,10 @@ func (a AutoBackup) takeSnapshot(ctx context.Context, at time.Time, before op.Au
 		trouble = cmp.Or(trouble, "the etcd member is still a learner")
 	}
 	if trouble != "" {
-		return k, &op.Error{Reason: op.IDEtcdUnhealthy,
-			Message: "the etcd member is unhealthy, so its data cannot be used as a backup: " + trouble}
+		return k, &op.Error{
+			Reason:  op.IDEtcdUnhealthy,
+			Message: "the etcd member is unhealthy, so its data cannot be used as a backup: " + trouble,
+		}
 	}
 	if err := a.Disk.MkdirAll(a.snapshotDir(), atomicfile.Meta{Mode: 0o700}); err != nil {
 		return k, err

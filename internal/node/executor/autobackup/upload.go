@@ -181,14 +181,18 @@ func (a AutoBackup) readCopySet(k op.KeptSnapshot) (*copySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer},
+	s := &copySet{
+		keys:     backup.Keys{Recipients: to, Signer: signer},
 		snapshot: filepath.Join(a.snapshotDir(), filepath.Base(k.Path)), set: backup.Set{
 			Cluster: a.Job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType,
 			Member: c.Host, Authority: hex.EncodeToString(sum[:]),
 			Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
-		}}
-	s.name = copies.Name{Cluster: a.Job.Cluster, ID: copies.ClusterID(s.set.Authority), Host: c.Host, Taken: k.Taken,
-		Revision: k.Revision}.WithTag(signer)
+		},
+	}
+	s.name = copies.Name{
+		Cluster: a.Job.Cluster, ID: copies.ClusterID(s.set.Authority), Host: c.Host, Taken: k.Taken,
+		Revision: k.Revision,
+	}.WithTag(signer)
 	for _, p := range c.Files {
 		data, err := a.readSmallFile(p)
 		switch {

@@ -17,8 +17,10 @@ import (
 // A copy that is there is told of, also where the oldest cannot go.
 func TestJudged(t *testing.T) {
 	taken := time.Now().UTC().Truncate(time.Second)
-	was := op.CopyOutcome{Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route",
-		Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked"}
+	was := op.CopyOutcome{
+		Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route",
+		Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked",
+	}
 	failed := was
 	failed.Begun, failed.Failed = time.Time{}, "full"
 	for _, tc := range []struct {
@@ -28,8 +30,12 @@ func TestJudged(t *testing.T) {
 		want    op.CopyOutcome
 	}{
 		{"there", copies.Sent{Left: 3}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 3}},
-		{"there, with one too many", copies.Sent{Left: 4, Unremoved: errors.New("locked")}, nil,
-			op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"}},
+		{
+			"there, with one too many",
+			copies.Sent{Left: 4, Unremoved: errors.New("locked")},
+			nil,
+			op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"},
+		},
 		{"not there", copies.Sent{}, errors.New("full"), failed},
 	} {
 		if got := judgeCopy(was, tc.sent, tc.problem, taken); got != tc.want {

@@ -78,8 +78,10 @@ func PairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 	case !pki.IsPair(cert, key):
 		return "renew: the key has changed", nil
 	}
-	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
-		Within: time.Duration(o.WithinSeconds) * time.Second}
+	wish := pki.Wish{
+		Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due,
+		Within: time.Duration(o.WithinSeconds) * time.Second,
+	}
 	var end time.Time
 	if ca, err := pki.ParseCertificate(o.CA); err == nil { // else it is not known yet
 		end = ca.NotAfter

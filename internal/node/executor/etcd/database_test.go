@@ -37,8 +37,10 @@ func TestAppliedTo(t *testing.T) {
 		}, "does not start with"},
 		{"nothing", "it was cut off at once", func([]byte) []byte { return nil }, "does not start with"},
 		{"cut off", "the page that all begins at is not there", func(raw []byte) []byte { return raw[:2*dbPage] }, "it ends before page"},
-		{"cut off at its last page", "how far it goes can be read, and something of it is not there",
-			func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage-1] }, "it ends before page"},
+		{
+			"cut off at its last page", "how far it goes can be read, and something of it is not there",
+			func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage-1] }, "it ends before page",
+		},
 		{"no more pages than that", "they are all there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage] }, ""},
 		{"a page that it does not have", "it was never written", func(raw []byte) []byte { return claims(raw, rootOf(raw)) }, "cannot be read"},
 		{"more pages than a disk has", "nothing is that large", func(raw []byte) []byte { return claims(raw, 1<<50) }, "is not possible"},
@@ -54,8 +56,10 @@ func TestAppliedTo(t *testing.T) {
 			raw[rootOf(raw)*dbPage+8] = 16
 			return raw
 		}, "cannot be read"},
-		{"another database", "none of etcd's",
-			func(raw []byte) []byte { return bytes.ReplaceAll(raw, []byte("meta"), []byte("beta")) }, "its last log entry is not recorded"},
+		{
+			"another database", "none of etcd's",
+			func(raw []byte) []byte { return bytes.ReplaceAll(raw, []byte("meta"), []byte("beta")) }, "its last log entry is not recorded",
+		},
 	} {
 		for _, version := range []string{"3.6.8", "3.7.0"} {
 			t.Run(tc.name+" "+version, func(t *testing.T) {

@@ -151,9 +151,11 @@ func compactRevisions(ctx context.Context, h *host.Host, o op.EtcdDefrag, own St
 func disarmAlarm(ctx context.Context, h *host.Host, o op.EtcdDefrag, all []Status) error {
 	for _, m := range all {
 		if m.Quota > 0 && m.DBSize*100 >= m.Quota*nearlyFull {
-			return &op.Error{Reason: op.IDEtcdFull,
+			return &op.Error{
+				Reason: op.IDEtcdFull,
 				Message: fmt.Sprintf("the etcd database uses %s of its quota of %s, and defragmentation cannot free more",
-					bytesize.Format(m.DBSize), bytesize.Format(m.Quota))}
+					bytesize.Format(m.DBSize), bytesize.Format(m.Quota)),
+			}
 		}
 	}
 	if _, err := runEtcdctl(ctx, h, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {

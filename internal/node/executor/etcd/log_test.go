@@ -109,22 +109,32 @@ func TestLogBehindDamage(t *testing.T) {
 			damaged      string // where
 		}{
 			{"whole", "all of it is there", func(*testing.T, string, []string) {}, 0, ""},
-			{"the first", "the others have all that comes after the database",
-				func(t *testing.T, _ string, logs []string) { damage(t, logs[0], true) }, 1, "from byte "},
+			{
+				"the first", "the others have all that comes after the database",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[0], true) }, 1, "from byte ",
+			},
 			{"one between", "so have those after it", func(t *testing.T, _ string, logs []string) { damage(t, logs[3], true) }, 4, "from byte "},
-			{"two", "so have those after both",
-				func(t *testing.T, _ string, logs []string) { damage(t, logs[1], true); damage(t, logs[4], true) }, 5, "from byte "},
-			{"the one before the snapshot's", "it tells of the snapshot",
-				func(t *testing.T, _ string, logs []string) { damage(t, logs[at-1], true) }, at, "from byte "},
+			{
+				"two", "so have those after both",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[1], true); damage(t, logs[4], true) }, 5, "from byte ",
+			},
+			{
+				"the one before the snapshot's", "it tells of the snapshot",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[at-1], true) }, at, "from byte ",
+			},
 			{"one is missing", "what is before it is not needed", func(t *testing.T, _ string, logs []string) {
 				if err := os.Remove(logs[3]); err != nil {
 					t.Fatal(err)
 				}
 			}, 4, "does not continue"},
-			{"one that cannot be read", "nor is that", func(t *testing.T, _ string, logs []string) { instead(t, logs[3]) },
-				4, "from byte 0 of 4096: is a directory"},
-			{"the snapshot's", "nothing tells of a snapshot any more",
-				func(t *testing.T, _ string, logs []string) { damage(t, logs[at], false) }, -1, "from byte "},
+			{
+				"one that cannot be read", "nor is that", func(t *testing.T, _ string, logs []string) { instead(t, logs[3]) },
+				4, "from byte 0 of 4096: is a directory",
+			},
+			{
+				"the snapshot's", "nothing tells of a snapshot any more",
+				func(t *testing.T, _ string, logs []string) { damage(t, logs[at], false) }, -1, "from byte ",
+			},
 			{"the last one, too", "some of what comes after the database is not there", func(t *testing.T, _ string, logs []string) {
 				damage(t, logs[2], true)
 				damage(t, logs[last], true)

@@ -192,9 +192,11 @@ func (m membership) rejectRemoved(o op.EtcdMember) error {
 	if m.self != nil || !m.data {
 		return nil
 	}
-	return &op.Error{Reason: op.ReasonEtcdRemoved,
+	return &op.Error{
+		Reason: op.ReasonEtcdRemoved,
 		Message: fmt.Sprintf("%s has data, but etcd does not know the member %s: it was removed, or the data are from another cluster",
-			o.Data, o.Name)}
+			o.Data, o.Name),
+	}
 }
 
 // clearMember removes a learner that has started elsewhere, or here with data that are
@@ -319,8 +321,10 @@ func promoteLearner(ctx context.Context, h *host.Host, o op.EtcdMember) error {
 		}
 		_, err := runEtcdctl(ctx, h, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
 		if err != nil {
-			return &op.Error{Reason: op.ReasonEtcdNoVote,
-				Message: fmt.Sprintf("etcd does not make %s a voting member: %s", o.Name, host.FailureOf(err).Message)}
+			return &op.Error{
+				Reason:  op.ReasonEtcdNoVote,
+				Message: fmt.Sprintf("etcd does not make %s a voting member: %s", o.Name, host.FailureOf(err).Message),
+			}
 		}
 		return nil
 	})

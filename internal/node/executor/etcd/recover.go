@@ -71,9 +71,11 @@ func (x *RecoverOp) Check(_ context.Context, h *host.Host) (host.CheckResult, er
 func requireUnmoved(h *host.Host, o op.EtcdRecover) (op.EtcdRecovered, *WALReader, error) {
 	is, log := etcdReach(h.DiskPath(o.Data))
 	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
-		return is, log, &op.Error{Reason: op.IDEtcdMoved,
+		return is, log, &op.Error{
+			Reason: op.IDEtcdMoved,
 			Message: fmt.Sprintf("the data of the member now reach term %d, entry %d, but reached term %d, entry %d when the rescue was planned",
-				now.Term, now.Index, o.Term, o.Index)}
+				now.Term, now.Index, o.Term, o.Index),
+		}
 	}
 	return is, log, nil
 }

@@ -71,8 +71,10 @@ func (c Scratch) MemoryLimit(size int64) (int64, error) {
 	need := ScratchMemory + 2*size
 	free, err := freeMemory()
 	if err == nil && free < need {
-		return 0, &op.Error{Reason: op.ReasonScratchMemory,
-			Message: fmt.Sprintf("the host has %d MiB of free memory, but %d MiB are needed", free>>20, need>>20)}
+		return 0, &op.Error{
+			Reason:  op.ReasonScratchMemory,
+			Message: fmt.Sprintf("the host has %d MiB of free memory, but %d MiB are needed", free>>20, need>>20),
+		}
 	}
 	return need, err
 }
@@ -139,8 +141,10 @@ func (c Scratch) awaitReady(ctx context.Context, ended <-chan error) error {
 			if is == nil {
 				is = errors.New("it stopped")
 			}
-			return &op.Error{Reason: op.ReasonScratchFailed, Message: "etcd cannot serve these data: " + is.Error(),
-				Detail: host.FailureOf(is).Detail}
+			return &op.Error{
+				Reason: op.ReasonScratchFailed, Message: "etcd cannot serve these data: " + is.Error(),
+				Detail: host.FailureOf(is).Detail,
+			}
 		case <-ctx.Done():
 			return &op.Error{Reason: op.ReasonScratchFailed, Message: fmt.Sprintf("etcd did not serve these data within %s: %v", scratchStart, err)}
 		case <-time.After(100 * time.Millisecond):

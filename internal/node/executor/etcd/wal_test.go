@@ -158,10 +158,14 @@ func TestEtcdLog(t *testing.T) {
 		{"a snapshot of another's", "there are no entries after it yet", func(w *walWriter) [][]byte {
 			return [][]byte{w.entry(1, 1).snapshot(900, 4).file()}
 		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900}, false},
-		{"a snapshot instead of what it has", "another leader had others, and what it has after it is nothing any more",
+		{
+			"a snapshot instead of what it has", "another leader had others, and what it has after it is nothing any more",
 			func(w *walWriter) [][]byte {
 				return [][]byte{w.entry(2, 899).entry(2, 900).entry(2, 901).snapshot(900, 4).file()}
-			}, op.EtcdRecovered{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900}, false},
+			},
+			op.EtcdRecovered{Log: op.EtcdReach{Term: 4, Index: 900}, Commit: 900},
+			false,
+		},
 		{"an earlier snapshot of its own", "the log goes on after it", func(w *walWriter) [][]byte {
 			return [][]byte{w.entry(2, 899).entry(2, 900).entry(3, 901).snapshot(900, 2).file()}
 		}, op.EtcdRecovered{Log: op.EtcdReach{Term: 3, Index: 901}}, false},

@@ -175,8 +175,10 @@ func fetchPart(ctx context.Context, h *host.Host, to string, b op.Blob, p progre
 	if got := "sha256:" + hex.EncodeToString(w.sum.Sum(nil)); got != b.Digest {
 		came.Verified("")
 		return again,
-			errors.Join(&op.Error{Reason: "BlobCorrupt",
-				Message: fmt.Sprintf("blob %s arrived with digest %s: the bundle is damaged, or the transfer damaged it", b.Digest, got)},
+			errors.Join(&op.Error{
+				Reason:  "BlobCorrupt",
+				Message: fmt.Sprintf("blob %s arrived with digest %s: the bundle is damaged, or the transfer damaged it", b.Digest, got),
+			},
 				os.Remove(part))
 	}
 	if err := f.Sync(); err != nil {
@@ -260,8 +262,10 @@ func receiveBlob(ctx context.Context, h *host.Host, w *blobWriter, b op.Blob) (h
 	case w.have == from:
 		return nil, fmt.Errorf("fetching blob %s: %w", b.Digest, err)
 	}
-	return nil, &op.Error{Reason: "TransferFailed",
-		Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, w.have, b.Size, err)}
+	return nil, &op.Error{
+		Reason:  "TransferFailed",
+		Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, w.have, b.Size, err),
+	}
 }
 
 // discardPart returns why a transfer failed; on a full disk it frees the space again.

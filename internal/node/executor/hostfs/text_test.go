@@ -26,8 +26,10 @@ func TestUnified(t *testing.T) {
 			"two hunks", "far apart", "/f", "a\n" + long + "b\n", "A\n" + long + "B\n",
 			"--- /f\n+++ /f\n@@ -1,4 +1,4 @@\n-a\n+A\n same\n same\n same\n@@ -9,4 +9,4 @@\n same\n same\n same\n-b\n+B\n",
 		},
-		{"no newline", "the missing end is a difference", "/f", "a", "a\n",
-			"--- /f\n+++ /f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"},
+		{
+			"no newline", "the missing end is a difference", "/f", "a", "a\n",
+			"--- /f\n+++ /f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, UnifiedDiff(c.from, "/f", []byte(c.a), []byte(c.b))); diff != "" {
@@ -79,8 +81,11 @@ func TestSetBlock(t *testing.T) {
 		{"at the end", "there is none yet", "1\n2\n", []string{"a"}, "1\n2\n" + mark("a\n")},
 		{"no newline", "the last line gets its end", "1", []string{"a"}, "1\n" + mark("a\n")},
 		{"in place", "others' lines stay around it", "1\n" + mark("a\n") + "2", []string{"b", "c"}, "1\n" + mark("b\nc\n") + "2"},
-		{"other block", "only the named one is ours", "# BEGIN slipway y\n# END slipway y\n", []string{"a"},
-			"# BEGIN slipway y\n# END slipway y\n" + mark("a\n")},
+		{
+			"other block", "only the named one is ours", "# BEGIN slipway y\n# END slipway y\n",
+			[]string{"a"},
+			"# BEGIN slipway y\n# END slipway y\n" + mark("a\n"),
+		},
 		{"remove", "no lines, no block", "1\n" + mark("a\n") + "2", nil, "1\n2"},
 		{"remove nothing", "the file stays as it is", "1", nil, "1"},
 	} {

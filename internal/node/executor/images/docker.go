@@ -104,8 +104,10 @@ func missingFromDocker(ctx context.Context, h *host.Host, images []op.Image) ([]
 }
 
 func dockerError(doing string, status int, answer []byte) error {
-	return &op.Error{Reason: "CommandFailed",
-		Message: fmt.Sprintf("%s: Docker returned %d: %s", doing, status, strings.TrimSpace(string(answer[:min(len(answer), 500)])))}
+	return &op.Error{
+		Reason:  "CommandFailed",
+		Message: fmt.Sprintf("%s: Docker returned %d: %s", doing, status, strings.TrimSpace(string(answer[:min(len(answer), 500)]))),
+	}
 }
 
 func checkDockerImages(ctx context.Context, h *host.Host, o op.ImportImages) (host.CheckResult, error) {

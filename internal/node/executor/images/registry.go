@@ -107,7 +107,8 @@ func (r *registry) send(ctx context.Context, method string, at *url.URL, c conte
 
 // expect sends a request, and requires one of the statuses; others are errors.
 func (r *registry) expect(ctx context.Context, method string, at *url.URL, c content, codes ...int) (code int,
-	header http.Header, err error) {
+	header http.Header, err error,
+) {
 	res, err := r.send(ctx, method, at, c)
 	if err != nil {
 		return 0, nil, fmt.Errorf("querying the registry: %w", err)
@@ -120,11 +121,15 @@ func (r *registry) expect(ctx context.Context, method string, at *url.URL, c con
 		}
 	}
 	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
-		return 0, nil, &op.Error{Reason: op.ReasonRegistryLogin,
-			Message: fmt.Sprintf("the registry at %s rejects the login of %s: %s", r.Address, r.Username, res.Status)}
+		return 0, nil, &op.Error{
+			Reason:  op.ReasonRegistryLogin,
+			Message: fmt.Sprintf("the registry at %s rejects the login of %s: %s", r.Address, r.Username, res.Status),
+		}
 	}
-	return 0, nil, &op.Error{Reason: "RegistryRefuses",
-		Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text)}
+	return 0, nil, &op.Error{
+		Reason:  "RegistryRefuses",
+		Message: fmt.Sprintf("the registry at %s returned %s to %s %s", r.Address, res.Status, method, at.Path), Detail: string(text),
+	}
 }
 
 // isServing returns why a registry cannot be used with the login, or nil.
@@ -144,8 +149,10 @@ func (r *registry) isServing(ctx context.Context) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusUnauthorized {
-		return &op.Error{Reason: op.ReasonRegistryLogin,
-			Message: fmt.Sprintf("the registry at %s returned %s to a request without a login", r.Address, res.Status)}
+		return &op.Error{
+			Reason:  op.ReasonRegistryLogin,
+			Message: fmt.Sprintf("the registry at %s returned %s to a request without a login", r.Address, res.Status),
+		}
 	}
 	return nil
 }

@@ -89,8 +89,10 @@ func (x *PodHostsOp) Apply(_ context.Context, h *host.Host, _ *op.Result) error 
 		return err
 	}
 	if has := lookUp(string(own), o.Name); has != o.Address {
-		return &op.Error{Reason: "HostsFile",
-			Message: fmt.Sprintf("%s maps %s to %q, but pods need the address %q", program.HostsFile, o.Name, has, o.Address)}
+		return &op.Error{
+			Reason:  "HostsFile",
+			Message: fmt.Sprintf("%s maps %s to %q, but pods need the address %q", program.HostsFile, o.Name, has, o.Address),
+		}
 	}
 	for p, text := range stale {
 		aliases := ""

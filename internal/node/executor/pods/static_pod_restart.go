@@ -137,8 +137,10 @@ func (x *StaticPodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Resu
 				return ctx.Err()
 			}
 			name := strings.TrimSuffix(path.Base(o.Manifest), path.Ext(o.Manifest))
-			return &op.Error{Reason: op.ReasonNotServing,
-				Message: fmt.Sprintf("%s was stopped, and did not run again within %ds: the kubelet has not started it", name, o.TimeoutSeconds)}
+			return &op.Error{
+				Reason:  op.ReasonNotServing,
+				Message: fmt.Sprintf("%s was stopped, and did not run again within %ds: the kubelet has not started it", name, o.TimeoutSeconds),
+			}
 		}
 	}
 }

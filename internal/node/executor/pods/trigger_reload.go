@@ -65,8 +65,10 @@ func (x *TriggerReloadOp) Apply(ctx context.Context, h *host.Host, _ *op.Result)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return &op.Error{Reason: "Timeout",
-				Message: fmt.Sprintf("no confirmation within %ds that the current %s was read: %v", o.TimeoutSeconds, o.File, why)}
+			return &op.Error{
+				Reason:  "Timeout",
+				Message: fmt.Sprintf("no confirmation within %ds that the current %s was read: %v", o.TimeoutSeconds, o.File, why),
+			}
 		}
 	}
 }

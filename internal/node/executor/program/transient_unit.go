@@ -367,8 +367,10 @@ func FollowUnit(ctx context.Context, h *host.Host, o op.Exec, unit string) (syst
 		select {
 		case <-ctx.Done():
 			reason := host.FailureOf(ctx.Err()).Reason
-			return systemctl.UnitState{}, &op.Error{Reason: reason,
-				Message: fmt.Sprintf("%s continues as %s; Slipway attaches to it again", o.Name, unit)}
+			return systemctl.UnitState{}, &op.Error{
+				Reason:  reason,
+				Message: fmt.Sprintf("%s continues as %s; Slipway attaches to it again", o.Name, unit),
+			}
 		case <-tick.C:
 		}
 	}

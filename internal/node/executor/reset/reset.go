@@ -203,8 +203,10 @@ func (x *KubernetesOp) Check(ctx context.Context, h *host.Host) (host.CheckResul
 	}
 	change := l.String()
 	if change != "" && o.KeepUnmanaged && ours.IsEmpty() {
-		return host.CheckResult{}, &op.Error{Reason: op.IDUnmanaged,
-			Message: "this host has no ledger: Slipway did not install it, and changes nothing (" + change + ")"}
+		return host.CheckResult{}, &op.Error{
+			Reason:  op.IDUnmanaged,
+			Message: "this host has no ledger: Slipway did not install it, and changes nothing (" + change + ")",
+		}
 	}
 	return host.CheckResult{Change: change}, nil
 }

@@ -124,8 +124,10 @@ func (x *TimezoneOp) Check(_ context.Context, h *host.Host) (host.CheckResult, e
 		return host.CheckResult{}, host.Invalid("%q is not a time zone", o.Name)
 	}
 	if info, err := os.Stat(h.DiskPath(zoneinfo + "/" + o.Name)); err != nil || info.IsDir() {
-		return host.CheckResult{}, &op.Error{Reason: "NoSuchTimezone",
-			Message: fmt.Sprintf("this host does not have the time zone %q (%s has no such file)", o.Name, zoneinfo)}
+		return host.CheckResult{}, &op.Error{
+			Reason:  "NoSuchTimezone",
+			Message: fmt.Sprintf("this host does not have the time zone %q (%s has no such file)", o.Name, zoneinfo),
+		}
 	}
 	now := readTimezone(h)
 	name, err := h.ReadFile(timezone)

@@ -58,8 +58,10 @@ func findTimeService(h *host.Host) (timeService, error) {
 			return t, nil
 		}
 	}
-	return timeService{}, &op.Error{Reason: "NoTimeService",
-		Message: "this host has no supported time service: install systemd-timesyncd or chrony"}
+	return timeService{}, &op.Error{
+		Reason:  "NoTimeService",
+		Message: "this host has no supported time service: install systemd-timesyncd or chrony",
+	}
 }
 
 func (t timeService) confFile(servers []string) op.File {

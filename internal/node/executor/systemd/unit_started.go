@@ -81,8 +81,10 @@ func (x *UnitStartedOp) Check(ctx context.Context, h *host.Host) (host.CheckResu
 	// By the clock at that time. A clock that was set since, or stopped with the machine,
 	// must not make the unit appear to have started after its own actions.
 	var out bytes.Buffer
-	show := host.Command{Argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name},
-		Env: []string{"TZ=UTC"}, Stdout: &out}
+	show := host.Command{
+		Argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name},
+		Env:  []string{"TZ=UTC"}, Stdout: &out,
+	}
 	if err := h.Run(ctx, show); err != nil {
 		return host.CheckResult{}, fmt.Errorf("reading the start time of %s: %w", o.Name, err)
 	}
