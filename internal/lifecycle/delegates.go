@@ -25,40 +25,63 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// Types of hostexec that front ends use.
 type (
-	Target     = hostexec.Target
+	// Target is hostexec.Target, for front ends.
+	Target = hostexec.Target
+	// HostResult is hostexec.HostResult, for front ends.
 	HostResult = hostexec.HostResult
-	Work       = hostexec.Work
-	Program    = hostexec.Program
-	Copy       = hostexec.Copy
+	// Work is hostexec.Work, for front ends.
+	Work = hostexec.Work
+	// Program is hostexec.Program, for front ends.
+	Program = hostexec.Program
+	// Copy is hostexec.Copy, for front ends.
+	Copy = hostexec.Copy
 )
 
 // A ManifestRequest describes a bundle manifest.
 type ManifestRequest = access.ManifestRequest
 
-// Types and verdicts of inspect that front ends use.
 type (
-	Info               = inspect.Info
-	Verdict            = inspect.Verdict
-	EndpointInfo       = inspect.EndpointInfo
-	NodeInfo           = inspect.NodeInfo
-	Resources          = inspect.Resources
-	AddOn              = inspect.AddOn
-	OperationInfo      = inspect.OperationInfo
-	EtcdReport         = inspect.EtcdReport
-	EtcdInfo           = inspect.EtcdInfo
-	EtcdHost           = inspect.EtcdHost
-	EtcdMember         = inspect.EtcdMember
-	Certificates       = inspect.Certificates
-	Certificate        = inspect.Certificate
+	// Info is inspect.Info, for front ends.
+	Info = inspect.Info
+	// Verdict is inspect.Verdict, for front ends.
+	Verdict = inspect.Verdict
+	// EndpointInfo is inspect.EndpointInfo, for front ends.
+	EndpointInfo = inspect.EndpointInfo
+	// NodeInfo is inspect.NodeInfo, for front ends.
+	NodeInfo = inspect.NodeInfo
+	// Resources is inspect.Resources, for front ends.
+	Resources = inspect.Resources
+	// AddOn is inspect.AddOn, for front ends.
+	AddOn = inspect.AddOn
+	// OperationInfo is inspect.OperationInfo, for front ends.
+	OperationInfo = inspect.OperationInfo
+	// EtcdReport is inspect.EtcdReport, for front ends.
+	EtcdReport = inspect.EtcdReport
+	// EtcdInfo is inspect.EtcdInfo, for front ends.
+	EtcdInfo = inspect.EtcdInfo
+	// EtcdHost is inspect.EtcdHost, for front ends.
+	EtcdHost = inspect.EtcdHost
+	// EtcdMember is inspect.EtcdMember, for front ends.
+	EtcdMember = inspect.EtcdMember
+	// Certificates is inspect.Certificates, for front ends.
+	Certificates = inspect.Certificates
+	// Certificate is inspect.Certificate, for front ends.
+	Certificate = inspect.Certificate
+	// CertificateVerdict is inspect.CertificateVerdict, for front ends.
 	CertificateVerdict = inspect.CertificateVerdict
-	AutoRenewal        = inspect.AutoRenewal
-	Scheduled          = inspect.Scheduled
-	ScheduledHost      = inspect.ScheduledHost
-	CopyReport         = inspect.CopyReport
-	CopyTarget         = inspect.CopyTarget
-	CopyInfo           = inspect.CopyInfo
+	// AutoRenewal is inspect.AutoRenewal, for front ends.
+	AutoRenewal = inspect.AutoRenewal
+	// Scheduled is inspect.Scheduled, for front ends.
+	Scheduled = inspect.Scheduled
+	// ScheduledHost is inspect.ScheduledHost, for front ends.
+	ScheduledHost = inspect.ScheduledHost
+	// CopyReport is inspect.CopyReport, for front ends.
+	CopyReport = inspect.CopyReport
+	// CopyTarget is inspect.CopyTarget, for front ends.
+	CopyTarget = inspect.CopyTarget
+	// CopyInfo is inspect.CopyInfo, for front ends.
+	CopyInfo = inspect.CopyInfo
 )
 
 // The verdicts.

@@ -242,11 +242,6 @@ func isThere(bundle string) bool {
 	return err == nil
 }
 
-func (s *service) supported(version string) error {
-	_, err := s.Catalogue.ResolveVersion(version)
-	return err
-}
-
 // valid refuses an invalid cluster, and a version for which there is neither a minor in
 // the catalogue nor a bundle.
 func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {

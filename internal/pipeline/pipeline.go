@@ -139,7 +139,7 @@ func removalModules(env module.Env, p Parts) modules {
 			noderemoval.StopServers(env),
 			noderemoval.RemoveMembers(env),
 		},
-		restrictTo(env.IsReset, modules{reset.ResetHosts(env, "leave.member")}),
+		restrictTo(env.IsReset, modules{reset.CleanHosts(env, "leave.member")}),
 		modules{noderemoval.DeleteNodes(env), clusterstate.RemoveHosts(env, p.State, p.Owner)},
 	)
 }
@@ -405,7 +405,7 @@ func RescueEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
 func DeleteCluster(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{
 		hooks.RunHooks(env, v1alpha1.HookPreDelete),
-		reset.ResetHosts(env),
+		reset.CleanHosts(env),
 	}}
 }
 

@@ -87,6 +87,7 @@ func (s *Session) ReportEtcd(ctx context.Context, progress event.Sink) *EtcdRepo
 	return r
 }
 
+// NewEtcdHost returns what is known about an etcd host before its members are queried.
 func NewEtcdHost(h *Host) EtcdHost {
 	e := EtcdHost{Name: h.Spec.Name, Address: h.Spec.Address, Host: "ok"}
 	if h.Err != nil {

@@ -15,9 +15,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// ResetHosts is the module that removes Kubernetes and restores hosts. It changes only
+// CleanHosts is the module that removes Kubernetes and restores hosts. It changes only
 // what the ledger of a host lists as created by Slipway. It waits for the given tasks.
-func ResetHosts(env module.Env, after ...string) engine.Module {
+func CleanHosts(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{
 			ID: "reset.kubernetes", Title: "remove Kubernetes", Timeout: 5 * time.Minute, Needs: after,

@@ -31,10 +31,12 @@ func (*WaitOp) LedgerEntries() ([]host.Subject, bool) {
 }
 
 const (
+	// ProbeTimeout limits one request.
 	ProbeTimeout = 3 * time.Second
 	// ProgramTimeout limits a program, which may have to query others.
 	ProgramTimeout = 10 * time.Second
-	ProbeEvery     = 500 * time.Millisecond
+	// ProbeEvery is the time between two requests.
+	ProbeEvery = 500 * time.Millisecond
 )
 
 // ProbeCondition returns why the condition of a wait is not true yet, or nil.

@@ -167,7 +167,7 @@ func fetchPart(ctx context.Context, h *host.Host, to string, b op.Blob, p progre
 	came := host.Fetched(verified{})
 	if w.have < b.Size {
 		if came, err = receiveBlob(ctx, h, w, b); err != nil {
-			return again, discardPart(h, part, b, err)
+			return again, discardPart(part, b, err)
 		}
 	}
 	defer came.Close()
@@ -182,7 +182,7 @@ func fetchPart(ctx context.Context, h *host.Host, to string, b op.Blob, p progre
 				os.Remove(part))
 	}
 	if err := f.Sync(); err != nil {
-		return again, discardPart(h, part, b, err)
+		return again, discardPart(part, b, err)
 	}
 	h.Disk.RunAfter("blob received")
 	if err := os.Rename(part, to); err != nil {
@@ -269,7 +269,7 @@ func receiveBlob(ctx context.Context, h *host.Host, w *blobWriter, b op.Blob) (h
 }
 
 // discardPart returns why a transfer failed; on a full disk it frees the space again.
-func discardPart(h *host.Host, part string, b op.Blob, err error) error {
+func discardPart(part string, b op.Blob, err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err
 	}

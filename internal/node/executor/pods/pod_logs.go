@@ -36,10 +36,11 @@ const (
 	logDir     = "/var/log"
 	podsDir    = "pods"
 	dockerLogs = "/var/lib/docker/containers"
-	// MostEntriesIn limits how many entries of one directory are read, and mostEntries
-	// how many of all directories, because pods can fill these.
+	// MostEntriesIn limits how many entries of one directory are read, because pods can
+	// fill directories.
 	MostEntriesIn = 4096
-	MostEntries   = 8192
+	// MostEntries limits how many entries of all directories are read.
+	MostEntries = 8192
 )
 
 // dockerLog matches a container's log below dockerLogs.

@@ -18,6 +18,7 @@ import (
 )
 
 const (
+	// HostsFile is the hosts file of the machine.
 	HostsFile = "/etc/hosts"
 	// hostsName is the hosts file that a unit sees instead, in the directory of the unit.
 	hostsName = "hosts"

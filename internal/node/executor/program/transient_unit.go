@@ -274,7 +274,7 @@ func startTransientUnit(ctx context.Context, h *host.Host, o op.Exec, stdin func
 		return err
 	}
 	if stdin != nil {
-		if err := writeStdin(h, dir, stdin); err != nil {
+		if err := writeStdin(dir, stdin); err != nil {
 			return errors.Join(err, h.Disk.RemoveAll(dir)) // the disk may be full
 		}
 	}
@@ -293,7 +293,7 @@ func startTransientUnit(ctx context.Context, h *host.Host, o op.Exec, stdin func
 
 // writeStdin writes the input of a unit. It does not have to survive a crash of the host,
 // because the unit does not either.
-func writeStdin(h *host.Host, dir string, write func(io.Writer) error) error {
+func writeStdin(dir string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(filepath.Join(dir, "stdin"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

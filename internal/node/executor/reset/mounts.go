@@ -58,17 +58,17 @@ func mountsBelow(h *host.Host, dirs []string) ([]string, error) {
 
 // unmountAll unmounts in order. A busy mount is retried, because killed processes may not
 // be gone yet, and finally detached.
-func unmountAll(ctx context.Context, h *host.Host, mounts []string) error {
+func unmountAll(ctx context.Context, mounts []string) error {
 	until := time.Now().Add(host.SettleTime)
 	for _, m := range mounts {
-		if err := unmountPath(ctx, h, m, until); err != nil {
+		if err := unmountPath(ctx, m, until); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func unmountPath(ctx context.Context, h *host.Host, path string, until time.Time) error {
+func unmountPath(ctx context.Context, path string, until time.Time) error {
 	flags := unix.UMOUNT_NOFOLLOW
 	if isRemote(path) {
 		flags |= unix.MNT_DETACH // its server may be gone

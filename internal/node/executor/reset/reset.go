@@ -236,7 +236,7 @@ func (x *KubernetesOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 	if err != nil {
 		return err
 	}
-	if err := unmountAll(ctx, h, l.mounts); err != nil {
+	if err := unmountAll(ctx, l.mounts); err != nil {
 		return err
 	}
 	for _, name := range l.cni.namespaces {

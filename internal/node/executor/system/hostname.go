@@ -32,7 +32,8 @@ func (*TimezoneOp) LedgerEntries() ([]host.Subject, bool) {
 
 const (
 	staticHostname = "/etc/hostname"
-	LiveHostname   = "/proc/sys/kernel/hostname"
+	// LiveHostname is the file with the hostname that the kernel uses.
+	LiveHostname = "/proc/sys/kernel/hostname"
 )
 
 func (x *HostnameOp) Check(_ context.Context, h *host.Host) (host.CheckResult, error) {

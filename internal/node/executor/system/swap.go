@@ -32,6 +32,7 @@ func (*SwapOffOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error {
 }
 
 const (
+	// Fstab is the file with the file systems and swap areas that systemd starts.
 	Fstab = "/etc/fstab"
 	// SwapMark marks the lines of fstab that Slipway disabled.
 	SwapMark = "#slipway-swap-off# "
