@@ -54,10 +54,10 @@ var avoid = compileRules([]wordRule{
 	},
 	{
 		name:    "free-relative-start",
-		pattern: start + `(?-i:What|Who|That which|Those)(?: [^.?!]*)?[?]?`,
+		pattern: start + `(?-i:What(?:ever)?|Who(?:ever|m|se)?|That which|Those)\b(?: [^.?!]*)?[?]?`,
 		unless:  `\?$`,
 		instead: "begin with the noun",
-		hit:     "What the bundle holds is verified.", allowed: "What is wrong?",
+		hit:     "What the bundle holds is verified.", allowed: "Whole files are kept. What is wrong?",
 	},
 	{
 		name: "who",

@@ -22,11 +22,11 @@ import (
 const (
 	shopKept  = "/api/v1/namespaces/kube-system/secrets/slipway-addon-shop"
 	shopJobs  = "/apis/batch/v1/namespaces/shop/jobs/"
-	swordfish = "swordfish" // is secret
+	swordfish = "swordfish" // a secret value
 )
 
-// byeChart is a chart with hooks around its deletion, in another order than that of
-// their weights.
+// byeChart makes a chart with deletion hooks. Their order in the chart differs from the
+// order of their weights.
 func byeChart(t *testing.T) string {
 	dir := t.TempDir()
 	hook := func(kind, name, more string) string {
@@ -43,7 +43,7 @@ func byeChart(t *testing.T) string {
 	return dir
 }
 
-// A dropping is a world with a chart that has hooks around its deletion.
+// A dropping is a world with a chart that has deletion hooks.
 type dropping struct {
 	*world
 	chart v1alpha1.Addon
@@ -61,13 +61,13 @@ func newDropping(t *testing.T) *dropping {
 		"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop",
 		"PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop",
 	}, l.did()); d != "" {
-		t.Fatalf("at its installation (-want +got):\n%s", d)
+		t.Fatalf("requests of the installation (-want +got):\n%s", d)
 	}
 	l.settled(l.with(l.chart))
 	return l
 }
 
-// listen hears of what is changed of the add-on.
+// listen records every change to the objects of the add-on.
 func (l *dropping) listen() {
 	l.api.wrote = func(what string) {
 		if verb, p, _ := strings.Cut(what, " "); strings.Contains(p, "/namespaces/shop/") || strings.Contains(p, "slipway-addon-") {
@@ -76,7 +76,7 @@ func (l *dropping) listen() {
 	}
 }
 
-// did is what was changed since it was last asked.
+// did returns the changes since the previous call.
 func (l *dropping) did() []string {
 	defer func() { l.wrote = nil }()
 	return l.wrote
@@ -88,7 +88,7 @@ func (l *dropping) fork(t *testing.T) *dropping {
 	return f
 }
 
-// limit has its hooks be waited for that long.
+// limit sets the time limit of the deletion hooks.
 func (l *dropping) limit(d time.Duration) {
 	l.t.Helper()
 	o := copied(l.api.objects[shopKept])
@@ -108,18 +108,18 @@ func (l *dropping) limit(d time.Duration) {
 	l.api.put(shopKept, o)
 }
 
-// gone wants nothing of the add-on to be left.
+// gone checks that nothing is left of the add-on.
 func (l *dropping) gone() {
 	l.t.Helper()
 	l.settled(l.with())
 	for p := range l.api.objects {
 		if strings.Contains(p, "/namespaces/shop/") || strings.Contains(p, "slipway-addon-") {
-			l.t.Errorf("%s is left", p)
+			l.t.Errorf("%s still exists", p)
 		}
 	}
 }
 
-// What removing it does, from where to where.
+// The requests that removing the add-on sends, in their order.
 var (
 	beforeHooks = []string{
 		"PATCH configmaps/slipway-addon-shop",
@@ -134,9 +134,9 @@ var (
 	offTheRecord = []string{"DELETE secrets/slipway-addon-shop", "DELETE configmaps/slipway-addon-shop"}
 )
 
-// A chart's hooks around deletion are kept when it is installed, and run when it is
-// dropped: its directory is not at hand any more.
-func TestDeletionHooks(t *testing.T) {
+// Installing a chart saves its deletion hooks in the cluster. Removing the add-on runs
+// them without the directory of the chart.
+func TestDeletionHooks_RunWithoutChartDirectory(t *testing.T) {
 	l := newDropping(t)
 	if err := os.RemoveAll(l.chart.Chart.Path); err != nil {
 		t.Fatal(err)
@@ -160,14 +160,14 @@ func TestDeletionHooks(t *testing.T) {
 	l.gone()
 }
 
-// What is secret in a hook is kept in a Secret, and nowhere else.
-func TestDeletionHooksSecret(t *testing.T) {
+// The secrets of a hook are kept only in a Secret.
+func TestDeletionHooks_KeptOnlyInSecret(t *testing.T) {
 	l := newDropping(t)
 	l.api.ends = map[string]string{"warn": "Failed"}
 	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Failed)
 	for p, o := range l.api.objects {
 		if !strings.Contains(p, "/secrets/") && strings.Contains(fmt.Sprint(o), swordfish) {
-			t.Errorf("%s has it", p)
+			t.Errorf("%s holds the secret value", p)
 		}
 	}
 	err := fs.WalkDir(os.DirFS(l.home), ".", func(name string, e fs.DirEntry, err error) error {
@@ -176,7 +176,7 @@ func TestDeletionHooksSecret(t *testing.T) {
 		}
 		text, err := os.ReadFile(filepath.Join(l.home, name))
 		if strings.Contains(string(text), swordfish) {
-			t.Errorf("%s has it", name)
+			t.Errorf("%s holds the secret value", name)
 		}
 		return err
 	})
@@ -185,9 +185,9 @@ func TestDeletionHooksSecret(t *testing.T) {
 	}
 }
 
-// A hook that fails stops the removal; it is gone on with where it stopped, once
-// that is mended, or without the hooks.
-func TestDeletionHookFails(t *testing.T) {
+// A failed hook stops the removal. It resumes at that hook once the cause is fixed, or
+// continues without the hooks.
+func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 	l := newDropping(t)
 	none := Request{Kind: operation.Apply, Cluster: l.with()}
 	fails := func(t *testing.T, job string, says ...string) *dropping {
@@ -200,7 +200,7 @@ func TestDeletionHookFails(t *testing.T) {
 		}
 		for _, text := range append(says, "removing add-on shop", "Job shop/"+job, "the job has failed") {
 			if !strings.Contains(f.Message, text) {
-				t.Errorf("it does not say %q: %s", text, f.Message)
+				t.Errorf("the failure does not contain %q: %s", text, f.Message)
 			}
 		}
 		l.did()
@@ -210,7 +210,7 @@ func TestDeletionHookFails(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
 		l := fails(t, "stop", "pre-delete", "its objects still exist")
 		if !l.api.has(shopMap) || !l.api.has(shopKept) || !l.api.has(shopJobs+"stop") {
-			t.Error("something is lost")
+			t.Error("objects or saved hooks are missing")
 		}
 		l.resume(event.Succeeded)
 		again := slices.Concat([]string{
@@ -227,7 +227,7 @@ func TestDeletionHookFails(t *testing.T) {
 	t.Run("after", func(t *testing.T) {
 		l := fails(t, "clean", "post-delete", "its objects are deleted")
 		if l.api.has(shopMap) || !l.api.has(shopKept) {
-			t.Error("it did not come so far")
+			t.Error("the objects were not deleted, or the saved hooks were")
 		}
 		want := []string{
 			"addon.removed: add-on shop: remove",
@@ -247,7 +247,7 @@ func TestDeletionHookFails(t *testing.T) {
 		}
 		l.gone()
 	})
-	t.Run("passed by", func(t *testing.T) {
+	t.Run("hooks skipped", func(t *testing.T) {
 		l := fails(t, "warn")
 		l.api.remove(shopKept)
 		l.resume(event.Succeeded)
@@ -273,24 +273,24 @@ func TestDeletionHookFails(t *testing.T) {
 		l.api.put(shopKept, merge(copied(l.api.objects[shopKept]), object{"data": object{"hooks": "bm8="}}))
 		_, err := l.service().Prepare(t.Context(), none, nil)
 		if err == nil || !strings.Contains(err.Error(), "cannot be read") {
-			t.Errorf("it says %v", err)
+			t.Errorf("got error %v", err)
 		}
 	})
 	for _, job := range []string{"stop", "clean"} {
-		t.Run("put back after "+job, func(t *testing.T) {
+		t.Run("restored after "+job, func(t *testing.T) {
 			l := fails(t, job)
 			back := l.with(l.chart)
 			l.do(Request{Kind: operation.Apply, Cluster: back}, event.Succeeded)
 			l.settled(back)
 			if !l.api.has(shopMap) || l.api.has(shopJobs+job) || !l.api.has(shopKept) {
-				t.Errorf("it is not as it was: %v", l.did())
+				t.Errorf("the add-on has changed: %v", l.did())
 			}
 		})
 	}
 }
 
-// Killed at any moment, the removal comes to the same end.
-func TestKilledDeletionHooks(t *testing.T) {
+// The removal has the same result after a kill at any moment.
+func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 	l := newDropping(t)
 	var cuts []moment
 	l.api.wrote = func(what string) {
@@ -313,7 +313,7 @@ func TestKilledDeletionHooks(t *testing.T) {
 			begun := !k.api.has(shopMap)
 			k.goOn(r)
 			if did := k.did(); begun && slices.Contains(did, "PATCH jobs/stop") {
-				t.Errorf("a hook before the deletion ran behind it: %v", did)
+				t.Errorf("a pre-delete hook ran after the deletion: %v", did)
 			}
 			k.gone()
 			k.same(l.world)
@@ -321,11 +321,11 @@ func TestKilledDeletionHooks(t *testing.T) {
 	}
 }
 
-// Add-ons of which no hooks are kept are taken out without.
-func TestDeletionHooksOlder(t *testing.T) {
+// An add-on without saved deletion hooks is removed without hooks.
+func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
 	l := newDropping(t)
-	l.api.remove(shopKept) // an older Slipway did not keep any
-	t.Run("dropped", func(t *testing.T) {
+	l.api.remove(shopKept) // an earlier Slipway did not save hooks
+	t.Run("removed", func(t *testing.T) {
 		l := l.fork(t)
 		l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
 		if d := cmp.Diff([]string{"DELETE configmaps/prices", "DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
@@ -333,7 +333,7 @@ func TestDeletionHooksOlder(t *testing.T) {
 		}
 		l.gone()
 	})
-	t.Run("kept from now on", func(t *testing.T) {
+	t.Run("saved from now on", func(t *testing.T) {
 		l := l.fork(t)
 		c := l.with(l.chart)
 		if d := cmp.Diff([]string{"addon.shop: add-on shop: save delete hooks"}, told(l.plan(c))); d != "" {
@@ -342,13 +342,13 @@ func TestDeletionHooksOlder(t *testing.T) {
 		l.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		l.settled(c)
 		if !l.api.has(shopKept) {
-			t.Error("they are not kept")
+			t.Error("the hooks are not saved")
 		}
 	})
 }
 
-// Where nothing of it is deleted, nothing runs around that.
-func TestDeletionHooksNot(t *testing.T) {
+// Deletion hooks do not run if none of the chart's objects is deleted.
+func TestDeletionHooks_NotRunWithoutDeletion(t *testing.T) {
 	l := newDropping(t)
 	for name, to := range map[string]v1alpha1.Addon{
 		"another chart of the same name": {Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, "1")}},
@@ -361,24 +361,24 @@ func TestDeletionHooksNot(t *testing.T) {
 			l.settled(c)
 			for _, did := range l.did() {
 				if strings.Contains(did, "jobs/stop") || strings.Contains(did, "jobs/clean") {
-					t.Errorf("it ran: %s", did)
+					t.Errorf("a hook ran: %s", did)
 				}
 			}
 			if l.api.has(shopKept) || !l.api.has(shopMap) {
-				t.Error("its hooks are kept still, or its objects are gone")
+				t.Error("its hooks are still saved, or its objects are missing")
 			}
 		})
 	}
 }
 
-// What somebody else has made under a hook's name stays.
-func TestDeletionHookFound(t *testing.T) {
+// A foreign object with the name of a hook's object is not deleted.
+func TestDeletionHooks_KeepForeignObject(t *testing.T) {
 	l := newDropping(t)
 	l.api.put(shopJobs+"stop",
 		object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
 	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
 	if !l.api.has(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
-		t.Error("it is deleted")
+		t.Error("the foreign job is deleted")
 	}
 	l.settled(l.with())
 }

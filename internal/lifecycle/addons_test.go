@@ -58,14 +58,14 @@ func manifest(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// with is the cluster with add-ons.
+// with describes the cluster with these add-ons.
 func (w *world) with(list ...v1alpha1.Addon) *v1alpha1.Cluster {
 	c := w.cluster()
 	c.Spec.Addons = list
 	return c
 }
 
-// has are which of these objects the cluster has.
+// has returns the objects in this list that the cluster has.
 func (w *world) has(paths ...string) (out []string) {
 	for _, p := range paths {
 		if w.api.has(p) {
@@ -75,7 +75,7 @@ func (w *world) has(paths ...string) (out []string) {
 	return out
 }
 
-// settled wants nothing to be left to do.
+// settled checks that nothing is left to do.
 func (w *world) settled(c *v1alpha1.Cluster) {
 	w.t.Helper()
 	if p := w.plan(c); !p.IsEmpty() {
@@ -92,7 +92,7 @@ func (w *world) plan(c *v1alpha1.Cluster) *plan.Plan {
 	return p.Plan()
 }
 
-// told are a plan's changes by add-ons.
+// told returns a plan's changes of add-ons.
 func told(p *plan.Plan) (out []string) {
 	for _, s := range p.Steps {
 		if !strings.HasPrefix(s.Task, "addon.") {
@@ -106,8 +106,8 @@ func told(p *plan.Plan) (out []string) {
 	return out
 }
 
-// TestAddons is the life of two add-ons: made with the cluster, changed, changed
-// by hand, dropped.
+// TestAddons creates a cluster with two add-ons, changes them, repairs manual changes, and
+// removes them.
 func TestAddons(t *testing.T) {
 	dir := t.TempDir()
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Dir(manifest(t, dir, "shop/shop.yaml", shopText))}}
@@ -162,9 +162,9 @@ func TestAddons(t *testing.T) {
 		}
 	})
 
-	t.Run("dropped", func(t *testing.T) {
+	t.Run("removed", func(t *testing.T) {
 		w := w.fork(t)
-		// another's by now
+		// the object belongs to another owner now
 		w.api.put(shopRole, object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": object{"name": "shop"}})
 		none := w.with()
 		want := []string{
@@ -184,7 +184,7 @@ func TestAddons(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		if l := w.api.objects[newsMap]["metadata"].(object)["labels"].(object); len(l) > 0 {
-			t.Errorf("what was there before is still labelled: %v", l)
+			t.Errorf("the object that existed before still has labels: %v", l)
 		}
 	})
 
@@ -196,13 +196,13 @@ func TestAddons(t *testing.T) {
 		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		w.settled(c)
 		if d := cmp.Diff([]string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
-			t.Errorf("what has moved to another add-on stays (-want +got):\n%s", d)
+			t.Errorf("objects that moved to another add-on (-want +got):\n%s", d)
 		}
 	})
 }
 
-// What holds more than itself goes with leave alone.
-func TestAddonLosses(t *testing.T) {
+// The plan lists an object as a loss if its removal also deletes other objects.
+func TestPlan_ListsObjectsDeletedWithNamespace(t *testing.T) {
 	dir := t.TempDir()
 	a := v1alpha1.Addon{
 		Name: "shop",
@@ -216,9 +216,9 @@ func TestAddonLosses(t *testing.T) {
 	}
 }
 
-// An add-on that does not work with the cluster's version is refused, before a
-// host is asked for anything, unless that is passed over.
-func TestAddonMinors(t *testing.T) {
+// An add-on that does not work with the Kubernetes version is refused before a host is
+// queried, unless the check is ignored.
+func TestCreate_RefusesAddonOfAnotherMinor(t *testing.T) {
 	a := v1alpha1.Addon{
 		Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)},
 		Kubernetes: []string{"1.35", "1.36"},
@@ -227,31 +227,31 @@ func TestAddonMinors(t *testing.T) {
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 1 || list[0].ID != addonsource.IDKubernetes {
-		t.Fatalf("it says %v", err)
+		t.Fatalf("got %v", err)
 	}
 	w.do(Request{Kind: operation.Create, Cluster: w.with(a), IgnoreChecks: []string{addonsource.IDKubernetes}}, event.Succeeded)
 	if !w.api.has(newsMap) {
-		t.Error("passed over, it is not there")
+		t.Error("the check is ignored, but the add-on is missing")
 	}
 }
 
-// A file that is wrong is named before a host is asked for anything.
-func TestAddonUnusable(t *testing.T) {
+// A wrong manifest is reported before a host is queried.
+func TestCreate_RefusesWrongManifestFirst(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.dials = map[string]bool{}
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != addonsource.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got %v", err)
 	}
 	if len(w.dials) > 0 {
 		t.Errorf("connected to %v", w.dials)
 	}
 }
 
-// Killed at any moment, what was begun comes to the same end.
-func TestKilledAddons(t *testing.T) {
+// The operation has the same result after a kill at any moment.
+func TestAddons_SameResultAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", shopText)}}
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
@@ -259,7 +259,7 @@ func TestKilledAddons(t *testing.T) {
 	w.do(Request{Kind: operation.Create, Cluster: w.with(shop)}, event.Succeeded)
 	c := w.with(news)
 	all := []string{shopMap, shopDeploy, shopRole, newsMap, shopInventory}
-	// Each request that changes something is a moment, too.
+	// Each request that changes something counts as a moment, too.
 	var cuts []moment
 	w.api.wrote = func(what string) {
 		if strings.Contains(what, "/nodes/") {
@@ -287,22 +287,22 @@ func TestKilledAddons(t *testing.T) {
 	}
 }
 
-// webChart is a chart with a hook around each change.
+// webChart makes a chart with a hook before and a hook after each change.
 func webChart(t *testing.T, price string) string {
 	dir := t.TempDir()
 	manifest(t, dir, "Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")
 	manifest(t, dir, "values.yaml", "price: \""+price+"\"\n")
 	manifest(t, dir, "templates/all.yaml",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: {{ .Values.price | quote }}}\n---\n"+
-			"apiVersion: batch/v1\nkind: Job\nmetadata: {name: before, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-delete-policy: hook-succeeded}}\n---\n"+
-
+			"apiVersion: batch/v1\nkind: Job\nmetadata: {name: before, "+
+			"annotations: {helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-delete-policy: hook-succeeded}}\n---\n"+
 			"apiVersion: batch/v1\nkind: Job\nmetadata: {name: after, annotations: {helm.sh/hook: post-install}}\n")
 	return dir
 }
 
-// A chart's hooks run when it is new or has changed, and not when something is
-// put right; they go with it.
-func TestChartHooks(t *testing.T) {
+// The hooks of a chart run when the chart is new or has changed, not when an object is
+// repaired. They are removed with the chart.
+func TestChartHooks_RunWhenChartChanges(t *testing.T) {
 	const job = "/apis/batch/v1/namespaces/shop/jobs/"
 	w := newWorld(t, "cp1")
 	var wrote []string
@@ -328,23 +328,28 @@ func TestChartHooks(t *testing.T) {
 		return w.with(v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, price)}})
 	}
 	first := with("1")
-	did(first, "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices", "PATCH /apis/batch/v1/jobs/after")
+	did(first, "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices",
+		"PATCH /apis/batch/v1/jobs/after")
 	w.api.remove(shopMap)
 	did(first, "PATCH /api/v1/configmaps/prices")
 	did(with("2"), "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices")
 	if !w.api.has(job + "after") {
-		t.Error("a hook that nobody deletes is gone")
+		t.Error("a hook without a delete policy was deleted")
 	}
 	did(w.with(), "DELETE /apis/batch/v1/jobs/after", "DELETE /api/v1/configmaps/prices")
 }
 
-// An object of a hook that was there before the chart is not taken for the chart's:
-// it is neither made anew nor deleted.
-func TestChartHookFound(t *testing.T) {
+// An object that existed before the chart does not belong to the chart, even if a hook has
+// the same name. It is neither recreated nor deleted.
+func TestChartHooks_KeepForeignObject(t *testing.T) {
 	const job = "/apis/batch/v1/namespaces/shop/jobs/before"
 	w := newWorld(t, "cp1")
 	w.api.put(shopNamespace, object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "shop"}})
-	w.api.put(job, object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "before", "namespace": "shop", "uid": "mine"}, "status": object{"conditions": []any{object{"type": "Complete", "status": "True"}}}})
+	w.api.put(job, object{
+		"apiVersion": "batch/v1", "kind": "Job",
+		"metadata": object{"name": "before", "namespace": "shop", "uid": "mine"},
+		"status":   object{"conditions": []any{object{"type": "Complete", "status": "True"}}},
+	})
 	var gone []string
 	w.api.wrote = func(what string) {
 		if strings.HasPrefix(what, "DELETE") && strings.HasSuffix(what, "jobs/before") {
@@ -358,16 +363,16 @@ func TestChartHookFound(t *testing.T) {
 	w.do(Request{Kind: operation.Apply, Cluster: with("2")}, event.Succeeded)
 	w.do(Request{Kind: operation.Apply, Cluster: w.with()}, event.Succeeded)
 	if len(gone) > 0 || !w.api.has(job) {
-		t.Errorf("a job of somebody else's was deleted: %v", gone)
+		t.Errorf("a foreign job was deleted: %v", gone)
 	}
 	if w.api.has(shopMap) {
-		t.Error("what is the chart's stays")
+		t.Error("an object of the chart still exists")
 	}
 }
 
-// What was changed behind a hop goes back with it, at the end; what cannot be made
-// any more is left as it is, and is in nobody's way.
-func TestAddonsTakenBack(t *testing.T) {
+// Rolling an upgrade step back also restores the add-ons that changed after it. An add-on
+// whose previous manifests are lost keeps its new state and does not block the rollback.
+func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 	const oldest = "v1.35.6" // its etcd is of the same minor as the next one's
 	build(t, oldest)
 	built.older.Do(func() { build(t, older) })
@@ -395,7 +400,7 @@ func TestAddonsTakenBack(t *testing.T) {
 			w.machines["w1"].refuse = nil
 			want := "none"
 			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
-				t.Fatalf("before, today there is %v", today)
+				t.Fatalf("before the rollback, today is %v", today)
 			}
 			if lost {
 				want = "all"
@@ -405,20 +410,20 @@ func TestAddonsTakenBack(t *testing.T) {
 			}
 			p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
 			if told := p.Findings().Warnings(); lost != (len(told) > 0 && told[0].ID == addonsource.IDUnusable) {
-				t.Errorf("it says %v", told)
+				t.Errorf("got %v", told)
 			}
 			w.apply(p, event.Succeeded)
 			w.wantVersions(all([]string{"cp1", "w1"}, oldest))
 			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != want {
-				t.Errorf("today there is %v, want %s", today, want)
+				t.Errorf("today is %v, want %s", today, want)
 			}
 		})
 	}
 }
 
-// An upgrade is refused where an add-on does not work with a version on its way;
-// the file may have another, which takes its place then.
-func TestAddonsUpgrade(t *testing.T) {
+// An upgrade is refused if an add-on does not work with a version of the path. The file
+// may have another add-on, which replaces it during the upgrade.
+func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
 	dir := t.TempDir()
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.36"}}
 	built.older.Do(func() { build(t, older) })
@@ -432,16 +437,16 @@ func TestAddonsUpgrade(t *testing.T) {
 	_, err := begun(t).service().Prepare(t.Context(), toNewest, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != addonsource.IDKubernetes || !strings.Contains(list[0].Message, "v1.37.1") {
-		t.Fatalf("it says %v", err)
+		t.Fatalf("got %v", err)
 	}
-	t.Run("passed over", func(t *testing.T) {
+	t.Run("check ignored", func(t *testing.T) {
 		w := begun(t)
 		r := toNewest
 		r.IgnoreChecks = []string{addonsource.IDKubernetes}
 		w.do(r, event.Succeeded)
 		w.wantVersions(all(threeAndTwo, "v1.37.1"))
 	})
-	t.Run("another in the file", func(t *testing.T) {
+	t.Run("another add-on in the file", func(t *testing.T) {
 		w := begun(t)
 		w.version = ""
 		other := news
@@ -451,15 +456,15 @@ func TestAddonsUpgrade(t *testing.T) {
 		file.Spec.Kubernetes.Version = "v1.37.1"
 		w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}, Cluster: file}, event.Succeeded)
 		if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
-			t.Errorf("today there is %v", today)
+			t.Errorf("today is %v", today)
 		}
 		w.settled(file)
 	})
 }
 
-// What does not work with a version on the way is told with all else that speaks
-// against an upgrade, behind whichever hop it would be.
-func TestReadinessOfAddons(t *testing.T) {
+// An add-on that does not work with a version of the upgrade path is reported with all
+// other problems of the upgrade.
+func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
 	dir := t.TempDir()
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.35", "1.36"}}
 	manifest(t, dir, "web/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\nkubeVersion: '<1.37'\n")
@@ -482,7 +487,9 @@ func TestReadinessOfAddons(t *testing.T) {
 		t.Fatalf("%v, want a refusal", err)
 	}
 	for name, got := range map[string]diag.List{"report": report.Errors(), "refusal": list} {
-		if d := cmp.Diff(want, idsOf(got)); d != "" || !strings.Contains(got.Error(), "add-on news works with Kubernetes 1.35, 1.36, but not with v1.37.1") || !strings.Contains(got.Error(), "the chart web 1.0.0 needs Kubernetes <1.37") {
+		if d := cmp.Diff(want, idsOf(got)); d != "" ||
+			!strings.Contains(got.Error(), "add-on news works with Kubernetes 1.35, 1.36, but not with v1.37.1") ||
+			!strings.Contains(got.Error(), "the chart web 1.0.0 needs Kubernetes <1.37") {
 			t.Errorf("the %s (-want +got):\n%s\n%v", name, d, got)
 		}
 	}
@@ -511,20 +518,23 @@ func TestReadinessOfAddons(t *testing.T) {
 	}
 }
 
-// What is wrong with an add-on has its place in the cluster's file.
-func TestAddonPlaces(t *testing.T) {
+// A problem of an add-on is reported with its line and column in the cluster file.
+func TestCreate_ReportsAddonWithLineAndColumn(t *testing.T) {
 	w := newWorld(t, "cp1")
 	bad := manifest(t, t.TempDir(), "bad.yaml", "kind: ConfigMap\n")
-	file := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts: [{name: cp1, address: 192.0.2.11, roles: [control-plane]}]\n" +
-		"  addons:\n    - name: good\n      manifests: [" + manifest(t, t.TempDir(), "good.json", newsText) + "]\n    - name: bad\n      manifests:\n        - " + bad + "\n"
+	file := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n" +
+		"  hosts: [{name: cp1, address: 192.0.2.11, roles: [control-plane]}]\n" +
+		"  addons:\n    - name: good\n      manifests: [" + manifest(t, t.TempDir(), "good.json", newsText) + "]\n" +
+		"    - name: bad\n      manifests:\n        - " + bad + "\n"
 	loaded, err := spec.Load("prod.yaml", []byte(file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}, nil)
+	_, err = w.service().Prepare(t.Context(),
+		Request{Kind: operation.Create, Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 1 || list[0].File != "prod.yaml" || list[0].Line != 11 || list[0].Column != 11 {
-		t.Errorf("it says %+v, %v", list, err)
+		t.Errorf("got %+v, %v", list, err)
 	}
 }
 
@@ -532,7 +542,10 @@ func TestNextAddons(t *testing.T) {
 	of := func(name, image string, minors ...string) v1alpha1.Addon {
 		return v1alpha1.Addon{Name: name, Namespace: image, Kubernetes: minors}
 	}
-	was := []v1alpha1.Addon{of("both", "old", "1.35", "1.36"), of("dropped", "old", "1.35", "1.36"), of("unfit", "old", "1.35"), of("same", "old")}
+	was := []v1alpha1.Addon{
+		of("both", "old", "1.35", "1.36"), of("dropped", "old", "1.35", "1.36"),
+		of("unfit", "old", "1.35"), of("same", "old"),
+	}
 	file := []v1alpha1.Addon{of("same", "old"), of("both", "new", "1.37"), of("later", "new", "1.37"), of("soon", "new", "1.36", "1.37")}
 	say := func(list []v1alpha1.Addon) (out []string) {
 		for _, a := range list {

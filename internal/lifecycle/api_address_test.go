@@ -21,8 +21,8 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// What leads into a cluster from here leads to a control plane that answers.
-func TestDoors(t *testing.T) {
+// Kubeconfigs and connections use a control plane that answers.
+func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.api.put("/readyz", object{"ok": true})
 	kept, err := w.service().SavedKubeconfig("prod")
@@ -35,10 +35,10 @@ func TestDoors(t *testing.T) {
 		down         string // the machine that is off
 		want         string
 	}{
-		{"all answer", "the first is as good as any", []string{"192.0.2.11", "192.0.2.12", "192.0.2.13"}, "", "192.0.2.11"},
-		{"the first is dead", "the cluster is there, and can be reached", []string{"192.0.2.12", "192.0.2.13"}, "cp1", "192.0.2.12"},
-		{"one is left", "by whichever that is", []string{"192.0.2.13"}, "cp2", "192.0.2.13"},
-		{"none answers", "kubectl says so itself, of the one on record", nil, "cp1", "192.0.2.11"},
+		{"all answer", "the first address is used", []string{"192.0.2.11", "192.0.2.12", "192.0.2.13"}, "", "192.0.2.11"},
+		{"the first is dead", "another control plane answers", []string{"192.0.2.12", "192.0.2.13"}, "cp1", "192.0.2.12"},
+		{"one is left", "the last one is used", []string{"192.0.2.13"}, "cp2", "192.0.2.13"},
+		{"none answers", "the saved address is used, and kubectl reports the error", nil, "cp1", "192.0.2.11"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w.doors = tc.doors
@@ -67,22 +67,22 @@ func TestDoors(t *testing.T) {
 			}
 			conf, err := os.ReadFile(path)
 			if err != nil || !bytes.Contains(conf, server) {
-				t.Errorf("kubectl goes by %s, %v; want %s: %s", conf, err, tc.want, tc.reason)
+				t.Errorf("kubectl uses %s, %v; want %s: %s", conf, err, tc.want, tc.reason)
 			}
 			done()
 			if _, err := os.Stat(path); (path != s.Store.KubeconfigPath("prod")) != errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: %v: only the one on record stays", path, err)
+				t.Errorf("%s: %v: only the saved kubeconfig may remain", path, err)
 			}
 			if now, err := s.SavedKubeconfig("prod"); err != nil || !bytes.Equal(now, kept) {
-				t.Errorf("the one on record has changed: %s, %v", now, err)
+				t.Errorf("the saved kubeconfig has changed: %s, %v", now, err)
 			}
 		})
 	}
 }
 
-// TestKubeconfigOfLiars: a control plane whose kubeconfig runs programs, or trusts
-// another CA, is named, and the next one is asked. Nothing of its text is used.
-func TestKubeconfigOfLiars(t *testing.T) {
+// TestKubeconfig_SkipsUntrustedControlPlane: a control plane whose kubeconfig runs programs, or trusts another
+// CA, is reported, and the next one is asked. No text of that kubeconfig is used.
+func TestKubeconfig_SkipsUntrustedControlPlane(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	const file, warned = "/etc/kubernetes/admin.conf", clusterstate.IDUntrusted + " warning "
@@ -128,14 +128,15 @@ func TestKubeconfigOfLiars(t *testing.T) {
 				t.Errorf("warnings (-want +got), %v:\n%s", err, d)
 			}
 			if !bytes.Equal(conf, kept) {
-				t.Errorf("the kubeconfig is another:\n%s", conf)
+				t.Errorf("the kubeconfig differs:\n%s", conf)
 			}
 		})
 	}
 }
 
-// TestKubeconfigOfEarlierVersions: what they saved is not used as it is.
-func TestKubeconfigOfEarlierVersions(t *testing.T) {
+// TestKubeconfig_ChecksSavedOneOfEarlierVersion: a kubeconfig that an earlier version saved is checked
+// before it is used.
+func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
@@ -176,9 +177,9 @@ func TestKubeconfigOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// A load balancer that others can reach comes first, by its name if it has no
-// address in the file; where it cannot be reached from here, control planes do.
-func TestDoorsBehindABalancer(t *testing.T) {
+// A reachable load balancer comes first, by name if the file has no address for it. If
+// this machine cannot reach it, a control plane comes first.
+func TestKubeconfig_PrefersReachableLoadBalancer(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	c := w.cluster()
 	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal

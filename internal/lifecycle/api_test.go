@@ -42,65 +42,65 @@ func now() time.Time { return time.Now() }
 
 type object = map[string]any
 
-// An api is an API server in memory: objects by path, applied by merging. It
-// knows the kinds that the pipelines use, and no other.
+// An api is an API server in memory: objects by path, applied by merging. It knows only
+// the kinds that the pipelines use.
 type api struct {
 	t      testing.TB
 	server *httptest.Server
 
 	mu      sync.Mutex
 	objects map[string]object
-	members map[string]string // of etcd, and what they are
+	members map[string]string // etcd members by name, with their role
 	down    map[string]bool   // members that do not answer
-	at      map[string]string // where members are asked → name
+	at      map[string]string // endpoint → member name
 	running bool              // its kubelet runs
 	bound   bool              // the administrator has rights
-	// moving is for how many looks a pod of CoreDNS is missing when a node has
-	// been deleted; away is how many of them are left.
+	// moving is how many more queries a pod of CoreDNS is missing after a node was
+	// deleted. away is how many of these queries are left.
 	moving, away int
-	// guarded is a node that nobody may change.
+	// guarded is the name of a node that must not be changed.
 	guarded string
-	// settings are those that the cluster has on record of itself.
+	// settings holds the settings of the cluster that are saved in it.
 	settings string
-	// proxy are the settings that pods of kube-proxy go by, and proxyNext those that
-	// they will when they start anew.
+	// proxy holds the settings that pods of kube-proxy use, and proxyNext the settings
+	// that they read at their next start.
 	proxy, proxyNext string
-	// slices is how many changes of EndpointSlices there were; behind are the nodes
-	// whose kube-proxy has received none of them.
+	// slices is the number of changes of EndpointSlices. behind lists the nodes whose
+	// kube-proxy has received none of them.
 	slices int
 	behind map[string]bool
-	// ends is what has become of Jobs that do not complete at once, by their names.
+	// ends holds the results of Jobs that do not complete at once, by Job name.
 	ends map[string]string
-	// metrics are those of the API server.
+	// metrics holds the metrics of the API server.
 	metrics string
 
 	managedEtcd *members
 	minors      minors
 
-	// revision is etcd's, if it matters. done are the steps of a restore, by
-	// machine: "swap cp1".
+	// revision is the revision of etcd, if it matters. done holds the steps of a restore,
+	// by machine: "swap cp1".
 	revision string
-	bump     uint64 // by which data that are to be restored go beyond the snapshot
-	unwell   string // why nothing is begun on etcd
+	bump     uint64 // how far a restore raises the revision above the snapshot
+	unwell   string // the problem that blocks operations on etcd
 	done     map[string]bool
-	// rescuing says that it is a rescue, of those members that are left.
+	// rescuing reports whether the restore is a rescue of the members in left.
 	rescuing bool
 	left     []string
-	// servers are what API servers have read of keys, by machine, and sealed how
-	// each secret's value begins in etcd.
+	// servers holds the encryption keys that each API server has read, by machine. sealed
+	// holds the start of each secret's value in etcd.
 	servers, sealed map[string]string
-	// shows, if not nil, is what API servers show of themselves.
+	// shows, if not nil, returns the certificate of the API servers.
 	shows func() *tls.Certificate
-	// kubeletShows, if not nil, is what kubelets show, by their addresses.
+	// kubeletShows, if not nil, returns the certificate of the kubelet at an address.
 	kubeletShows func(address string) *tls.Certificate
-	// ending is for how many times pods that are ending are listed yet.
+	// ending is how many more times the list of pods includes terminating pods.
 	ending int
-	// wrote, if not nil, hears of each request that has changed something.
+	// wrote, if not nil, is called with each request that has changed something.
 	wrote func(what string)
 }
 
-// kinds are the resources by group and version: plural → kind, "!" before
-// those of the whole cluster.
+// kinds maps each group and version to its resources, plural to kind. A "!" marks a
+// cluster-scoped kind.
 var kinds = map[string]map[string]string{
 	"/api/v1": {
 		"namespaces": "!Namespace", "nodes": "!Node", "configmaps": "ConfigMap", "secrets": "Secret",
@@ -148,8 +148,8 @@ func newAPI(t testing.TB) *api {
 	return a
 }
 
-// served is what all servers show: httptest's own has a key that takes long to
-// sign with, at each of thousands of connections.
+// served returns the certificate of all test servers. It has an ECDSA key: the key of
+// httptest takes too long to sign thousands of connections.
 var served = sync.OnceValue(func() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -173,7 +173,7 @@ var served = sync.OnceValue(func() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}
 })
 
-// clone is another server with the same objects.
+// clone returns another server with the same objects.
 func (a *api) clone() *api {
 	c := newAPI(a.t)
 	a.mu.Lock()
@@ -191,7 +191,7 @@ func (a *api) clone() *api {
 	return c
 }
 
-// proxyCounters are what kube-proxy of a node counts.
+// proxyCounters returns the counters of kube-proxy on a node.
 func (a *api) proxyCounters(node string) (c op.ProxyCounters) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,8 +201,9 @@ func (a *api) proxyCounters(node string) (c op.ProxyCounters) {
 	return c
 }
 
-// proxies plays kubeadm's phase of kube-proxy, whose pods start anew only if there were
-// none, or ones with a note; runsProxy says that they run in a mode.
+// proxies plays kubeadm's phase of kube-proxy. Its pods restart only if there were none,
+// or if their DaemonSet has the annotation for a restart. runsProxy reports whether they
+// run in a mode.
 func (a *api) proxies(settings string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -220,13 +221,14 @@ func (a *api) runsProxy(mode string) bool {
 	return strings.Contains(a.proxy, "\nmode: "+mode+"\n")
 }
 
-// proxyNoted says that pods of kube-proxy were told to start anew.
+// proxyNoted reports whether the DaemonSet of kube-proxy has the annotation that restarts
+// its pods.
 func (a *api) proxyNoted() bool {
 	_, noted, _ := unstructured.NestedString(a.objects[proxyPath], "spec", "template", "metadata", "annotations", "slipway.dev/restarted-for")
 	return noted
 }
 
-// What a member of etcd is.
+// The roles of an etcd member.
 const (
 	etcdLearns = "learner"
 	etcdVotes  = "voter"
@@ -248,7 +250,7 @@ func (a *api) setEtcd(name, is string) {
 	}
 }
 
-// anyVoter says that a member answers at one of these places.
+// anyVoter reports whether a voter answers at one of these endpoints.
 func (a *api) anyVoter(endpoints []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,8 +260,8 @@ func (a *api) anyVoter(endpoints []string) bool {
 	})
 }
 
-// etcdGoes are the members that an operation would remove. A host that is down
-// is a member that does not answer.
+// etcdGoes returns the members that an operation would remove. The member of a host that
+// is down does not answer.
 func (a *api) etcdGoes(o op.EtcdRemove) (gone []string, refused *op.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,14 +302,14 @@ func (a *api) etcdGoes(o op.EtcdRemove) (gone []string, refused *op.Error) {
 	return gone, nil
 }
 
-// lost has a machine be off, for etcd as well.
+// lost switches a machine off, together with its etcd member.
 func (a *api) lost(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.down[name] = true
 }
 
-// learner is the member that is being added.
+// learner returns the member that is being added.
 func (a *api) learner() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -331,7 +333,7 @@ func (a *api) runs() bool {
 	return a.running
 }
 
-// bind is what kubeadm does before its first request.
+// bind plays kubeadm granting rights to the administrator, before its first request.
 func (a *api) bind() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -353,14 +355,14 @@ func (a *api) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
 }
 
-// kubeconfig is for the name that the server's certificate is for.
+// kubeconfig returns a kubeconfig for the name in the server's certificate.
 func (a *api) kubeconfig() string {
 	cert, key := admin()
 	return pkitest.MakeKubeconfig("https://example.com:6443", string(a.ca()), "", cert, key)
 }
 
-// admin is the administrator's certificate, signed by what all servers show, and
-// its key.
+// admin returns the administrator's certificate, signed by the certificate of all servers,
+// and its key.
 var admin = sync.OnceValues(func() (cert, key string) {
 	ca := served()
 	signer, text, err := pki.NewKey()
@@ -377,7 +379,7 @@ var admin = sync.OnceValues(func() (cert, key string) {
 	return string(signed), string(text)
 })
 
-// adminSecret is a part of the administrator's key, as it stands in a kubeconfig.
+// adminSecret returns a part of the administrator's key, as it is in a kubeconfig.
 func adminSecret() string {
 	_, key := admin()
 	return base64.StdEncoding.EncodeToString([]byte(key))[60:120]
@@ -404,7 +406,7 @@ func (a *api) register(node, machineID string) {
 	}
 }
 
-// report has a kubelet say that its node is ready.
+// report plays the kubelet of a node reporting Ready.
 func (a *api) report(node string, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -414,7 +416,7 @@ func (a *api) report(node string, at time.Time) {
 	}}
 }
 
-// kubelet has the kubelet of a node say what version it is of.
+// kubelet plays the kubelet of a node reporting its version.
 func (a *api) kubelet(node, version string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -423,14 +425,14 @@ func (a *api) kubelet(node, version string) {
 	}
 }
 
-// lose has the cluster notice that a node does not answer.
+// lose makes the cluster report that a node does not answer.
 func (a *api) lose(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "Unknown"}}
 }
 
-// drop has a node be deleted.
+// drop deletes a node.
 func (a *api) drop(node string) { a.remove("/api/v1/nodes/" + node) }
 
 func (a *api) remove(p string) {
@@ -448,32 +450,38 @@ func (a *api) installDNS() {
 	}
 }
 
-// ready is what a Deployment says of itself with all its pods.
+// ready returns the status of a Deployment whose pods are all ready.
 func ready() object {
 	return object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2}
 }
 
 const proxyPath = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy"
 
-// manifestsOf are kubeadm's, of what is asked for.
+// manifestsOf returns the manifests of kubeadm for an add-on.
 func manifestsOf(what string) string {
 	if strings.HasSuffix(what, "proxy") {
 		return "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kube-proxy, namespace: kube-system}\nspec: {image: proxy}\n---\n" +
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: settings}\n"
 	}
-	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: coredns, namespace: kube-system}\nspec: {replicas: 2, selector: {matchLabels: {k8s-app: kube-dns}}, image: dns}\n---\n" +
-
+	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: coredns, namespace: kube-system}\n" +
+		"spec: {replicas: 2, selector: {matchLabels: {k8s-app: kube-dns}}, image: dns}\n---\n" +
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coredns, namespace: kube-system}\ndata: {Corefile: not ours}\n---\n" +
-		"apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system, resourceVersion: \"0\"}\nspec: {clusterIP: 10.96.0.10}\n"
+		"apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system, resourceVersion: \"0\"}\n" +
+		"spec: {clusterIP: 10.96.0.10}\n"
 }
 
-// install plays kubeadm's phases of add-ons.
+// install plays kubeadm's add-on phases.
 func (a *api) install(what string) {
 	objs, err := kube.DecodeObjects([]byte(manifestsOf(what)))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	plural := map[string]string{"Deployment": "apis/apps/v1/namespaces/kube-system/deployments", "DaemonSet": "apis/apps/v1/namespaces/kube-system/daemonsets", "ConfigMap": "api/v1/namespaces/kube-system/configmaps", "Service": "api/v1/namespaces/kube-system/services"}
+	plural := map[string]string{
+		"Deployment": "apis/apps/v1/namespaces/kube-system/deployments",
+		"DaemonSet":  "apis/apps/v1/namespaces/kube-system/daemonsets",
+		"ConfigMap":  "api/v1/namespaces/kube-system/configmaps",
+		"Service":    "api/v1/namespaces/kube-system/services",
+	}
 	for _, o := range objs {
 		if o.GetName() != "coredns" || o.GetKind() != "ConfigMap" {
 			o.SetResourceVersion("")
@@ -487,7 +495,7 @@ const kubeletConfigPath = "/api/v1/namespaces/kube-system/configmaps/kubelet-con
 // record plays kubeadm's phase upload-config.
 func (a *api) record() { a.wroteRecord("kubeadm", "cgroupDriver: systemd\n") }
 
-// wroteRecord has somebody write what kubelets that join go by.
+// wroteRecord plays a client that writes the configuration for joining kubelets.
 func (a *api) wroteRecord(by, text string) {
 	a.put(kubeletConfigPath, object{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": object{"kubelet": text},
@@ -501,7 +509,7 @@ func (a *api) wroteRecord(by, text string) {
 	})
 }
 
-// tokens are the secrets by which nodes join.
+// tokens returns the secrets of bootstrap tokens.
 func (a *api) tokens() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -548,8 +556,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// serve answers a request. The answer is encoded under the lock: it holds
-// objects that the next request may change.
+// serve handles a request. It encodes the response under the lock, because the next
+// request may change the objects in it.
 func (a *api) serve(r *http.Request, body object) (code int, answer []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -574,7 +582,10 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 	if strings.Contains(p, "/endpointslices/") && (r.Method == http.MethodPatch || r.Method == http.MethodDelete && have != nil) {
 		a.slices++
 	}
-	missing := object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": p + " is not there"}
+	missing := object{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+		"message": p + " is not there",
+	}
 	switch {
 	case !a.bound, r.Method == http.MethodPatch && p == "/api/v1/nodes/"+a.guarded:
 		missing["reason"], missing["code"] = "Forbidden", 403
@@ -636,7 +647,7 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 	return missing, http.StatusMethodNotAllowed
 }
 
-// list answers all at a path; pods of one node, if it is named.
+// list returns all objects at a path; if a node is named, only its pods.
 func (a *api) list(p, node string) object {
 	if p == "/api/v1/pods" && node == "" {
 		a.end()
@@ -654,7 +665,7 @@ func (a *api) list(p, node string) object {
 	return object{"apiVersion": "v1", "kind": "List", "metadata": object{"resourceVersion": a.revision}, "items": items}
 }
 
-// end plays kubelets, which take their time to end pods.
+// end plays kubelets, which take some time to stop pods.
 func (a *api) end() {
 	if a.ending--; a.ending >= 0 {
 		return
@@ -665,7 +676,7 @@ func (a *api) end() {
 	})
 }
 
-// podsOf are those that the workloads with these labels, in a namespace, say are available.
+// podsOf returns the available pods of the workloads in a namespace with these labels.
 func (a *api) podsOf(namespace, selected string) (out []any) {
 	selector, err := labels.Parse(selected)
 	if err != nil {
@@ -720,8 +731,7 @@ func discovery(resources map[string]string) object {
 	return object{"kind": "APIResourceList", "apiVersion": "v1", "resources": list}
 }
 
-// merge is RFC 7396, which is all that is needed of a server-side apply by
-// one manager.
+// merge is RFC 7396, which is enough to play server-side apply with one manager.
 func merge(into, patch object) object {
 	for k, v := range patch {
 		child, isObject := v.(object)

@@ -26,9 +26,9 @@ const (
 	renewalFile = "/etc/slipway/renewal.json"
 )
 
-// TestAutoRenewals: what hosts do about their certificates by themselves is told,
-// and that one of them does not.
-func TestAutoRenewals(t *testing.T) {
+// TestCertificates_ReportAutomaticRenewal checks that each host's automatic renewal of certificates is reported,
+// and also a host that does not renew them.
+func TestCertificates_ReportAutomaticRenewal(t *testing.T) {
 	at := certTime.Add(-time.Hour)
 	for _, tc := range []struct {
 		name, reason string
@@ -37,29 +37,33 @@ func TestAutoRenewals(t *testing.T) {
 		verdict      inspect.CertificateVerdict
 		warning      string
 	}{
-		{"no look yet", "the timer runs", func(*machine) {}, inspect.AutoRenewal{Host: "cp1", Active: true}, inspect.CertificatesFine, ""},
 		{
-			"nothing due", "it has looked",
+			"no outcome yet", "the timer is active", func(*machine) {},
+			inspect.AutoRenewal{Host: "cp1", Active: true},
+			inspect.CertificatesFine, "",
+		},
+		{
+			"nothing due", "the renewal ran",
 			func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
 			inspect.CertificatesFine, "",
 		},
 		{
-			"failed", "somebody has to look after it", func(m *machine) {
+			"failed", "the failure needs attention", func(m *machine) {
 				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
 			},
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
 			inspect.CertificatesExpire, "renewal-failed cp1",
 		},
 		{
-			"not for days", "it may be off", func(m *machine) {
+			"not for days", "the timer may be off", func(m *machine) {
 				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`
 			},
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at.AddDate(0, 0, -3), Result: op.AutoNothing}},
 			inspect.CertificatesExpire, "renewal-timer cp1",
 		},
 		{
-			"timer changed", "it may never come to run", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
+			"timer changed", "the timer may never fire", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
 			inspect.AutoRenewal{Host: "cp1"},
 			inspect.CertificatesExpire, "renewal-timer cp1",
 		},
@@ -84,9 +88,9 @@ func TestAutoRenewals(t *testing.T) {
 	}
 }
 
-// TestAutoRenewSwitched: it is switched off and on again in the file, and the
-// helper that hosts keep for it is that of the manager that last applied.
-func TestAutoRenewSwitched(t *testing.T) {
+// TestApply_SwitchesAutomaticRenewal switches automatic renewal off and on in the cluster file. Hosts
+// keep the helper of the manager that applied last.
+func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	off := w.cluster()
@@ -125,9 +129,9 @@ func TestAutoRenewSwitched(t *testing.T) {
 	w.bare()
 }
 
-// TestKubeconfigRenewedByHosts: when the recorded kubeconfig has expired, that of
-// the hosts is taken, and recorded; one that they have not renewed is no better.
-func TestKubeconfigRenewedByHosts(t *testing.T) {
+// TestKubeconfig_ReplacesExpiredOne checks that an expired kubeconfig is replaced with the
+// hosts' newer one, which is saved. If that one has expired too, nothing is gained.
+func TestKubeconfig_ReplacesExpiredOne(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		kept, theirs time.Duration
@@ -158,7 +162,7 @@ func TestKubeconfigRenewedByHosts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if taken := !bytes.Equal(got, kept); taken != (tc.taken || tc.kept < 0) || !slices.Equal(got, w.stored()) {
-				t.Errorf("it is that of the hosts: %t; kept: %t", taken, slices.Equal(got, w.stored()))
+				t.Errorf("it is the kubeconfig of the hosts: %t; saved: %t", taken, slices.Equal(got, w.stored()))
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// builtElsewhere is a bundle, in a cache of its own, that was built elsewhere of a version
-// whose minor the catalogue here does not list.
+// builtElsewhere builds a bundle in a separate cache. The local catalogue does not list
+// the minor of its version.
 func builtElsewhere(t *testing.T, version string) (path, cache string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "releases.yaml")
@@ -49,7 +49,7 @@ func builtElsewhere(t *testing.T, version string) (path, cache string) {
 	return b.Path(), cache
 }
 
-// warned wants a plan to say that nothing was tried with versions.
+// warned checks that a plan warns that exactly these versions are untested.
 func warned(t *testing.T, p Prepared, versions ...string) {
 	t.Helper()
 	var got []string
@@ -59,13 +59,13 @@ func warned(t *testing.T, p Prepared, versions ...string) {
 		}
 	}
 	if d := cmp.Diff(versions, got); d != "" {
-		t.Errorf("it is warned of (-want +got):\n%s", d)
+		t.Errorf("warnings of untested versions (-want +got):\n%s", d)
 	}
 }
 
-// A version of a minor that is not listed is that of the bundle that has it, named
-// or in the cache; without one it is refused.
-func TestCreateBeyond(t *testing.T) {
+// A version of an unlisted minor takes its components from a bundle, named or in the
+// cache. Without a bundle the version is refused.
+func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 	const version = "v1.38.0"
 	path, elsewhere := builtElsewhere(t, version)
 	w := newWorld(t, "cp1", "w1")
@@ -74,7 +74,7 @@ func TestCreateBeyond(t *testing.T) {
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil)
 	wantRefused(t, err, "unsupported-version")
 	if !strings.Contains(err.Error(), "slipway bundle import") {
-		t.Errorf("it does not say what to do: %v", err)
+		t.Errorf("the error has no remedy: %v", err)
 	}
 	other := w.cluster()
 	other.Spec.Kubernetes.Version, other.Spec.Bundle = "v1.38.1", path
@@ -95,23 +95,24 @@ func TestCreateBeyond(t *testing.T) {
 	w.wantVersions(all([]string{"cp1", "w1"}, version))
 	c, err := w.service().Cluster(t.Context(), "prod")
 	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)).Plan().IsEmpty() {
-		t.Errorf("something is still to be done (%v)", err)
+		t.Errorf("the plan is not empty (%v)", err)
 	}
 
-	// Without its bundle it is looked after, and nothing is brought to it.
+	// Without its bundle the cluster can be inspected and deleted, but nothing can be
+	// installed.
 	if err := os.RemoveAll(path); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.service().Info(t.Context(), "prod", nil); err != nil {
-		t.Errorf("it cannot be looked at: %v", err)
+		t.Errorf("cluster-info fails: %v", err)
 	}
 	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	wantRefused(t, err, "unsupported-version")
 	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 }
 
-// An upgrade comes to a minor that is not listed, one at a time.
-func TestUpgradeBeyond(t *testing.T) {
+// Upgrades reach unlisted minors, one minor at a time.
+func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	next, _ := builtElsewhere(t, "v1.38.0")
 	after, _ := builtElsewhere(t, "v1.39.0")
 	w := newWorld(t, "cp1", "w1")
@@ -126,7 +127,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	_, err = s.Prepare(t.Context(), r, nil)
 	wantRefused(t, err, release.IDUpgradePath)
 
-	// From there it goes back, and which kinds are new there nobody knows.
+	// The upgrade can be rolled back, with a warning that the new kinds are unknown.
 	back := w.fork(t)
 	back.refusing("w1", "kubelet.running")
 	back.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0", Bundle: next}}, event.Failed)
@@ -135,12 +136,12 @@ func TestUpgradeBeyond(t *testing.T) {
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
 		return d.ID == idKindsInUse && d.Severity == diag.Warning && strings.Contains(d.Message, "v1.38.0")
 	}) {
-		t.Errorf("it is not warned of kinds: %v", p.Findings())
+		t.Errorf("no warning about new kinds: %v", p.Findings())
 	}
 	back.apply(p, event.Succeeded)
 	back.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 
-	// With the minor between at hand it goes there first.
+	// The upgrade goes to the minor in between first if its bundle is available.
 	file := w.cluster()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.39.0", after
 	r = Request{Kind: operation.Upgrade, Cluster: file, Upgrade: UpgradeRequest{Bundle: next}}
@@ -148,7 +149,7 @@ func TestUpgradeBeyond(t *testing.T) {
 	warned(t, p, "v1.38.0", "v1.39.0")
 	res := w.apply(p, event.Succeeded)
 	if res.Onward != "v1.39.0" {
-		t.Errorf("it goes on to %q", res.Onward)
+		t.Errorf("the next version is %q", res.Onward)
 	}
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.38.0"))
 
@@ -158,8 +159,8 @@ func TestUpgradeBeyond(t *testing.T) {
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.39.0"))
 }
 
-// The way back wants nothing of the bundle that it goes back from.
-func TestUpgradeBeyondTakenBackWithoutItsBundle(t *testing.T) {
+// The rollback does not need the bundle of the newer version.
+func TestRollbackUpgrade_NeedsNoBundleOfNewerVersion(t *testing.T) {
 	next, _ := builtElsewhere(t, "v1.38.0")
 	w := newWorld(t, "cp1", "w1")
 	w.version = "v1.37.1"
@@ -168,12 +169,12 @@ func TestUpgradeBeyondTakenBackWithoutItsBundle(t *testing.T) {
 	w.refusing("w1", "kubelet.running")
 	w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0", Bundle: next}}, event.Failed)
 	w.machines["w1"].refuse = nil
-	if err := os.RemoveAll(next); err != nil { // a stick that was taken out
+	if err := os.RemoveAll(next); err != nil { // as when a USB stick is removed
 		t.Fatal(err)
 	}
 	p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idKindsInUse }) {
-		t.Errorf("it is not warned of kinds: %v", p.Findings())
+		t.Errorf("no warning about new kinds: %v", p.Findings())
 	}
 	w.apply(p, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))

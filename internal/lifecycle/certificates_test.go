@@ -16,7 +16,8 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// TestCertificates: what is found, who is asked, and what is told of it.
+// TestCertificates checks the verdict, the warnings and the next command for each state of
+// the certificates.
 func TestCertificates(t *testing.T) {
 	const pki = "/etc/kubernetes/pki/"
 	for _, tc := range []struct {
@@ -39,7 +40,7 @@ func TestCertificates(t *testing.T) {
 			"slipway certs renew prod",
 		},
 		{
-			"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, inspect.CertificatesExpire,
+			"within", "the limit of the request counts", 100 * certDay, 101 * certDay, func(*world) {}, inspect.CertificatesExpire,
 			[]string{"certificate-expires cp1"},
 			"slipway certs renew prod --within 2424h0m0s",
 		},
@@ -54,54 +55,56 @@ func TestCertificates(t *testing.T) {
 			"slipway certs renew prod",
 		},
 		{
-			"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {},
+			"a kubelet that does not rotate", "its kubelet should have renewed it", 5 * certDay, certDay, func(*world) {},
 			inspect.CertificatesExpire,
 			[]string{"certificate-expires cp1", "certificate-expires w1"},
 			"slipway certs check prod --within 2160h",
 		},
 		{
-			"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
+			"API down", "the check does not use the API", 200 * certDay, 0,
+			func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
 			inspect.CertificatesFine,
 			[]string{},
 			"slipway certs check prod --within 2160h",
 		},
 		{
-			"a host down", "it is named, and the others are told of", 200 * certDay,
+			"a host down", "the host is reported, and the others are checked", 200 * certDay,
 			0, func(w *world) { w.machines["w1"].down = errDown }, inspect.CertificatesUnknown,
 			[]string{"host-unreachable w1"},
 			"slipway precheck prod",
 		},
 		{
-			"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
+			"a host down, another's expiring", "the renewal comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
 			inspect.CertificatesExpire,
 			[]string{"host-unreachable w1", "certificate-expires cp1"},
 			"slipway certs renew prod",
 		},
 		{
-			"authority without its key", "nothing can be signed there", 200 * certDay, 0,
+			"CA without its key", "nothing can be signed there", 200 * certDay, 0,
 			func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, inspect.CertificatesExpire,
 			[]string{"authority-key-missing cp1"},
 			"slipway certs check prod --within 2160h",
 		},
 		{
-			"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
+			"no key", "the certificate cannot be used", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
 			inspect.CertificatesExpire,
 			[]string{"certificate-unusable cp1"},
 			"slipway certs check prod --within 2160h",
 		},
 		{
-			"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
+			"missing", "the certificate is required", 200 * certDay,
+			0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
 			inspect.CertificatesExpire,
 			[]string{"certificate-unusable cp1"},
 			"slipway certs check prod --within 2160h",
 		},
-		{"another authority", "nobody here believes it", 200 * certDay, 0, func(w *world) {
+		{"another CA", "no component here trusts it", 200 * certDay, 0, func(w *world) {
 			cp := w.machines["cp1"]
 			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
 				certTime.Add(certYear)).IssueCertificate(t, "a", certTime.Add(certYear))
 		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{
-			"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
+			"a CA ends", "a CA on two hosts is reported once", 200 * certDay, 0, func(w *world) {
 				ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
 				for _, m := range w.machines {
 					m.files[pki+"ca.crt"], m.files[pki+"ca.key"] = ca.Cert, ca.Key
@@ -133,13 +136,13 @@ func TestCertificates(t *testing.T) {
 				t.Errorf("%s: warnings (-want +got):\n%s\n%v", tc.reason, d, c.Warnings)
 			}
 			if !slices.IsSortedFunc(c.Certificates, func(a, b inspect.Certificate) int { return a.Expires.Compare(b.Expires) }) {
-				t.Error("not the soonest first")
+				t.Error("the warnings are not sorted by time")
 			}
 		})
 	}
 }
 
-// Every certificate of every host is there, by the roles of the host.
+// Every host has exactly the certificates of its roles.
 func TestCertificatesOfRoles(t *testing.T) {
 	const node, control, member = "ca kubelet-client kubelet-serving", "admin.conf apiserver apiserver-etcd-client " +
 		"apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client " +
@@ -184,9 +187,9 @@ func TestCertificatesOfRoles(t *testing.T) {
 	}
 }
 
-// cluster-info tells of what certs check tells of, and a cluster that has not
-// come to run has none.
-func TestCertificatesElsewhere(t *testing.T) {
+// cluster-info has the same warnings as certs check. A cluster that is not yet running has
+// none.
+func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.certs" {
@@ -197,7 +200,7 @@ func TestCertificatesElsewhere(t *testing.T) {
 	w.create(event.Failed)
 	var list diag.List
 	if _, err := w.service().Certificates(t.Context(), Request{Name: "prod"}, 0, nil); !errors.As(err, &list) || list[0].ID != idNotCreated {
-		t.Errorf("it has not come to run: %v", err)
+		t.Errorf("the cluster is not running: %v", err)
 	}
 	w.machines["cp1"].refuse = nil
 	w.resume(event.Succeeded)
@@ -216,24 +219,24 @@ func TestCertificatesElsewhere(t *testing.T) {
 			continue
 		}
 		if i := slices.Index(told, d.String()); i < 0 {
-			t.Errorf("only cluster-info tells: %s", d)
+			t.Errorf("only cluster-info reports: %s", d)
 		} else {
 			told = slices.Delete(told, i, i+1)
 		}
 	}
 	if len(told) > 0 || in.Certificates[0].Name != "apiserver" || in.Certificates[0].Problem == "" {
-		t.Errorf("only certs check tells: %s; first: %+v", told, in.Certificates[0])
+		t.Errorf("only certs check reports: %s; first: %+v", told, in.Certificates[0])
 	}
 }
 
-// A cluster that is not recorded is looked at by its file.
+// The certificates of a cluster that is not saved can be checked with its file.
 func TestCertificatesByFile(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	w.certified(200 * certDay)
 	w.home = t.TempDir()
 	if _, err := w.service().Certificates(t.Context(), Request{Name: "prod"}, 0, nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("it is not recorded: %v", err)
+		t.Errorf("the cluster is not saved: %v", err)
 	}
 	c, err := w.service().Certificates(t.Context(), Request{Cluster: w.cluster()}, 0, nil)
 	if err != nil || c.Verdict != inspect.CertificatesFine || len(c.Certificates) < 10 {

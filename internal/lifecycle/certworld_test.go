@@ -21,7 +21,7 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// certTime is when certificates are looked at, by the machines' clocks.
+// certTime is the time of all checks of certificates, also on the machines.
 var certTime = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 
 const (
@@ -29,11 +29,11 @@ const (
 	certYear = 365 * certDay
 )
 
-// read answers for the helper. The caller holds mu.
+// read returns a file for the code of the helper. The caller holds mu.
 func (m *machine) read(path string) ([]byte, error) { return []byte(m.files[path]), nil }
 
-// states plays the helper. What kubeadm and others are played to have made is no
-// certificate, and taken for one with years to go.
+// states plays the helper. Played files are not certificates; they count as certificates
+// that are valid for years.
 func (m *machine) states(o op.InspectCertificates) []byte {
 	var out []op.CertificateState
 	for _, f := range o.Files {
@@ -50,8 +50,8 @@ func (m *machine) states(o op.InspectCertificates) []byte {
 	return raw
 }
 
-// certified gives the machines real certificates in the place of the played
-// ones, which have so much of their year left; authorities have nine years.
+// certified gives the machines real certificates instead of the played ones. Certificates
+// of a year have the time left before they expire; CAs have nine years.
 func (w *world) certified(left time.Duration) {
 	w.t.Helper()
 	c := w.cluster()
@@ -98,7 +98,7 @@ func (w *world) certified(left time.Duration) {
 	w.recorded(signers["/etc/kubernetes/pki/ca.crt"])
 }
 
-// recorded has the manager know what signs the administrator's certificates now.
+// recorded saves a kubeconfig in which the manager trusts the current CA.
 func (w *world) recorded(ca *pkitest.Authority) {
 	w.t.Helper()
 	c, err := w.service().Cluster(w.t.Context(), "prod")
@@ -115,7 +115,7 @@ func (w *world) recorded(ca *pkitest.Authority) {
 	}
 }
 
-// certify gives a machine one.
+// certify gives a machine a certificate.
 func (m *machine) certify(t testing.TB, k certs.Known, by *pkitest.Authority, ends time.Time) {
 	t.Helper()
 	if by == nil {
@@ -132,7 +132,7 @@ func (m *machine) certify(t testing.TB, k certs.Known, by *pkitest.Authority, en
 	}
 }
 
-// certified answers for waits that go by certificates.
+// certified evaluates waits for certificates.
 func (m *machine) certified(w op.Wait) (answer, known bool) {
 	switch {
 	case w.Certificate != "":
@@ -148,21 +148,21 @@ func (m *machine) certified(w op.Wait) (answer, known bool) {
 	return false, false
 }
 
-// over says that the time of a certificate is.
+// over reports whether a certificate has expired.
 func (m *machine) over(path string) bool {
 	st := pki.ReadState(m.read, op.CertificateFile{Path: path})
 	return !st.Ends.IsZero() && certTime.After(st.Ends)
 }
 
-// lapsed says that nobody believes the machine's API server, or that its etcd
-// has nobody to speak with.
+// lapsed reports whether a serving certificate of the API server or an etcd certificate on
+// the machine has expired.
 func (m *machine) lapsed() bool {
 	return slices.ContainsFunc([]string{"apiserver", "apiserver-etcd-client", "etcd/server", "etcd/peer"}, func(name string) bool {
 		return m.over("/etc/kubernetes/pki/" + name + ".crt")
 	})
 }
 
-// ends is when a certificate of a machine does.
+// ends returns when a certificate of a machine expires.
 func (w *world) ends(host, path string) time.Time {
 	w.t.Helper()
 	st := pki.ReadState(w.machines[host].read, op.CertificateFile{Path: path})
@@ -172,7 +172,7 @@ func (w *world) ends(host, path string) time.Time {
 	return st.Ends
 }
 
-// checked looks at the cluster's certificates.
+// checked returns a check of the cluster's certificates.
 func (w *world) checked(within time.Duration) *inspect.Certificates {
 	w.t.Helper()
 	c, err := w.service().Certificates(w.t.Context(), Request{Name: "prod"}, within, nil)
@@ -182,7 +182,7 @@ func (w *world) checked(within time.Duration) *inspect.Certificates {
 	return c
 }
 
-// certIDs are those of warnings, with hosts, each once.
+// certIDs returns the distinct ids of the warnings, each with its host.
 func certIDs(c *inspect.Certificates) []string {
 	out := []string{}
 	for _, d := range c.Warnings {
@@ -193,8 +193,8 @@ func certIDs(c *inspect.Certificates) []string {
 	return out
 }
 
-// due and renew play the helper, with the code that it has. What is played is no
-// certificate, and never due.
+// due and renew play the helper with its real code. Played files are not certificates and
+// are never due.
 func (m *machine) due(o op.RenewCertificate) (string, *op.Error) {
 	why, err := pki.RenewalReason(m.read, o, certTime)
 	var oe *op.Error
@@ -223,8 +223,8 @@ func (m *machine) renew(o op.RenewCertificate) *op.Error {
 	return nil
 }
 
-// outOfDate says that a certificate is another than wanted, or due if it is a
-// real one.
+// outOfDate reports whether a certificate differs from the wanted one. A real certificate
+// is also out of date when its renewal is due.
 func (m *machine) outOfDate(o op.Certificate) bool {
 	text := m.files[o.Cert]
 	cert, err := pki.ParseCertificate([]byte(text))
@@ -246,7 +246,7 @@ func (m *machine) unsigned(o op.Certificate) bool {
 	return !m.has(o.Cert) || len(o.CA) == 0 || m.outOfDate(o) || pki.ReadState(m.read, op.CertificateFile{Path: o.Cert, Key: o.Key}).OtherKey
 }
 
-// request plays the helper.
+// request plays the helper making a certificate request.
 func (m *machine) request(o op.CertificateRequest) []byte {
 	key, err := pki.ParseKey([]byte(m.files[o.Key]))
 	if err != nil {
@@ -260,7 +260,7 @@ func (m *machine) request(o op.CertificateRequest) []byte {
 	return request
 }
 
-// certificate plays the helper that makes a pair, or installs what was signed for it.
+// certificate plays the helper making a key pair, or installing a signed certificate.
 func (m *machine) certificate(o op.Certificate) *op.Error {
 	if o.CAKey != "" {
 		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
@@ -278,7 +278,8 @@ func (m *machine) certificate(o op.Certificate) *op.Error {
 	return nil
 }
 
-// outdated says that the program of a pod has read something else.
+// outdated reports whether the program of a static pod has read other files than the
+// current ones.
 func (m *machine) outdated(o op.StaticPodRestart) bool {
 	if slices.Contains(o.Files, module.EncryptionFile) {
 		return m.keysOutdated()

@@ -18,17 +18,17 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// wantMembers wants etcd to have exactly these, all of which vote.
+// wantMembers checks that etcd has exactly these members, and that all of them vote.
 func (w *world) wantMembers(names ...string) {
 	w.t.Helper()
 	if d := cmp.Diff(names, slices.Sorted(maps.Keys(w.api.members))); d != "" {
-		w.t.Errorf("members of etcd (-want +got):\n%s", d)
+		w.t.Errorf("etcd members (-want +got):\n%s", d)
 	}
 }
 
-// TestControlPlanesLeave takes control planes off, the first included, one and
-// several at once, and puts them in again.
-func TestControlPlanesLeave(t *testing.T) {
+// TestRemoveControlPlanes_AndAddThemAgain removes control planes, one and several at once, also the first,
+// and adds them again.
+func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 	remove := func(nodes ...string) func(*world) Request {
 		return func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: nodes} }
 	}
@@ -59,9 +59,9 @@ func TestControlPlanesLeave(t *testing.T) {
 	}
 }
 
-// Settings reach all control planes, and the cluster's record of them, when the
-// one on which it began has left.
-func TestSettingsWithoutTheFirst(t *testing.T) {
+// Settings reach all control planes and the settings in the cluster after the first
+// control plane has left.
+func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	c := w.of("cp2", "cp3", "w1", "w2")
@@ -81,19 +81,19 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 	}
 	defer p.Close()
 	if !p.Plan().IsEmpty() {
-		t.Error("applied again, it changes something")
+		t.Error("a second apply changes something")
 	}
 }
 
-// A control plane whose member of etcd was seen in its cluster does not start it
-// without its data, neither by us nor at boot. It is taken off, and added again.
-func TestStackedEtcdLosesItsData(t *testing.T) {
+// A control plane that has joined etcd does not start etcd without its data, neither
+// during an operation nor at boot. It is removed and added again.
+func TestStackedEtcd_DoesNotStartWithoutItsData(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	for name, m := range w.machines {
 		guarded := strings.Contains(m.files["/etc/systemd/system/kubelet.service"],
 			"ExecStartPre=/usr/bin/test -e "+facts.EtcdData+" -o ! -e "+facts.EtcdJoined+"\n")
 		if is := name[0] == 'c'; m.has(facts.EtcdJoined) != is || guarded != is {
-			t.Errorf("%s has a member: %t, is known as one: %t, and its kubelet asks for the data: %t", name, is, m.has(facts.EtcdJoined), guarded)
+			t.Errorf("%s has a member: %t, is known as one: %t, and its kubelet checks the data: %t", name, is, m.has(facts.EtcdJoined), guarded)
 		}
 	}
 	delete(w.machines["cp1"].files, facts.EtcdData)
@@ -110,13 +110,13 @@ func TestStackedEtcdLosesItsData(t *testing.T) {
 	w.wantHosts(threeAndTwo...)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if m := w.machines["cp1"]; !m.has(facts.EtcdJoined) || !m.has(facts.EtcdData) {
-		t.Error("cp1 is no member again")
+		t.Error("cp1 is not an etcd member again")
 	}
 }
 
-// The last control plane, which joined the cluster once, takes up settings of
-// its etcd as well: there is no other member to ask, nor when more come.
-func TestLastMemberOfEtcd(t *testing.T) {
+// The last control plane joined the cluster once. Its etcd also gets new settings, though
+// no other member can be asked, and others can join later.
+func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
 	c := w.of("cp3", "w1", "w2")
@@ -129,7 +129,7 @@ func TestLastMemberOfEtcd(t *testing.T) {
 	}
 	empty("all others have left")
 	if w.machines["cp3"].files[etcdManifest] != was {
-		t.Error("its etcd is set up anew when others leave")
+		t.Error("its etcd manifest changed when others left")
 	}
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
 	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
@@ -145,9 +145,9 @@ func TestLastMemberOfEtcd(t *testing.T) {
 	empty("three vote")
 }
 
-// An API server that leaves ends while it has an etcd, even if nothing ends its
-// pod in time.
-func TestServerLeavesBeforeItsMember(t *testing.T) {
+// The API server of a leaving host stops before its etcd member is removed, even if the
+// kubelet does not stop the pod in time.
+func TestRemoveControlPlane_StopsAPIServerBeforeEtcdMember(t *testing.T) {
 	for name, lingers := range map[string]bool{"it ends": false, "its kubelet does not end it": true} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -167,22 +167,23 @@ func TestServerLeavesBeforeItsMember(t *testing.T) {
 			begin, server, member := slices.Index(steps, "leave.begin cp1"), slices.Index(steps,
 				"leave.server cp1"), slices.Index(steps, "leave.member cp2")
 			if begin < 0 || member < max(begin, server) || lingers != (server > begin) {
-				t.Errorf("the API server ends at %d, or is waited for at %d, its member goes at %d of %q", begin, server, member, steps)
+				t.Errorf("the API server stops in step %d, the wait is step %d, and the etcd member is removed in step %d of %q",
+					begin, server, member, steps)
 			}
 		})
 	}
 }
 
-// A control plane that cannot be drained keeps all that it has, whatever is
-// ignored, and the others leave.
-func TestUndrainedStays(t *testing.T) {
+// A control plane that cannot be drained is not changed, even with --ignore-errors. The
+// others leave.
+func TestRemoveControlPlanes_KeepsUndrainedOne(t *testing.T) {
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
 	before := w.machines["cp3"].look()
 	w.api.guarded = "cp3"
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, event.Partial)
 	w.wantMembers("cp1", "cp3", "cp4", "cp5")
-	w.wantRecords("cp1", "cp4", "cp5", "w1", "cp3") // which is still to leave
+	w.wantRecords("cp1", "cp4", "cp5", "w1", "cp3") // cp3 still has to leave
 	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
 		t.Errorf("cp3 was not drained, and was touched (-before +after):\n%s", d)
 	}
@@ -192,9 +193,9 @@ func TestUndrainedStays(t *testing.T) {
 	w.wantMembers("cp1", "cp4", "cp5")
 }
 
-// So does one that was not to be drained by the plan, though it could be by the
-// time it is carried out.
-func TestBlockedStays(t *testing.T) {
+// A control plane that was blocked in the plan is not changed either, even if it could be
+// drained by now.
+func TestRemoveControlPlanes_KeepsOneBlockedInPlan(t *testing.T) {
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
 	const pod = "/api/v1/namespaces/ns/pods/mine"
@@ -217,21 +218,21 @@ func TestBlockedStays(t *testing.T) {
 	}
 }
 
-// A machine that has something of somebody else is not touched, whatever is
-// ignored, and the member that it stands for stays.
-func TestSomebodyElsesMachine(t *testing.T) {
+// A machine with files of another owner is never changed, not even with --ignore-errors.
+// Its etcd member is kept.
+func TestRemoveNodes_KeepsForeignMachine(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	m := w.machines["cp3"]
 	m.ledger, m.cluster = false, ""
 	w.api.lose("cp3")
 	before := m.look()
-	m.touched = func(what string) { t.Errorf("it was touched: %s", what) }
+	m.touched = func(what string) { t.Errorf("the machine was changed: %s", what) }
 	p, err := w.service().Prepare(t.Context(),
 		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
 	w.apply(w.prepared(p, err), event.Partial)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if d := cmp.Diff(before, m.look()); d != "" {
-		t.Errorf("it was touched (-before +after):\n%s", d)
+		t.Errorf("the machine was changed (-before +after):\n%s", d)
 	}
 }
 
@@ -244,7 +245,7 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 			k := m.world
 			k.t = t
 			if cp1 := k.machines["cp1"]; !cp1.ledger {
-				cp1.touched = func(what string) { t.Errorf("%s was put back, and touched again: %s", cp1.name, what) }
+				cp1.touched = func(what string) { t.Errorf("%s was reset, and changed again: %s", cp1.name, what) }
 			}
 			k.goOn(request)
 			k.wantHosts("cp2", "cp3", "w1")
@@ -253,8 +254,8 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 	}
 }
 
-// A cluster that exists does not begin a second time, whatever is ignored.
-func TestControlPlaneLost(t *testing.T) {
+// An existing cluster is not initialized a second time, not even with --ignore-errors.
+func TestExistingCluster_NotInitializedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		request      func(*world) Request
@@ -268,16 +269,16 @@ func TestControlPlaneLost(t *testing.T) {
 			w.machines["cp1"].machineID = "id-new"
 			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1")}
 		}, idControlPlaneLost},
-		{"another machine, a worker comes", "it would join a new cluster", func(w *world) Request {
+		{"another machine, a worker comes", "the worker would join a new cluster", func(w *world) Request {
 			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
 			w.machines["cp1"].machineID = "id-new"
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
 		}, idControlPlaneLost},
-		{"it does not answer", "that is the reason then", func(w *world) Request {
+		{"it does not answer", "the unreachable host is the reason", func(w *world) Request {
 			w.machines["cp1"].down = errDown
 			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1")}
 		}, string(remote.Unreachable)},
-		{"it does not answer, a blank one comes before it", "the one that holds the cluster is not done without", func(w *world) Request {
+		{"it does not answer, a blank one comes before it", "the control plane with the cluster is required", func(w *world) Request {
 			w.machines["cp1"].down = errDown
 			c := w.of("cp1", "cp2", "w1")
 			slices.Reverse(c.Spec.Hosts[:2])
@@ -287,7 +288,7 @@ func TestControlPlaneLost(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "w1", "w2")
 			c := w.of("cp1", "w1")
-			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy // so that more control planes can come
+			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy // so that more control planes can join
 			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 			r := tc.request(w)
 			for _, r.IgnoreErrors = range []bool{false, true} {
@@ -298,15 +299,15 @@ func TestControlPlaneLost(t *testing.T) {
 	}
 }
 
-// A dead control plane is given up; a live one may not go before it.
-func TestDeadControlPlane(t *testing.T) {
+// A dead control plane is force-removed; a live one cannot be removed before it.
+func TestRemoveControlPlane_DeadOneFirst(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	w.machines["cp1"].down = errDown
 	w.api.lost("cp1")
 	_, err := w.service().Prepare(t.Context(),
 		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
 	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
-		t.Errorf("a live member goes while another is dead: %v", err)
+		t.Errorf("a live member is removed while another is dead: %v", err)
 	}
 	w.api.lose("cp1")
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
@@ -314,7 +315,7 @@ func TestDeadControlPlane(t *testing.T) {
 	w.wantMembers("cp2", "cp3")
 }
 
-// Another machine takes the place of the first control plane.
+// Another machine replaces the first control plane.
 func TestReplaceControlPlane(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	w.machines["cp1"] = newMachine("cp1", "192.0.2.31", w.api)
@@ -329,21 +330,21 @@ func TestReplaceControlPlane(t *testing.T) {
 	}
 }
 
-// What is left in etcd of a machine that was lost while it joined keeps no
-// other from joining, once the machine is given up or nobody knows it.
-func TestLostWhileJoining(t *testing.T) {
+// A machine that was lost while it joined leaves a learner in etcd. The learner does not
+// block other joins once the machine is force-removed or unknown.
+func TestLearnerOfLostMachine_DoesNotBlockJoins(t *testing.T) {
 	for _, tc := range []struct {
 		name, learner string
 		request       func(*world) Request
 		hosts         []string
 	}{
-		{"given up, and another comes", "cp3", func(w *world) Request {
+		{"force-removed and replaced", "cp3", func(w *world) Request {
 			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp4", "w1"), Forget: true}
 		}, []string{"cp1", "cp2", "cp4", "w1"}},
-		{"given up", "cp3", func(*world) Request {
+		{"force-removed", "cp3", func(*world) Request {
 			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 		}, []string{"cp1", "cp2", "w1"}},
-		{"nobody knows it", "cp9", func(w *world) Request {
+		{"unknown learner", "cp9", func(w *world) Request {
 			w.machines["cp3"].down, w.machines["cp3"].refuse = nil, nil
 			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}
 		}, []string{"cp1", "cp2", "cp3", "w1"}},

@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-func TestKilledShape(t *testing.T) {
+func TestChangeNodes_ResumesAfterKill(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		request func(*world) Request
@@ -38,8 +38,8 @@ func TestKilledShape(t *testing.T) {
 	}
 }
 
-// What was begun can be taken back, wherever it was.
-func TestKilledShapeRolledBack(t *testing.T) {
+// An operation that was killed at any moment can be rolled back.
+func TestRollback_AfterKilledChangeOfNodes(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
 		"add": func(w *world) Request {
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
@@ -64,7 +64,7 @@ func TestKilledShapeRolledBack(t *testing.T) {
 			})
 		}
 		if begun == 0 {
-			t.Errorf("%s: nothing was rolled back: nowhere had it begun", name)
+			t.Errorf("%s: nothing was rolled back: the operation began in none of the worlds", name)
 		}
 	}
 }

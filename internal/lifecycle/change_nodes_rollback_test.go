@@ -17,41 +17,41 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// wantLeaves wants it refused that hosts stay which have begun to leave, and the way out
-// first that does not depend on what was tried since.
+// wantLeaves checks that keeping a host is refused because it has begun to leave. The
+// first hint works whatever was tried since.
 func wantLeaves(t *testing.T, err error, name string) {
 	t.Helper()
 	var list diag.List
 	if !errors.As(err, &list) || !slices.ContainsFunc(list.Errors(), func(d diag.Diagnostic) bool {
-		return d.ID == idHostLeaves && d.Host == name && strings.Contains(d.Hint, "slipway resume prod") &&
-			strings.HasPrefix(d.Hint, "finish the removal: slipway delete node "+name)
+		return d.ID == idHostLeaves && d.Host == name &&
+			d.Hint == "finish the removal before you add the host again: slipway delete node "+name
 	}) {
-		t.Errorf("got %v, want it refused that %s stays, with the ways out", err, name)
+		t.Errorf("got %v, want an error that %s is leaving, with hints", err, name)
 	}
 }
 
-// From when its API server ends, or it is to leave etcd, a host does not come
-// back: it leaves, and is added again. Others go on without it.
-func TestNoWayBackFromLeaving(t *testing.T) {
+// A host cannot return after its API server stops or its etcd member is removed. It has to
+// leave and be added again; the other hosts continue without it.
+func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		managed      bool
 		host, at     string
-		cut          []string // what is gone from the host, besides
+		cut          []string // files that are also missing on the host
 	}{
-		{"the first control plane", "its API server and its member are gone: it cannot lead", false, "cp1", "reset.kubernetes", nil},
+		{"the first control plane", "its API server and etcd member are gone", false, "cp1", "reset.kubernetes", nil},
 		{
-			"the first, Kubernetes is off", "it must not begin the cluster anew", false, "cp1", "reset.restore",
+			"the first, Kubernetes is off", "it must not initialize a new cluster", false, "cp1", "reset.restore",
 			[]string{module.ClientCert, facts.EtcdData},
 		},
 		{
-			"the first, half restored", "the mark is off first", false, "cp1", "reset.restore",
+			"the first, half restored", "the mark is removed first", false, "cp1", "reset.restore",
 			[]string{module.ClientCert, facts.EtcdData, facts.EtcdJoined, module.LeavesMark},
 		},
 		{"a further one", "etcd does not take the data of a member that was removed", false, "cp3", "reset.kubernetes", nil},
-		{"its API server alone has ended", "it may be on the way already", false, "cp3", "leave.member", nil},
-		{"a control plane beside etcd", "it cannot lead", true, "cp1", "reset.kubernetes", nil},
-		{"a member on a host of its own", "nothing would make it one again", true, "e1", "reset.kubernetes", nil},
+		{"its API server alone has ended", "its etcd member may already be leaving", false, "cp3", "leave.member", nil},
+		{"a control plane with managed etcd", "its API server is gone", true, "cp1", "reset.kubernetes", nil},
+		{"a dedicated etcd host", "no task would add its member again", true, "e1", "reset.kubernetes", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			names := threeAndTwo
@@ -77,7 +77,7 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 			wantLeaves(t, err, tc.host)
 			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, nil))
 			if slices.Contains(touched(p.Plan()), tc.host) {
-				t.Errorf("%s is touched where it is to be passed over: %s", tc.host, tc.reason)
+				t.Errorf("%s has steps, but should be left out: %s", tc.host, tc.reason)
 			}
 			if err := p.Close(); err != nil {
 				t.Fatal(err)
@@ -90,7 +90,7 @@ func TestNoWayBackFromLeaving(t *testing.T) {
 	}
 }
 
-// all are the names of the machines, sorted.
+// all returns the names of the machines, sorted.
 func (w *world) all() (out []string) {
 	for _, h := range w.cluster().Spec.Hosts {
 		out = append(out, h.Name)
@@ -98,8 +98,8 @@ func (w *world) all() (out []string) {
 	return out
 }
 
-// Until then it can be taken back.
-func TestBackFromDraining(t *testing.T) {
+// Until then the removal can be rolled back.
+func TestRollback_AllowedWhileDraining(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.machines["cp1"].touched = func(what string) {
@@ -118,9 +118,9 @@ func TestBackFromDraining(t *testing.T) {
 	w.wantHosts(threeAndTwo...)
 }
 
-// A machine that was to take a place, and has something on it, is not left with
-// it: a control plane's has the keys of the cluster's authorities.
-func TestPlaceTakenTwice(t *testing.T) {
+// A replacement machine with files on it cannot be dropped without a reset. A control
+// plane has the keys of the cluster's CAs.
+func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 	for _, tc := range []struct {
 		name, host, at string // at: the step that fails; "" is the first
 		by             func(*world) Request
@@ -133,10 +133,10 @@ func TestPlaceTakenTwice(t *testing.T) {
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
 		}},
 		{
-			"a worker whose first step was cut off", "w1",
+			"a worker whose first step was interrupted", "w1",
 			"", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
 		},
-		{"a control plane, taken back", "cp3", "join.kubelet-start", nil},
+		{"a control plane, rolled back", "cp3", "join.kubelet-start", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -168,7 +168,7 @@ func TestPlaceTakenTwice(t *testing.T) {
 			w.machines[tc.host], second.refuse = second, nil
 			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, event.Succeeded)
 			if len(second.look()) > 0 || second.ledger {
-				t.Errorf("the second machine has on it %v", second.look())
+				t.Errorf("the second machine still has %v", second.look())
 			}
 			other("192.0.2.32")
 			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
@@ -177,9 +177,9 @@ func TestPlaceTakenTwice(t *testing.T) {
 	}
 }
 
-// A machine that nobody has taken the place of has it back, and the one that was
-// to take it is put back as it was.
-func TestPlaceKept(t *testing.T) {
+// A machine keeps its place if its replacement has not taken it yet. The replacement is
+// then reset.
+func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 	apply := func(w *world) (Prepared, error) {
 		return w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	}
@@ -188,16 +188,16 @@ func TestPlaceKept(t *testing.T) {
 		by                     func(*world) (Prepared, error)
 		kept                   bool
 	}{
-		{"a worker, by a rollback", "w1", "kubernetes.kubelet", "its node is as it was", func(w *world) (Prepared, error) {
+		{"a worker, by a rollback", "w1", "kubernetes.kubelet", "its node is unchanged", func(w *world) (Prepared, error) {
 			return w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 		}, true},
-		{"a worker, by a file", "w1", "kubernetes.kubelet", "its node is as it was", apply, true},
-		{"a worker, by a flag", "w1", "kubernetes.kubelet", "its node is as it was", func(w *world) (Prepared, error) {
+		{"a worker, by a file", "w1", "kubernetes.kubelet", "its node is unchanged", apply, true},
+		{"a worker, by a flag", "w1", "kubernetes.kubelet", "its node is unchanged", func(w *world) (Prepared, error) {
 			return w.service().Prepare(t.Context(), Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
 		}, true},
-		{"a control plane, by a file", "cp3", "kubernetes.kubelet", "it is a member of etcd still", apply, true},
+		{"a control plane, by a file", "cp3", "kubernetes.kubelet", "it is still an etcd member", apply, true},
 		{"a worker that came back meanwhile", "w1", "", "its node is not deleted", apply, true},
-		{"a worker whose node is gone", "w1", "join.kubelet-start", "the cluster turns it away", apply, false},
+		{"a worker whose node is gone", "w1", "join.kubelet-start", "the cluster rejects it", apply, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -231,14 +231,14 @@ func TestPlaceKept(t *testing.T) {
 			if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
 				return d.ID == idHostLeft && strings.Contains(d.Hint, "slipway delete node --host other@192.0.2.31")
 			}) {
-				t.Errorf("it is not told how the other machine is put back: %v", p.Findings())
+				t.Errorf("no hint how to reset the other machine: %v", p.Findings())
 			}
 			w.apply(p, event.Succeeded)
 			second.refuse, second.touched = nil, nil
 			w.machines["192.0.2.31"] = second
 			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{User: "other", Address: "192.0.2.31"}}}, event.Succeeded)
 			if len(second.look()) > 0 || second.ledger {
-				t.Errorf("the second machine has on it %v: %s", second.look(), tc.reason)
+				t.Errorf("the second machine still has %v: %s", second.look(), tc.reason)
 			}
 			delete(w.machines, "192.0.2.31")
 			w.wantHosts(threeAndTwo...)
@@ -246,9 +246,9 @@ func TestPlaceKept(t *testing.T) {
 	}
 }
 
-// A node that dies while it is changed is replaced without asking for it: it was
-// one before.
-func TestReplaceWhatWasTouched(t *testing.T) {
+// A node that dies during a change can be replaced by an apply, because it was a node
+// before the change.
+func TestReplaceNode_DiedDuringChange(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.machines["w2"].refuse = breaking("kubelet.settings")
 	w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)

@@ -27,7 +27,7 @@ func (w *world) of(names ...string) *v1alpha1.Cluster {
 	return c
 }
 
-// running is a world in which a cluster runs on some of the machines.
+// running returns a world in which a cluster runs on some of the machines.
 func running(t *testing.T, machines, cluster []string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
@@ -39,8 +39,8 @@ func (w *world) flag(name string) spec.HostFlag {
 	return spec.HostFlag{Address: w.machines[name].address, Name: name, Roles: []v1alpha1.Role{v1alpha1.RoleWorker}}
 }
 
-// wantHosts wants a cluster that runs on these machines and no others, on both
-// records, and the others as they were.
+// wantHosts checks that the cluster runs on exactly these machines, also in both saved
+// states. The other machines must be reset.
 func (w *world) wantHosts(names ...string) {
 	w.t.Helper()
 	w.wantRecords(names...)
@@ -52,7 +52,7 @@ func (w *world) wantHosts(names ...string) {
 			continue
 		}
 		if m.down == nil && (len(m.look()) > 0 || m.ledger || m.lock.Held) {
-			w.t.Errorf("%s is not as it was: %v", name, m.look())
+			w.t.Errorf("%s was not reset: %v", name, m.look())
 		}
 		if w.api.has("/api/v1/nodes/" + name) {
 			w.t.Errorf("%s is still a node", name)
@@ -63,7 +63,7 @@ func (w *world) wantHosts(names ...string) {
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
-// touched are the hosts that a plan has steps on.
+// touched returns the hosts that a plan has steps on.
 func touched(p *plan.Plan) (hosts []string) {
 	for _, s := range p.Steps {
 		if s.Host != "" && s.Task != "certs.approve" && !slices.Contains(hosts, s.Host) {
@@ -74,26 +74,26 @@ func touched(p *plan.Plan) (hosts []string) {
 	return hosts
 }
 
-// withoutKubelets is what is on a machine but for the list of kubelets, which control
-// planes have.
+// withoutKubelets removes the list of approved kubelets, which only control planes have,
+// from the files of a machine.
 func withoutKubelets(look map[string]string) map[string]string {
 	delete(look, "/etc/slipway/approve.json")
 	return look
 }
 
-func TestShape(t *testing.T) {
+func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 	machines := []string{"cp1", "w1", "w2", "w3"}
 	for _, tc := range []struct {
 		name, reason string
 		before       []string
 		request      func(*world) Request
 		touches      []string
-		asks         []string // machines that are asked at all
+		asks         []string // machines that are connected to
 		removes      int
 		after        []string
 	}{
 		{
-			"add one", "what is there is not touched, and only the control plane is asked",
+			"add one", "other nodes are unchanged, and only the control plane is queried",
 			[]string{"cp1", "w1"},
 			func(w *world) Request {
 				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
@@ -104,7 +104,7 @@ func TestShape(t *testing.T) {
 			[]string{"cp1", "w1", "w2"},
 		},
 		{
-			"add many from a file", "all that are new in it",
+			"add many from a file", "all new hosts of the file",
 			[]string{"cp1", "w1"},
 			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
 			[]string{"w2", "w3"},
@@ -113,7 +113,7 @@ func TestShape(t *testing.T) {
 			[]string{"cp1", "w1", "w2", "w3"},
 		},
 		{
-			"add one before others", "the record has the file's order, and applying it finds nothing",
+			"add one before others", "state has the order of the file, and a later apply changes nothing",
 			[]string{"cp1", "w2"},
 			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1", "w2")} },
 			[]string{"w1"},
@@ -122,7 +122,7 @@ func TestShape(t *testing.T) {
 			[]string{"cp1", "w1", "w2"},
 		},
 		{
-			"apply a file with one more", "the same plan, with a look at all",
+			"apply a file with one more", "the same plan, after checking all hosts",
 			[]string{"cp1", "w1"},
 			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1", "w2")} },
 			[]string{"w2"},
@@ -131,7 +131,7 @@ func TestShape(t *testing.T) {
 			[]string{"cp1", "w1", "w2"},
 		},
 		{
-			"remove one", "the others stay as they are",
+			"remove one", "the others are unchanged",
 			[]string{"cp1", "w1", "w2"},
 			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
 			[]string{"w1"},
@@ -150,7 +150,7 @@ func TestShape(t *testing.T) {
 			[]string{"cp1", "w1"},
 		},
 		{
-			"apply a file with one less and one more", "the new one is ready before the old one goes",
+			"apply a file with one less and one more", "the new node is ready before the old one leaves",
 			[]string{"cp1", "w1", "w2"},
 			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
 			[]string{"w1", "w3"},
@@ -166,7 +166,7 @@ func TestShape(t *testing.T) {
 				t.Errorf("hosts with steps (-want +got):\n%s%s", d, tc.reason)
 			}
 			if d := cmp.Diff(tc.asks, asked()); d != "" {
-				t.Errorf("hosts that are asked (-want +got):\n%s%s", d, tc.reason)
+				t.Errorf("connected hosts (-want +got):\n%s%s", d, tc.reason)
 			}
 			if len(p.Plan().Removes) != tc.removes {
 				t.Errorf("the plan removes %v", p.Plan().Removes)
@@ -180,7 +180,7 @@ func TestShape(t *testing.T) {
 			w.apply(p, event.Succeeded)
 			for name, was := range others {
 				if d := cmp.Diff(was, withoutKubelets(w.machines[name].look())); d != "" {
-					t.Errorf("%s was touched (-before +after):\n%s", name, d)
+					t.Errorf("%s was changed (-before +after):\n%s", name, d)
 				}
 			}
 			w.wantHosts(tc.after...)
@@ -188,15 +188,15 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// A node that leaves takes a pod of CoreDNS along: the operation ends when
-// there is another, so that the next plan has nothing to wait for.
-func TestDNSMoves(t *testing.T) {
+// Removing a node also removes a pod of CoreDNS. The operation waits for its replacement,
+// so the next plan need not wait.
+func TestRemoveNode_WaitsForCoreDNS(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		dead         bool
 	}{
-		{"drained", "its pods are made anew elsewhere while it is put back", false},
-		{"dead", "its pods are made anew when it is given up", true},
+		{"drained", "its pods are recreated elsewhere while it is reset", false},
+		{"dead", "its pods are recreated when it is force-removed", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -207,14 +207,15 @@ func TestDNSMoves(t *testing.T) {
 			w.api.moving = 2
 			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
 			if w.api.away != 0 {
-				t.Errorf("it ended while a pod of CoreDNS was missing: %s", tc.reason)
+				t.Errorf("the operation ended while a CoreDNS pod was missing: %s", tc.reason)
 			}
 			w.wantHosts("cp1", "cp2", "cp3", "w2")
 		})
 	}
 }
 
-// dialled answers which machines have been connected to since.
+// dialled starts to record connections and returns a function that lists the connected
+// machines.
 func (w *world) dialled() func() []string {
 	w.dials = map[string]bool{}
 	return func() (out []string) {
@@ -226,7 +227,7 @@ func (w *world) dialled() func() []string {
 	}
 }
 
-func TestRemoveDead(t *testing.T) {
+func TestRemoveNode_DeadHost(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
 		"by name":   func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
 		"by a file": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2")} },
@@ -237,41 +238,41 @@ func TestRemoveDead(t *testing.T) {
 			_, err := w.service().Prepare(t.Context(), request(w), nil)
 			refusal(t, err, "host-unreachable")
 			if err != nil && !strings.Contains(err.Error(), "--forget") {
-				t.Errorf("the refusal does not name the way out: %v", err)
+				t.Errorf("the refusal has no remedy: %v", err)
 			}
 			r := request(w)
 			r.Forget = true
 			w.api.lose("w1")
 			res := w.do(r, event.Succeeded)
 			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "its files remain on the host") {
-				t.Errorf("the ending is %v: want it to say what stays", res.Ready)
+				t.Errorf("the result is %v, want the files that remain", res.Ready)
 			}
 			w.wantHosts("cp1", "w2")
 
 			if ids := w.forgotten(); !strings.Contains(ids, "id-w1") {
-				t.Errorf("the cluster would let the machine in again: it turns away %q", ids)
+				t.Errorf("the cluster does not reject the machine: it rejects %q", ids)
 			}
 
 			w.machines["w1"].down = nil
 			add := Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
 			_, err = w.service().Prepare(t.Context(), add, nil)
 			refusal(t, err, idHostReturned)
-			w.machines["192.0.2.12"] = w.machines["w1"] // that is what it is called now
+			w.machines["192.0.2.12"] = w.machines["w1"] // the user names it by its address now
 			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
 			delete(w.machines, "192.0.2.12")
 			if ids := w.forgotten(); ids != "" {
-				t.Errorf("the machine is as it was before, and the cluster turns away %q", ids)
+				t.Errorf("the machine is reset, and the cluster still rejects %q", ids)
 			}
 			w.wantHosts("cp1", "w2")
 			w.do(add, event.Succeeded)
 			if !w.api.has("/api/v1/nodes/w1") {
-				t.Error("w1 is no node again")
+				t.Error("w1 did not join again")
 			}
 		})
 	}
 }
 
-// forgotten are the machine ids that the cluster turns away.
+// forgotten returns the machine ids that the cluster rejects.
 func (w *world) forgotten() string {
 	for p, o := range w.api.objects {
 		if strings.HasSuffix(p, "/validatingadmissionpolicies/slipway-forgotten-machines") {
@@ -281,8 +282,8 @@ func (w *world) forgotten() string {
 	return ""
 }
 
-// TestReplace puts another machine in the place of one that died.
-func TestReplace(t *testing.T) {
+// TestReplaceNode_DeadMachine replaces a dead machine.
+func TestReplaceNode_DeadMachine(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
 		"by a flag": func(w *world) Request {
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
@@ -300,12 +301,12 @@ func TestReplace(t *testing.T) {
 			if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool {
 				return s.Task == "leave.replaced" && s.Host == "w1" && strings.Contains(s.Changes[0].Summary, "machine id id-w1")
 			}) {
-				t.Errorf("the plan does not say that the node of the other machine goes: %+v", p.Plan().Steps)
+				t.Errorf("the plan does not list the removal of the other machine's node: %+v", p.Plan().Steps)
 			}
 			w.apply(p, event.Succeeded)
 			w.wantHosts("cp1", "w1", "w2")
 			if ids := w.forgotten(); ids != "id-w1" {
-				t.Errorf("the cluster turns away %q, want the machine before", ids)
+				t.Errorf("the cluster rejects %q, want the previous machine", ids)
 			}
 			if got := w.api.objects["/api/v1/nodes/w1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
 				t.Errorf("node w1 is machine %v", got)
@@ -314,8 +315,9 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestReshapedInPart has one of two hosts fail, and tells which came or left.
-func TestReshapedInPart(t *testing.T) {
+// TestChangeNodes_ReportsFinishedHosts makes one or both of two hosts fail, and checks which are reported as
+// added or removed.
+func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		before  []string
@@ -324,14 +326,14 @@ func TestReshapedInPart(t *testing.T) {
 		ready   []string
 	}{
 		{
-			"one of two comes",
+			"one of two joins",
 			[]string{"cp1"},
 			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
 			map[string]string{"w2": "join.kubelet-start"},
 			[]string{"1 node ready: w1"},
 		},
 		{
-			"none comes",
+			"none joins",
 			[]string{"cp1"},
 			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
 			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"},
@@ -355,15 +357,15 @@ func TestReshapedInPart(t *testing.T) {
 			r := tc.request(w)
 			r.IgnoreErrors = true
 			if d := cmp.Diff(tc.ready, w.do(r, event.Partial).Ready); d != "" {
-				t.Errorf("what works now (-want +got):\n%s", d)
+				t.Errorf("reported hosts (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// What has left is off the records, and the rest on them, however the operation
-// ended: no later one joins the one again, or forgets the other.
-func TestLeftInPart(t *testing.T) {
+// State holds exactly the hosts that remain, however the operation ended. A later
+// operation neither joins a removed host again nor forgets a remaining one.
+func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		leave func(*world) Request
@@ -400,8 +402,8 @@ func TestLeftInPart(t *testing.T) {
 	}
 }
 
-// wantRecords wants these hosts and no others on the manager's record and on
-// that in the cluster.
+// wantRecords checks that the manager's state and the state in the cluster list exactly
+// these hosts.
 func (w *world) wantRecords(names ...string) {
 	w.t.Helper()
 	c, err := w.service().Store.LoadCluster("prod")
@@ -424,9 +426,9 @@ func (w *world) wantRecords(names ...string) {
 	}
 }
 
-// The file of a cluster is its user's: what the command line adds is not in
-// it, and they are told.
-func TestFileDiffers(t *testing.T) {
+// The cluster file belongs to the user. Hosts added on the command line are missing from
+// it, so a warning reports the difference.
+func TestAddNodes_WarnsOfDifferentFile(t *testing.T) {
 	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
 	warned := func(r Request) bool {
 		t.Helper()
@@ -438,7 +440,7 @@ func TestFileDiffers(t *testing.T) {
 	}
 	add := Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
 	if warned(add) {
-		t.Error("there is no file on record")
+		t.Error("a warning without a saved file")
 	}
 	text, err := spec.Marshal(w.of("cp1", "w1"))
 	if err != nil {
@@ -450,13 +452,13 @@ func TestFileDiffers(t *testing.T) {
 	}
 	w.do(Request{Kind: operation.Apply, Cluster: w.tuned("cp1", "w1"), Source: text, File: path}, event.Succeeded)
 	if !warned(add) {
-		t.Error("the file has no w2, and the user is not told")
+		t.Error("no warning, but the file has no w2")
 	}
 	if warned(Request{Kind: operation.AddNodes, Cluster: w.tuned("cp1", "w2", "w1"), Source: text, File: path}) {
-		t.Error("the order of hosts is no difference")
+		t.Error("a warning about the order of hosts")
 	}
 	if !warned(Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1", "w2"), Source: text, File: path}) {
-		t.Error("the file says more, and the user is not told")
+		t.Error("no warning, but the file has another setting")
 	}
 }
 
@@ -467,7 +469,7 @@ func (w *world) tuned(names ...string) *v1alpha1.Cluster {
 	return c
 }
 
-func TestShapeRefused(t *testing.T) {
+func TestChangeNodes_Refused(t *testing.T) {
 	roles := func(c *v1alpha1.Cluster, roles ...v1alpha1.Role) *v1alpha1.Cluster {
 		c.Spec.Hosts[0].Roles = roles
 		return c
@@ -495,35 +497,35 @@ func TestShapeRefused(t *testing.T) {
 			"nothing new", "the file has no new host",
 			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1")} }, idNoNewHost,
 		},
-		{"other roles", "they are fixed", func(w *world) Request {
+		{"other roles", "roles cannot change", func(w *world) Request {
 			return Request{Kind: operation.Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
 		}, "roles-fixed"},
 		{"renamed", "one machine is not two nodes", func(w *world) Request {
 			w.machines["w9"] = w.machines["w1"]
 			return Request{Kind: operation.Apply, Cluster: renamed(w.of("cp1", "w1"))}
 		}, idHostRenamed},
-		{"in a dead one's place", "it must not be taken for the other", func(w *world) Request {
+		{"replaces a dead node under a new name", "it must not count as the other node", func(w *world) Request {
 			w.machines["w9"] = newMachine("w9", w.machines["w1"].address, w.api)
 			w.machines["w1"].down = errDown
 			return Request{Kind: operation.Apply, Cluster: renamed(w.of("cp1", "w1")), Forget: true}
 		}, idHostRenamed},
-		{"a second control plane, mode none", "there is no file whose mode could be wrong", func(w *world) Request {
+		{"a second control plane, mode none", "the mode of the cluster counts", func(w *world) Request {
 			flag := w.flag("w2")
 			flag.Name, flag.Roles = "cp2", []v1alpha1.Role{v1alpha1.RoleControlPlane}
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}
 		}, idEndpointMode},
-		{"a second control plane, mode none on record", "what the file says of the mode is not applied", func(w *world) Request {
+		{"a second control plane, mode none in state", "an addition does not apply the mode of the file", func(w *world) Request {
 			c := w.of("cp1", "w1", "w2")
 			c.Spec.ControlPlaneEndpoint.Mode, c.Spec.Hosts[2].Roles = v1alpha1.EndpointHAProxy, []v1alpha1.Role{v1alpha1.RoleControlPlane}
 			return Request{Kind: operation.AddNodes, Cluster: c}
 		}, idEndpointMode},
-		{"on record", "it has a name", func(w *world) Request {
+		{"a node by its address", "it must be given by name", func(w *world) Request {
 			return Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
 		}, idHostOnRecord},
-		{"twice", "there is one of it", func(*world) Request {
+		{"twice", "an address may be given once", func(*world) Request {
 			return Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
 		}, idHostTwice},
-		{"other address", "a node is known by it", func(w *world) Request {
+		{"other address", "the address of a node is fixed", func(w *world) Request {
 			c := w.of("cp1", "w1")
 			w.machines["w1"].second = "192.0.2.99"
 			c.Spec.Hosts[1].InternalAddress = "192.0.2.99"
@@ -535,15 +537,15 @@ func TestShapeRefused(t *testing.T) {
 			_, err := w.service().Prepare(t.Context(), tc.request(w), nil)
 			refusal(t, err, tc.id)
 			if err != nil && tc.id == idEndpointMode && !strings.Contains(err.Error(), "cluster prod has endpoint mode none") {
-				t.Errorf("%v: it is not said of the cluster", err)
+				t.Errorf("%v: the error does not name the mode of the cluster", err)
 			}
 		})
 	}
 }
 
-// TestDrainBlockedLater: a pod that nobody makes again, and that came to a node when that
-// had been looked at, stops the drain and stays; it goes on when the pod is away.
-func TestDrainBlockedLater(t *testing.T) {
+// TestDrain_StopsAtPodWithoutController adds a pod without a controller to a node that was already
+// checked. The pod stops the drain and is kept; the removal resumes once the pod is gone.
+func TestDrain_StopsAtPodWithoutController(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.create(event.Succeeded)
 	const at = "/api/v1/namespaces/default/pods/lone"
@@ -565,7 +567,7 @@ func TestDrainBlockedLater(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if !w.api.has(at) {
-		t.Error("the pod is gone for good")
+		t.Error("the pod was deleted")
 	}
 	w.api.wrote = nil
 	w.api.remove(at)

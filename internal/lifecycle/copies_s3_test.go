@@ -14,7 +14,7 @@ import (
 
 const storageKey = "/etc/slipway/backup/offsite.key"
 
-// copiedToStorage has a cluster's hosts copy what they take to storage.
+// copiedToStorage makes the hosts of a cluster copy their snapshots to storage.
 func copiedToStorage(t *testing.T, c *v1alpha1.Cluster, s *copiestest.Storage) *v1alpha1.Cluster {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,9 +35,9 @@ func copiedToStorage(t *testing.T, c *v1alpha1.Cluster, s *copiestest.Storage) *
 	return c
 }
 
-// Keys of storage are on the hosts with a member, and nowhere on record. They go with
-// the place.
-func TestStorageSwitched(t *testing.T) {
+// Storage keys are saved only on the hosts with an etcd member, and not in state. They are
+// removed with the target.
+func TestStorageCopies_AddedChangedAndRemoved(t *testing.T) {
 	w, s := newWorld(t, "cp1", "w1"), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
 	for _, step := range []struct {
@@ -70,8 +70,8 @@ func TestStorageSwitched(t *testing.T) {
 	w.bare()
 }
 
-// What of the keys is not there is told before anything is touched.
-func TestStorageKeyless(t *testing.T) {
+// A missing storage key or CA file is reported before anything is changed.
+func TestStorageCopies_ReportMissingKey(t *testing.T) {
 	w, s := newWorld(t, "cp1"), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
 	for _, tc := range []struct {
@@ -93,8 +93,8 @@ func TestStorageKeyless(t *testing.T) {
 	}
 }
 
-// What lies in storage is listed and fetched from here, when no host answers too.
-func TestStorageListedAndFetched(t *testing.T) {
+// Copies in storage can be listed and fetched while a host is down.
+func TestStorageCopies_ListedAndFetched(t *testing.T) {
 	w, _, name := copying(t)
 	s := copiestest.ListenS3(t)
 	w.do(Request{Kind: operation.Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)

@@ -24,7 +24,7 @@ import (
 
 const copyKey = "/etc/slipway/backup/vault.key"
 
-// copies are the files in a directory of the machine's.
+// copies returns the files in a directory of the machine.
 func (m *machine) copies(dir string) []byte {
 	out := []copies.File{}
 	for p, text := range m.files {
@@ -39,7 +39,8 @@ func (m *machine) copies(dir string) []byte {
 	return raw
 }
 
-// copiedTo has a cluster's hosts copy what they take to a directory and to a machine.
+// copiedTo makes the hosts of a cluster copy their snapshots to a directory and to a
+// machine.
 func copiedTo(t *testing.T, c *v1alpha1.Cluster, m *copiestest.Machine) *v1alpha1.Cluster {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -57,9 +58,9 @@ func copiedTo(t *testing.T, c *v1alpha1.Cluster, m *copiestest.Machine) *v1alpha
 	return c
 }
 
-// Places are switched on, changed and taken out in the file of a cluster that runs.
-// What hosts log in with is on these alone, and nowhere on record.
-func TestCopiesSwitched(t *testing.T) {
+// Copy targets are added, changed and removed in the file of a running cluster. Login keys
+// are only on the hosts that use them, and not in state.
+func TestCopies_AddedChangedAndRemoved(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	first, second := copiestest.ListenSFTP(t), copiestest.ListenSFTP(t)
@@ -109,8 +110,9 @@ func TestCopiesSwitched(t *testing.T) {
 	w.bare()
 }
 
-// Snapshots wait for no copy that is to be made of the one before.
-func TestCopiesWithin(t *testing.T) {
+// The time limit of a copy is at most the snapshot interval, so that a snapshot never
+// waits for the copy of the previous one.
+func TestCopies_TimeLimitIsSnapshotInterval(t *testing.T) {
 	for every, want := range map[time.Duration]string{time.Minute: `"withinSeconds": 60`, 25 * time.Hour: `"withinSeconds": 1800`} {
 		w := newWorld(t, "cp1", "w1")
 		c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
@@ -122,8 +124,8 @@ func TestCopiesWithin(t *testing.T) {
 	}
 }
 
-// A key that is not there is told before anything is touched.
-func TestCopiesKeyless(t *testing.T) {
+// A missing key is reported before anything is changed.
+func TestCopies_ReportMissingKey(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
@@ -132,7 +134,8 @@ func TestCopiesKeyless(t *testing.T) {
 	refusal(t, err, idSecretUnreadable)
 }
 
-// copying is a cluster whose hosts copy, and how its copies are called.
+// copying returns a cluster whose hosts copy snapshots, and a function that names such a
+// copy.
 func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour int) string) {
 	t.Helper()
 	w, m := newWorld(t, "cp1", "w1"), copiestest.ListenSFTP(t)
@@ -144,7 +147,7 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	}
 	key, err := w.service().knownKey("prod")
 	if err != nil || key == nil {
-		t.Fatalf("hosts copy, and there is no key: %v", err)
+		t.Fatalf("hosts copy snapshots without a signing key: %v", err)
 	}
 	return w, m, func(host string, hour int) string {
 		return copies.Name{
@@ -154,9 +157,9 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	}
 }
 
-// What lies where copies are kept is listed, those of others are not; each is fetched
-// as it is, also when no host answers.
-func TestCopiesListedAndFetched(t *testing.T) {
+// Copies of the cluster are listed, and copies of other clusters are not. Each can be
+// fetched unchanged, also when no host answers.
+func TestCopies_ListedAndFetched(t *testing.T) {
 	w, m, name := copying(t)
 	put := func(file, text string) {
 		t.Helper()
@@ -201,7 +204,7 @@ func TestCopiesListedAndFetched(t *testing.T) {
 			t.Errorf("%s is %q, %v, want %q: %+v", o.Copy, got, err, want, i)
 		}
 		if left, err := filepath.Glob(filepath.Join(filepath.Dir(i.File), ".slipway-*")); err != nil || len(left) > 0 {
-			t.Errorf("left are %v, %v", left, err)
+			t.Errorf("files are left: %v, %v", left, err)
 		}
 	}
 	fetch(SnapshotOptions{Copy: "nas"}, "sixteen")
@@ -225,9 +228,9 @@ func TestCopiesListedAndFetched(t *testing.T) {
 	}
 }
 
-// A directory may be another one on each host: what is the newest is not known while one of
-// them does not answer, and an older copy is had by its name alone.
-func TestCopiesNewestUnknown(t *testing.T) {
+// Each host may mount another directory. While a host does not answer, the newest copy is
+// unknown, and an older copy must be given by name.
+func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 	w, _ := etcdWorld(t)
 	m := copiestest.ListenSFTP(t)
 	svc := w.impatient()
@@ -270,8 +273,8 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	}
 }
 
-// A place that is silent is told of by its name, and keeps no other from being looked at.
-func TestCopiesSilent(t *testing.T) {
+// A target that does not respond is reported by name. The other targets are still listed.
+func TestCopies_ReportTargetThatDoesNotRespond(t *testing.T) {
 	w, m, name := copying(t)
 	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -287,7 +290,7 @@ func TestCopiesSilent(t *testing.T) {
 		t.Errorf("%+v", nas.Problem)
 	}
 	if vault.Problem != nil || len(vault.Copies) != 1 {
-		t.Errorf("the other place: %+v", vault)
+		t.Errorf("the other target: %+v", vault)
 	}
 
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -312,8 +315,8 @@ func TestCopiesSilent(t *testing.T) {
 	}
 }
 
-// No more of a copy comes here than was listed.
-func TestCopiesBounded(t *testing.T) {
+// A copy that is larger than listed is not received.
+func TestCopies_NotLargerThanListed(t *testing.T) {
 	w, m, name := copying(t)
 	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -329,12 +332,13 @@ func TestCopiesBounded(t *testing.T) {
 		copies.Copy{File: copies.File{Name: name("cp1", 17), Bytes: 100}}, part)
 	refusal(t, err, "backup-copy-unreachable")
 	if info, err := os.Stat(part); err != nil || info.Size() > 100 {
-		t.Errorf("%d bytes are here, %v", info.Size(), err)
+		t.Errorf("received %d bytes, %v", info.Size(), err)
 	}
 }
 
-// Nor of one that is fetched from a host, and one that does not come is given up.
-func TestCopiesFromHosts(t *testing.T) {
+// A copy from a host that is larger than listed is not received either. A copy that stalls
+// is given up.
+func TestCopies_FromHostLargeOrStalled(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		ill  func(*machine)
@@ -362,29 +366,30 @@ func TestCopiesFromHosts(t *testing.T) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			if left, err := os.ReadDir(filepath.Dir(part)); err != nil || len(left) > 0 {
-				t.Errorf("there is %v, %v", left, err)
+				t.Errorf("files are left: %v, %v", left, err)
 			}
 		})
 	}
 }
 
-// Copies that fail are told of wherever somebody looks, with since when.
-func TestCopiesJudged(t *testing.T) {
+// Failing copies are reported by each command that checks them, with the start of the
+// failure.
+func TestCopies_FailuresAreReported(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		outcome      func(now time.Time) []op.CopyOutcome
 		want         string
 	}{
-		{"good", "there is one of now", func(now time.Time) []op.CopyOutcome {
+		{"good", "the copy is new", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Kept: 3}, {Target: "vault", Copied: now, Kept: 3}}
 		}, ""},
-		{"goes on", "large ones take their time", func(now time.Time) []op.CopyOutcome {
+		{"running", "a large copy takes some time", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}, {Target: "vault", Copied: now.Add(-time.Hour), Begun: now.Add(-10 * time.Minute)}}
 		}, ""},
-		{"never ends", "a disk of others is stalled", func(now time.Time) []op.CopyOutcome {
+		{"never ends", "the target may be stalled", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Begun: now.Add(-40 * time.Minute)}, {Target: "vault", Copied: now}}
 		}, "has not finished: the target may be stalled; the latest copy from this host there is from"},
-		{"not told of", "it was killed before it wrote down any", func(now time.Time) []op.CopyOutcome {
+		{"not reported", "it was killed before it saved an outcome", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}}
 		}, "not copied to vault: the target has no copy from this host yet"},
 		{"failed", "the machine is off", func(now time.Time) []op.CopyOutcome {
@@ -393,16 +398,16 @@ func TestCopiesJudged(t *testing.T) {
 				{Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)},
 			}
 		}, "copying its snapshots to vault has failed since"},
-		{"never", "it was wrong from the first", func(now time.Time) []op.CopyOutcome {
+		{"never", "it never worked", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "vault", Failed: "no route", Since: now}}
 		}, "no route; the target has no copy from this host yet"},
-		{"old", "it may have been killed each time", func(now time.Time) []op.CopyOutcome {
+		{"old", "every copy may have been killed", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-3 * time.Hour)}}
 		}, "not copied to nas: the latest"},
-		{"to come", "the clock was ahead, and says nothing", func(now time.Time) []op.CopyOutcome {
+		{"in the future", "the clock was ahead", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(20 * time.Hour)}, {Target: "vault", Copied: now.Add(time.Minute)}}
 		}, "it is unknown whether its snapshots are copied to nas"},
-		{"one too many", "a place may come to be full", func(now time.Time) []op.CopyOutcome {
+		{"one too many", "the target may become full", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now, Kept: 4, Unremoved: "locked"}, {Target: "vault", Copied: now}}
 		}, "copied to nas, but old copies there cannot be removed: locked"},
 	} {

@@ -15,15 +15,15 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// A moment is a world as a process leaves it that is killed there.
+// A moment is the world that a process leaves if it is killed then.
 type moment struct {
 	name  string
 	world *world
 }
 
-// killed carries out a request, and answers what would be left if the process
-// were killed: when it locks the cluster, and after every step. With the race
-// detector, which is after something else, one in so many.
+// killed carries out a request. It returns the state that a killed process would leave
+// behind, for the lock and after every step. The race detector gets only a sample of these
+// moments.
 func (w *world) killed(t *testing.T, r Request) []moment {
 	t.Helper()
 	return w.killedAt(t, func(s *service) (Prepared, error) { return s.Prepare(t.Context(), r, nil) })
@@ -68,13 +68,13 @@ func (w *world) killedAt(t *testing.T, prepare func(*service) (Prepared, error))
 	return moments
 }
 
-// unbegun says that there is nothing to resume.
+// unbegun reports whether there is nothing to resume.
 func unbegun(err error) bool {
 	var list diag.List
 	return errors.Is(err, ErrNotFound) || errors.As(err, &list) && list[0].ID == idNothingUnfinished
 }
 
-// goOn resumes what was begun, and begins what was not.
+// goOn resumes an operation if it has started, and starts it otherwise.
 func (w *world) goOn(r Request) {
 	w.t.Helper()
 	p, err := w.service().PrepareResume(w.t.Context(), "prod", Request{}, nil)
@@ -84,7 +84,7 @@ func (w *world) goOn(r Request) {
 	w.apply(w.prepared(p, err), event.Succeeded)
 }
 
-// same wants machines like those of the undisturbed run.
+// same checks that the machines look as after the undisturbed run.
 func (w *world) same(undisturbed *world) {
 	w.t.Helper()
 	for name, m := range w.machines {
@@ -103,7 +103,7 @@ func TestKilledCreate(t *testing.T) {
 			k := m.world
 			k.t = t
 			if phase, ops := k.status(); phase == v1alpha1.PhaseCreating || slices.Contains(ops, "create Running") {
-				t.Errorf("phase %q, operations %v: nothing runs any more", phase, ops)
+				t.Errorf("phase %q, operations %v: an operation still counts as running", phase, ops)
 			}
 			k.goOn(request)
 			if _, ops := k.status(); ops[0] != "create Succeeded" {
@@ -151,7 +151,7 @@ func TestKilledDelete(t *testing.T) {
 	}
 }
 
-// A creation that was killed can be taken back, wherever it was.
+// A creation that was killed at any moment can be rolled back.
 func TestKilledCreateRolledBack(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	request := Request{Kind: operation.Create, Cluster: w.cluster()}

@@ -30,7 +30,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// hooked has a script run on every host before anything else.
+// hooked describes a cluster with a script that runs on every host first.
 func (w *world) hooked() *v1alpha1.Cluster {
 	script := filepath.Join(w.home, "hook.sh")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n# canary-script\n"), 0o700); err != nil {
@@ -61,7 +61,7 @@ func TestHooksRunOnce(t *testing.T) {
 	t.Run("resume", func(t *testing.T) {
 		w := broken(t)
 		w.resume(event.Succeeded)
-		want(t, w, 1, "it succeeded in the first attempt")
+		want(t, w, 1, "the hook succeeded in the first attempt")
 		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
 		want(t, w, 1, "an apply installs nothing")
 	})
@@ -70,16 +70,16 @@ func TestHooksRunOnce(t *testing.T) {
 		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
 		want(t, w, 1, "it is the same attempt")
 	})
-	t.Run("on a machine that was installed anew", func(t *testing.T) {
+	t.Run("on a reinstalled machine", func(t *testing.T) {
 		w := broken(t)
 		m := w.machines["w1"]
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
 		w.resume(event.Succeeded)
 		if cp1, w1 := w.machines["cp1"].runs[hook], m.runs[hook]; cp1 != 1 || w1 != 2 {
-			t.Errorf("the hook ran %d times on cp1, and %d on w1, where nothing is left of the first time", cp1, w1)
+			t.Errorf("the hook ran %d times on cp1, and %d times on the reinstalled w1", cp1, w1)
 		}
 	})
-	t.Run("on a machine that was put back", func(t *testing.T) {
+	t.Run("on a reset machine", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		c := w.hooked()
 		c.Spec.Hooks[0].Phase = v1alpha1.HookPreDelete
@@ -103,15 +103,15 @@ func TestHooksRunOnce(t *testing.T) {
 		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
 		for host, n := range map[string]int{"cp1": 2, "w1": 1} {
 			if got := w.machines[host].runs[hook]; got != n {
-				t.Errorf("the hook ran %d times on %s, want %d: cp1 was put back, w1 was not", got, host, n)
+				t.Errorf("the hook ran %d times on %s, want %d: cp1 was reset, w1 was not", got, host, n)
 			}
 		}
 	})
 }
 
-// Scripts of a host run when it comes, and when it goes, and on no other; once,
-// wherever what brings it is cut off.
-func TestHooksOfHostsThatComeAndGo(t *testing.T) {
+// The hooks of a host run when it is added and when it is removed, not on other hosts.
+// They run once, even if the operation is interrupted at any moment.
+func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 	w := newWorld(t, "cp1")
 	phases := []v1alpha1.HookPhase{v1alpha1.HookPreInstall, v1alpha1.HookPostControlPlane, v1alpha1.HookPostInstall, v1alpha1.HookPreDelete}
 	script := filepath.Join(w.home, "hook.sh")
@@ -167,8 +167,8 @@ func TestHooksOfHostsThatComeAndGo(t *testing.T) {
 	ran(t, w, "w1", came)
 }
 
-// TestRecordsHoldNoSecret looks for secrets in all that is kept of
-// operations, and for any file that others may read.
+// TestRecordsHoldNoSecret looks for secrets in all saved operations, and for files that
+// other users can read.
 func TestRecordsHoldNoSecret(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	c := w.hooked()
@@ -181,7 +181,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 	}
 	w.do(Request{Kind: operation.Create, Cluster: c, Source: []byte("password: canary-password\n")}, event.Succeeded)
 	if token == "" {
-		t.Fatal("nobody joined with a token")
+		t.Fatal("no node joined with a token")
 	}
 	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -211,7 +211,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 	}
 }
 
-// The file need not say what only the hosts know, and may go on not to say it.
+// The cluster file may omit addresses that only the hosts know, also in later operations.
 func TestAddresses(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -221,7 +221,7 @@ func TestAddresses(t *testing.T) {
 		{"names", "hosts reach each other by their own addresses", func(_ *world, c *v1alpha1.Cluster) {
 			c.Spec.Hosts[0].Address, c.Spec.Hosts[1].Address = "cp1.example.com", "w1.example.com"
 		}, []string{"192.0.2.11", "192.0.2.12"}},
-		{"this host", "all in one", func(w *world, c *v1alpha1.Cluster) {
+		{"this host", "a single host", func(w *world, c *v1alpha1.Cluster) {
 			c.Spec.Hosts = c.Spec.Hosts[:1]
 			c.Spec.Hosts[0].Address = "localhost"
 			delete(w.machines, "w1")
@@ -250,7 +250,7 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("internal addresses %v, want %v: %s", got, tc.want, tc.reason)
 			}
 			if res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded); res.Operation != "" {
-				t.Error("the same file again asks for a change")
+				t.Error("a second apply of the file changes something")
 			}
 		})
 	}
@@ -282,8 +282,8 @@ func TestBundleVersion(t *testing.T) {
 	}
 }
 
-// Where the file says who must have signed the bundle, no other is taken and
-// none is made, and nothing is touched.
+// If the file names the keys of bundles, a bundle without a valid signature is refused. No
+// other bundle is built, and no host is changed.
 func TestBundleKeys(t *testing.T) {
 	w := newWorld(t, "cp1")
 	prefix := filepath.Join(t.TempDir(), "release")
@@ -299,7 +299,7 @@ func TestBundleKeys(t *testing.T) {
 	if !ok {
 		t.Fatal("there is no bundle")
 	}
-	// Others use what the world has, too.
+	// Other tests use the cache of the world, too.
 	w.cache = t.TempDir()
 	own, err := bundle.Import(t.Context(), path, w.cache)
 	if err != nil {
@@ -314,7 +314,7 @@ func TestBundleKeys(t *testing.T) {
 		}
 	}
 	if m := w.machines["cp1"]; len(m.files) != 0 {
-		t.Errorf("refused, and touched: %v", m.files)
+		t.Errorf("refused, but files were written: %v", m.files)
 	}
 	if _, err := bundle.Sign(t.Context(), own.Path(), w.cache, private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestBundleKeys(t *testing.T) {
 	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 }
 
-// A bundle named at create alone is the cluster's from then on.
+// A bundle that is named only at creation is used for the cluster from then on.
 func TestBundleIsKept(t *testing.T) {
 	w := newWorld(t, "cp1")
 	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
@@ -345,14 +345,14 @@ func TestBundleIsKept(t *testing.T) {
 	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	p = w.prepared(p, err)
 	if got := p.Plan(); got.Bundle.Source != path || len(got.Steps) > 0 {
-		t.Errorf("the file, which names no bundle, plans with %+v: %d steps", got.Bundle, len(got.Steps))
+		t.Errorf("the file names no bundle; its plan uses %+v with %d steps", got.Bundle, len(got.Steps))
 	}
 	for _, tt := range []struct {
 		name, reason, version, recorded, want string
 	}{
-		{"moved", "what is gone cannot be used; the cache may have it", "", "/none/b.tar.zst", ""},
-		{"reference", "a registry is asked when it is needed", "", "registry.example.com/b:v1.37.1", "registry.example.com/b:v1.37.1"},
-		{"other version", "the old bundle holds the old one", "v1.36.4", path, ""},
+		{"moved", "a missing bundle cannot be used; the cache may have it", "", "/none/b.tar.zst", ""},
+		{"reference", "the registry is queried later", "", "registry.example.com/b:v1.37.1", "registry.example.com/b:v1.37.1"},
+		{"other version", "the saved bundle has the old version", "v1.36.4", path, ""},
 	} {
 		recorded, c := w.cluster(), w.cluster()
 		recorded.Spec.Kubernetes.Version, recorded.Spec.Bundle, c.Spec.Kubernetes.Version = "v1.37.1", tt.recorded, tt.version
@@ -380,9 +380,9 @@ func TestInitOS(t *testing.T) {
 	w.whole()
 }
 
-// Preparing the hosts of a cluster is no operation of the cluster: what leads
-// on from there is to prepare them again.
-func TestInitOSOfARecordedCluster(t *testing.T) {
+// Preparing hosts is not an operation of the cluster. To continue, the user prepares them
+// again.
+func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	prepared := w.cluster()
@@ -397,7 +397,7 @@ func TestInitOSOfARecordedCluster(t *testing.T) {
 		refusal(t, err, idNothingUnfinished)
 		var list diag.List
 		if !errors.As(err, &list) || !strings.Contains(list[0].Hint, "slipway init os -f FILE") {
-			t.Errorf("%v does not name what leads on", err)
+			t.Errorf("%v has no hint how to continue", err)
 		}
 	}
 	w.machines["w1"].refuse = nil
@@ -424,7 +424,7 @@ func TestCheckFails(t *testing.T) {
 	}
 }
 
-// Without a kubeconfig of the cluster, kubectl would turn to another API.
+// Without a kubeconfig of the cluster, kubectl would use the API of another cluster.
 func TestNoKubeconfigYet(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
@@ -471,9 +471,9 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestOperationsAmongDamaged: an id that is no one's alone is refused, and a
-// damaged record is warned about, while the others are listed.
-func TestOperationsAmongDamaged(t *testing.T) {
+// TestOperations_ListedWithDamagedRecord checks that an ambiguous id is refused. A damaged record is
+// reported as a warning, and the other records are listed.
+func TestOperations_ListedWithDamagedRecord(t *testing.T) {
 	w := newWorld(t, "cp1")
 	first := w.create(event.Succeeded)
 	w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Succeeded)
@@ -488,7 +488,7 @@ func TestOperationsAmongDamaged(t *testing.T) {
 	s.Warn = func(l diag.List) { heard = append(heard, l...) }
 	ops, err := s.Operations(ctx, "")
 	if err != nil || len(ops) != 1 || ops[0].Name == first.Operation {
-		t.Errorf("operations %v, %v; want the one that is whole", ops, err)
+		t.Errorf("operations %v, %v; want the undamaged one", ops, err)
 	}
 	if len(heard) != 1 || heard[0].Severity != diag.Warning || !strings.Contains(heard[0].Message, file) {
 		t.Errorf("warnings %v, want one about %s", heard, file)
@@ -498,9 +498,9 @@ func TestOperationsAmongDamaged(t *testing.T) {
 	}
 }
 
-// TestClustersAmongDamaged: a cluster whose record is damaged is named, with a
-// remedy, and keeps no other from being seen.
-func TestClustersAmongDamaged(t *testing.T) {
+// TestClusters_ListedWithDamagedRecord: a cluster with a damaged record is reported with a remedy. The
+// other clusters are listed.
+func TestClusters_ListedWithDamagedRecord(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	for file, content := range map[string]string{
@@ -535,8 +535,8 @@ func second[T any](_ T, err error) error { return err }
 
 func third[T, U any](_ T, _ U, err error) error { return err }
 
-// A cluster is as old as the attempts at it, and no older for one of the same
-// name that was deleted.
+// The age of a cluster counts from its first attempt. A deleted cluster with the same name
+// does not count.
 func TestAge(t *testing.T) {
 	start := metav1.NewTime(time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC))
 	op := func(kind string, minute int) v1alpha1.Operation {
@@ -569,7 +569,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// toLock is an operation on all machines that has come to its lock.
+// toLock returns an operation on all machines that is about to take its lock.
 func (w *world) toLock(r Request) *prepared {
 	p := &prepared{svc: w.service(), request: r, env: module.Env{Cluster: w.cluster()}}
 	for _, h := range p.env.Cluster.Spec.Hosts {
@@ -578,9 +578,9 @@ func (w *world) toLock(r Request) *prepared {
 	return p
 }
 
-// Control planes that are to join keep no lock yet: whoever works on the
-// cluster as it is would not ask them.
-func TestLockOfTheClusterThatRuns(t *testing.T) {
+// Joining control planes do not hold the lock yet. Other managers lock only the control
+// planes of the running cluster and would not ask them.
+func TestLock_WithoutJoiningControlPlanes(t *testing.T) {
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 	w.machines["cp1"].lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	p := w.toLock(Request{Kind: operation.Apply})
@@ -589,30 +589,29 @@ func TestLockOfTheClusterThatRuns(t *testing.T) {
 	p.recorded.Status.Phase = v1alpha1.PhaseRunning
 	var locked *LockedError
 	if _, err := p.lockHosts(t.Context(), "ours"); !errors.As(err, &locked) {
-		t.Errorf("got %v, want it locked: the one control plane there is is another's", err)
+		t.Errorf("got %v, want a lock error: another manager holds the only control plane", err)
 	}
 }
 
-// Control planes that are taken off because they are gone for good keep no lock: after
-// a rescue those that are left are enough, and whoever works on these is not
-// disturbed.
-func TestLockWithoutWhatIsGone(t *testing.T) {
+// Permanently lost control planes that are being removed do not hold the lock. After a
+// rescue the remaining ones are enough, unless another manager holds their lock.
+func TestLock_WithoutLostControlPlanes(t *testing.T) {
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name, reason string
-		lock         remote.LockState // of the one that is left
+		lock         remote.LockState // of the remaining control plane
 		gone         []string
 		fence        uint64 // 0: refused
 	}{
-		{"two are gone", "the third is all there is", remote.LockState{}, []string{"cp1", "cp3"}, 1},
-		{"another works", "he is heard of", theirs, []string{"cp1", "cp3"}, 0},
+		{"two are gone", "only the third control plane remains", remote.LockState{}, []string{"cp1", "cp3"}, 1},
+		{"another manager works", "it holds the lock of the remaining control plane", theirs, []string{"cp1", "cp3"}, 0},
 		{
-			"another has worked", "he is gone with them",
+			"another manager has worked", "its lock is stale",
 			remote.LockState{Held: true, Stale: true, Holder: theirs.Holder, Highest: 4},
 			[]string{"cp1", "cp3"},
 			5,
 		},
-		{"one is gone", "the other that is silent may be held by somebody", remote.LockState{}, []string{"cp1"}, 0},
+		{"one is gone", "another manager may hold the other unreachable one", remote.LockState{}, []string{"cp1"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
@@ -628,15 +627,15 @@ func TestLockWithoutWhatIsGone(t *testing.T) {
 			p.recorded.Status.Phase = v1alpha1.PhaseRunning
 			hl, err := p.lockHosts(t.Context(), "ours")
 			if (err == nil) != (tc.fence > 0) || err == nil && hl.Fence() != tc.fence {
-				t.Errorf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
+				t.Errorf("got %+v, %v, want fence %d: %s", hl, err, tc.fence, tc.reason)
 			}
 		})
 	}
 }
 
-// A manager that is cut off from the control planes may be at work on other hosts:
-// these refuse it, too, from when its lock is taken over.
-func TestLockTakenOver(t *testing.T) {
+// A manager that has lost the control planes may still work on other hosts. These refuse
+// its changes once its lock is taken over.
+func TestLock_WorkersRefusePreviousManager(t *testing.T) {
 	theirs := remote.LockState{Held: true, Stale: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name, reason string
@@ -644,9 +643,9 @@ func TestLockTakenOver(t *testing.T) {
 		breaking     bool
 		refused      bool
 	}{
-		{"stale", "they were not heard of", theirs, false, true},
-		{"broken", "they may be heard of elsewhere", remote.LockState{Highest: 4}, true, true},
-		{"freed", "they have ended", remote.LockState{Highest: 4}, false, false},
+		{"stale", "the lock has no heartbeat", theirs, false, true},
+		{"broken", "the other manager may still work", remote.LockState{Highest: 4}, true, true},
+		{"freed", "the other operation is complete", remote.LockState{Highest: 4}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1", "w2")
@@ -666,15 +665,16 @@ func TestLockTakenOver(t *testing.T) {
 				t.Errorf("got %+v, %v; refused %t, want %t: %s", got, err, refused, tc.refused, tc.reason)
 			}
 			if w.machines["w1"].lock.Held {
-				t.Error("a worker keeps the lock, and nobody beats there")
+				t.Error("a worker keeps the lock without a heartbeat")
 			}
 		})
 	}
 }
 
-// TestLockOfACopy: a copy of the records has the same manager id, and works by itself. A
-// process of these records that was killed is known by them.
-func TestLockOfACopy(t *testing.T) {
+// TestLock_NotTakenByCopyOfState checks that a copy of the state directory cannot take over the lock,
+// though it has the same manager id. A killed process of the same state directory does not
+// block the next one.
+func TestLock_NotTakenByCopyOfState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	first := w.toLock(Request{Kind: operation.Apply})
@@ -683,14 +683,14 @@ func TestLockOfACopy(t *testing.T) {
 	}
 	second, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "resumed")
 	if err != nil {
-		t.Fatalf("a process that was killed holds up the next one: %v", err)
+		t.Fatalf("a killed process blocks the next one: %v", err)
 	}
-	if err := first.svc.Store.EndHold("prod"); err != nil { // as a copy that was made before
+	if err := first.svc.Store.EndHold("prod"); err != nil { // as in a copy that was made earlier
 		t.Fatal(err)
 	}
 	var locked *LockedError
 	if _, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
-		t.Errorf("a copy of the records took the lock over: %v", err)
+		t.Errorf("a copy of the state took the lock over: %v", err)
 	}
 	second.Release(t.Context())
 	third, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "later")
@@ -700,7 +700,7 @@ func TestLockOfACopy(t *testing.T) {
 	third.Release(t.Context())
 }
 
-// TestLockMajority is about three control planes.
+// TestLockMajority checks the lock on three control planes.
 func TestLockMajority(t *testing.T) {
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
@@ -710,37 +710,40 @@ func TestLockMajority(t *testing.T) {
 		fence        uint64 // 0: refused
 		locked       bool
 	}{
-		{"all answer", "the number is above all they have seen", func(m map[string]*machine) { m["cp2"].lock.Highest = 6 }, false, 7, false},
+		{"all answer", "the fence is above all previous ones", func(m map[string]*machine) { m["cp2"].lock.Highest = 6 }, false, 7, false},
 		{"one is down", "two are a majority", func(m map[string]*machine) { m["cp3"].down = errDown }, false, 1, false},
-		{"two are down", "one is none", func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, false, 0, false},
 		{
-			"two are down, and it does not matter", "--break-lock does with those that answer",
+			"two are down", "one is not a majority",
+			func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, false, 0, false,
+		},
+		{
+			"two are down, with --break-lock", "the reachable ones are enough",
 			func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, true, 1, false,
 		},
 		{
-			"one is another's", "that may be all the control planes on its record",
+			"one is locked", "the other manager may know no other control planes",
 			func(m map[string]*machine) { m["cp1"].lock = theirs }, false, 0, true,
 		},
 		{
-			"one is another's, and it does not matter", "--break-lock takes it",
+			"one is locked, with --break-lock", "--break-lock takes it",
 			func(m map[string]*machine) { m["cp1"].lock = theirs }, true, 5, false,
 		},
-		{"one is another's meanwhile", "it was there first", func(m map[string]*machine) {
+		{"one gets locked meanwhile", "the other manager was first", func(m map[string]*machine) {
 			m["cp2"].touched = func(string) { m["cp2"].lock = theirs }
 		}, false, 0, true},
-		{"one is another's that is gone", "a leftover holds up nobody", func(m map[string]*machine) {
+		{"one has a stale lock", "a stale lock does not block", func(m map[string]*machine) {
 			m["cp2"].lock = theirs
 			m["cp2"].lock.Stale = true
 		}, false, 5, false},
 		{
-			"two are another's", "it works on the cluster",
+			"two are locked", "the other manager works on the cluster",
 			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, false, 0, true,
 		},
 		{
-			"two are another's, and it does not matter", "--break-lock takes them",
+			"two are locked, with --break-lock", "--break-lock takes them",
 			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, true, 5, false,
 		},
-		{"two are another's that is gone", "their heartbeats have stopped", func(m map[string]*machine) {
+		{"two have stale locks", "their heartbeats have stopped", func(m map[string]*machine) {
 			m["cp1"].lock, m["cp2"].lock = theirs, theirs
 			m["cp1"].lock.Stale, m["cp2"].lock.Stale = true, true
 		}, false, 5, false},
@@ -755,7 +758,7 @@ func TestLockMajority(t *testing.T) {
 			case tc.fence == 0 && (err == nil || errors.As(err, &locked) != tc.locked):
 				t.Errorf("got %v: %s", err, tc.reason)
 			case tc.fence > 0 && (err != nil || hl.Fence() != tc.fence):
-				t.Fatalf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
+				t.Fatalf("got %+v, %v, want fence %d: %s", hl, err, tc.fence, tc.reason)
 			}
 			if hl != nil {
 				hl.Release(t.Context())
@@ -765,7 +768,7 @@ func TestLockMajority(t *testing.T) {
 					t.Errorf("%s still holds our lock", name)
 				}
 				if tc.locked && m.lock.Highest > theirs.Highest {
-					t.Errorf("%s would refuse its holder: its number was raised to %d", name, m.lock.Highest)
+					t.Errorf("%s would refuse its holder: its fence was raised to %d", name, m.lock.Highest)
 				}
 			}
 		})

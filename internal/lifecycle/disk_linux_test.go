@@ -20,8 +20,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestDiskOfTheRecords keeps the records on a small disk, in a mount namespace
-// of its own: it fills up in the middle, or turns read-only.
+// TestDiskOfTheRecords keeps the state on a small disk in a separate mount namespace. The
+// disk fills up during an operation, or turns read-only.
 func TestDiskOfTheRecords(t *testing.T) {
 	if dir := os.Getenv("LIFECYCLE_TEST_DISK"); dir != "" {
 		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
@@ -38,7 +38,7 @@ func TestDiskOfTheRecords(t *testing.T) {
 	}
 }
 
-// mount has a disk of some size be at a directory.
+// mount mounts a disk of some size at a directory.
 func mount(t *testing.T, dir, size string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size="+size); err != nil {
@@ -51,18 +51,19 @@ func mount(t *testing.T, dir, size string) {
 	})
 }
 
-// roomForSet has a set be made on a disk with room for it, and for no snapshot beside it.
+// roomForSet checks for space on a disk that can hold a backup set but not also the
+// snapshot.
 func roomForSet(t *testing.T, dir string) {
-	const small, big = 30 << 20, 60 << 20 // with what is left free beside
+	const small, big = 30 << 20, 60 << 20 // the disk must also keep some free space
 	mount(t, dir, "100m")
 	for _, tc := range []struct {
 		name, reason, passes string
 		snapshot             int64
-		refused              string // what it is told of
+		refused              string // the directory that the error names
 	}{
-		{"both", "there is no room for the snapshot as well", dir, small, dir},
+		{"both", "the snapshot does not fit as well", dir, small, dir},
 		{"the set alone", "the snapshot is elsewhere", t.TempDir(), small, ""},
-		{"too big", "there is no room for the set", t.TempDir(), big, dir},
+		{"too big", "the set does not fit", t.TempDir(), big, dir},
 	} {
 		m := &snapshotting{to: filepath.Join(dir, "mine")}
 		if err := m.room(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") ||
@@ -72,11 +73,11 @@ func roomForSet(t *testing.T, dir string) {
 	}
 	m := &snapshotting{to: filepath.Join(t.TempDir(), "mine")}
 	if err := m.room(dir, big); err == nil || !strings.Contains(err.Error(), "is stored there") {
-		t.Errorf("the snapshot has no room where it passes through: %v", err)
+		t.Errorf("the snapshot does not fit where it is stored first: %v", err)
 	}
 }
 
-// mounted is a world whose records are on a disk of 1 MiB.
+// mounted returns a world whose state is on a disk of 1 MiB.
 func mounted(t *testing.T, dir string) *world {
 	mount(t, dir, "1m")
 	w := newWorld(t, "cp1", "w1")
@@ -84,12 +85,12 @@ func mounted(t *testing.T, dir string) *world {
 	return w
 }
 
-// unwritable wants the diagnostic of records that cannot be written.
+// unwritable checks for the diagnostic about state that cannot be written.
 func unwritable(t *testing.T, err error) {
 	t.Helper()
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != "records-unwritable" || list[0].Hint == "" {
-		t.Errorf("got %v, want what to do about records that cannot be written", err)
+		t.Errorf("got %v, want a remedy for state that cannot be written", err)
 	}
 }
 
@@ -127,7 +128,7 @@ func fullDisk(t *testing.T, w *world) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// What is on record can be seen all the same.
+	// The saved state can still be read.
 	if _, ops := w.status(); len(ops) != 1 || ops[0] != "create Failed" {
 		t.Errorf("operations %v", ops)
 	}
@@ -159,7 +160,7 @@ func readOnly(t *testing.T, w *world) {
 	_, err := p.Apply(t.Context())
 	unwritable(t, errors.Join(err, p.Close()))
 	if d := cmp.Diff(before, w.machines["w1"].look()); d != "" {
-		t.Errorf("a host was changed, and nobody knows of it (-before +after):\n%s", d)
+		t.Errorf("a host was changed without a saved operation (-before +after):\n%s", d)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {
 		t.Fatal(err)

@@ -21,9 +21,9 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestDockerNeedsItsBundle: without Docker in the bundle nothing is begun, whether
+// TestDocker_NeedsBundleWithDocker: without Docker in the bundle, nothing is changed, whether
 // there is another bundle or none.
-func TestDockerNeedsItsBundle(t *testing.T) {
+func TestDocker_NeedsBundleWithDocker(t *testing.T) {
 	for name, version := range map[string]string{"the bundle has no Docker": "", "there is no bundle": "v1.36.9"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -36,16 +36,15 @@ func TestDockerNeedsItsBundle(t *testing.T) {
 			refusal(t, err, bundle.IDNoDocker)
 			for _, want := range []string{"slipway bundle build --kubernetes v1.3", "--runtime docker --source modules", "type: containerd"} {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("it does not say %q: %v", want, err)
+					t.Errorf("the error does not contain %q: %v", want, err)
 				}
 			}
 		})
 	}
 }
 
-// TestDockerNeedsTags: an image that Docker could not load is told of before anything is
-// begun.
-func TestDockerNeedsTags(t *testing.T) {
+// TestDocker_RefusesImageWithoutTag: an image that Docker cannot load is reported before any change.
+func TestDocker_RefusesImageWithoutTag(t *testing.T) {
 	site := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(site.Close)
 	ref := strings.TrimPrefix(site.URL, "http://") + "/team/app"
@@ -85,8 +84,8 @@ func TestDockerNeedsTags(t *testing.T) {
 	}
 }
 
-// agedDocker is a world in which a cluster with Docker runs with a version, and in
-// whose cache are bundles with Docker of that and of others.
+// agedDocker returns a world with a running Docker cluster of a version. Its cache has
+// bundles with Docker for that version and for others.
 func agedDocker(t *testing.T, names []string, version string, others ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
@@ -118,7 +117,7 @@ func TestUpgradeDocker(t *testing.T) {
 	w.bare()
 }
 
-// Wherever an upgrade is killed it goes on.
+// An upgrade that was killed at any moment can be resumed.
 func TestKilledUpgradeDocker(t *testing.T) {
 	names := []string{"cp1", "cp2", "w1"}
 	w := agedDocker(t, names, older, "")
@@ -137,8 +136,8 @@ func TestKilledUpgradeDocker(t *testing.T) {
 	}
 }
 
-// There is a way back from where an upgrade stops.
-func TestUpgradeDockerTakenBack(t *testing.T) {
+// A stopped upgrade can be rolled back.
+func TestRollbackUpgrade_Docker(t *testing.T) {
 	names := []string{"cp1", "cp2", "w1"}
 	w := agedDocker(t, names, older, "")
 	before := w.looks()
@@ -153,14 +152,14 @@ func TestUpgradeDockerTakenBack(t *testing.T) {
 		now := m.look()
 		for _, path := range []string{"/etc/docker/daemon.json", module.DockerUnit} {
 			if d := cmp.Diff(before[name][path], now[path]); d != "" {
-				t.Errorf("%s: %s is not what it was (-was +is):\n%s", name, path, d)
+				t.Errorf("%s: %s has changed (-was +is):\n%s", name, path, d)
 			}
 		}
 	}
 }
 
-// All bundles on the way are to have Docker, before the first host is touched.
-func TestUpgradeDockerNeedsItsBundles(t *testing.T) {
+// All bundles of the upgrade path must have Docker before the first host is changed.
+func TestUpgradeDocker_NeedsBundlesWithDocker(t *testing.T) {
 	for name, from := range map[string][]string{"the next": {older}, "a later one": {"v1.35.6", older}} {
 		t.Run(name, func(t *testing.T) {
 			w := agedDocker(t, []string{"cp1", "w1"}, from[0], from[1:]...)
@@ -168,7 +167,7 @@ func TestUpgradeDockerNeedsItsBundles(t *testing.T) {
 			_, err := w.service().Prepare(t.Context(), toNewest, nil)
 			refusal(t, err, bundle.IDNoDocker)
 			if err != nil && !strings.Contains(err.Error(), "slipway bundle build --kubernetes v1.37.1 --arch amd64 --runtime docker") {
-				t.Errorf("it does not say how to get one: %v", err)
+				t.Errorf("the error has no remedy: %v", err)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// drifted is a cluster that nobody has touched yet.
+// drifted returns a cluster before any manual change.
 func drifted(t *testing.T, names ...string) *world {
 	w := newWorld(t, names...)
 	w.create(event.Succeeded)
@@ -18,8 +18,7 @@ func drifted(t *testing.T, names ...string) *world {
 	return w
 }
 
-// named are the changes of a plan for the file as it is: "task host: kind
-// target".
+// named returns the changes of a plan for the unchanged file, as "task host: kind target".
 func (w *world) named() (out []string) {
 	w.t.Helper()
 	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
@@ -34,7 +33,7 @@ func (w *world) named() (out []string) {
 	return out
 }
 
-// edit changes a machine's files by hand; "" takes one away.
+// edit changes a file of a machine by hand; empty content removes the file.
 func (m *machine) edit(path, content string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,8 +42,8 @@ func (m *machine) edit(path, content string) {
 	}
 }
 
-// TestDrift changes one thing by hand: the plan names it, and nothing that it
-// has nothing to do with; apply puts it right, and nothing is left to do.
+// TestDrift changes one thing by hand. The plan lists only that change, and apply restores
+// it, so that nothing is left to do.
 func TestDrift(t *testing.T) {
 	const kubelet, proxyMap = "/var/lib/kubelet/config.yaml", "/api/v1/namespaces/kube-system/configmaps/kube-proxy"
 	restarted := func(host string) []string {
@@ -75,7 +74,7 @@ func TestDrift(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		edit  func(*world)
-		is    func(*world) string // what is as it was afterwards
+		is    func(*world) string // the value that is as before afterwards
 		named []string
 	}{
 		{
@@ -192,15 +191,15 @@ func TestDrift(t *testing.T) {
 			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 			w.whole()
 			if tc.is != nil && (tc.is(w) != was || was == "") {
-				t.Errorf("it is %q, and was %q", tc.is(w), was)
+				t.Errorf("got %q, want %q", tc.is(w), was)
 			}
 		})
 	}
 }
 
-// TestDriftTogether changes many things at once, on all control planes too, with
-// an API that does not answer any more.
-func TestDriftTogether(t *testing.T) {
+// TestDrift_ManyChangesAtOnce changes many things at once. It also removes the API server manifests
+// of all control planes.
+func TestDrift_ManyChangesAtOnce(t *testing.T) {
 	w := drifted(t, "cp1", "cp2", "cp3", "w1")
 	for name, m := range w.machines {
 		if strings.HasPrefix(name, "cp") {
@@ -225,9 +224,9 @@ func TestDriftTogether(t *testing.T) {
 	w.whole()
 }
 
-// TestDriftSilent: a manifest was broken, and the API does not answer. What is to
-// be seen in the API is known when it is mended.
-func TestDriftSilent(t *testing.T) {
+// TestDrift_BrokenAPIServerManifest breaks the API server manifest, so that the API does not answer. Changes
+// in the API are found once the manifest is repaired.
+func TestDrift_BrokenAPIServerManifest(t *testing.T) {
 	w := drifted(t, "cp1", "w1")
 	cp1 := w.machines["cp1"]
 	cp1.edit(module.APIServerManifest, "broken")
@@ -251,9 +250,9 @@ func TestDriftSilent(t *testing.T) {
 	w.whole()
 }
 
-// TestDriftFirst takes credentials from the control plane on which the cluster
-// began, and speaks for it: alone, and beside others.
-func TestDriftFirst(t *testing.T) {
+// TestDrift_CredentialsOfLeaderControlPlane removes credentials from the leader control plane, where the cluster
+// began. It does so with one control plane and with three.
+func TestDrift_CredentialsOfLeaderControlPlane(t *testing.T) {
 	for _, file := range []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/scheduler.conf", module.InitMark} {
 		for _, names := range [][]string{{"cp1", "w1"}, {"cp1", "cp2", "cp3", "w1"}} {
 			t.Run(file+" of "+names[len(names)-2], func(t *testing.T) {
@@ -272,9 +271,9 @@ func TestDriftFirst(t *testing.T) {
 	}
 }
 
-// TestNothingKept: on hosts that were set up before files were kept, nothing is
-// found that nobody can know, and nothing is restarted.
-func TestNothingKept(t *testing.T) {
+// TestDrift_UnknownWithoutKeptFiles: hosts from before Slipway kept copies of files show no drift, because
+// the wanted content is unknown. Nothing is restarted.
+func TestDrift_UnknownWithoutKeptFiles(t *testing.T) {
 	w := drifted(t, "cp1", "w1")
 	for _, m := range w.machines {
 		clear(m.kept)

@@ -19,8 +19,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A driller is a host that drills: it fetches the snapshot, and answers what the
-// test says.
+// A driller is a host for restore tests. It fetches the snapshot and returns the result
+// that the test sets.
 type driller struct {
 	remote.Host
 	name  string
@@ -52,7 +52,8 @@ func (d *driller) Apply(ctx context.Context, b remote.Batch, heard func(remote.P
 	return []op.Result{{Status: op.Changed, Output: raw, Error: d.state.failed}}, err
 }
 
-// drilled is a service whose hosts can drill, with a backup of its cluster.
+// drilled returns a service whose hosts can run restore tests, with a backup of its
+// cluster.
 func drilled(t *testing.T) (*world, Service, *drills, *SnapshotInfo) {
 	t.Helper()
 	w, _ := backedUp(t)
@@ -83,20 +84,20 @@ func TestDrill(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !r.Good || r.File != i.File || r.Host == "cp1" || r.Host != st.on || r.Etcd != "3.7.0" || len(r.Checks) != 4 {
-		t.Errorf("%+v, want one that does not lead", r)
+		t.Errorf("%+v, want a host that is not the etcd leader", r)
 	}
 	if string(st.seen) != w.machines["cp1"].snapshot {
-		t.Error("the host was sent another snapshot")
+		t.Error("the host received another snapshot")
 	}
 	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("files are left: %v, %v", left, err)
 	}
 	if _, ops := w.status(); len(ops) != 1 {
-		t.Errorf("a drill is no operation: %v", ops)
+		t.Errorf("a restore test was saved as an operation: %v", ops)
 	}
 }
 
-// What is not what the set says is told, check by check.
+// Each check reports where the restored data differ from the backup set.
 func TestDrillChecks(t *testing.T) {
 	sealed := []byte("k8s:enc:aescbc:v1:one:xxx")
 	for _, tc := range []struct {
@@ -105,22 +106,34 @@ func TestDrillChecks(t *testing.T) {
 		want         map[string]bool
 		got          string
 	}{
-		{"no Secret", "there need not be any", func(is *op.EtcdRestoreTested) { is.Key, is.Value = "", nil }, map[string]bool{}, "there is none"},
-		{"another hash", "it is not the snapshot", func(is *op.EtcdRestoreTested) { is.Snapshot.Hash++ }, map[string]bool{"integrity": true}, ""},
-		{"fewer keys", "some are lost", func(is *op.EtcdRestoreTested) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
-		{"an older revision", "it is not all", func(is *op.EtcdRestoreTested) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
 		{
-			"encrypted, and no key", "nobody can read it", func(is *op.EtcdRestoreTested) { is.Value = sealed },
+			"no Secret", "a cluster may have none", func(is *op.EtcdRestoreTested) { is.Key, is.Value = "", nil },
+			map[string]bool{},
+			"there is none",
+		},
+		{
+			"another hash", "the data are not from the snapshot", func(is *op.EtcdRestoreTested) { is.Snapshot.Hash++ },
+			map[string]bool{"integrity": true},
+			"",
+		},
+		{"fewer keys", "keys are missing", func(is *op.EtcdRestoreTested) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
+		{
+			"an older revision", "data are missing", func(is *op.EtcdRestoreTested) { is.Revision = 4000 },
+			map[string]bool{"revision": true},
+			"4000",
+		},
+		{
+			"encrypted, and no key", "no key decrypts it", func(is *op.EtcdRestoreTested) { is.Value = sealed },
 			map[string]bool{"a Secret": true},
 			"which is missing",
 		},
 		{
-			"by a service", "only that can open it", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s:enc:kms:v2:v:x") },
+			"encrypted by a KMS", "only the KMS can decrypt it", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s:enc:kms:v2:v:x") },
 			map[string]bool{},
 			"not tested",
 		},
 		{
-			"something else", "it is none", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s\x00") },
+			"not a Secret", "the value is not a Secret", func(is *op.EtcdRestoreTested) { is.Value = []byte("k8s\x00") },
 			map[string]bool{"a Secret": true},
 			"not a Secret",
 		},
@@ -153,11 +166,11 @@ func TestDrillRefused(t *testing.T) {
 		want         string
 	}{
 		{
-			"cut off", "it is read through first", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.cut(i.File) },
+			"cut off", "the whole file is read first", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.cut(i.File) },
 			string(backup.Damaged),
 		},
 		{
-			"no backup", "there is nothing to try",
+			"no backup", "there is no backup to test",
 			func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.remove(i.File) }, string(backup.Unknown),
 		},
 		{
@@ -165,13 +178,13 @@ func TestDrillRefused(t *testing.T) {
 			func(_ *world, _ *drills, _ *SnapshotInfo, o *DrillOptions) { o.From = "/nowhere.tar" }, string(backup.Unknown),
 		},
 		{
-			"another cluster's", "its authority is another",
+			"another cluster's", "its CA differs",
 			func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) { w.otherAuthority() }, idBackupOther,
 		},
-		{"the host has no room", "that is said", func(_ *world, d *drills, _ *SnapshotInfo, _ *DrillOptions) {
+		{"the host has no room", "the failure of the host is reported", func(_ *world, d *drills, _ *SnapshotInfo, _ *DrillOptions) {
 			d.failed = &op.Error{Reason: "DiskFull", Message: "full"}
 		}, idDrillFailed},
-		{"all are down", "there is nowhere", func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) {
+		{"all are down", "no host can run the test", func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) {
 			for _, m := range w.machines {
 				m.down = errDown
 			}
@@ -218,7 +231,7 @@ func (w *world) otherAuthority() {
 	}
 }
 
-// Programs are where those of the bundle are put.
+// The restore test uses the programs where the bundle installs them.
 func TestEtcdPrograms(t *testing.T) {
 	want := op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: module.Etcdctl, Utility: module.Etcdutl}
 	if d := cmp.Diff(want, module.EtcdPrograms()); d != "" {

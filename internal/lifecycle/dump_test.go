@@ -23,7 +23,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
 
-// unpacked is what a support bundle holds.
+// unpacked returns the files of a support bundle.
 func unpacked(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	zr, err := zstd.NewReader(bytes.NewReader(b))
@@ -45,8 +45,8 @@ func unpacked(t *testing.T, b []byte) map[string]string {
 	}
 }
 
-// TestDumpHoldsNoSecret plants secrets wherever one may come from, each marked
-// as a canary, and looks for them in all that a support bundle holds.
+// TestDumpHoldsNoSecret plants secrets in every source, each marked as a canary, and looks
+// for them in the support bundle.
 func TestDumpHoldsNoSecret(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	fromFile := filepath.Join(w.home, "password")
@@ -105,13 +105,13 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 		kinds = slices.DeleteFunc(kinds, func(k string) bool { return strings.HasPrefix(name, "prod/operations/") && strings.HasSuffix(name, k) })
 	}
 	if len(kinds) > 0 {
-		t.Errorf("there is no %v of an operation", kinds)
+		t.Errorf("the bundle lacks %v of an operation", kinds)
 	}
 }
 
-// What hangs is named in the bundle, which is whole without it; the API is
-// asked whoever hangs. Only who wants no bundle any more gets none.
-func TestDumpWhereHostsHang(t *testing.T) {
+// Hosts that hang are listed as missing, and the bundle has everything else. The API is
+// queried even if all hosts hang. Only a cancelled dump writes no bundle.
+func TestDump_ListsHostsThatHang(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
@@ -128,27 +128,27 @@ func TestDumpWhereHostsHang(t *testing.T) {
 		files := unpacked(t, b.Bytes())
 		for _, m := range hang {
 			if !strings.Contains(files["prod/missing.txt"], "hosts/"+m+": ") {
-				t.Errorf("nobody says that %s hangs: %s", m, files["prod/missing.txt"])
+				t.Errorf("%s is not listed as missing: %s", m, files["prod/missing.txt"])
 			}
 		}
 		if !strings.Contains(files["prod/kubernetes/nodes.json"], "cp1") {
-			t.Errorf("with %v the API was not asked: %s", hang, files["prod/missing.txt"])
+			t.Errorf("with %v hanging, the API was not queried: %s", hang, files["prod/missing.txt"])
 		}
 		return files
 	}
 	if files := dumped("w1"); !strings.Contains(files["prod/hosts/cp1/kubelet.log"], "kept line") {
-		t.Errorf("cp1 was not asked: %s", files["prod/missing.txt"])
+		t.Errorf("cp1 was not queried: %s", files["prod/missing.txt"])
 	}
 	dumped("w1", "cp1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.impatient().Dump(ctx, "prod", io.Discard, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody wants it, and it ends with %v", err)
+		t.Errorf("a cancelled dump ends with %v", err)
 	}
 }
 
-// TestDumpOfADeadCluster: what cannot be reached is named.
-func TestDumpOfADeadCluster(t *testing.T) {
+// TestDump_ListsUnreachableHosts checks that unreachable hosts are listed.
+func TestDump_ListsUnreachableHosts(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	for _, m := range w.machines {
@@ -165,13 +165,13 @@ func TestDumpOfADeadCluster(t *testing.T) {
 		}
 	}
 	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a cluster that is not recorded: %v", err)
+		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }
 
-// TestDumpOfLyingHosts: names of files that a host reports are neither read nor written
-// when the kubelet would not give them.
-func TestDumpOfLyingHosts(t *testing.T) {
+// TestDump_IgnoresForeignFileNames: file names from a host are neither read nor written if a kubelet
+// would not report them.
+func TestDump_IgnoresForeignFileNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
@@ -201,8 +201,8 @@ func TestDumpOfLyingHosts(t *testing.T) {
 			t.Errorf("the archive has %q", name)
 		}
 	}
-	if want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed or is already used`; !strings.Contains(files["prod/missing.txt"],
-		want) {
-		t.Errorf("a name that comes twice is not named: %s", files["prod/missing.txt"])
+	want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed or is already used`
+	if !strings.Contains(files["prod/missing.txt"], want) {
+		t.Errorf("a duplicate name is not reported: %s", files["prod/missing.txt"])
 	}
 }

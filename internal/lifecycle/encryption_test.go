@@ -22,7 +22,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// readsKeys is what an API server does that is started.
+// readsKeys plays an API server that starts and reads its keys.
 func (m *machine) readsKeys() {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
@@ -42,7 +42,7 @@ func (m *machine) keysOutdated() bool {
 		m.api.servers[m.name] != m.files[module.EncryptionFile]
 }
 
-// keysOf are what the API server of a machine reads secrets by.
+// keysOf returns the keys that the API server of a machine uses for secrets.
 func (a *api) keysOf(name string) []module.EncryptionKey {
 	if a.servers[name] == "" {
 		return module.Encryption(nil).KeysFor("secrets")
@@ -54,7 +54,7 @@ func (a *api) keysOf(name string) []module.EncryptionKey {
 	return e.KeysFor("secrets")
 }
 
-// seal is what an API server does that writes: the first of them here.
+// seal plays a write to the API: the first API server encrypts the secret.
 func (a *api) seal(p string, body object) {
 	if path.Base(p) == "secrets" {
 		p += "/" + body["metadata"].(object)["name"].(string)
@@ -64,7 +64,7 @@ func (a *api) seal(p string, body object) {
 	}
 }
 
-// values are what etcd says of secrets.
+// values plays etcd counting the stored secrets that do not begin as wanted.
 func (a *api) values(o op.EtcdGet) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,8 +81,8 @@ func (a *api) values(o op.EtcdGet) []byte {
 	return out
 }
 
-// served wants that a client may write through any API server, and that all of
-// them read everything.
+// served checks that a client can write through any API server, and that all of them can
+// read everything.
 func (w *world) served(when string) {
 	w.t.Helper()
 	a := w.api
@@ -112,8 +112,8 @@ func (w *world) keeps() {
 	w.api.sealed[p] = w.api.keysOf("cp1")[0].ValuePrefix()
 }
 
-// encrypted wants every secret, and the keys of every control plane, to be as a
-// generation of a provider says; "" is not encrypted.
+// encrypted checks that secrets and the keys of control planes have this provider and
+// generation; "" is not encrypted.
 func (w *world) encrypted(provider string, generation int, controlPlanes ...string) {
 	w.t.Helper()
 	w.served("in the end")
@@ -136,14 +136,14 @@ func (w *world) encrypted(provider string, generation int, controlPlanes ...stri
 		}
 		if keys := w.api.keysOf(name); len(keys) != 1 || m.files[module.EncryptionFile] != w.api.servers[name] ||
 			m.files[module.EncryptionFile] != w.machines["cp1"].files[module.EncryptionFile] {
-			w.t.Errorf("%s goes by %d keys; its file is read, or that of cp1: %t, %t", name, len(keys),
+			w.t.Errorf("%s uses %d keys; they are from its file: %t; the file is the same as on cp1: %t", name, len(keys),
 				m.files[module.EncryptionFile] == w.api.servers[name],
 				m.files[module.EncryptionFile] == w.machines["cp1"].files[module.EncryptionFile])
 		}
 	}
 }
 
-// silentOn wants no key that a machine has had in any record of ours.
+// silentOn checks that none of these keys is in the saved state or in an event.
 func (w *world) silentOn(keys map[string]bool) {
 	w.t.Helper()
 	err := filepath.WalkDir(w.home, func(p string, d fs.DirEntry, err error) error {
@@ -153,7 +153,7 @@ func (w *world) silentOn(keys map[string]bool) {
 		text, err := os.ReadFile(p)
 		for k := range keys {
 			if strings.Contains(string(text), k) {
-				w.t.Errorf("%s has a key in it", p)
+				w.t.Errorf("%s holds a key", p)
 			}
 		}
 		return err
@@ -165,13 +165,13 @@ func (w *world) silentOn(keys map[string]bool) {
 		text, _ := json.Marshal(e)
 		for k := range keys {
 			if strings.Contains(string(text), k) {
-				w.t.Errorf("an event has a key in it: %s", e.Type)
+				w.t.Errorf("an event holds a key: %s", e.Type)
 			}
 		}
 	}
 }
 
-// secretsOn are the keys that machines have.
+// secretsOn collects the keys that machines have.
 func (w *world) secretsOn(into map[string]bool) map[string]bool {
 	for _, m := range w.machines {
 		m.mu.Lock()
@@ -188,7 +188,7 @@ func (w *world) secretsOn(into map[string]bool) map[string]bool {
 	return into
 }
 
-// secretive is the cluster's description with secrets encrypted; generation 0 is not.
+// secretive describes the cluster with encrypted secrets; generation 0 is not encrypted.
 func (w *world) secretive(provider string, generation int) *v1alpha1.Cluster {
 	c := w.cluster()
 	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
@@ -204,8 +204,8 @@ func encrypting(t *testing.T, names ...string) *world {
 	return w
 }
 
-// A client writes through every API server after every step; none ever writes what
-// another does not read, and the keys are on control planes alone.
+// A client writes through every API server after every step. No API server writes a secret
+// that another cannot read, and only control planes have the keys.
 func TestEncryption(t *testing.T) {
 	control := []string{"cp1", "cp2", "cp3"}
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
@@ -237,7 +237,7 @@ func TestEncryption(t *testing.T) {
 		_ = p.Close()
 		w.encrypted(tc.provider, tc.generation, control...)
 		if again := w.prepared(w.service().Prepare(t.Context(), request, nil)); !again.Plan().IsEmpty() {
-			t.Errorf("%s: applied again it would do %v", tc.name, stepsOf(again.Plan().Steps))
+			t.Errorf("%s: a second apply would do %v", tc.name, stepsOf(again.Plan().Steps))
 		}
 		if w.machines["w1"].has(module.EncryptionFile) {
 			t.Errorf("%s: a worker has keys", tc.name)
@@ -249,8 +249,8 @@ func TestEncryption(t *testing.T) {
 	w.silentOn(keys)
 }
 
-// The manager may be killed at every step of every change; what is done then ends
-// it, and so does another wish.
+// A change of encryption that was killed at any moment can be resumed, and the file may
+// change again instead.
 func TestKilledEncryption(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -267,7 +267,7 @@ func TestKilledEncryption(t *testing.T) {
 				k.t, k.api.t = t, t
 				k.served("killed")
 				to := tc.to
-				if i%2 == 1 { // the file says otherwise by now
+				if i%2 == 1 { // the file has changed since
 					to = 3 * tc.from
 					k.do(Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, event.Succeeded)
 				} else {
@@ -281,16 +281,16 @@ func TestKilledEncryption(t *testing.T) {
 				k.silentOn(k.secretsOn(map[string]bool{}))
 				p := k.prepared(k.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, nil))
 				if !p.Plan().IsEmpty() {
-					t.Errorf("applied again it would do %v", stepsOf(p.Plan().Steps))
+					t.Errorf("a second apply would do %v", stepsOf(p.Plan().Steps))
 				}
 			})
 		}
 	}
 }
 
-// A control plane that is added, or made anew in another's place, has the keys
-// before its API server starts; one that has lost them gets them back.
-func TestEncryptionJoins(t *testing.T) {
+// An added control plane has the keys before its API server starts, also while they are
+// rotated. A control plane that has lost the keys gets them again.
+func TestEncryption_JoiningControlPlaneHasKeys(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2")
@@ -305,15 +305,15 @@ func TestEncryptionJoins(t *testing.T) {
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 2)}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "cp2" {
-			t.Errorf("the keys of cp2 are lost, and %s is to be done on %s", s.Task, s.Host)
+			t.Errorf("only cp2 has lost its keys, but %s is planned on %s", s.Task, s.Host)
 		}
 	}
 	w.apply(p, event.Succeeded)
 	w.encrypted("secretbox", 2, "cp1", "cp2", "cp3", "cp4")
 }
 
-// Keys are changed on all control planes or on none.
-func TestEncryptionRefused(t *testing.T) {
+// Keys change on all control planes or on none.
+func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
 	w.machines["cp3"].down = errDown
@@ -322,11 +322,11 @@ func TestEncryptionRefused(t *testing.T) {
 	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1), IgnoreErrors: true}, nil)
 	if err == nil {
 		if !strings.Contains(fmt.Sprint(p.Findings()), kubeadm.IDEncryptionAlone) {
-			t.Errorf("told: %v", p.Findings())
+			t.Errorf("findings: %v", p.Findings())
 		}
 		for _, s := range p.Plan().Steps {
 			if s.Host == "cp1" && strings.HasPrefix(s.Task, "kubeadm.init") {
-				t.Errorf("without cp3 %s would be done", s.Task)
+				t.Errorf("the plan has %s without cp3", s.Task)
 			}
 		}
 		_ = p.Close()
@@ -341,9 +341,9 @@ func TestEncryptionRefused(t *testing.T) {
 	wantRefused(t, err, spec.IDEncryptionForeign)
 }
 
-// Keys that no control plane has any more are not made up for by another: with that API
-// servers would read nothing of what is stored, and are as yet the only ones that do.
-func TestEncryptionLost(t *testing.T) {
+// Keys that all control planes have lost are not replaced with new ones. API servers with
+// new keys could not read the stored secrets; only the running ones still can.
+func TestEncryption_LostKeysNotReplaced(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	for i, name := range []string{"cp1", "cp2"} {
@@ -352,7 +352,7 @@ func TestEncryptionLost(t *testing.T) {
 			module.EncryptionFile + "]\n"
 		delete(m.files, module.EncryptionFile)
 		p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
-		if i == 0 { // the other has them
+		if i == 0 { // cp2 still has the keys
 			w.prepared(p, err)
 			continue
 		}
@@ -362,7 +362,7 @@ func TestEncryptionLost(t *testing.T) {
 	wantRefused(t, err, kubeadm.IDEncryptionLost) // nothing would be decrypted
 }
 
-// stepsOf are steps, for people.
+// stepsOf returns the steps as text.
 func stepsOf(all []plan.Step) (out []string) {
 	for _, s := range all {
 		out = append(out, s.Task+" "+s.Host)
@@ -370,9 +370,9 @@ func stepsOf(all []plan.Step) (out []string) {
 	return out
 }
 
-// A control plane that comes while everything is decrypted has no keys, and says
-// nothing of what was done: none is forgotten before all is written anew.
-func TestEncryptionOffWithNew(t *testing.T) {
+// A control plane that joins while secrets are decrypted has no keys and no record of the
+// progress. The keys are kept until all secrets are rewritten.
+func TestEncryption_OffWhileControlPlaneJoins(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
 	w.keeps()
@@ -387,9 +387,9 @@ func TestEncryptionOffWithNew(t *testing.T) {
 	}
 }
 
-// An API server that does not serve with other settings goes back where things are
-// encrypted, too, and where they were to be by the same apply.
-func TestBadSettingsGoBackEncrypted(t *testing.T) {
+// Bad API server settings are rolled back on a cluster with encryption, and also if the
+// same apply enables encryption.
+func TestEncryption_BadSettingsRolledBack(t *testing.T) {
 	for _, was := range []int{0, 1} {
 		for _, b := range badSettings() {
 			if !strings.HasPrefix(b.name, "API server") {
@@ -404,7 +404,7 @@ func TestBadSettingsGoBackEncrypted(t *testing.T) {
 				b.change(c)
 				res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 				if !res.Reverted {
-					t.Fatalf("it has not gone back: %+v", res.Failures)
+					t.Fatalf("the settings were not rolled back: %+v", res.Failures)
 				}
 				provider := "secretbox"
 				if was == 0 {

@@ -30,7 +30,7 @@ var (
 	onExternal   = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "192.0.2.200"}
 )
 
-// endpointFiles are what a mode has on workers and on control planes.
+// endpointFiles lists the files of each mode on workers and on control planes.
 var endpointFiles = map[v1alpha1.EndpointMode]struct{ workers, controlPlanes []string }{
 	v1alpha1.EndpointHAProxy: {workers: []string{"/etc/kubernetes/manifests/slipway-haproxy.yaml", "/etc/kubernetes/slipway/haproxy.cfg"}},
 	v1alpha1.EndpointUpdater: {workers: []string{
@@ -42,8 +42,8 @@ var endpointFiles = map[v1alpha1.EndpointMode]struct{ workers, controlPlanes []s
 	}},
 }
 
-// wantEndpoint wants on every machine what the mode has there, and nothing of
-// another, and the API's own Service in its mode alone.
+// wantEndpoint checks that each machine has exactly the files of the mode, and that the
+// Service for the API exists only in the mode that needs it.
 func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 	w.t.Helper()
 	for name, m := range w.machines {
@@ -63,12 +63,12 @@ func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 		}
 	}
 	if has := w.api.has("/api/v1/namespaces/kube-system/services/apiserver"); has != (mode == v1alpha1.EndpointUpdater) {
-		w.t.Errorf("mode %s: there is the API's own Service: %t", mode, has)
+		w.t.Errorf("mode %s: the Service for the API exists: %t", mode, has)
 	}
 }
 
-// reachable answers as the machines would: a way to the API is open when what
-// makes it is there.
+// reachable makes the machines answer like real ones: an API address is reachable while
+// the files that provide it exist.
 func (w *world) reachable() {
 	for _, m := range w.machines {
 		m.reaches = func(m *machine, address string) bool {
@@ -102,9 +102,9 @@ func (w *world) reachable() {
 	}
 }
 
-// TestEndpointSwitches goes from each mode to the next on a cluster that runs:
-// the new way is there on all machines before a node goes by it, and the old
-// one until none does.
+// TestEndpointSwitches switches a running cluster from each mode to the next. The new
+// endpoint exists on all machines before a node uses it, and the old one until no node
+// does.
 func TestEndpointSwitches(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onHAProxy
@@ -135,8 +135,8 @@ func TestEndpointSwitches(t *testing.T) {
 	w.bare()
 }
 
-// inOrder wants the steps of a switch in an order in which a node always has a
-// way to the API.
+// inOrder checks that the order of the steps of a switch leaves every node with an
+// endpoint at any time.
 func inOrder(t *testing.T, steps []string, mode v1alpha1.EndpointMode) {
 	last := func(prefix string) int {
 		at := -1
@@ -156,20 +156,20 @@ func inOrder(t *testing.T, steps []string, mode v1alpha1.EndpointMode) {
 			v1alpha1.EndpointKeepalived: "endpoint.keepalived",
 		}[mode]
 		if made, named := first(makes), first("endpoint.name "+worker); named < 0 || makes != "" && (made < 0 || made > named) {
-			t.Errorf("%s goes by the new way at %d, which is there at %d", worker, named, made)
+			t.Errorf("%s uses the new endpoint in step %d, which exists from step %d", worker, named, made)
 		}
 		if named, told := last("endpoint.name "+worker), first("endpoint.pods "+worker); told < named {
-			t.Errorf("pods of %s are told at %d, and the hosts file is written at %d", worker, told, named)
+			t.Errorf("pods of %s get the address in step %d, and the hosts file is written in step %d", worker, told, named)
 		}
 	}
 	if ended, told := first("endpoint.retire"), last("endpoint.pods"); ended >= 0 && ended < told {
-		t.Errorf("the old way is ended at %d, and pods are told at %d: %v", ended, told, steps)
+		t.Errorf("the old endpoint is removed in step %d, and pods get the address in step %d: %v", ended, told, steps)
 	}
 }
 
-// TestEndpointNotReached: a node that does not reach the API by the new way
-// keeps the old one, and all others do.
-func TestEndpointNotReached(t *testing.T) {
+// TestEndpointChange_KeepsOldWhenNewIsNotReached: if a node does not reach the API at the new endpoint, all nodes
+// keep the old one.
+func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onHAProxy
 	w.reachable()
@@ -190,7 +190,7 @@ func TestEndpointNotReached(t *testing.T) {
 	for _, name := range []string{"w1", "w2"} {
 		for _, path := range endpointFiles[v1alpha1.EndpointHAProxy].workers {
 			if w.machines[name].look()[path] == "" {
-				t.Errorf("%s has no %s any more", name, path)
+				t.Errorf("%s no longer has %s", name, path)
 			}
 		}
 	}
@@ -200,9 +200,9 @@ func TestEndpointNotReached(t *testing.T) {
 	w.whole()
 }
 
-// TestGrowsFromNone: a cluster whose nodes know its one control plane alone gets
-// further ones, and a way to all of them, in one apply.
-func TestGrowsFromNone(t *testing.T) {
+// TestEndpointChange_FromNoneWithNewControlPlanes: one apply adds control planes to a cluster in mode none, and an
+// endpoint for all of them.
+func TestEndpointChange_FromNoneWithNewControlPlanes(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointNone}
 	w.reachable()
@@ -213,8 +213,7 @@ func TestGrowsFromNone(t *testing.T) {
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 }
 
-// TestKilledEndpointSwitch: a switch that is killed anywhere ends well when it
-// is resumed.
+// TestKilledEndpointSwitch: a change of mode that was killed at any moment can be resumed.
 func TestKilledEndpointSwitch(t *testing.T) {
 	w := newWorld(t, "cp1", "cp2", "w1")
 	w.endpoint = &onHAProxy
@@ -223,7 +222,7 @@ func TestKilledEndpointSwitch(t *testing.T) {
 	request := Request{Kind: operation.Apply, Cluster: w.cluster()}
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " endpoint.") {
-			continue // as in any apply
+			continue // the same as in any apply
 		}
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -237,7 +236,7 @@ func TestKilledEndpointSwitch(t *testing.T) {
 	}
 }
 
-// keepalivedWorld is a cluster whose control planes hold an address.
+// keepalivedWorld returns a cluster whose control planes hold an address.
 func keepalivedWorld(t *testing.T) *world {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onKeepalived
@@ -245,18 +244,18 @@ func keepalivedWorld(t *testing.T) *world {
 	return w
 }
 
-// TestAddressGivenUpFirst: a control plane that leaves gives the address up
-// before the others take it off their lists, and long before it is drained. One
-// that cannot, or is dead, holds nobody up.
-func TestAddressGivenUpFirst(t *testing.T) {
+// TestRemoveControlPlane_ReleasesAddressFirst: a leaving control plane releases the address before the others
+// remove it from their lists, and before it is drained. The removal continues without it
+// if it cannot, or is dead.
+func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*world)
 		forget       bool
 		released     bool
 	}{
-		{"alive", "it would hold the address as soon as nobody tells it who does", func(*world) {}, false, true},
-		{"its kubelet does not end the pod", "it leaves all the same, and what is on it ends then", func(w *world) {
+		{"alive", "it would take the address once the others are silent", func(*world) {}, false, true},
+		{"its kubelet does not end the pod", "it leaves anyway, and its pods stop then", func(w *world) {
 			w.machines["cp3"].refuse = func(step string, o op.Op) *op.Error {
 				if _, ok := o.(op.Wait); ok && step == "endpoint.release" {
 					return &op.Error{Reason: "Timeout", Message: "it still runs"}
@@ -264,7 +263,7 @@ func TestAddressGivenUpFirst(t *testing.T) {
 				return nil
 			}
 		}, false, true},
-		{"dead", "there is nobody to ask", func(w *world) {
+		{"dead", "the host cannot be queried", func(w *world) {
 			w.machines["cp3"].down = errDown
 			w.api.lost("cp3")
 			w.api.lose("cp3")
@@ -299,15 +298,15 @@ func TestAddressGivenUpFirst(t *testing.T) {
 			released := slices.Index(steps, "endpoint.release cp3")
 			first := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, "endpoint.keepalived ") })
 			if (released >= 0) != tc.released || first < 0 || released > first {
-				t.Errorf("it gives the address up at %d, the others take it off their lists at %d: %s", released, first, tc.reason)
+				t.Errorf("the host releases the address in step %d, the others remove it in step %d: %s", released, first, tc.reason)
 			}
 		})
 	}
 }
 
-// TestKeepalivedOneAfterTheOther: a change that all control planes take up is
-// taken up by one at a time.
-func TestKeepalivedOneAfterTheOther(t *testing.T) {
+// TestKeepalived_ChangesOneAtATime: a configuration for all control planes changes on one at
+// a time.
+func TestKeepalived_ChangesOneAtATime(t *testing.T) {
 	w := keepalivedWorld(t)
 	var mu sync.Mutex
 	var order []string
@@ -324,7 +323,7 @@ func TestKeepalivedOneAfterTheOther(t *testing.T) {
 			}
 			slow := len(order) == 1
 			mu.Unlock()
-			if slow { // so that another could come in between
+			if slow { // so that another change could overlap
 				select {
 				case <-second:
 				case <-time.After(300 * time.Millisecond):
@@ -334,13 +333,13 @@ func TestKeepalivedOneAfterTheOther(t *testing.T) {
 	}
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
 	if got := slices.Compact(order); len(got) != 2 {
-		t.Errorf("the configuration is taken up by %v, want one host after the other", got)
+		t.Errorf("the configuration changed on %v, want one host at a time", got)
 	}
 }
 
-// TestKeepalivedStopsWhereNothingServes: when nobody answers at the address
-// with a new configuration, the others keep the old one.
-func TestKeepalivedStopsWhereNothingServes(t *testing.T) {
+// TestKeepalived_StopsWhenAddressDoesNotAnswer: if the address does not answer with the new
+// configuration on one control plane, the others keep the old one.
+func TestKeepalived_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 	w := keepalivedWorld(t)
 	var served atomic.Bool
 	was := map[string]string{}
@@ -363,9 +362,9 @@ func TestKeepalivedStopsWhereNothingServes(t *testing.T) {
 	w.wantHosts("cp1", "cp2", "w1", "w2")
 }
 
-// TestKubeVIPStopsWhereNothingServes: other settings of kube-vip by which nobody
-// answers at the address stay on one control plane.
-func TestKubeVIPStopsWhereNothingServes(t *testing.T) {
+// TestKubeVIP_StopsWhenAddressDoesNotAnswer: if the address does not answer with new settings of
+// kube-vip, only one control plane gets them.
+func TestKubeVIP_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	vip := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual, Interface: "eth0"}
 	w.endpoint = &vip
@@ -392,10 +391,10 @@ func TestKubeVIPStopsWhereNothingServes(t *testing.T) {
 	w.whole()
 }
 
-// TestKubeVIPGivenUpFirst: kube-vip of a control plane that leaves ends while the
-// API server beside it serves: by BGP, it would go on to tell routers the way
-// there.
-func TestKubeVIPGivenUpFirst(t *testing.T) {
+// TestRemoveControlPlane_StopsKubeVIPFirst: kube-vip on a leaving control plane stops while the API server
+// there still serves. With BGP, it would otherwise continue to announce the address to
+// routers.
+func TestRemoveControlPlane_StopsKubeVIPFirst(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
 	w.create(event.Succeeded)
@@ -410,13 +409,13 @@ func TestKubeVIPGivenUpFirst(t *testing.T) {
 	}
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
 	if holds || !serves {
-		t.Errorf("before its API server ends (it serves: %t), it still holds the address: %t", serves, holds)
+		t.Errorf("before its API server (running: %t) stops, it still holds the address: %t", serves, holds)
 	}
 	w.wantHosts("cp1", "cp2", "w1", "w2")
 }
 
-// TestKubeVIPCredentials: every control plane has kube-vip's own, those that joined too;
-// nothing of them is left when nodes go another way.
+// TestKubeVIPCredentials: every control plane has dedicated credentials for kube-vip, also
+// one that joined. A change of mode removes them.
 func TestKubeVIPCredentials(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
@@ -438,7 +437,7 @@ func TestKubeVIPCredentials(t *testing.T) {
 		}
 		for _, o := range objects {
 			if w.api.has(o) != there {
-				t.Errorf("there is %s: %t", o, !there)
+				t.Errorf("%s exists: %t", o, !there)
 			}
 		}
 	}
@@ -450,9 +449,9 @@ func TestKubeVIPCredentials(t *testing.T) {
 	w.whole()
 }
 
-// TestUpdaterLeavesNothing: what the apiserver-updater made by itself goes with
+// TestEndpointChange_RemovesUpdaterObjects: objects that the apiserver-updater created are removed with
 // it.
-func TestUpdaterLeavesNothing(t *testing.T) {
+func TestEndpointChange_RemovesUpdaterObjects(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onUpdater
 	w.create(event.Succeeded)
@@ -472,15 +471,15 @@ func TestUpdaterLeavesNothing(t *testing.T) {
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 	for p := range made {
 		if w.api.has(p) {
-			t.Errorf("%s is left", p)
+			t.Errorf("%s still exists", p)
 		}
 	}
 	w.whole()
 }
 
-// TestEndpointBeforeMember: in every mode, workers have other control planes to
-// go to before one of them leaves etcd.
-func TestEndpointBeforeMember(t *testing.T) {
+// TestRemoveControlPlane_SwitchesWorkersFirst: workers use the remaining control planes before another one
+// leaves etcd.
+func TestRemoveControlPlane_SwitchesWorkersFirst(t *testing.T) {
 	for _, ep := range []v1alpha1.ControlPlaneEndpoint{onHAProxy, onUpdater} {
 		w := newWorld(t, threeAndTwo...)
 		w.endpoint = &ep
@@ -504,14 +503,14 @@ func TestEndpointBeforeMember(t *testing.T) {
 		}
 		w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
 		if early.Load() > 0 || balanced.Load() != 2 {
-			t.Errorf("mode %s: a member left etcd before %d workers knew; %d of 2 balancers changed", ep.Mode, early.Load(), balanced.Load())
+			t.Errorf("mode %s: a member left etcd before %d workers had switched; %d of 2 balancers changed", ep.Mode, early.Load(), balanced.Load())
 		}
 	}
 }
 
-// A file that names no mode keeps the one that the cluster has, with what goes
-// with it, also when it would be another by the number of control planes.
-func TestModeStays(t *testing.T) {
+// A file without a mode keeps the mode of the cluster and its settings. This holds even if
+// the number of control planes would now select another mode.
+func TestApply_KeepsModeThatFileOmits(t *testing.T) {
 	for _, created := range []v1alpha1.ControlPlaneEndpoint{{}, onKeepalived} {
 		t.Run("created with "+string(created.Mode), func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "w1")
@@ -532,7 +531,7 @@ func TestModeStays(t *testing.T) {
 			w.endpoint = &v1alpha1.ControlPlaneEndpoint{}
 			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: file(w.of("cp2", "w1"))}, nil))
 			if len(p.Plan().Steps) > 0 {
-				t.Errorf("there is something to do: %+v", p.Plan().Steps)
+				t.Errorf("the plan is not empty: %+v", p.Plan().Steps)
 			}
 		})
 	}

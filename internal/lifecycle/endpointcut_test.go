@@ -9,15 +9,15 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// TestEndpointChangeCutOff: a change that did not come to its end lets nobody
-// do what could not be done before it, nor keeps anybody from going back.
-func TestEndpointChangeCutOff(t *testing.T) {
+// TestEndpointChange_AfterInterruptedChange: after an interrupted change, a change that was refused before
+// is still refused. A change back to the previous endpoint is allowed.
+func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 	byName := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal}
 	other, vip := onKeepalived, v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.102"}
 	other.Address = "192.0.2.101"
 	type cut struct {
 		to   v1alpha1.ControlPlaneEndpoint
-		task string // that fails
+		task string // the task that fails
 	}
 	for _, tc := range []struct {
 		name, reason string
@@ -26,21 +26,25 @@ func TestEndpointChangeCutOff(t *testing.T) {
 		now          v1alpha1.ControlPlaneEndpoint
 		refused      bool
 	}{
-		{"another address", "workers go by the old one, which would be gone", onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, other, true},
-		{"another holder", "control planes of both would hold an address", onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, vip, true},
 		{
-			"another holder than what was begun", "control planes of both would hold an address", onHAProxy,
+			"another address", "workers use the old address, which would be removed", onKeepalived,
+			[]cut{{onHAProxy, "endpoint.haproxy"}},
+			other, true,
+		},
+		{"another holder", "control planes of both modes would hold an address", onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, vip, true},
+		{
+			"another holder than the unfinished change", "control planes of both modes would hold an address", onHAProxy,
 			[]cut{{onKeepalived, "endpoint.name"}},
 			vip, true,
 		},
 		{
-			"another holder than what was taken back", "what is to end it was cut off as well", onHAProxy,
+			"another holder than the reverted change", "the cleanup was interrupted as well", onHAProxy,
 			[]cut{{onKeepalived, "endpoint.name"}, {onHAProxy, "endpoint.retire"}},
 			vip, true,
 		},
-		{"back", "it was good before", byName, []cut{{onHAProxy, "endpoint.haproxy"}}, byName, false},
+		{"back", "the previous endpoint worked", byName, []cut{{onHAProxy, "endpoint.haproxy"}}, byName, false},
 		{
-			"on to a third", "what was there before is there until it is tried", onKeepalived,
+			"to a third mode", "the first endpoint is kept until then", onKeepalived,
 			[]cut{{onHAProxy, "endpoint.haproxy"}},
 			onExternal, false,
 		},
@@ -72,9 +76,9 @@ func TestEndpointChangeCutOff(t *testing.T) {
 	}
 }
 
-// TestEndpointByNameRollback: nodes of a cluster whose way to the API only DNS
-// knows go back to it when a change of mode has failed.
-func TestEndpointByNameRollback(t *testing.T) {
+// TestRollbackEndpoint_ThatOnlyDNSResolves: after a failed change of mode, nodes are rolled back to an
+// endpoint that only DNS resolves.
+func TestRollbackEndpoint_ThatOnlyDNSResolves(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal}
 	w.create(event.Succeeded)
@@ -89,15 +93,15 @@ func TestEndpointByNameRollback(t *testing.T) {
 	w.whole()
 }
 
-// TestOldWayStaysForOne: the old way to the API does not end as long as a worker
-// may go by it, whatever the others do without that one.
-func TestOldWayStaysForOne(t *testing.T) {
+// TestEndpointChange_KeepsOldForFailingWorker: the old endpoint is kept as long as a worker may use it, even if
+// the other nodes continue without that worker.
+func TestEndpointChange_KeepsOldForFailingWorker(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		fails        func(*machine)
 	}{
-		{"it fails", "it goes by what it had", func(m *machine) { m.refuse = breaking("endpoint.haproxy") }},
-		{"it is down", "it is back some day, with the old way", func(m *machine) { m.down = errDown }},
+		{"it fails", "it uses the old endpoint", func(m *machine) { m.refuse = breaking("endpoint.haproxy") }},
+		{"it is down", "it may return with the old endpoint", func(m *machine) { m.down = errDown }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := keepalivedWorld(t)
@@ -107,7 +111,7 @@ func TestOldWayStaysForOne(t *testing.T) {
 			w.do(Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
 			for _, name := range []string{"cp1", "cp2", "cp3"} {
 				if !w.machines[name].has(module.KeepalivedManifest) {
-					t.Errorf("%s does not hold the address any more: %s", name, tc.reason)
+					t.Errorf("%s no longer holds the address: %s", name, tc.reason)
 				}
 			}
 			w.machines["w2"].refuse, w.machines["w2"].down = nil, nil
@@ -118,9 +122,9 @@ func TestOldWayStaysForOne(t *testing.T) {
 	}
 }
 
-// TestNodeLeavesHalfway: to take a node off where a change of mode has failed is
-// to go on with that on all others: what would be left of it nobody would finish.
-func TestNodeLeavesHalfway(t *testing.T) {
+// TestRemoveNode_FinishesFailedEndpointChange: removing a node after a failed change of mode also finishes the
+// change on all other nodes. No later operation would finish it.
+func TestRemoveNode_FinishesFailedEndpointChange(t *testing.T) {
 	w := keepalivedWorld(t)
 	w.reachable()
 	w.endpoint = &onHAProxy
@@ -130,7 +134,7 @@ func TestNodeLeavesHalfway(t *testing.T) {
 	w.do(request, event.Failed)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		if !w.machines[name].has(module.KeepalivedManifest) {
-			t.Errorf("%s does not hold the address any more, by which w2 goes", name)
+			t.Errorf("%s no longer holds the address that w2 uses", name)
 		}
 	}
 	w.machines["w2"].refuse = nil
@@ -140,15 +144,15 @@ func TestNodeLeavesHalfway(t *testing.T) {
 	w.whole()
 }
 
-// TestLeavesThoughAWorkerFails: where no old way is left to end, a worker that
-// fails keeps nobody, with --ignore-errors.
-func TestLeavesThoughAWorkerFails(t *testing.T) {
+// TestRemoveControlPlane_ContinuesWhenWorkerFails: if no old endpoint has to be removed, a failing worker
+// does not block a removal with --ignore-errors.
+func TestRemoveControlPlane_ContinuesWhenWorkerFails(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onHAProxy
 	w.create(event.Succeeded)
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, IgnoreErrors: true}, event.Partial)
 	if is := w.api.etcd("cp3"); is != "" || len(w.machines["cp3"].look()) > 0 {
-		t.Errorf("cp3 is still there: its member is %q, and on it are %d things", is, len(w.machines["cp3"].look()))
+		t.Errorf("cp3 was not removed: its member is %q, and it has %d files", is, len(w.machines["cp3"].look()))
 	}
 }

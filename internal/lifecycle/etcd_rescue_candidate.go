@@ -146,8 +146,8 @@ func (r *rescuing) compared() (out []string) {
 	switch by.Compare(is.Reach()) {
 	case 1:
 		out = append(out,
-			fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data. It is used although %s is undamaged: its readable data is more recent and has %s. "+
-
+			fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data. "+
+				"It is used although %s is undamaged: its readable data is more recent and has %s. "+
 				"--from %s uses the undamaged data and loses these entries", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
 	case 0:
 		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s: %s has equally recent data and is undamaged",

@@ -21,14 +21,14 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// members is etcd as a service in memory. It is as strict as etcd about how its
-// members begin.
+// members plays managed etcd in memory. It is as strict as etcd about how its members
+// start.
 type members struct {
 	mu    sync.Mutex
-	more  chan struct{}     // closed when another one runs; nil: nobody waits
-	begun string            // what the first of them began with
+	more  chan struct{}     // closed when another one runs; nil: no member waits
+	begun string            // the initial cluster of the first member
 	votes map[string]bool   // by name, whether they run or not
-	run   map[string]string // name → authority it goes by
+	run   map[string]string // name → CA that it trusts
 }
 
 func (e *members) clone() *members {
@@ -37,7 +37,7 @@ func (e *members) clone() *members {
 	return &members{begun: e.begun, votes: maps.Clone(e.votes), run: maps.Clone(e.run)}
 }
 
-// serves says that more than half of the members run.
+// serves reports whether more than half of the members run.
 func (e *members) serves() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,14 +56,14 @@ func (e *members) stop(name string) {
 	}
 }
 
-// is says that a machine is a member.
+// is reports whether a machine is a member and has its data.
 func (e *members) is(m *machine) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.votes[m.name] && m.files[facts.EtcdData] != ""
 }
 
-// join has a machine become a member of those that serve.
+// join adds a machine to the members that serve.
 func (e *members) join(m *machine, s *op.EtcdService) *op.Error {
 	e.mu.Lock()
 	switch {
@@ -81,7 +81,7 @@ func (e *members) join(m *machine, s *op.EtcdService) *op.Error {
 	return e.start(m)
 }
 
-// goes are the members that a removal would remove.
+// goes returns the members that a removal would remove.
 func (e *members) goes(o op.EtcdRemove, down map[string]bool) (gone []string, refused *op.Error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +107,7 @@ func (e *members) goes(o op.EtcdRemove, down map[string]bool) (gone []string, re
 	return gone, nil
 }
 
-// without has members no longer be any.
+// without removes members.
 func (e *members) without(names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,7 +117,7 @@ func (e *members) without(names []string) {
 	}
 }
 
-// await is a wait for it; other machines start their members meanwhile.
+// await waits for a majority while other machines start their members.
 func (e *members) await() {
 	broken := time.After(10 * time.Second)
 	for {
@@ -163,7 +163,7 @@ func (e *members) start(m *machine) *op.Error {
 		case m.files[facts.EtcdJoined] != "":
 			return fail("%s was a member, and its data are lost", m.name)
 		case e.votes[m.name] && text == "ETCD_INITIAL_CLUSTER_STATE=existing":
-			text = e.begun // it is told by the others
+			text = e.begun // the other members send it their list
 		case !strings.Contains(text, "ETCD_INITIAL_CLUSTER_STATE=new") || !strings.Contains(text, m.name+"=https://"):
 			return fail("%s is not told how to begin: %q", m.name, text)
 		case e.begun != "" && e.begun != text:
@@ -212,12 +212,12 @@ func TestManagedEtcd(t *testing.T) {
 			}
 		}
 		if keys != 4 {
-			t.Errorf("%s has %d keys of etcd, want its own three and the authority's", name, keys)
+			t.Errorf("%s has %d etcd keys, want three and the key of the CA", name, keys)
 		}
 		_, kubelet := m.state["unit kubelet.service"]
 		if name == "e1" &&
 			(kubelet || m.state["containerd.service started"] != "" || m.state["kernel-modules /etc/modules-load.d/slipway.conf"] != "") {
-			t.Errorf("e1 runs etcd alone, and has more: %v", slices.Sorted(maps.Keys(m.look())))
+			t.Errorf("e1 runs only etcd, but has more: %v", slices.Sorted(maps.Keys(m.look())))
 		}
 	}
 	if nodes := w.recordedNodes(); slices.Contains(nodes, "e1") || len(nodes) != 2 {
@@ -225,7 +225,7 @@ func TestManagedEtcd(t *testing.T) {
 	}
 }
 
-// recordedNodes are the nodes in the record.
+// recordedNodes returns the nodes in the saved state.
 func (w *world) recordedNodes() (names []string) {
 	w.t.Helper()
 	c, err := w.service().Cluster(w.t.Context(), "prod")
@@ -238,14 +238,14 @@ func (w *world) recordedNodes() (names []string) {
 	return names
 }
 
-// A manager that is killed while etcd is set up leaves members that have begun,
-// and others that have not: they find each other.
+// A manager that is killed while it sets up etcd leaves some members started and others
+// not. They form one cluster when the operation is resumed.
 func TestKilledCreateOfManagedEtcd(t *testing.T) {
 	w := managed(t)
 	request := Request{Kind: operation.Create, Cluster: w.cluster()}
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && i%7 != 0 {
-			continue // as without
+			continue // the same as with stacked etcd
 		}
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +256,7 @@ func TestKilledCreateOfManagedEtcd(t *testing.T) {
 			k.whole()
 			for name, was := range data {
 				if was != "" && k.machines[name].files[facts.EtcdData] != was {
-					t.Errorf("the data of %s were touched", name)
+					t.Errorf("the data of %s were changed", name)
 				}
 			}
 			if len(k.api.managedEtcd.run) != 3 {
@@ -288,9 +288,9 @@ func TestKilledDeleteOfManagedEtcd(t *testing.T) {
 	}
 }
 
-// The first host with etcd comes back empty, as after a new disk: the others'
-// authority is the cluster's, and the member does not begin anew.
-func TestManagedEtcdLosesAHost(t *testing.T) {
+// Apply is refused if the first etcd host has lost its data, as with a new disk. If it has
+// lost only its CA, it gets the CA of the others.
+func TestManagedEtcd_HostLosesDataOrCA(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	ca := w.machines["w1"].files[module.EtcdCA]
@@ -299,21 +299,21 @@ func TestManagedEtcdLosesAHost(t *testing.T) {
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list.Errors()[0].ID != "etcd-data-lost" {
-		t.Fatalf("its data are lost, and apply says %v", err)
+		t.Fatalf("the data are lost, but apply returns %v", err)
 	}
 	lost.files[facts.EtcdData] = "data of cp1"
 	delete(lost.files, module.EtcdCA)
 	delete(lost.files, module.EtcdPKI+"/ca.key")
 	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	if got := lost.files[module.EtcdCA]; got != ca {
-		t.Errorf("it has the authority %q, the others %q", got, ca)
+		t.Errorf("it has the CA %q, the others have %q", got, ca)
 	}
 	w.whole()
 }
 
-// membersInTurn wants every member to get something when it is its turn, and not before:
-// what reboots until then starts as it did. What it returns looks, in the end, whether
-// that was one at a time.
+// membersInTurn checks that each member changes only in its turn: a host that reboots
+// earlier starts its member unchanged. The returned function checks that members were
+// restarted one at a time.
 func (w *world) membersInTurn(what string) func() {
 	var mu sync.Mutex
 	in, most := 0, 0
@@ -323,13 +323,13 @@ func (w *world) membersInTurn(what string) func() {
 			defer mu.Unlock()
 			step, on, _ := strings.Cut(did, " ")
 			switch {
-			case did == "etcd.running "+facts.EtcdJoined: // after it was seen to be well
+			case did == "etcd.running "+facts.EtcdJoined: // after its health check
 				in--
 			case on != what:
 			case step == "etcd.running":
 				in++
 			default:
-				w.t.Errorf("%s: before its turn", did)
+				w.t.Errorf("%s: changed before its turn", did)
 			}
 			most = max(most, in)
 		}
@@ -343,7 +343,7 @@ func (w *world) membersInTurn(what string) func() {
 }
 
 // Settings reach members one at a time.
-func TestManagedEtcdRestarts(t *testing.T) {
+func TestManagedEtcd_RestartsOneMemberAtATime(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	c := w.cluster()
@@ -358,7 +358,7 @@ func TestManagedEtcdRestarts(t *testing.T) {
 	}
 }
 
-// withMembers has a cluster run on some of four hosts with etcd.
+// withMembers creates a cluster on some of four hosts, with managed etcd.
 func withMembers(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, "cp1", "e1", "e2", "w1")
@@ -367,7 +367,8 @@ func withMembers(t *testing.T, names ...string) *world {
 	return w
 }
 
-// wantManaged wants these to be all members of etcd, and API servers to ask them.
+// wantManaged checks that exactly these hosts are etcd members and that the API server
+// uses them.
 func (w *world) wantManaged(names ...string) {
 	w.t.Helper()
 	votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes))
@@ -377,14 +378,13 @@ func (w *world) wantManaged(names ...string) {
 	settings := w.machines["cp1"].files["/etc/kubernetes/slipway/kubeadm.yaml"]
 	for name, m := range w.machines {
 		if asked := strings.Contains(settings, "https://"+m.address+":2379"); asked != slices.Contains(names, name) {
-			w.t.Errorf("the API server asks %s: %t", name, asked)
+			w.t.Errorf("the API server uses %s: %t", name, asked)
 		}
 	}
 }
 
-// Members come one after the other, and go: from one to three, and back to
-// another one.
-func TestManagedEtcdGrows(t *testing.T) {
+// Members are added and removed one at a time: from one to three, and then to another one.
+func TestManagedEtcd_MembersChangeOneAtATime(t *testing.T) {
 	w := withMembers(t, "cp1")
 	w.wantManaged("cp1")
 	data := w.machines["cp1"].files[facts.EtcdData]
@@ -395,20 +395,20 @@ func TestManagedEtcdGrows(t *testing.T) {
 	w.wantHosts("cp1")
 	w.wantManaged("cp1")
 	if got := w.machines["cp1"].files[facts.EtcdData]; got != data {
-		t.Errorf("the data of cp1 are %q and were %q", got, data)
+		t.Errorf("the data of cp1 are %q, want %q", got, data)
 	}
 	flag := spec.HostFlag{Name: "e2", Address: w.machines["e2"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
 	w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}, event.Succeeded)
 	w.wantManaged("cp1", "e2")
 }
 
-// A manager that is killed while members come and go leaves what goes on.
+// A change of members that was killed at any moment can be resumed.
 func TestKilledManagedEtcdGrows(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
 	request := Request{Kind: operation.Apply, Cluster: w.of("cp1", "e2", "w1")}
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && !strings.Contains(m.name, "leave") && !strings.Contains(m.name, "reset") && i%7 != 0 {
-			continue // as without
+			continue // the same as with stacked etcd
 		}
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
@@ -421,9 +421,9 @@ func TestKilledManagedEtcdGrows(t *testing.T) {
 	}
 }
 
-// A member whose host is gone for good is taken off without it, and another
-// machine takes the place of one.
-func TestManagedEtcdWithoutAHost(t *testing.T) {
+// A member whose host is permanently lost is removed without the host. Another machine can
+// replace a lost host.
+func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
 	w.machines["e1"].down = errDown
 	w.api.lost("e1")
@@ -442,8 +442,9 @@ func TestManagedEtcdWithoutAHost(t *testing.T) {
 	w.wantManaged("cp1", "e1", "w1")
 }
 
-// A majority of what etcd counts must stay, and one of those that hold the data.
-func TestManagedEtcdKeepsItsMajority(t *testing.T) {
+// A change must keep a majority of the members that etcd counts, and at least one member
+// with the data.
+func TestManagedEtcd_KeepsMajorityAndData(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
 	w.api.managedEtcd.stop("w1")
 	for name, tt := range map[string]struct {
@@ -460,9 +461,9 @@ func TestManagedEtcdKeepsItsMajority(t *testing.T) {
 	}
 }
 
-// An etcd that holds a cluster does not begin a second time, whatever is
-// ignored.
-func TestEtcdLost(t *testing.T) {
+// An existing etcd cluster is not initialized a second time, not even with
+// --ignore-errors.
+func TestManagedEtcd_NotInitializedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		request      func(*world) Request
@@ -473,11 +474,11 @@ func TestEtcdLost(t *testing.T) {
 			w.machines["e1"].machineID = "id-new"
 			return Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}
 		}, idEtcdLost},
-		{"it does not answer, and others come", "they would be a cluster of their own", func(w *world) Request {
+		{"it does not answer, and others join", "the others would form a separate cluster", func(w *world) Request {
 			w.machines["e1"].down = errDown
 			return Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1")}
 		}, string(remote.Unreachable)},
-		{"it does not answer, beside one that leaves", "etcd went on without that one", func(w *world) Request {
+		{"it does not answer while another leaves", "etcd has already removed the other", func(w *world) Request {
 			w.do(Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")}, event.Succeeded)
 			w.machines["e2"].refuse = breaking("reset.kubernetes")
 			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e2"}}, event.Failed)
@@ -499,7 +500,7 @@ func TestEtcdLost(t *testing.T) {
 	}
 }
 
-// etcdOn has etcd on some hosts alone; one without anything to do is none.
+// etcdOn limits etcd to these hosts, and removes hosts that have no role left.
 func etcdOn(c *v1alpha1.Cluster, names ...string) *v1alpha1.Cluster {
 	for i, h := range c.Spec.Hosts {
 		if !slices.Contains(names, h.Name) {
@@ -510,8 +511,8 @@ func etcdOn(c *v1alpha1.Cluster, names ...string) *v1alpha1.Cluster {
 	return c
 }
 
-// Who has nothing to do with etcd may come and go, and no member is asked.
-func TestManagedEtcdBesideOthers(t *testing.T) {
+// Hosts without etcd can be added and removed while an etcd member is down.
+func TestManagedEtcd_OtherHostsChangeWhileMemberIsDown(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
@@ -520,9 +521,9 @@ func TestManagedEtcdBesideOthers(t *testing.T) {
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
 }
 
-// cluster-info asks a member wherever it is, and takes a host with etcd alone
-// for no node.
-func TestInfoOfManagedEtcd(t *testing.T) {
+// cluster-info queries etcd members on any host, and does not list a dedicated etcd host
+// as a node.
+func TestClusterInfo_ManagedEtcd(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown

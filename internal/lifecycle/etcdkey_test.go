@@ -22,7 +22,7 @@ import (
 type keyWatch struct {
 	t  testing.TB
 	mu sync.Mutex
-	// seen counts operations, and keys those that had a key of the CA, by host.
+	// seen counts operations, and keys the operations that held a key of the CA, by host.
 	seen, keys map[string]int
 }
 
@@ -59,9 +59,9 @@ func (k *keyWatch) sent(m *machine, o op.Op) {
 	}
 }
 
-// TestEtcdKeyStaysWithMembers: with etcd on hosts of its own, control planes get no
-// operation that holds a key of etcd's CA, whatever is done with the cluster.
-func TestEtcdKeyStaysWithMembers(t *testing.T) {
+// TestEtcdKey_OnlyOnMembers: with etcd on dedicated hosts, no operation on a control
+// plane holds a key of the etcd CA, whatever is done with the cluster.
+func TestEtcdKey_OnlyOnMembers(t *testing.T) {
 	w := newWorld(t, "cp1", "cp2", "e1", "e2", "e3")
 	w.managed, w.apart = true, true
 	k := watchKeys(w)
@@ -82,14 +82,14 @@ func TestEtcdKeyStaysWithMembers(t *testing.T) {
 	w.asks("cp1", "cp2")
 	if st := pki.ReadState(w.machines["cp2"].read,
 		op.CertificateFile{Path: module.EtcdClientCert}); st.Ends.Before(certTime.Add(9 * certYear)) {
-		t.Errorf("it ends on %s: it was not renewed", st.Ends)
+		t.Errorf("the certificate expires on %s: it was not renewed", st.Ends)
 	}
 
 	was := w.machines["e1"].files[module.EtcdCA]
 	w.do(rotateEtcd(), event.Succeeded)
 	w.asks("cp1", "cp2")
 	if after := w.machines["cp1"].files; after[module.EtcdCA] == was || after[module.EtcdClientCert] == before {
-		t.Error("cp1 goes by the old CA")
+		t.Error("cp1 uses the old CA")
 	}
 
 	delete(w.machines["cp2"].files, module.EtcdClientKey)
@@ -102,8 +102,8 @@ func TestEtcdKeyStaysWithMembers(t *testing.T) {
 	}
 }
 
-// asks wants hosts to authenticate to etcd with a pair that the CA of etcd there has
-// signed, and to have no key of that CA.
+// asks checks that hosts authenticate to etcd with a certificate of the current etcd CA,
+// and have no key of that CA.
 func (w *world) asks(hosts ...string) {
 	w.t.Helper()
 	for _, name := range hosts {
@@ -120,7 +120,7 @@ func (w *world) asks(hosts ...string) {
 	}
 }
 
-// keysIn are the strings of a decoded operation that hold a private key, as they are or
+// keysIn returns the strings of a decoded operation that hold a private key, plain or
 // encoded.
 func keysIn(fields any) (out []string) {
 	switch v := fields.(type) {
@@ -143,7 +143,7 @@ func keysIn(fields any) (out []string) {
 	return out
 }
 
-// etcdKeys are the keys of CAs of etcd that machines of tests have made.
+// etcdKeys holds the keys of the etcd CAs that test machines have made.
 var etcdKeys sync.Map
 
 // signsForEtcd reports whether a text holds a key of a CA of etcd.
@@ -155,7 +155,8 @@ func signsForEtcd(text string) (is bool) {
 	return is
 }
 
-// ages replaces what a machine authenticates to etcd with by one that ends in ten days.
+// ages replaces the etcd client certificate of a machine with one that expires in ten
+// days.
 func (m *machine) ages(t *testing.T, caKey string) {
 	t.Helper()
 	o := op.Certificate{

@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// lastMemberFails has the last of three members of etcd that come to a newer minor not
-// start with it; mended says that none fails any more.
+// lastMemberFails makes the last of three etcd members fail to start with the newer minor.
+// The returned function ends the failure.
 func (w *world) lastMemberFails() (mended func()) {
 	members := threeAndTwo[:3]
 	for _, name := range members {
@@ -38,9 +38,9 @@ func (w *world) lastMemberFails() (mended func()) {
 	}
 }
 
-// TestMendedTwice: a member that the way back has mended fails in the same way when the
-// upgrade is tried again, and is mended again.
-func TestMendedTwice(t *testing.T) {
+// TestRollbackUpgrade_RepairsEtcdMemberTwice: a member that a rollback has repaired fails again in the next upgrade,
+// and is repaired again.
+func TestRollbackUpgrade_RepairsEtcdMemberTwice(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	for range 2 {
 		mended := w.lastMemberFails()
@@ -50,9 +50,9 @@ func TestMendedTwice(t *testing.T) {
 	}
 }
 
-// TestMendedInTurn: members that are all said not to serve get their settings one after
-// the other, and none further when one does not run with them.
-func TestMendedInTurn(t *testing.T) {
+// TestRepairEtcd_OneMemberAtATime: etcd members that do not serve get their settings one at a time. If
+// one fails with them, no further member gets them.
+func TestRepairEtcd_OneMemberAtATime(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	for _, name := range threeAndTwo[:3] {
@@ -61,7 +61,7 @@ func TestMendedInTurn(t *testing.T) {
 		m.spoils = func(_ *machine, step string, o op.Op) *op.Error {
 			if e, ok := o.(op.Exec); ok && step == "etcd.mend" && strings.Contains(m.files[settingsFile], "many") {
 				if e.Then == nil || !strings.HasSuffix(e.Then.HTTP, ":2381/livez") {
-					t.Errorf("it is not waited for until it runs: %+v", e.Then)
+					t.Errorf("the step does not wait until the member runs: %+v", e.Then)
 				}
 				return &op.Error{Reason: op.ReasonUnhealthy, Message: "quota-backend-bytes is bad"}
 			}
@@ -79,6 +79,6 @@ func TestMendedInTurn(t *testing.T) {
 		}
 	}
 	if len(tried) != 1 {
-		t.Errorf("%v have got settings with which none runs, want one", tried)
+		t.Errorf("%v have the bad settings, want one host", tried)
 	}
 }

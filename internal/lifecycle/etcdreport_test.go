@@ -18,10 +18,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A voter is a member of etcd as etcdctl tells of it.
+// A voter is an etcd member as etcdctl reports it.
 type voter struct {
 	id, leader     uint64
-	name, at       string // at is its host's address
+	name, at       string // at is the host's address
 	down, learner  bool
 	db, used, most int64
 	index, applied uint64
@@ -29,17 +29,17 @@ type voter struct {
 	errors         []string
 }
 
-// ensemble is etcd, as it is asked on the machines of its members.
+// An ensemble plays etcd on the machines of its members.
 type ensemble struct {
 	members []*voter
-	unlist  bool // nobody may see the list of members
+	unlist  bool // the list of members cannot be read
 	calls   []string
 }
 
-// threeVoters are those of cp1, cp2 and cp3, all well; cp1 leads.
+// threeVoters returns the healthy members of cp1, cp2 and cp3; cp1 leads.
 func threeVoters(w *world) *ensemble { return votersOf(w, "cp1", "cp2", "cp3") }
 
-// votersOf are those of some machines, all well; the first one leads.
+// votersOf returns healthy members of some machines; the first one leads.
 func votersOf(w *world, names ...string) *ensemble {
 	e := &ensemble{}
 	for i, name := range names {
@@ -53,7 +53,7 @@ func votersOf(w *world, names ...string) *ensemble {
 	return e
 }
 
-// on has the machines ask it, each its own member at the loopback address.
+// on makes etcdctl on the machines use e. Each has its member at the loopback address.
 func (e *ensemble) on(w *world) {
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		w.machines[name].etcdctl = func(args []string, out io.Writer) int {
@@ -116,8 +116,7 @@ func (a *api) halt() {
 	a.running = false
 }
 
-// etcdWorld is a cluster of three control planes and a worker, that runs, and its
-// etcd.
+// etcdWorld returns a running cluster of three control planes and a worker, with its etcd.
 func etcdWorld(t *testing.T) (*world, *ensemble) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	return w, threeVoters(w)
@@ -152,39 +151,39 @@ func TestEtcdReport(t *testing.T) {
 		next         string
 	}{
 		{
-			"well", "there is nothing to say", func(*world, *ensemble) {}, inspect.Healthy,
+			"healthy", "there are no warnings", func(*world, *ensemble) {}, inspect.Healthy,
 			"all 3 members respond, the leader is cp1",
 			[]string{},
 			"slipway etcd snapshot prod",
 		},
 		{
-			"the API is down", "it is not asked", func(w *world, _ *ensemble) { w.api.halt() },
+			"the API is down", "the report does not need the API", func(w *world, _ *ensemble) { w.api.halt() },
 			inspect.Healthy, "all 3 members respond, the leader is cp1",
 			[]string{},
 			"slipway etcd snapshot prod",
 		},
 		{
-			"a member is down", "it is named, and its log is next", func(_ *world, e *ensemble) { e.members[1].down = true },
+			"a member is down", "it is reported, and the next command shows its log", func(_ *world, e *ensemble) { e.members[1].down = true },
 			inspect.Degraded, "2 of 3 members respond, the leader is cp1",
 			[]string{"cp2 the etcd member does not respond"},
 			"slipway exec prod@cp2 --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
-			"a host is down", "both are named, and others are asked",
+			"a host is down", "host and member are reported, and others are queried",
 			func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
 			inspect.Degraded, "2 of 3 members respond, the leader is cp2",
 			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not respond"},
 			"slipway cluster-info prod",
 		},
 		{
-			"no majority", "nothing works, and it says so",
+			"no majority", "etcd does not work",
 			func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
 			inspect.Down, "1 of 3 members respond, but a quorum needs 2: nothing can be written, and the API does not work",
 			[]string{"cp1 the etcd member does not respond", "cp2 the etcd member does not respond", "cp3 the etcd member has no leader"},
 			"start the other members, or, if they are permanently lost: slipway etcd rescue prod --lost NAME,…",
 		},
 		{
-			"all members are down", "they are known from the records", func(_ *world, e *ensemble) {
+			"all members are down", "they are known from the saved state", func(_ *world, e *ensemble) {
 				for _, m := range e.members {
 					m.down = true
 				}
@@ -193,7 +192,7 @@ func TestEtcdReport(t *testing.T) {
 			"slipway cluster-info prod",
 		},
 		{
-			"no room", "each alarm is told of once, of whose it is", func(_ *world, e *ensemble) {
+			"no room", "each alarm is reported once, with its member", func(_ *world, e *ensemble) {
 				for _, m := range e.members {
 					m.errors = []string{"memberID:11 alarm:NOSPACE "}
 				}
@@ -223,13 +222,13 @@ func TestEtcdReport(t *testing.T) {
 			"slipway cluster-info prod",
 		},
 		{
-			"strangers", "who is no host on record, and who is no member", func(_ *world, e *ensemble) { e.members[2].name = "old" },
+			"strangers", "members without a host and hosts without a member are reported", func(_ *world, e *ensemble) { e.members[2].name = "old" },
 			inspect.Degraded, "3 of 3 members respond, the leader is cp1",
 			[]string{"old the etcd member does not belong to any host of the cluster", "cp3 etcd has no member for this host"},
 			"slipway cluster-info prod",
 		},
 		{
-			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
+			"a learner", "a learner does not vote", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
 			inspect.Degraded, "2 of 2 members respond, the leader is cp1",
 			[]string{
 				"cp3 the etcd member does not respond",
@@ -248,7 +247,7 @@ func TestEtcdReport(t *testing.T) {
 			}
 			got := warningTexts(r)
 			for i := range got {
-				for _, cp := range []string{"cp1", "cp2", "cp3"} { // whoever was asked last
+				for _, cp := range []string{"cp1", "cp2", "cp3"} { // any of them may have been asked last
 					got[i] = strings.Replace(got[i], "("+cp+": ", "(", 1)
 				}
 			}
@@ -262,14 +261,14 @@ func TestEtcdReport(t *testing.T) {
 	}
 }
 
-// elect has the members that are up follow one.
+// elect sets the leader that all members report.
 func (e *ensemble) elect(leader uint64) {
 	for _, m := range e.members {
 		m.leader = leader
 	}
 }
 
-// What a member says of itself is all told.
+// The report has all values that a member returns.
 func TestEtcdReportDetails(t *testing.T) {
 	w, e := etcdWorld(t)
 	e.members[1].applied = 4990
@@ -290,8 +289,8 @@ func TestEtcdReportDetails(t *testing.T) {
 	}
 }
 
-// An etcd of others is asked with the API servers' credentials; where these do
-// not do for the list of members, its endpoints stand for them.
+// External etcd is queried with the credentials of the API servers. If they cannot list
+// its members, its endpoints are reported instead.
 func TestEtcdReportExternal(t *testing.T) {
 	for _, unlisted := range []bool{false, true} {
 		w, e := etcdWorld(t)
@@ -323,7 +322,7 @@ func TestEtcdReportExternal(t *testing.T) {
 	}
 }
 
-// A cluster that has not come up has no etcd to speak of.
+// A cluster that was not created yet has no etcd report.
 func TestEtcdReportAbsent(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = breaking("kubernetes.kubelet")

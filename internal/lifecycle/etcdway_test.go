@@ -8,12 +8,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// minors is what members of etcd in pods are of: as strict as etcd about which of them
-// take one another, and about when two are away at a time.
+// minors holds the minors of etcd members in pods. It is as strict as etcd about which
+// minors work together, and about two members away at a time.
 type minors struct {
 	is   map[string]string // by machine: "3.6"
 	away map[string]bool   // by machine: it does not serve
-	back bool              // etcd was told to go back
+	back bool              // etcd has received the request to downgrade
 }
 
 func newMinors() minors { return minors{is: map[string]string{}, away: map[string]bool{}} }
@@ -22,12 +22,12 @@ func (m minors) clone() minors {
 	return minors{is: maps.Clone(m.is), away: maps.Clone(m.away), back: m.back}
 }
 
-// newer says that all members are of the newer minor, and so is the cluster.
+// newer reports whether all members, and so the cluster, have the newer minor.
 func (m minors) newer() bool {
 	return len(m.is) > 0 && !slices.Contains(slices.Collect(maps.Values(m.is)), "3.6")
 }
 
-// started is the member of a machine with what its settings say.
+// started starts the member of a machine with its settings.
 func (m *minors) started(name, settings string) *op.Error {
 	minor := "3.6"
 	if slices.ContainsFunc([]string{"v1.37.", "v1.38.", "v1.39."}, func(v string) bool { return strings.Contains(settings, v) }) {
@@ -41,7 +41,7 @@ func (m *minors) started(name, settings string) *op.Error {
 	return nil
 }
 
-// ends refuses to end a member while another is away.
+// ends refuses to stop a member while another is away.
 func (m minors) ends(name string) *op.Error {
 	for other := range m.away {
 		if other != name && !m.away[name] {
@@ -51,7 +51,7 @@ func (m minors) ends(name string) *op.Error {
 	return nil
 }
 
-// etcdStarts gives a machine's member of etcd its settings.
+// etcdStarts starts a machine's etcd member with its settings.
 func (m *machine) etcdStarts(e op.Exec) *op.Error {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
@@ -70,14 +70,15 @@ func (m *machine) etcdStarts(e op.Exec) *op.Error {
 	return nil
 }
 
-// etcdAway says that the machine's member of etcd does not serve.
+// etcdAway reports whether the machine's etcd member is away.
 func (m *machine) etcdAway() bool {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
 	return m.api.minors.away[m.name]
 }
 
-// downgrades says that etcd is to be told to go back, and tells it.
+// downgrades reports whether etcd still needs the request to downgrade, and sends it if
+// tell is set.
 func (a *api) downgrades(tell bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

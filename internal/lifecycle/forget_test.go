@@ -11,9 +11,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// A host that is given up, and of which the cluster hears, is refused before
-// anything is touched: it runs, whatever keeps it from being asked.
-func TestForgetWhatRuns(t *testing.T) {
+// A host whose node still reports to the cluster cannot be force-removed without --force.
+// The refusal comes before any change, whatever keeps the manager from using the host.
+func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		host         string
@@ -23,12 +23,12 @@ func TestForgetWhatRuns(t *testing.T) {
 	}{
 		{"cut off", "a firewall stands in the way", "w1", func(_ *world, m *machine) { m.down = errDown }, nil, true},
 		{
-			"without the others", "they go without it in vain", "w1", func(_ *world, m *machine) { m.down = errDown },
+			"without the others", "--ignore-errors does not help", "w1", func(_ *world, m *machine) { m.down = errDown },
 			func(r *Request) { r.IgnoreErrors = true }, true,
 		},
-		{"unfit", "it answers, and is not what it was", "w1", func(_ *world, m *machine) { m.cluster, m.ledger = "other", true }, nil, true},
+		{"unfit", "it belongs to another cluster", "w1", func(_ *world, m *machine) { m.cluster, m.ledger = "other", true }, nil, true},
 		{
-			"a control plane", "its member stays", "cp2", func(_ *world, m *machine) { m.down = errDown },
+			"a control plane", "its etcd member is kept", "cp2", func(_ *world, m *machine) { m.down = errDown },
 			func(r *Request) { r.IgnoreErrors = true }, true,
 		},
 		{
@@ -36,12 +36,12 @@ func TestForgetWhatRuns(t *testing.T) {
 			func(r *Request) { r.Removal.Force = true }, false,
 		},
 		{"dead", "the cluster has noticed", "w1", func(w *world, m *machine) { m.down = errDown; w.api.lose("w1") }, nil, false},
-		{"no node any more", "nobody runs by that name", "w1", func(w *world, m *machine) { m.down = errDown; w.api.drop("w1") }, nil, false},
+		{"no node", "the cluster has no node of that name", "w1", func(w *world, m *machine) { m.down = errDown; w.api.drop("w1") }, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
 			tc.breaks(w, w.machines[tc.host])
-			var touched atomic.Value // several are at once
+			var touched atomic.Value // several hosts change at once
 			for _, m := range w.machines {
 				m.touched = func(what string) { touched.Store(what) }
 			}
@@ -61,24 +61,24 @@ func TestForgetWhatRuns(t *testing.T) {
 			if err != nil &&
 				(!strings.Contains(err.Error(), "--force") || !strings.Contains(err.Error(), "40 seconds") ||
 					strings.Count(err.Error(), "hint:") != 1) {
-				t.Errorf("the refusal does not say what to do, once: %v", err)
+				t.Errorf("the refusal does not have one hint: %v", err)
 			}
 			if what := touched.Load(); what != nil || w.api.etcd("cp2") != etcdVotes {
-				t.Errorf("%v was touched: %s", what, tc.reason)
+				t.Errorf("%v was changed: %s", what, tc.reason)
 			}
 		})
 	}
 }
 
-// The cluster turns a machine away that was given up, though its node was deleted
-// before: the record knows which it was.
-func TestForgetWithoutANode(t *testing.T) {
+// The cluster rejects a force-removed machine even if its node was deleted before, because
+// the saved state has its machine id.
+func TestForgetNode_RejectsMachineOfDeletedNode(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		silent       bool // when it is planned
+		silent       bool // while it is planned
 	}{
-		{"the API answers", "the policy is all that is to be done", false},
-		{"it does not", "it is asked later", true},
+		{"the API answers", "only the policy has to change", false},
+		{"the API does not answer", "it is queried later", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
@@ -91,16 +91,16 @@ func TestForgetWithoutANode(t *testing.T) {
 			w.machines["cp1"].silent = false
 			w.apply(p, event.Succeeded)
 			if ids := w.forgotten(); ids != "id-w1" {
-				t.Errorf("the cluster turns away %q, want the machine that was w1: %s", ids, tc.reason)
+				t.Errorf("the cluster rejects %q, want the machine of w1: %s", ids, tc.reason)
 			}
 		})
 	}
 }
 
-// Another machine answers at the address of a host that is taken off: installed
-// anew, or reached by an address that is somebody else's now. The node is that
-// of the machine before, which is given up, unless it runs.
-func TestLeavesBehindAnotherMachine(t *testing.T) {
+// Another machine answers at the address of a host to remove: the host was reinstalled, or
+// its address was reassigned. The node of the previous machine is force-removed, unless it
+// runs.
+func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		host         string
@@ -108,12 +108,12 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 		change       func(*Request)
 		refused      bool
 	}{
-		{"a control plane that runs", "its member would go", "cp3", true, nil, true},
-		{"without the others", "they go without it in vain", "cp3", true, func(r *Request) { r.IgnoreErrors = true }, true},
-		{"to be given up if it is gone", "it is not", "w1", true, func(r *Request) { r.Forget = true }, true},
+		{"a control plane that runs", "its etcd member would be removed", "cp3", true, nil, true},
+		{"without the others", "--ignore-errors does not help", "cp3", true, func(r *Request) { r.IgnoreErrors = true }, true},
+		{"with --forget", "it is reachable", "w1", true, func(r *Request) { r.Forget = true }, true},
 		{"forced", "it is known to run", "w1", true, func(r *Request) { r.Removal.Force = true }, false},
-		{"installed anew", "what was there is lost", "w1", false, nil, false},
-		{"installed anew, given up", "that says the same", "w1", false, func(r *Request) { r.Forget = true }, false},
+		{"reinstalled", "the previous machine is lost", "w1", false, nil, false},
+		{"reinstalled, force-removed", "the result is the same", "w1", false, func(r *Request) { r.Forget = true }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -130,7 +130,7 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			if tc.refused {
 				if refusal(t, err, "host-runs"); err != nil && !strings.Contains(err.Error(), "machine id id-"+tc.host) {
-					t.Errorf("the refusal does not say which machine runs: %v", err)
+					t.Errorf("the refusal does not name the running machine: %v", err)
 				}
 				return
 			}
@@ -139,7 +139,7 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 				t.Errorf("%s is still a node: %s", tc.host, tc.reason)
 			}
 			if ids := w.forgotten(); ids != "id-"+tc.host {
-				t.Errorf("the cluster turns away %q, want the machine before: %s", ids, tc.reason)
+				t.Errorf("the cluster rejects %q, want the previous machine: %s", ids, tc.reason)
 			}
 			w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
 			w.wantHosts("cp1", "cp2", "cp3", "w1")
@@ -147,8 +147,9 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 	}
 }
 
-// givenUp are clusters with a host that has a member of etcd and is gone for good, and
-// the request that takes it off: in the midst of an upgrade, and of an etcd of its own.
+// givenUp returns clusters in which a host with an etcd member is permanently lost, and
+// the request that removes it. One cluster is in the middle of an upgrade, the other has
+// managed etcd.
 func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Request) {
 	forget := func(host string) Request {
 		return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}, Forget: true}
@@ -166,13 +167,13 @@ func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Reques
 		},
 		"a host for etcd": func() (*world, string, Request) {
 			w := withMembers(t, "cp1", "e1", "w1")
-			w.machines["e1"].down = errDown // its member answers the others
+			w.machines["e1"].down = errDown // its member still serves
 			return w, "e1", forget("e1")
 		},
 	}
 }
 
-// isMember says that etcd counts a host.
+// isMember reports whether etcd counts a host as a member.
 func (w *world) isMember(host string) bool {
 	if w.managed {
 		_, is := w.api.managedEtcd.votes[host]
@@ -181,8 +182,8 @@ func (w *world) isMember(host string) bool {
 	return w.api.etcd(host) != ""
 }
 
-// A host whose member is in etcd yet is on record, or nobody would know of it.
-func TestForgetTakesTheMemberFirst(t *testing.T) {
+// A lost host is kept in state as long as etcd has its member.
+func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 	for name, given := range givenUp(t) {
 		t.Run(name, func(t *testing.T) {
 			w, host, gone := given()
@@ -200,18 +201,18 @@ func TestForgetTakesTheMemberFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !w.isMember(host) || find(c.Spec.Hosts, host) < 0 {
-				t.Errorf("%s is a member: %t, and on record: %t", host, w.isMember(host), find(c.Spec.Hosts, host) >= 0)
+				t.Errorf("%s is a member: %t, and in state: %t", host, w.isMember(host), find(c.Spec.Hosts, host) >= 0)
 			}
 			w.resume(event.Succeeded)
 			if w.isMember(host) {
-				t.Errorf("%s is a member of etcd yet", host)
+				t.Errorf("%s is still an etcd member", host)
 			}
 		})
 	}
 }
 
-// Killed anywhere, it is gone on with, and no member stays.
-func TestKilledForget(t *testing.T) {
+// A force-removal that was killed at any moment can be resumed, and no member is left.
+func TestForgetNode_ResumesAfterKill(t *testing.T) {
 	for name, given := range givenUp(t) {
 		w, host, gone := given()
 		for _, m := range w.killed(t, gone) {
@@ -224,10 +225,10 @@ func TestKilledForget(t *testing.T) {
 					t.Fatal(err)
 				}
 				if k.isMember(host) && find(c.Spec.Hosts, host) < 0 {
-					t.Errorf("%s is a member of etcd, and nobody knows of it", host)
+					t.Errorf("%s is an etcd member, but not in state", host)
 				}
 				o, err := k.service().unfinished("prod")
-				if err == nil && operation.Kind(o.Spec.Type) == operation.Upgrade { // it had not begun, or has come to its end
+				if err == nil && operation.Kind(o.Spec.Type) == operation.Upgrade { // the removal has not begun, or is complete
 					if find(c.Spec.Hosts, host) >= 0 {
 						k.do(gone, event.Succeeded)
 					}
@@ -235,7 +236,7 @@ func TestKilledForget(t *testing.T) {
 					k.goOn(gone)
 				}
 				if k.isMember(host) {
-					t.Errorf("%s is a member of etcd yet", host)
+					t.Errorf("%s is still an etcd member", host)
 				}
 				k.same(w)
 			})
@@ -243,9 +244,9 @@ func TestKilledForget(t *testing.T) {
 	}
 }
 
-// TestForgetOfLyingKubelet: a kubelet that reports another machine's id, or several, must
-// not have that machine turned away.
-func TestForgetOfLyingKubelet(t *testing.T) {
+// TestForgetNode_IgnoresForeignMachineID: a kubelet may report the ids of other machines. The cluster
+// does not reject these machines.
+func TestForgetNode_IgnoresForeignMachineID(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, reports, want string }{
 		{"its own", "id-w1", "id-w1"},
@@ -264,7 +265,7 @@ func TestForgetOfLyingKubelet(t *testing.T) {
 				t.Error("w1 is still a node")
 			}
 			if got := w.forgotten(); got != tc.want {
-				t.Errorf("the cluster turns away %q, want %q", got, tc.want)
+				t.Errorf("the cluster rejects %q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -114,7 +114,7 @@ type Hosts interface {
 type Access interface {
 	// Kubeconfig returns the admin kubeconfig, with the first address at which
 	// the API is ready. Live asks control planes instead of the store; warnings
-	// name those whose kubeconfig was refused.
+	// name the control planes whose kubeconfig was refused.
 	Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error)
 	// AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
 	// absolute path. Merged returns these files.

@@ -14,7 +14,7 @@ import (
 
 var threeAndTwo = []string{"cp1", "cp2", "cp3", "w1", "w2"}
 
-// TestHighlyAvailable is the life of a cluster of three control planes.
+// TestHighlyAvailable creates a cluster of three control planes and deletes it.
 func TestHighlyAvailable(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
@@ -39,8 +39,7 @@ func TestHighlyAvailable(t *testing.T) {
 	w.bare()
 }
 
-// keysAreNowhere looks for the cluster's keys in all that the manager keeps,
-// and in what it tells.
+// keysAreNowhere looks for the cluster's keys in the saved state and in the events.
 func (w *world) keysAreNowhere() {
 	w.t.Helper()
 	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
@@ -58,19 +57,19 @@ func (w *world) keysAreNowhere() {
 	}
 	for _, e := range w.events {
 		if strings.Contains(e.Message, canaryKey) {
-			w.t.Errorf("%s on %s tells a key of the cluster", e.Task, e.Host)
+			w.t.Errorf("an event of %s on %s holds a key of the cluster", e.Task, e.Host)
 		}
 	}
 }
 
-// A creation that is killed while control planes join ends well when it is
-// resumed, and the machines are as after an undisturbed run.
+// A creation that was killed while control planes joined can be resumed. The machines are
+// then as after an undisturbed run.
 func TestKilledWhileJoining(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	request := Request{Kind: operation.Create, Cluster: w.cluster()}
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " join.") && !strings.Contains(m.name, " endpoint.") {
-			continue // as with one control plane
+			continue // the same as with one control plane
 		}
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -84,9 +83,9 @@ func TestKilledWhileJoining(t *testing.T) {
 	}
 }
 
-// A host that was cut off half added to etcd keeps the others from joining:
-// it goes first, whoever's turn it is.
-func TestResumedWithLearner(t *testing.T) {
+// A host that was interrupted as an etcd learner keeps the others from joining. It joins
+// first, whichever host is next in order.
+func TestResume_JoinsLearnerFirst(t *testing.T) {
 	for _, learner := range []string{"cp2", "cp3"} {
 		t.Run(learner, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +109,7 @@ func TestResumedWithLearner(t *testing.T) {
 	}
 }
 
-// What does not need the second control plane does not wait for it.
+// Hosts that do not need the second control plane do not wait for it.
 func TestWorkersDoNotWaitForControlPlanes(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.machines["cp2"].refuse = func(step string, _ op.Op) *op.Error {

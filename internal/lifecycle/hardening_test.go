@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// The profile is switched on and off on a cluster that runs, the manager killed at
-// every step: each control plane then goes by it, or by nothing of it.
+// The hardening profile is enabled and disabled on a running cluster, with a kill at every
+// step. Each control plane then has the whole profile or none of it.
 func TestKilledHardening(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.create(event.Succeeded)
@@ -26,7 +26,7 @@ func TestKilledHardening(t *testing.T) {
 				k.goOn(request)
 				k.hardened(on)
 				if p := k.prepared(k.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
-					t.Errorf("applied again it would do %v", stepsOf(p.Plan().Steps))
+					t.Errorf("a second apply would do %v", stepsOf(p.Plan().Steps))
 				}
 			})
 		}
@@ -39,12 +39,12 @@ func (w *world) hardened(want bool) {
 	for _, name := range []string{"cp1", "cp2"} {
 		m := w.machines[name]
 		if m.has(spec.AuthenticationFile) != want || strings.Contains(m.files[module.APIServerManifest], spec.AuthenticationFile) != want {
-			w.t.Errorf("%s: the file and the argument are to be there: %t", name, want)
+			w.t.Errorf("%s: want file and argument: %t", name, want)
 		}
 	}
 	for name, m := range w.machines {
 		if strings.Contains(m.files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"], "readOnlyPort") != want {
-			w.t.Errorf("%s: the kubelet is to be hardened: %t", name, want)
+			w.t.Errorf("%s: want a hardened kubelet: %t", name, want)
 		}
 	}
 }

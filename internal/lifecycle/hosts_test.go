@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// lingering is a connection whose end takes a second.
+// A lingering is a connection that takes a second to close.
 type lingering struct {
 	remote.Host // nil: any other method ends the test
 	err         error
@@ -26,18 +26,17 @@ func (l lingering) Close() error {
 	return l.err
 }
 
-// TestCloseAll: what one host takes to end is not taken as often as there are
-// hosts.
+// TestCloseAll: hosts are closed in parallel.
 func TestCloseAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
-		hosts := []*engine.Host{{}, {Conn: lingering{err: broken}}} // the first was never reached
+		hosts := []*engine.Host{{}, {Conn: lingering{err: broken}}} // there is no connection to the first
 		for len(hosts) <= 3*hostconn.MaxParallel {
 			hosts = append(hosts, &engine.Host{Conn: lingering{}})
 		}
 		start := time.Now()
 		if err := closeAll(hosts); !errors.Is(err, broken) {
-			t.Errorf("got %v, want what closing one came to", err)
+			t.Errorf("got %v, want the error of closing a host", err)
 		}
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("%d hosts took %s to close, %d at a time", len(hosts)-1, took, hostconn.MaxParallel)
@@ -45,7 +44,7 @@ func TestCloseAll(t *testing.T) {
 	})
 }
 
-// lends is a host that lends whatever it is asked for.
+// A lends is a host that lends all content.
 type lends struct {
 	name string
 	loan remote.Loan
@@ -59,8 +58,8 @@ func (l *lends) Lend(_ context.Context, loan remote.Loan) (remote.Offer, error) 
 	return remote.Offer{Address: loan.Address + ":7"}, nil
 }
 
-// TestHostsShare: one host gets content from the manager, the next from the
-// first, at the address by which hosts reach each other.
+// TestHostsShare: the first host gets content from the manager. The second one gets it
+// from the first, at the address that hosts use.
 func TestHostsShare(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	svc := w.service()
@@ -89,11 +88,11 @@ func TestHostsShare(t *testing.T) {
 	}
 	first := &lends{name: "cp1"}
 	if src := next(first); src.Content == nil || !src.Share {
-		t.Errorf("the first host is told %+v, want content to share", src)
+		t.Errorf("the first host gets %+v, want content to share", src)
 	} else if err := src.Content.Close(); err != nil {
 		t.Error(err)
 	}
 	if src := next(&lends{name: "w1"}); src.Offer == nil || first.loan.Address != w.machines["cp1"].address {
-		t.Errorf("the second is told %+v, want an offer of the first, which lends at %q", src, first.loan.Address)
+		t.Errorf("the second host gets %+v, want an offer of the first, which lends at %q", src, first.loan.Address)
 	}
 }

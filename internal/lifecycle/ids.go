@@ -21,7 +21,6 @@ const (
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
 	idNotSlipway        = "not-slipway"
-	idDamaged           = "record-damaged" // as in package store
 	idNotCreated        = "not-created"
 	idNoNewHost         = "no-new-host"
 	idLastControlPlane  = "last-control-plane"

@@ -27,14 +27,14 @@ func TestIgnoreErrors(t *testing.T) {
 		refusal(t, err, string(remote.Unreachable))
 		p := w.prepared(s.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, nil))
 		if f := p.Findings(); len(f) != 1 || f[0].Host != "w2" || f[0].Severity != diag.Warning {
-			t.Errorf("findings %+v: a plan does not hide that a host was not looked at", f)
+			t.Errorf("findings %+v, want the unreachable host", f)
 		}
 		if f := p.Failures(); len(f) != 1 || f[0].Host != "w2" || f[0].Reason != string(remote.Unreachable) {
 			t.Errorf("failures of the plan %+v, want w2", f)
 		}
 		res := w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
 		if len(res.Failures) != 1 || res.Failures[0].Host != "w2" || res.Failures[0].Remedy == "" {
-			t.Errorf("failures %+v, want w2 and what to do", res.Failures)
+			t.Errorf("failures %+v, want w2 with a remedy", res.Failures)
 		}
 		if !strings.Contains(res.Ready[0], "2 nodes: cp1, w1") {
 			t.Errorf("ready: %q", res.Ready)
@@ -42,7 +42,7 @@ func TestIgnoreErrors(t *testing.T) {
 		w.wantStatus(v1alpha1.PhaseFailed, "create Failed")
 		o, err := s.Operation(t.Context(), res.Operation)
 		if want := "connect to host: w2: w2 does not answer"; err != nil || o.Status.Message != want {
-			t.Errorf("the operation says %q (%v), want %q", o.Status.Message, err, want)
+			t.Errorf("the message of the operation is %q (%v), want %q", o.Status.Message, err, want)
 		}
 		w.machines["w2"].down = nil
 		w.resume(event.Succeeded)
@@ -61,14 +61,14 @@ func TestIgnoreErrors(t *testing.T) {
 		}
 		if f := p.Findings().Warnings(); !slices.ContainsFunc(f,
 			func(d diag.Diagnostic) bool { return d.ID == idCheckFailed && d.Host == "w1" }) {
-			t.Errorf("findings %+v: a plan does not hide what was not checked", f)
+			t.Errorf("findings %+v, want the failed check", f)
 		}
 		res := w.apply(p, event.Partial)
 		if len(res.Failures) == 0 || res.Failures[0].Host != "w1" {
 			t.Errorf("failures %+v, want w1", res.Failures)
 		}
 	})
-	t.Run("the cluster that came of it is a cluster", func(t *testing.T) {
+	t.Run("a partial creation can be completed by apply", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
 		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
@@ -84,7 +84,7 @@ func TestIgnoreErrors(t *testing.T) {
 		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
 	})
-	t.Run("deleting without a host keeps the record", func(t *testing.T) {
+	t.Run("deleting without a host keeps state", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		w.machines["w1"].down = errDown
@@ -95,7 +95,7 @@ func TestIgnoreErrors(t *testing.T) {
 		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
 		again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true}, nil))
 		if r := again.Plan().Removes; len(r) > 0 {
-			t.Errorf("the plan removes %q: w1 was not asked, and the record stays", r)
+			t.Errorf("the plan removes %q, want nothing: w1 is unreachable, and state is kept", r)
 		}
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
@@ -103,20 +103,20 @@ func TestIgnoreErrors(t *testing.T) {
 		w.machines["w1"].down = nil
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod"}, nil))
 		if d := cmp.Diff([]string{"host w1 and all cluster data on it"}, p.Plan().Removes); d != "" {
-			t.Errorf("what is removed, when cp1 is done (-want +got):\n%s", d)
+			t.Errorf("removed after cp1 (-want +got):\n%s", d)
 		}
 		w.resume(event.Succeeded)
 		w.bare()
 		w.wantStatus("", "delete Succeeded", "create Succeeded")
 	})
-	t.Run("deleting what nothing is left of", func(t *testing.T) {
+	t.Run("deleting a reinstalled cluster", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		w.create(event.Succeeded)
 		m := w.machines["cp1"]
-		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // installed anew
+		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // reinstalled
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod"}, nil))
 		if pl := p.Plan(); pl.IsEmpty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the saved state of cluster prod") {
-			t.Errorf("the plan removes %q: want the record, which needs leave, too", pl.Removes)
+			t.Errorf("the plan removes %q, want the saved state, which needs confirmation", pl.Removes)
 		}
 		w.apply(p, event.Succeeded)
 		w.wantStatus("", "delete Succeeded", "create Succeeded")
@@ -130,13 +130,13 @@ func TestIgnoreErrors(t *testing.T) {
 		refusal(t, err, "no-lock-majority")
 		w.do(Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Partial)
 		if m := w.machines["w1"]; m.ledger {
-			t.Error("w1 is not put back")
+			t.Error("w1 is not reset")
 		}
 	})
 }
 
-// A cluster whose hosts are gone for good can be forgotten, and what that
-// leaves where is told.
+// A cluster whose hosts are permanently lost can be forgotten. The result names the hosts
+// that keep their files.
 func TestForget(t *testing.T) {
 	forget := Request{Kind: operation.Delete, Name: "prod", Forget: true}
 	forgotten := func(t *testing.T, w *world, res *Result, hosts ...string) {
@@ -146,18 +146,18 @@ func TestForget(t *testing.T) {
 			left = append(left, f.Host)
 		}
 		if d := cmp.Diff(hosts, left); d != "" || !res.Forgotten {
-			t.Errorf("forgotten: %t; not put back (-want +got):\n%s", res.Forgotten, d)
+			t.Errorf("forgotten: %t; not reset (-want +got):\n%s", res.Forgotten, d)
 		}
 		w.wantStatus("", "delete Failed", "create Succeeded")
 		if names, err := w.service().Store.ListClusters(); err != nil || len(names) > 0 {
-			t.Errorf("recorded are %v, %v", names, err)
+			t.Errorf("state has clusters %v, %v", names, err)
 		}
 		if _, err := w.service().Store.LoadKubeconfig("prod"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("the kubeconfig: %v", err)
 		}
 		o, err := w.service().Operation(t.Context(), res.Operation)
 		if err != nil || !strings.Contains(o.Status.Message, hosts[0]) {
-			t.Errorf("the operation says %q (%v), and not that %s is left", o.Status.Message, err, hosts[0])
+			t.Errorf("the message of the operation is %q (%v), want %s in it", o.Status.Message, err, hosts[0])
 		}
 	}
 	t.Run("a host", func(t *testing.T) {
@@ -174,9 +174,9 @@ func TestForget(t *testing.T) {
 		}
 		forgotten(t, w, w.apply(p, event.Partial), "w1")
 		if w.machines["cp1"].ledger {
-			t.Error("cp1 is not put back")
+			t.Error("cp1 is not reset")
 		}
-		// It comes back after all, and the history knows how to go on.
+		// The host comes back, and the saved operation can be resumed.
 		w.machines["w1"].down = nil
 		w.resume(event.Succeeded)
 		w.bare()
@@ -188,7 +188,7 @@ func TestForget(t *testing.T) {
 		w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		if p.Plan().IsEmpty() {
-			t.Error("the plan is empty: nobody would be asked for leave")
+			t.Error("the plan is empty: no confirmation would be asked for")
 		}
 		forgotten(t, w, w.apply(p, event.Partial), "cp1", "w1")
 	})
@@ -198,12 +198,12 @@ func TestForget(t *testing.T) {
 		w.machines["cp1"].down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		_, err := p.Apply(t.Context())
-		refusal(t, err, "no-lock-majority") // w1 answers: another may work on it
+		refusal(t, err, "no-lock-majority") // another manager may work on w1, which is reachable
 		broken := forget
 		broken.BreakLock = true
 		res := w.do(broken, event.Partial)
 		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, ErrNotFound) || w.machines["w1"].ledger {
-			t.Errorf("forgotten: %t, %v; w1 is put back: %t", res.Forgotten, err, !w.machines["w1"].ledger)
+			t.Errorf("forgotten: %t, %v; w1 is reset: %t", res.Forgotten, err, !w.machines["w1"].ledger)
 		}
 	})
 	t.Run("a host of another cluster", func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestForget(t *testing.T) {
 		refusal(t, err, "other-cluster")
 		forgotten(t, w, w.do(forget, event.Partial), "w1")
 		if d := cmp.Diff(before, m.look()); d != "" {
-			t.Errorf("the other cluster's host was touched (-before +after):\n%s", d)
+			t.Errorf("the other cluster's host was changed (-before +after):\n%s", d)
 		}
 	})
 	t.Run("a host that fails", func(t *testing.T) {
@@ -240,14 +240,14 @@ func TestForget(t *testing.T) {
 			t.Errorf("forgotten: %t; failures %+v, want w1's", res.Forgotten, f)
 		}
 		if d := cmp.Diff(before, m.look()); d != "" {
-			t.Errorf("w1 was touched (-before +after):\n%s", d)
+			t.Errorf("w1 was changed (-before +after):\n%s", d)
 		}
 	})
 	t.Run("nothing to forget", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		w.create(event.Succeeded)
 		if res := w.do(forget, event.Succeeded); res.Forgotten {
-			t.Error("all was put back: that is a plain delete")
+			t.Error("all hosts were reset, so the cluster was deleted")
 		}
 		w.bare()
 	})
@@ -264,7 +264,7 @@ func TestForget(t *testing.T) {
 		p := w.prepared(w.service().Prepare(ctx, forget, nil))
 		res, err := p.Apply(ctx)
 		if err != nil || res.Forgotten || res.Outcome != event.Cancelled {
-			t.Errorf("%+v, %v: a cluster is not forgotten by half", res, err)
+			t.Errorf("%+v, %v: a stopped operation must not forget the cluster", res, err)
 		}
 		w.wantPhase(v1alpha1.PhasePaused)
 		if err := p.Close(); err != nil {

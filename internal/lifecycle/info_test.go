@@ -59,7 +59,7 @@ func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ 
 	return 0, fmt.Errorf("the machine in memory does not run %v", cmd.Argv)
 }
 
-// ids are those of warnings, with their hosts.
+// ids returns the ids of warnings, with their hosts.
 func ids(in *inspect.Info) []string {
 	out := []string{}
 	for _, w := range in.Warnings {
@@ -98,33 +98,33 @@ func TestInfo(t *testing.T) {
 		next         string
 	}{
 		{
-			"degraded", "all that is wrong is said", func() {}, inspect.Degraded,
+			"degraded", "every problem is reported", func() {}, inspect.Degraded,
 			[]string{"etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"endpoint", "each node is asked whether it reaches the API", func() { w.machines["w1"].cutOff = true }, inspect.Degraded,
+			"endpoint", "each node checks whether it reaches the API", func() { w.machines["w1"].cutOff = true }, inspect.Degraded,
 			[]string{"endpoint-not-answering w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"worker cut off", "it is named, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, inspect.Degraded,
+			"worker cut off", "the host is reported, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, inspect.Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"an add-on that is gone", "the cluster does not do without",
+			"an add-on that is gone", "the cluster needs it",
 			func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, inspect.Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1", "add-on-not-ready "},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"API down", "hosts and records tell the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, inspect.Down,
+			"API down", "hosts and state have the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, inspect.Down,
 			[]string{"api-down ", "host-unreachable w1", "etcd-member ", "certificate-expires cp1"},
 			"slipway exec prod@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
-			"all down", "the records tell what they know", func() { cp.down = errors.New("cut") }, inspect.Down,
+			"all down", "only state is left", func() { cp.down = errors.New("cut") }, inspect.Down,
 			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1"},
 			"slipway precheck prod",
 		},
@@ -144,11 +144,11 @@ func TestInfo(t *testing.T) {
 		})
 	}
 	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a cluster that is not recorded: %v", err)
+		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }
 
-// impatient is a service that waits for nobody for long.
+// impatient returns a service with short time limits.
 func (w *world) impatient() *service {
 	s := w.service()
 	const soon = 3 * time.Second
@@ -157,9 +157,9 @@ func (w *world) impatient() *service {
 	return s
 }
 
-// Hosts that hang keep nobody from being asked, and the cluster is not down for
-// them.
-func TestInfoWhereHostsHang(t *testing.T) {
+// Hosts that hang do not keep others from being asked, and do not make the cluster count
+// as down.
+func TestClusterInfo_HostsThatHang(t *testing.T) {
 	for name, hang := range map[string][]string{"a worker": {"w1"}, "a control plane": {"cp1"}, "all": {"cp1", "cp2", "cp3", "w1"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,17 +182,17 @@ func TestInfoWhereHostsHang(t *testing.T) {
 			}
 			for _, m := range hang {
 				if !slices.Contains(ids(in), "host-unreachable "+m) {
-					t.Errorf("nobody says that %s hangs: %v", m, in.Warnings)
+					t.Errorf("%s is not reported as unreachable: %v", m, in.Warnings)
 				}
 			}
 			if asked := in.Etcd.Through != ""; asked != (len(hang) < 4) {
-				t.Errorf("etcd was asked: %t: %s", asked, in.Etcd.Message)
+				t.Errorf("etcd was queried: %t: %s", asked, in.Etcd.Message)
 			}
 		})
 	}
 }
 
-// TestInfoDetails is what is read of a cluster that works.
+// TestInfoDetails checks the details of a healthy cluster.
 func TestInfoDetails(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
@@ -219,7 +219,7 @@ func TestInfoDetails(t *testing.T) {
 	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
 	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil ||
 		!slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd reports alarm NOSPACE" }) {
-		t.Errorf("nobody tells of etcd's alarm: %v, %v", err, in.Warnings)
+		t.Errorf("the etcd alarm is not reported: %v, %v", err, in.Warnings)
 	}
 	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {
 		t.Errorf("cp1: %+v", n)

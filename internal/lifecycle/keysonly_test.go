@@ -21,9 +21,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// The etcd of others is theirs to back up, and the keys of a cluster are kept before
-// an upgrade all the same. What such a set lacks is said wherever it would be missed.
-func TestUpgradeWithEtcdOfOthers(t *testing.T) {
+// External etcd is backed up by its owner, but an upgrade still saves the keys of the
+// cluster. The missing data of such a set are reported wherever they are needed.
+func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	w.etcdOfOthers()
 	w.machines["cp1"].refuse = func(_ string, o op.Op) *op.Error {
@@ -35,12 +35,12 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 	var text bytes.Buffer
 	if err := p.Plan().WriteText(&text); err != nil || !strings.Contains(text.String(), "the owner of the external etcd backs up its data") {
-		t.Errorf("the plan does not say whose the data are (%v):\n%s", err, &text)
+		t.Errorf("the plan does not say who backs up the data (%v):\n%s", err, &text)
 	}
 	res := w.apply(p, event.Succeeded)
 	w.keptAs(older, res)
 	if !slices.ContainsFunc(res.Ready, func(line string) bool { return strings.Contains(line, "without the data of the external etcd") }) {
-		t.Errorf("%q does not say what is missing", res.Ready)
+		t.Errorf("%q does not name the missing data", res.Ready)
 	}
 	sets, err := w.service().Snapshots(t.Context(), "prod")
 	if err != nil || !sets[0].KeysOnly || sets[0].Snapshot != nil || sets[0].Problem != nil {
@@ -65,14 +65,14 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	wantRefused(t, err, idUpgradeCommitted)
 	if strings.Contains(err.Error(), "etcd restore") ||
 		!strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
-		t.Errorf("the way back that is told is none: %v", err)
+		t.Errorf("the refusal does not name the owner of the external etcd: %v", err)
 	}
 	if o, err := w.service().latestUpgrade("prod"); err != nil ||
 		!strings.Contains(w.service().describeRestoreInstead(o), "ask the owner of the external etcd to restore the data") {
-		t.Errorf("what there is instead of a way back: %s, %v", w.service().describeRestoreInstead(o), err)
+		t.Errorf("the hint instead of a rollback is %s, %v", w.service().describeRestoreInstead(o), err)
 	}
 
-	// Of an etcd of its own the set has no data either.
+	// Nor does the set have data for a cluster with stacked etcd.
 	c, err := w.service().Cluster(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
@@ -87,10 +87,10 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{From: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)
 	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{}, nil)
-	wantRefused(t, err, string(backup.Unknown)) // it is not taken for the newest
+	wantRefused(t, err, string(backup.Unknown)) // the set does not count as the newest
 }
 
-// etcdOfOthers has the record say that etcd is.
+// etcdOfOthers changes the saved cluster so that its etcd is external.
 func (w *world) etcdOfOthers() {
 	w.t.Helper()
 	c, err := w.service().Cluster(w.t.Context(), "prod")

@@ -42,7 +42,7 @@ const (
 	kubeletDropIn   = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf"
 )
 
-// kubeletKey is the key of all kubelets that are played.
+// kubeletKey is the key of all played kubelets.
 var kubeletKey = sync.OnceValue(func() *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -51,7 +51,7 @@ var kubeletKey = sync.OnceValue(func() *ecdsa.PrivateKey {
 	return key
 })
 
-// kubelet is a connection to the kubelet of the machine, which shows its certificate.
+// kubelet returns a connection to the kubelet of the machine, which shows its certificate.
 func (m *machine) kubelet() (net.Conn, error) {
 	m.mu.Lock()
 	serves := !m.signs() || m.has(module.ServingCert)
@@ -81,7 +81,7 @@ func (m *machine) kubelet() (net.Conn, error) {
 	return net.Dial("tcp", l.Addr().String())
 }
 
-// shownElsewhere is what a kubelet shows that had another address.
+// shownElsewhere returns the serving certificate of a kubelet with another address.
 var shownElsewhere = sync.OnceValue(func() tls.Certificate {
 	ca := served()
 	c := &x509.Certificate{
@@ -99,8 +99,8 @@ func (m *machine) signs() bool {
 	return m.has(module.ClientCert) && strings.Contains(m.files[kubeletDropIn], "serverTLSBootstrap: true")
 }
 
-// certifies plays a kubelet that has no serving certificate: it asks for one, and
-// takes the one that has been approved.
+// certifies plays a kubelet without a serving certificate: it requests one, and installs
+// the approved one.
 func (m *machine) certifies() {
 	if !m.signs() || m.has(module.ServingCert) && !m.over(module.ServingCert) && !m.moved {
 		return
@@ -119,7 +119,8 @@ func (m *machine) certifies() {
 	}
 }
 
-// asks is what the kubelet asks for: for more than it has, if it is told to.
+// asks returns the certificate request of the kubelet. It asks for one more address if
+// greedy is set.
 func (m *machine) asks() object {
 	ips := []net.IP{net.ParseIP(m.address)}
 	if m.greedy != "" {
@@ -142,14 +143,14 @@ func (m *machine) asks() object {
 	}
 }
 
-// get is an object as it is.
+// get returns an object.
 func (a *api) get(p string) object {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return copied(a.objects[p])
 }
 
-// approves takes the approval of a request. The caller holds mu.
+// approves plays the approval of a request. The caller holds mu.
 func (a *api) approves(p string, body object) (any, int) {
 	have := a.objects[path.Dir(p)]
 	if have == nil || have["spec"].(object)["request"] != body["spec"].(object)["request"] {
@@ -159,7 +160,7 @@ func (a *api) approves(p string, body object) (any, int) {
 	return have, http.StatusOK
 }
 
-// signed are the hosts whose kubelets have a serving certificate of the cluster.
+// signed returns the hosts whose kubelets have a serving certificate of the cluster.
 func (w *world) signed() (hosts []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		if m := w.machines[name]; m.look()[module.ServingCert] != "" {
@@ -169,15 +170,16 @@ func (w *world) signed() (hosts []string) {
 	return hosts
 }
 
-// selfSigned is a cluster whose kubelets sign their certificates themselves, as all did.
+// selfSigned describes a cluster whose kubelets have self-signed serving certificates, as
+// in earlier versions.
 func (w *world) selfSigned() *v1alpha1.Cluster {
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"serverTLSBootstrap": false}
 	return c
 }
 
-// fromBefore has a cluster run whose records say nothing of what kubelets serve with, as
-// all did.
+// fromBefore creates a cluster whose state has no setting for serving certificates of
+// kubelets, as in earlier versions.
 func (w *world) fromBefore() {
 	w.t.Helper()
 	w.do(Request{Kind: operation.Create, Cluster: w.selfSigned()}, event.Succeeded)
@@ -208,7 +210,7 @@ func (w *world) fromBefore() {
 	w.selfSigns()
 }
 
-// selfSigns wants a record that says nothing of it.
+// selfSigns checks that the saved cluster has no setting for serving certificates.
 func (w *world) selfSigns() {
 	w.t.Helper()
 	c, err := w.service().Cluster(w.t.Context(), "prod")
@@ -216,14 +218,14 @@ func (w *world) selfSigns() {
 		w.t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]any{}, c.Spec.Kubernetes.Kubelet.Config, cmpopts.EquateEmpty()); d != "" {
-		w.t.Errorf("the record of the kubelets' settings (-want +got):\n%s", d)
+		w.t.Errorf("saved kubelet settings (-want +got):\n%s", d)
 	}
 }
 
-// TestKubeletsOfBefore: operations that are about something else leave what kubelets of
-// an older cluster serve with as it is. A file that is applied changes it.
-func TestKubeletsOfBefore(t *testing.T) {
-	t.Run("a host more", func(t *testing.T) {
+// TestKubeletCertificates_KeptByOtherOperations: in clusters of earlier versions, operations of another kind keep
+// the serving certificates of kubelets. An applied file changes them.
+func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
+	t.Run("add a node", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.fromBefore()
 		w.machines["w2"] = newMachine("w2", "192.0.2.13", w.api)
@@ -233,7 +235,7 @@ func TestKubeletsOfBefore(t *testing.T) {
 			t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
 		}
 	})
-	t.Run("an upgrade by a file", func(t *testing.T) {
+	t.Run("upgrade with a file", func(t *testing.T) {
 		built.older.Do(func() { build(t, older) })
 		w := newWorld(t, "cp1", "w1")
 		w.version = older
@@ -254,14 +256,14 @@ func TestKubeletsOfBefore(t *testing.T) {
 		w.selfSigns()
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubelet.serving" }) {
-			t.Error("the plan for the same file does not have kubelets ask the cluster")
+			t.Error("the plan of the next apply does not change serving certificates")
 		}
 	})
 }
 
-// TestKubeletsServeSigned: kubelets of a new cluster get certificates of its CA, and so
-// do those that join.
-func TestKubeletsServeSigned(t *testing.T) {
+// TestKubeletCertificates_SignedByCluster: kubelets of a new cluster, and kubelets that join, get
+// certificates of its CA.
+func TestKubeletCertificates_SignedByCluster(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	all := w.cluster()
 	first := w.cluster()
@@ -279,21 +281,21 @@ func TestKubeletsServeSigned(t *testing.T) {
 		t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
 	}
 	if job := w.machines["cp1"].look()["/etc/slipway/approve.json"]; !strings.Contains(job, `{"name":"w2","addresses":["192.0.2.13"]}`) {
-		t.Errorf("the control plane would not approve what w2 asks for: %s", job)
+		t.Errorf("the control plane would not approve the request of w2: %s", job)
 	}
 	w.whole()
 }
 
-// TestKubeletsComeToServeSigned: on a cluster that has self-signed ones the plan says so,
-// and each kubelet has its certificate before the next one is touched.
-func TestKubeletsComeToServeSigned(t *testing.T) {
+// TestKubeletCertificates_ChangeOneNodeAtATime: the plan lists the change from self-signed certificates.
+// Each kubelet has its certificate before the next one is changed.
+func TestKubeletCertificates_ChangeOneNodeAtATime(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.do(Request{Kind: operation.Create, Cluster: w.selfSigned()}, event.Succeeded)
 	if got := w.signed(); len(got) > 0 {
-		t.Fatalf("%v have certificates that nobody wanted", got)
+		t.Fatalf("%v have unwanted certificates", got)
 	}
 	if w.machines["cp1"].look()["/etc/slipway/approve.json"] != "" {
-		t.Error("the control plane approves what nobody asks for")
+		t.Error("the control plane approves requests of self-signed kubelets")
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
 	var told []string
@@ -307,7 +309,7 @@ func TestKubeletsComeToServeSigned(t *testing.T) {
 		want = append(want, name+": serve with a certificate signed by the cluster")
 	}
 	if d := cmp.Diff(want, told); d != "" {
-		t.Errorf("what the plan says (-want +got):\n%s", d)
+		t.Errorf("changes of the plan (-want +got):\n%s", d)
 	}
 	w.events = nil
 	w.apply(p, event.Succeeded)
@@ -328,9 +330,9 @@ func TestKubeletsComeToServeSigned(t *testing.T) {
 	w.whole()
 }
 
-// TestKubeletAsksForAnothersAddress: nobody approves that. The cluster goes back to the
-// settings that it had, and other nodes are not touched.
-func TestKubeletAsksForAnothersAddress(t *testing.T) {
+// TestKubeletCertificates_RefusesForeignAddress: such a request is not approved. The cluster is rolled
+// back to its previous settings, and other nodes are not changed.
+func TestKubeletCertificates_RefusesForeignAddress(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.do(Request{Kind: operation.Create, Cluster: w.selfSigned()}, event.Succeeded)
 	w.machines["w1"].greedy = w.machines["cp1"].address
@@ -348,20 +350,20 @@ func TestKubeletAsksForAnothersAddress(t *testing.T) {
 	}
 	for name := range w.machines {
 		if strings.Contains(w.machines[name].look()[kubeletDropIn], "serverTLSBootstrap: true") {
-			t.Errorf("the kubelet of %s still asks the cluster", name)
+			t.Errorf("the kubelet of %s still requests certificates from the cluster", name)
 		}
 	}
 }
 
-// TestKubeletServesForAnotherAddress: the kubelet asks for the certificate that fits, and
-// an apply approves it, although the one that it has is in date.
-func TestKubeletServesForAnotherAddress(t *testing.T) {
+// TestKubeletCertificates_ApprovesNewAddress: the kubelet requests a certificate for its new
+// address. An apply approves it, although the current one has not expired.
+func TestKubeletCertificates_ApprovesNewAddress(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, greedy string
 		want                 event.Outcome
 	}{
-		{"its own", "it is approved", "", event.Succeeded},
-		{"another's as well", "the failure says what is left pending", "192.0.2.11", event.Failed},
+		{"its new address", "the request is approved", "", event.Succeeded},
+		{"also a foreign address", "the failure names the pending request", "192.0.2.11", event.Failed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -379,16 +381,16 @@ func TestKubeletServesForAnotherAddress(t *testing.T) {
 				t.Errorf("kubelets that were waited for: %s (-want +got):\n%s", tc.reason, d)
 			}
 			if w.machines["w1"].moved {
-				t.Error("the kubelet still serves with the certificate that does not fit")
+				t.Error("the kubelet still serves with the certificate of the old address")
 			}
 			w.settled(w.cluster())
 		})
 	}
 }
 
-// TestMetricsServerIsVerified: it has a certificate that the API server verifies, which
-// stays as it is until it is of no use.
-func TestMetricsServerIsVerified(t *testing.T) {
+// TestMetricsServer_CertificateIsVerified: metrics-server has a certificate that the API server
+// verifies. The certificate is kept as long as it is usable.
+func TestMetricsServer_CertificateIsVerified(t *testing.T) {
 	const (
 		secretPath = "/api/v1/namespaces/kube-system/secrets/metrics-server-tls"
 		apiPath    = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
@@ -411,7 +413,7 @@ func TestMetricsServerIsVerified(t *testing.T) {
 		t.Helper()
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 		if !p.Plan().IsEmpty() {
-			t.Errorf("there is something left to do: %+v", p.Plan().Steps)
+			t.Errorf("the plan is not empty: %+v", p.Plan().Steps)
 		}
 	}
 	first := trusted()
@@ -424,11 +426,11 @@ func TestMetricsServerIsVerified(t *testing.T) {
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	text, err := json.Marshal(p.Plan())
 	if err != nil || !strings.Contains(string(text), "issue the serving certificate: it cannot be read") {
-		t.Errorf("the plan does not say what it makes: %s, %v", text, err)
+		t.Errorf("the plan does not list the new certificate: %s, %v", text, err)
 	}
 	w.apply(p, event.Succeeded)
 	if next := trusted(); next == first {
-		t.Error("the API server trusts the CA alone that has signed what is gone")
+		t.Error("the API server still trusts only the old CA")
 	}
 	empty()
 }

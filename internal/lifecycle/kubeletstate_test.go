@@ -18,8 +18,8 @@ import (
 const cpuState = "/var/lib/kubelet/cpu_manager_state"
 
 // keepsCPUs plays kubelets that keep the policy of their CPU manager in a file, as of
-// Kubernetes 1.37: one with another policy than its file does not start, nor does one
-// with the static policy and no CPUs for itself.
+// Kubernetes 1.37. A kubelet with another policy than its file does not start. Nor does a
+// kubelet with the static policy and no reserved CPUs.
 func (w *world) keepsCPUs() {
 	for _, m := range w.machines {
 		m.files[cpuState] = "none"
@@ -57,7 +57,7 @@ func (w *world) staticCPUs(reserved string) *v1alpha1.Cluster {
 	return c
 }
 
-// allInService wants all nodes to be in service.
+// allInService checks that all nodes are in service.
 func (w *world) allInService() {
 	w.t.Helper()
 	w.api.mu.Lock()
@@ -70,7 +70,7 @@ func (w *world) allInService() {
 	}
 }
 
-// policies are those that kubelets keep.
+// policies returns the policies in the state files of the kubelets.
 func (w *world) policies() map[string]string {
 	out := map[string]string{}
 	for name, m := range w.machines {
@@ -79,7 +79,7 @@ func (w *world) policies() map[string]string {
 	return out
 }
 
-// inTurn are the hosts of finished steps, in the order of the steps.
+// inTurn returns the hosts of finished steps, in order.
 func (w *world) inTurn(steps ...string) (out []string) {
 	for _, e := range w.events {
 		if e.Type == event.StepFinished && e.Outcome == event.Changed && slices.Contains(steps, e.Task) {
@@ -90,7 +90,7 @@ func (w *world) inTurn(steps ...string) (out []string) {
 }
 
 // TestCPUPolicyChanges: each node is drained, loses the file, and is back in service
-// before the next one is drained; there and back.
+// before the next one is drained. This holds for both directions.
 func TestCPUPolicyChanges(t *testing.T) {
 	hosts := []string{"cp1", "w1", "w2"}
 	w := newWorld(t, hosts...)
@@ -114,10 +114,10 @@ func TestCPUPolicyChanges(t *testing.T) {
 			want = append(want, name+" cordon, and move its pods to other nodes, because its kubelet starts without its state",
 				name+" restart: /etc/kubernetes/kubelet.conf.d/50-slipway.conf changes, remove "+cpuState)
 		}
-		slices.Sort(told) // those of a step stand together
+		slices.Sort(told) // steps of one task are listed together
 		slices.Sort(want)
 		if d := cmp.Diff(want, told); d != "" {
-			t.Errorf("%s: what the plan says (-want +got):\n%s", policy, d)
+			t.Errorf("%s: changes of the plan (-want +got):\n%s", policy, d)
 		}
 		w.events = nil
 		w.apply(p, event.Succeeded)
@@ -158,9 +158,9 @@ func TestCPUPolicyKept(t *testing.T) {
 	w.apply(p, event.Succeeded)
 }
 
-// TestCPUPolicyGoesBack: a policy that the kubelet refuses goes back, without the file of
-// a policy that a node before had got, and all nodes are in service.
-func TestCPUPolicyGoesBack(t *testing.T) {
+// TestCPUPolicy_RolledBackWhenRefused: a policy that a kubelet refuses is rolled back. No node keeps a
+// state file of it, and all nodes are in service.
+func TestCPUPolicy_RolledBackWhenRefused(t *testing.T) {
 	hosts := []string{"cp1", "w1", "w2"}
 	for _, tc := range []struct{ name, host, says string }{
 		{"refused at the first", "cp1", "requires systemreserved.cpu"},
@@ -185,7 +185,7 @@ func TestCPUPolicyGoesBack(t *testing.T) {
 			before := w.looks()
 			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 			if f := res.Failures[0]; !res.Reverted || f.Host != tc.host || !strings.Contains(f.Message, tc.says) {
-				t.Errorf("%+v: want it reverted, because %s says %q", res.Failures, tc.host, tc.says)
+				t.Errorf("%+v: want a rollback, because %s reports %q", res.Failures, tc.host, tc.says)
 			}
 			w.asBefore(before)
 			w.allInService()
@@ -193,8 +193,8 @@ func TestCPUPolicyGoesBack(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyKilledWhileStopped: a kubelet that was stopped for a change of the policy, and
-// still has its state, starts without it, whatever the cluster goes on with.
+// TestCPUPolicyKilledWhileStopped: a kubelet that was stopped for a change of the policy
+// may still have its state file. It starts without that file after a resume or a rollback.
 func TestCPUPolicyKilledWhileStopped(t *testing.T) {
 	for _, how := range []string{"resume", "rollback"} {
 		t.Run(how, func(t *testing.T) {
@@ -228,8 +228,8 @@ func TestCPUPolicyKilledWhileStopped(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyAfterFailure: other settings drain no node once a policy that failed has
-// gone back; until then they do, for nodes may have files of either policy.
+// TestCPUPolicyAfterFailure: other settings drain no node once a failed policy is rolled
+// back. Before that they do, because nodes may have files of either policy.
 func TestCPUPolicyAfterFailure(t *testing.T) {
 	for _, tc := range []struct {
 		name                 string
@@ -258,8 +258,8 @@ func TestCPUPolicyAfterFailure(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyKilled: killed anywhere, a change of the policy is resumed to its end or
-// rolled back, and no node stays cordoned or without its kubelet.
+// TestCPUPolicyKilled: a change of the policy that was killed at any moment is resumed or
+// rolled back. No node remains cordoned or without its kubelet.
 func TestCPUPolicyKilled(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"cp1", "w1"}

@@ -23,13 +23,13 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// refusal wants a diagnostic with this id and a hint.
+// refusal checks for a diagnostic with this id and a hint.
 func refusal(t *testing.T, err error, id string) {
 	t.Helper()
 	var list diag.List
 	switch {
 	case !errors.As(err, &list) || len(list) == 0:
-		t.Errorf("got %v, want it refused as %s", err, id)
+		t.Errorf("got %v, want error %s", err, id)
 	case list[0].ID != id:
 		t.Errorf("refused as %s (%s), want %s", list[0].ID, list[0].Message, id)
 	case list[0].Hint == "":
@@ -37,7 +37,7 @@ func refusal(t *testing.T, err error, id string) {
 	}
 }
 
-// breaking has an operation of one task fail on a machine.
+// breaking makes an operation of one task fail on a machine.
 func breaking(task string) func(string, op.Op) *op.Error {
 	return func(step string, _ op.Op) *op.Error {
 		if step == task {
@@ -53,12 +53,12 @@ func TestCreateApplyDelete(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 	w.whole()
 	if res.Kubeconfig == "" || len(res.Ready) == 0 || res.Changed == 0 {
-		t.Errorf("the result says too little: %+v", res)
+		t.Errorf("the result is incomplete: %+v", res)
 	}
 
 	res = w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 	if res.Operation != "" || res.Changed != 0 {
-		t.Errorf("an apply with nothing to do began operation %q", res.Operation)
+		t.Errorf("an apply without changes began operation %q", res.Operation)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 
@@ -67,7 +67,7 @@ func TestCreateApplyDelete(t *testing.T) {
 	w.bare()
 }
 
-// changed asks for another setting of the kubelets.
+// changed describes the cluster with another kubelet setting.
 func (w *world) changed() *v1alpha1.Cluster {
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
@@ -89,8 +89,8 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
 }
 
-// What a node's kubelet said before it was started again does not count: the
-// new one says first that it is not ready.
+// A report of a node from before its kubelet restarted does not count: the restarted
+// kubelet first reports that it is not ready.
 func TestReadySinceTheKubeletStarted(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
@@ -108,8 +108,8 @@ func TestReadySinceTheKubeletStarted(t *testing.T) {
 	}
 }
 
-// A password in the file is in no plan, and so is no reason for an operation;
-// the record must have it all the same.
+// A password of the cluster file is in no plan, so a new one needs no operation. It must
+// be saved all the same.
 func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
@@ -122,12 +122,12 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if recorded.Spec.SSH.Password != "canary" {
-		t.Error("the new password is not recorded")
+		t.Error("the new password is not saved")
 	}
 }
 
-// Records of earlier versions have root and 22, written or not: a file that
-// leaves them open changes nothing, and who logs in stays the same.
+// State of earlier versions always has the user root and port 22. A file without a login
+// changes nothing, and the login is kept.
 func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
@@ -137,9 +137,9 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if recorded.Spec.SSH.User != "" || recorded.Spec.SSH.Port != 0 {
-		t.Errorf("a new record has a login that nobody wrote: %+v", recorded.Spec.SSH)
+		t.Errorf("a new record has a login without one in the file: %+v", recorded.Spec.SSH)
 	}
-	old := w.cluster() // as earlier versions completed it, here and in the cluster
+	old := w.cluster() // as earlier versions saved it, here and in the cluster
 	old.Spec.SSH.User, old.Spec.SSH.Port = "root", 22
 	w.do(Request{Kind: operation.Apply, Cluster: old}, event.Succeeded)
 	for name, c := range map[string]*v1alpha1.Cluster{"the file leaves it open": w.cluster(), "as recorded": nil} {
@@ -153,7 +153,7 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if is.Spec.SSH.User != "root" || is.Spec.SSH.Port != 22 {
-			t.Errorf("%s: the record has %+v", name, is.Spec.SSH)
+			t.Errorf("%s: the saved login is %+v", name, is.Spec.SSH)
 		}
 	}
 }
@@ -163,10 +163,10 @@ func TestRefused(t *testing.T) {
 	s := w.service()
 	ctx := t.Context()
 	if _, err := s.Prepare(ctx, Request{Kind: operation.Delete, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("deleting what is not recorded: %v", err)
+		t.Errorf("deleting an unknown cluster: %v", err)
 	}
 	if _, err := s.PrepareResume(ctx, "prod", Request{}, nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("resuming what never was: %v", err)
+		t.Errorf("resuming an unknown cluster: %v", err)
 	}
 	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
 	w.create(event.Succeeded)
@@ -189,7 +189,7 @@ func TestRefused(t *testing.T) {
 	bundled.Spec.Bundle = filepath.Join(w.home, "missing")
 	_, err = s.Prepare(ctx, Request{Kind: operation.Apply, Cluster: bundled}, nil)
 	if err == nil {
-		t.Error("a bundle that is not there is taken")
+		t.Error("a missing bundle is accepted")
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 	w.whole()
@@ -225,7 +225,7 @@ func TestFailedCreate(t *testing.T) {
 		w := broken(t)
 		res := w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Succeeded)
 		if !strings.Contains(res.Operation, "-create-") {
-			t.Errorf("operation %s: what never came to run is still to be created", res.Operation)
+			t.Errorf("operation %s, want a create: the cluster never ran", res.Operation)
 		}
 		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
 	})
@@ -233,13 +233,13 @@ func TestFailedCreate(t *testing.T) {
 		w := broken(t)
 		p, _ := w.rollback(event.Succeeded)
 		if len(p.Removes) != 2 {
-			t.Errorf("the plan removes %v: want it to say so of both hosts", p.Removes)
+			t.Errorf("the plan removes %v, want both hosts", p.Removes)
 		}
 		w.wantStatus("", "rollback Succeeded", "create Failed")
 		w.bare()
 		w.create(event.Succeeded)
 	})
-	t.Run("rollback fails, and goes on", func(t *testing.T) {
+	t.Run("failed rollback resumes", func(t *testing.T) {
 		w := broken(t)
 		w.machines["w1"].refuse = breaking("reset.restore")
 		w.rollback(event.Failed)
@@ -249,8 +249,8 @@ func TestFailedCreate(t *testing.T) {
 	})
 }
 
-// What an apply left half done is no reason to create the cluster again, nor
-// to change what cannot change, nor to take the cluster away.
+// After a failed apply, Slipway does not create the cluster again or remove it, and still
+// refuses to change fixed fields.
 func TestFailedApply(t *testing.T) {
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
@@ -269,7 +269,7 @@ func TestFailedApply(t *testing.T) {
 			t.Errorf("the kubelet's settings are\n%s", text)
 		}
 	})
-	t.Run("rollback goes to the description before", func(t *testing.T) {
+	t.Run("rollback restores the previous description", func(t *testing.T) {
 		w := broken(t)
 		p, _ := w.rollback(event.Succeeded)
 		if len(p.Removes) > 0 {
@@ -285,10 +285,10 @@ func TestFailedApply(t *testing.T) {
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
 		p, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 		if p = w.prepared(p, err); len(p.Plan().Removes) > 0 {
-			t.Error("taking a change back removes the cluster")
+			t.Error("the rollback of a change removes the cluster")
 		}
 	})
-	t.Run("what cannot change still cannot", func(t *testing.T) {
+	t.Run("immutable fields are still refused", func(t *testing.T) {
 		w := broken(t)
 		c := w.changed()
 		c.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
@@ -310,15 +310,15 @@ func TestSavedPlan(t *testing.T) {
 	again := save(Request{Kind: operation.Create, Cluster: w.cluster()})
 	saved := save(Request{Kind: operation.Create, Cluster: w.cluster()})
 	if again.Digest != saved.Digest {
-		t.Errorf("two plans of the same differ:\n%s", plan.Diff(again, saved))
+		t.Errorf("two plans of the same request differ:\n%s", plan.Diff(again, saved))
 	}
 	for _, m := range w.machines {
 		if m.ledger || m.lock.Highest > 0 {
-			t.Errorf("planning has touched %s", m.name)
+			t.Errorf("planning has changed %s", m.name)
 		}
 	}
 	if ops, err := s.Operations(t.Context(), ""); err != nil || len(ops) > 0 {
-		t.Errorf("planning has recorded %v, %v", ops, err)
+		t.Errorf("planning has saved operations %v, %v", ops, err)
 	}
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
 	w.whole()
@@ -327,7 +327,7 @@ func TestSavedPlan(t *testing.T) {
 	saved = save(Request{Kind: operation.Apply, Cluster: w.cluster()})
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
 	if source, err := s.Store.LoadSource("prod"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("the file on record is %+v (%v), and is not what was planned", source, err)
+		t.Errorf("the saved file is %+v (%v), want none as in the plan", source, err)
 	}
 
 	saved = save(Request{Kind: operation.Apply, Cluster: w.changed()})
@@ -335,12 +335,12 @@ func TestSavedPlan(t *testing.T) {
 	_, err := s.PrepareSaved(t.Context(), saved, Request{}, nil)
 	var stale *StaleError
 	if !errors.As(err, &stale) || !strings.Contains(stale.Difference, "/etc/crictl.yaml") {
-		t.Errorf("got %v, want a stale plan and what differs", err)
+		t.Errorf("got %v, want a stale plan with the difference", err)
 	}
 }
 
-// A plan holds no password: one that would need it later is not saved.
-func TestSavable(t *testing.T) {
+// A plan holds no password. A plan that would need one later is not saved.
+func TestSavePlan_RefusedWithPassword(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	savable := func(r Request) error {
 		t.Helper()
@@ -360,16 +360,16 @@ func TestSavable(t *testing.T) {
 	refusal(t, savable(Request{Kind: operation.Create, Cluster: with("", "canary")}), idPlanNoPassword)
 	w.do(Request{Kind: operation.Create, Cluster: with("canary", "")}, event.Succeeded)
 	if err := savable(Request{Kind: operation.Apply, Cluster: with("canary", "")}); err != nil {
-		t.Errorf("the password is on record: %v", err)
+		t.Errorf("with a saved password: %v", err)
 	}
 	refusal(t, savable(Request{Kind: operation.Apply, Cluster: with("another", "")}), idPlanNoPassword)
 	if err := savable(Request{Kind: operation.Apply, Name: "prod"}); err != nil {
-		t.Errorf("as recorded: %v", err)
+		t.Errorf("as saved: %v", err)
 	}
 }
 
-// Two look at the same time; the one who comes second must look again.
-func TestOvertaken(t *testing.T) {
+// Two managers plan at the same time. The second one to apply must plan again.
+func TestApply_StaleAfterAnotherApply(t *testing.T) {
 	w := newWorld(t, "cp1")
 	late := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 	w.create(event.Succeeded)
@@ -408,21 +408,20 @@ func TestLocked(t *testing.T) {
 		var locked *LockedError
 		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" || !locked.Elsewhere ||
 			locked.Holder != "process 7 on mgr2 since noon, last heartbeat 3 s ago" {
-			t.Errorf("got %v, want the cluster locked by theirs", err)
+			t.Errorf("got %v, want a lock of operation theirs", err)
 		}
-		// Nothing was touched: the cluster is what it was, and there is
-		// nothing to resume.
+		// The cluster is unchanged, and there is nothing to resume.
 		w.wantStatus(v1alpha1.PhaseRunning, "apply Failed", "create Succeeded")
 		_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
 		refusal(t, err, idNothingUnfinished)
 		// the default
 		if recorded, err := w.service().Store.LoadCluster("prod"); err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 {
-			t.Errorf("the record is that of an operation that never began (%v)", err)
+			t.Errorf("the state is from an operation that never began (%v)", err)
 		}
 
 		w.do(Request{Kind: operation.Apply, Cluster: w.changed(), BreakLock: true}, event.Succeeded)
 		if m.lock.Highest != 8 || m.lock.Held {
-			t.Errorf("lock %+v, want number 8 and free", m.lock)
+			t.Errorf("lock %+v, want fence 8 and no holder", m.lock)
 		}
 		m.lock.Held, m.lock.Stale = true, true
 		w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
@@ -443,7 +442,7 @@ func TestLocked(t *testing.T) {
 		}
 		res := w.create(event.Failed)
 		if f := res.Failures[0]; f.Reason != "Fenced" {
-			t.Errorf("failure %+v, want it fenced", f)
+			t.Errorf("failure %+v, want reason Fenced", f)
 		}
 		if m := w.machines["cp1"]; m.lock.Holder.Manager != "m2" || !m.lock.Held {
 			t.Errorf("the other's lock is now %+v", m.lock)
@@ -463,7 +462,7 @@ func TestCancel(t *testing.T) {
 		p := w.prepared(w.service().Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
 		res, err := p.Apply(ctx)
 		if err != nil || res.Outcome != event.Cancelled || len(res.Failures) > 0 {
-			t.Fatalf("got %+v, %v, want it cancelled and no failure", res, err)
+			t.Fatalf("got %+v, %v, want a cancelled operation without failures", res, err)
 		}
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
@@ -489,7 +488,7 @@ func TestCancel(t *testing.T) {
 		why := errors.New("interrupted by SIGINT")
 		cancel(why)
 		if _, err := w.service().Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil); !errors.Is(err, why) {
-			t.Errorf("got %v, want the interruption: that hosts do not answer is no finding", err)
+			t.Errorf("got %v, want the interruption instead of unreachable hosts", err)
 		}
 	})
 	t.Run("by another process", func(t *testing.T) {
@@ -513,7 +512,7 @@ func TestCancel(t *testing.T) {
 			t.Error(err)
 		}
 		if len(heard) != 1 || !strings.Contains(heard[0], "stopping") {
-			t.Errorf("heard %q, want once that it is asked to stop", heard)
+			t.Errorf("got messages %q, want one request to stop", heard)
 		}
 	})
 	t.Run("by a process of another program", func(t *testing.T) {
@@ -532,7 +531,7 @@ func TestCancel(t *testing.T) {
 		}
 		refusal(t, s.Cancel(t.Context(), "prod", nil), idNotSlipway)
 		if err := errors.Join(lock.Release(), in.Close(), other.Wait()); err != nil {
-			t.Errorf("the other program: %v, want no signal", err)
+			t.Errorf("the other program got a signal: %v", err)
 		}
 	})
 	t.Run("by a process that has ended", func(t *testing.T) {
@@ -553,7 +552,7 @@ func TestCancel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		silent := event.SinkFunc(func(e event.Event) { t.Errorf("told %q, and stopped nothing", e.Message) })
+		silent := event.SinkFunc(func(e event.Event) { t.Errorf("got message %q, but no process was stopped", e.Message) })
 		refusal(t, s.Cancel(t.Context(), "prod", silent), idRunsElsewhere)
 		if err := lock.Release(); err != nil {
 			t.Error(err)
@@ -561,8 +560,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestPrecheckRecorded: a cluster that runs is checked as what it is, by its name and
-// by its file, and not as if it were to be created.
+// TestPrecheckRecorded: a running cluster is checked as a running cluster, by name and by
+// file, and not as a new one.
 func TestPrecheckRecorded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
@@ -590,10 +589,10 @@ func TestPrecheck(t *testing.T) {
 		}
 	}
 	if !hosts["w1"] || !hosts["w2"] || hosts["cp1"] {
-		t.Errorf("findings %v: want all of w1 and w2 in one report", list)
+		t.Errorf("findings %v, want all findings of w1 and w2", list)
 	}
 	w.wantStatus("")
 	if _, err := w.service().Precheck(t.Context(), Request{Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want that it is not recorded", err)
+		t.Errorf("got %v, want the error of an unknown cluster", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestSnapshotThroughALink: root writes no backup set where a user's link leads to a
-// directory of others.
+// TestSnapshotThroughALink: root does not write a backup set through a link of a user into
+// a directory of another user.
 func TestSnapshotThroughALink(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}

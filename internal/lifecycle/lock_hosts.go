@@ -30,8 +30,8 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterloc
 }
 
 // lockedCluster returns the description whose control planes keep the lock: the running
-// cluster, so that a manager that adds control planes uses those that all managers know.
-// It includes leaving control planes until they have left.
+// cluster, so that a manager that adds control planes uses control planes that all managers
+// know. It includes leaving control planes until they have left.
 func (p *prepared) lockedCluster() *v1alpha1.Cluster {
 	if created(p.recorded) {
 		return p.recorded

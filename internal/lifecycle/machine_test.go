@@ -26,8 +26,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// A machine is a host in memory: it keeps files and what else operations ask
-// for, and plays kubeadm.
+// A machine is a host in memory. It keeps files and other state of operations, and plays
+// kubeadm.
 type machine struct {
 	name, address string
 	second        string // another address
@@ -41,48 +41,49 @@ type machine struct {
 	state   map[string]string // operation → as it was last applied
 	runs    map[string]int    // hook → how often it ran
 	by      map[string]string // path → the step that wrote it
-	made    map[string]string // what else is put back → the step that made it
-	wanted  op.List           // what is asked for in the same breath
-	told    []string          // the API's address, as pods know it
-	started time.Time         // when the kubelet was, after its node last reported
-	version string            // that of the images, and of what is started next
+	made    map[string]string // other state that a revert removes → the step that made it
+	wanted  op.List           // operations of the same batch
+	told    []string          // the API address that pods know
+	started time.Time         // the start of the kubelet, if after the last report of its node
+	version string            // version of the images, and of the kubelet that starts next
 	ledger  bool
-	lost    bool // the ledger was there once
+	lost    bool // its ledger was lost
 	cluster string
 	lock    remote.LockState
 
-	// down is why it cannot be reached, blind the kind of operation that it
-	// cannot check, refuse why an operation fails; touched hears of every call
-	// that is about to change something.
+	// down is the error of connecting, and blind the kind of operation that cannot be
+	// checked. refuse returns the error of an operation. touched is called before each
+	// change.
 	down    error
 	prints  func(argv []string, out io.Writer) error
-	etcdctl func(args []string, out io.Writer) int // answers its exit code
-	// snapshot is what one of etcd is, and sent what arrives of it, if that is
-	// something else.
+	etcdctl func(args []string, out io.Writer) int // returns its exit code
+	// snapshot is the content of a snapshot of etcd, and sent the content that arrives, if
+	// it differs.
 	snapshot, sent string
-	// waste is what etcd's database would give back, in bytes; leads says that
-	// its member does.
+	// waste is how many bytes a defragmentation of etcd frees. leads reports whether its
+	// etcd member is the leader.
 	waste   int64
 	leads   bool
-	cutOff  bool   // the API's name leads nowhere from here
+	cutOff  bool   // the API name does not resolve to a reachable address
 	silent  bool   // its own API server does not answer
-	refused bool   // nothing takes a connection where it would
-	hangs   bool   // it is connected, and answers nothing
+	refused bool   // connections to its API server are refused
+	hangs   bool   // it connects, but does not answer
 	stalled string // a directory that does not answer
-	lingers bool   // nothing ends its API server
+	lingers bool   // its API server does not stop
 	alarm   string
 	blind   op.Kind
-	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
+	reaches func(*machine, string) bool // whether it reaches a URL; nil is always
 	refuse  func(step string, o op.Op) *op.Error
-	// spoils is why an operation fails that has done what it should, and sick
-	// says that its API server does not answer, by what is on the machine.
+	// spoils returns the error of an operation after its change. sick reports whether the
+	// files of the machine keep its API server from answering.
 	spoils  func(m *machine, step string, o op.Op) *op.Error
 	sick    func(*machine) bool
-	greedy  string         // an address of another that its kubelet asks for
+	greedy  string         // the address of another machine that its kubelet requests
 	moved   bool           // its kubelet's certificate is for another address
-	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
+	admit   func(*machine) // plays the cluster issuing credentials to a kubelet
 	touched func(what string)
-	// podLogs are the names of logs that it reports, and podLog is what one holds.
+	// podLogs are the names of the logs that it reports. podLog returns the content of one
+	// log.
 	podLogs []string
 	podLog  func(name string) string
 	// given is called with each operation that the manager sends, before it is checked.
@@ -100,7 +101,7 @@ func newMachine(name, address string, a *api) *machine {
 	}
 }
 
-// clone is the machine as it is now, in another world. The caller holds mu.
+// clone returns a copy of the machine in another world. The caller holds mu.
 func (m *machine) clone(a *api) *machine {
 	c := newMachine(m.name, m.address, a)
 	c.files, c.state, c.runs, c.by, c.made = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by), maps.Clone(m.made)
@@ -113,13 +114,13 @@ func (m *machine) clone(a *api) *machine {
 	return c
 }
 
-// look is all that is on the machine, for comparisons.
+// look returns all files and state of the machine, for comparisons.
 func (m *machine) look() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := maps.Clone(m.files)
 	for k, v := range m.state {
-		if !strings.HasPrefix(k, "exec ") { // an input of an earlier attempt says nothing of the machine
+		if !strings.HasPrefix(k, "exec ") { // inputs of earlier attempts are not state of the machine
 			out[k] = v
 		}
 	}
@@ -155,7 +156,7 @@ func (m *machine) facts() *op.HostFacts {
 	return f
 }
 
-// check answers one operation.
+// check returns the result of checking one operation.
 func (m *machine) check(o op.Op) op.Result {
 	if m.given != nil {
 		m.given(o)
@@ -173,7 +174,7 @@ func (m *machine) check(o op.Op) op.Result {
 	switch o := o.(type) {
 	case op.Facts:
 		f := m.facts()
-		// Nobody has the address that control planes are to hold.
+		// No host has the virtual address of the control planes yet.
 		f.Unreached = slices.DeleteFunc(slices.Clone(o.Reach), func(at string) bool { return !strings.HasPrefix(at, virtual+":") })
 		r.Output, _ = json.Marshal(f)
 	case op.PodLogs:
@@ -293,7 +294,7 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.state[keptBlob+o.Name+" "+o.Digest] == ""
 	case op.Prune:
 		changed = len(m.retires(o)) > 0
-	case op.ImportImages: // one that has been done lets go what was fetched for it
+	case op.ImportImages: // an import also removes the images that were fetched for it
 		changed = m.state[id(o)] != m.print(o) || !o.Ahead && m.state[id(op.ImportImages{Ahead: true})] != ""
 	default:
 		changed = m.state[id(o)] != m.print(o)
@@ -304,13 +305,13 @@ func (m *machine) check(o op.Op) op.Result {
 	return r
 }
 
-// serving says that there is an answer on which it depends whether something is done:
-// that of the machine's member of etcd.
+// serving reports whether the etcd unit runs, for operations that do nothing while a
+// service runs.
 func (m *machine) serving(w *op.Wait) bool {
 	return w != nil && m.state[module.EtcdUnitName+" started"] != ""
 }
 
-// writes are the files that an operation writes and that are put back with its step.
+// writes returns the files that an operation writes and that reverting its step restores.
 func writes(o op.Op) []string {
 	switch o := o.(type) {
 	case op.File:
@@ -321,7 +322,7 @@ func writes(o op.Op) []string {
 	return nil
 }
 
-// dropped are files that a step has written and nothing wants any more.
+// dropped returns the files that a step has written and that are no longer wanted.
 func (m *machine) dropped(o op.RevertStep) (paths []string) {
 	for path, step := range m.by {
 		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return slices.Contains(writes(w), path) })
@@ -332,7 +333,7 @@ func (m *machine) dropped(o op.RevertStep) (paths []string) {
 	return paths
 }
 
-// unmade is what else a step has made and nothing wants any more.
+// unmade returns the other state that a step has made and that is no longer wanted.
 func (m *machine) unmade(o op.RevertStep) (out []string) {
 	for what, step := range m.made {
 		_, there := m.state[what]
@@ -344,7 +345,8 @@ func (m *machine) unmade(o op.RevertStep) (out []string) {
 	return out
 }
 
-// makes is what of an operation is put back, by its place in the machine's state.
+// makes returns the other state that reverting an operation removes, by its place in the
+// machine's state.
 func makes(o op.Op) []string {
 	switch o := o.(type) {
 	case op.Dir, op.Unpack, op.InstallHelper:
@@ -355,7 +357,7 @@ func makes(o op.Op) []string {
 	return nil
 }
 
-// ends is what a reset takes off: units, and directories with the images in them.
+// ends removes units, directories, and images in them, as a reset does.
 func (m *machine) ends(o op.Reset) {
 	for _, unit := range o.Units {
 		delete(m.state, unit+" started")
@@ -369,14 +371,14 @@ func (m *machine) ends(o op.Reset) {
 	}
 }
 
-// What bundles have brought, in the machine's state, goes by these and a name, of a blob
-// with its digest.
+// Prefixes of files from bundles in the machine's state. A name follows, and for a blob
+// its digest.
 const (
 	keptBlob    = "kept blob "
 	pinnedImage = "pinned image "
 )
 
-// brought is what bundles have brought.
+// brought returns the entries of files from bundles.
 func (m *machine) brought() (out []string) {
 	for what := range m.state {
 		if strings.HasPrefix(what, keptBlob) || strings.HasPrefix(what, pinnedImage) {
@@ -387,7 +389,7 @@ func (m *machine) brought() (out []string) {
 	return out
 }
 
-// retires is what of that is not to stay.
+// retires returns the entries that a prune removes.
 func (m *machine) retires(o op.Prune) []string {
 	return slices.DeleteFunc(m.brought(), func(what string) bool {
 		if image, ok := strings.CutPrefix(what, pinnedImage); ok {
@@ -399,13 +401,13 @@ func (m *machine) retires(o op.Prune) []string {
 
 func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
 
-// print is an operation with the content of the files it depends on.
+// print returns an operation as text, with the content of the files it depends on.
 func (m *machine) print(o op.Op) string {
 	switch o.(type) {
-	case op.Exec: // how a program is called is not compared
+	case op.Exec: // the way to call a program is not compared
 		return m.content(o)
 	}
-	switch waits := o.(type) { // nor what it waits for
+	switch waits := o.(type) { // the wait of an operation is not compared
 	case op.Block:
 		waits.Gate = nil
 		o = waits
@@ -420,7 +422,7 @@ func (m *machine) print(o op.Op) string {
 	return hash(string(raw), m.content(o))
 }
 
-// content is that of the files that an operation depends on.
+// content returns a hash of the files that an operation depends on.
 func (m *machine) content(o op.Op) string {
 	var all []string
 	for _, p := range op.DependsOn(o) {
@@ -457,13 +459,13 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Name == "etcd" {
 		return m.api.managedEtcd.serves() || m.api.restored()
 	}
-	if w.Says != "" { // kube-proxy, which goes by what the cluster has on record
+	if w.Says != "" { // kube-proxy, which uses the settings in the cluster
 		return m.api.runsProxy(w.Says) && (m.reaches == nil || m.reaches(m, w.HTTP))
 	}
-	if strings.HasPrefix(w.Name, "access to ") { // of the registry's user, into its directory
+	if strings.HasPrefix(w.Name, "access to ") { // of the registry user, to its directory
 		return true
 	}
-	if strings.HasPrefix(w.Name, "pod kube-apiserver-") { // any API server has it
+	if strings.HasPrefix(w.Name, "pod kube-apiserver-") { // any API server has the pod
 		return m.has(module.APIServerManifest)
 	}
 	if len(w.Trusts) > 0 {
@@ -472,7 +474,7 @@ func (m *machine) awaited(w op.Wait) bool {
 	if answer, ok := m.certified(w); ok {
 		return answer
 	}
-	if w.Container != "" { // of the version by which its manifest was made
+	if w.Container != "" { // with the version of its manifest
 		manifest := m.files[module.APIServerManifest]
 		if w.Container == "etcd" {
 			manifest = m.files[etcdManifest]
@@ -506,7 +508,7 @@ func (m *machine) awaited(w op.Wait) bool {
 	return ok
 }
 
-// apply makes one operation true.
+// apply carries out one operation.
 func (m *machine) apply(o op.Op) *op.Error {
 	m.ledger = true
 	switch o := o.(type) {
@@ -561,11 +563,11 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.files[op.EtcdSnapshots+"/"+o.Name] = m.snapshot
 		}
 	case op.Certificate:
-		if o.Cert == module.NextCA { // what it signs is shown to clients
+		if o.Cert == module.NextCA { // its certificates are shown to clients
 			m.files[o.Cert], m.files[o.Key] = lastingAuthority(m.api.t)
 			return nil
 		}
-		if o.Authority { // what it signs is looked at
+		if o.Authority { // its certificates are checked
 			m.files[o.Key], m.files[o.Cert] = newAuthority(m.api.t, o.CommonName)
 			if o.CommonName == "etcd-ca" {
 				etcdKeys.Store(m.files[o.Key], true)
@@ -585,7 +587,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 		m.state[id(o)] = m.print(o)
 		if strings.HasSuffix(o.Name, " API") && m.told == nil {
-			m.told = o.Lines // the pods are yet to start
+			m.told = o.Lines // the pods have not started yet
 		}
 	case op.PodHosts:
 		m.told = []string{o.Address + " " + o.Name}
@@ -648,14 +650,14 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.ImportImages:
 		m.state[id(o)] = m.print(o)
 		if !o.Ahead {
-			delete(m.state, id(op.ImportImages{Ahead: true})) // it has passed
+			delete(m.state, id(op.ImportImages{Ahead: true})) // the content was fetched ahead
 		}
 		for _, img := range o.Images {
 			if !o.Ahead {
 				m.state[pinnedImage+img.Ref] = "yes"
 			}
 			if _, version, ok := strings.Cut(img.Ref, "kube-proxy:"); ok {
-				m.version = version // what the next kubelet is of
+				m.version = version // the version of the next kubelet
 			}
 		}
 	case op.Unit:
@@ -710,10 +712,10 @@ func (m *machine) has(path string) bool {
 	return ok
 }
 
-// parameters are those of the kernel as text.
+// parameters returns kernel parameters as text.
 func parameters(o op.Sysctl) string { return fmt.Sprint(o.Values) }
 
-// notes has a change be waited for by what is to serve as before.
+// notes records that health gates of the batch have to wait for a change.
 func (m *machine) notes(ops op.List, changes op.Op) {
 	if _, waits := changes.(op.HealthGate); waits {
 		return
@@ -725,12 +727,12 @@ func (m *machine) notes(ops op.List, changes op.Op) {
 	}
 }
 
-// pairOf is a certificate as it is wanted.
+// pairOf returns a certificate as text.
 func pairOf(o op.Certificate) string {
 	return "certificate of " + o.CommonName + " under " + hash(string(o.CA))
 }
 
-// left keeps what a program has left, if it succeeded.
+// left saves the files of a program that succeeded.
 func (m *machine) left(e op.Exec, failed *op.Error) *op.Error {
 	for _, p := range e.Keeps {
 		if content, ok := m.files[p]; ok && failed == nil {
@@ -740,7 +742,7 @@ func (m *machine) left(e op.Exec, failed *op.Error) *op.Error {
 	return failed
 }
 
-// discovers reports whether a node that joins has the file that says whom to believe.
+// discovers reports whether a joining node has the file with the trusted CA.
 func (m *machine) discovers() *op.Error {
 	if !strings.Contains(m.files["/etc/kubernetes/slipway/discovery.conf"], base64.StdEncoding.EncodeToString(m.api.ca())) {
 		return &op.Error{Reason: "CommandFailed", Message: "the CA is not known"}
@@ -770,7 +772,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-again-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
 			if shared == "etcd/ca" && m.api.managedEtcd.serves() {
-				continue // nor is it kubeadm's
+				continue // kubeadm does not make the CA of managed etcd
 			}
 			if key := "/etc/kubernetes/pki/" + shared + ".key"; m.files[key] != canaryKey+key && !strings.HasPrefix(m.files[key], "-----BEGIN") {
 				return &op.Error{Reason: "CommandFailed", Message: key + " is not that of the cluster"}
@@ -785,7 +787,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-control-plane":
 		m.files[module.APIServerManifest] = m.files[settingsFile]
 		m.readsKeys()
-		if m.has("/etc/kubernetes/bootstrap-kubelet.conf") { // its kubelet waits for it
+		if m.has("/etc/kubernetes/bootstrap-kubelet.conf") { // the kubelet waits for the API server
 			m.files[module.ClientCert] = "made by the kubelet"
 			m.api.register(m.name, m.machineID)
 		}
@@ -799,7 +801,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.api.proxies(m.files[settingsFile])
 		m.api.install("proxy")
 	case "kubeadm-join-preflight":
-		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks
+		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // the phase only checks the file
 		return m.discovers()
 	case "kubeadm-join-kubelet-start":
 		if failed := m.discovers(); failed != nil {
@@ -813,7 +815,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
 		m.files["/etc/kubernetes/kubelet.conf"] = "names the certificate"
 		if m.has("/etc/kubernetes/admin.conf") {
-			delete(m.files, module.ClientCert) // it asks the API server of its host, which is yet to start
+			delete(m.files, module.ClientCert) // the kubelet has to ask the API server of its host, which has not started
 			return nil
 		}
 		m.api.register(m.name, m.machineID)
@@ -830,13 +832,13 @@ func (m *machine) run(e op.Exec) *op.Error {
 
 const etcdManifest = "/etc/kubernetes/manifests/etcd.yaml"
 
-// settingsFile is what kubeadm goes by when it writes manifests, and records.
+// settingsFile is the configuration that kubeadm uses for manifests and uploads.
 const settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
 
-// canaryKey is in every key of the cluster, and must be on hosts alone.
+// canaryKey is in every key of the cluster. Only hosts may have it.
 const canaryKey = "canary-key-of "
 
-// joinEtcd plays kubeadm and etcd, which takes one new member at a time.
+// joinEtcd plays kubeadm and etcd, which adds one member at a time.
 func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 	if _, ok := m.files["/etc/kubernetes/bootstrap-kubelet.conf"]; !ok {
 		return &op.Error{Reason: "CommandFailed", Message: "there is no kubelet to start etcd"}
@@ -850,7 +852,7 @@ func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 	for _, c := range o.Join.Creates {
 		m.files[c] = "made by " + o.Join.Name
 	}
-	m.files[etcdManifest] = m.files[settingsFile] // what is on record is the same
+	m.files[etcdManifest] = m.files[settingsFile] // the settings in the cluster are the same
 	m.api.setEtcd(m.name, etcdVotes)
 	m.files[facts.EtcdData] = "data of " + m.name
 	return nil
@@ -918,7 +920,7 @@ func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress
 			return out, err
 		}
 		if w, ok := o.(op.Wait); ok && w.Name == "etcd" && !c.api.restored() {
-			c.api.managedEtcd.await() // the other machines go on meanwhile
+			c.api.managedEtcd.await() // the other machines continue meanwhile
 		}
 		r := c.one(b, o)
 		if out = append(out, r); r.Status == op.Failed {
@@ -928,7 +930,7 @@ func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress
 	return out, nil
 }
 
-// await gives the other machines the time to do their part of what is waited for.
+// await gives the other machines time to reach the awaited state.
 func (c *conn) await(ctx context.Context, w op.Wait) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -961,7 +963,7 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 	switch {
 	case b.Operation == "" || b.Step == "" || b.Cluster == "":
 		r.Error = &op.Error{Reason: "Internal", Message: "a batch must say for whom it is"}
-	case b.Fence > 0 && b.Fence < c.lock.Highest: // without a number it is never fenced
+	case b.Fence > 0 && b.Fence < c.lock.Highest: // an operation without a fence is never refused
 		r.Error = &op.Error{Reason: "Fenced", Message: "another manager has taken the cluster over"}
 	case c.refuse != nil && c.refuse(b.Step, o) != nil:
 		r.Error = c.refuse(b.Step, o)

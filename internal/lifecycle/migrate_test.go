@@ -21,8 +21,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// dockered is a world in whose cache is a bundle with Docker, and in which a cluster
-// runs by one runtime.
+// dockered returns a world with a running cluster of the given runtime. The bundle in its
+// cache includes Docker.
 func dockered(t *testing.T, runtime string, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
@@ -33,8 +33,8 @@ func dockered(t *testing.T, runtime string, names ...string) *world {
 	return w
 }
 
-// bundled has bundles of versions, "" for the default, be in the cache, with Docker
-// or without.
+// bundled puts the bundles of these versions into the cache, with or without Docker. "" is
+// the default version.
 func (w *world) bundled(t *testing.T, docker bool, versions ...string) {
 	t.Helper()
 	for _, version := range versions {
@@ -42,7 +42,8 @@ func (w *world) bundled(t *testing.T, docker bool, versions ...string) {
 	}
 }
 
-// bundledWith has the bundle of a version be in the cache, with what these options say.
+// bundledWith builds the bundle of a version with these options and puts it into the
+// cache.
 func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions) {
 	t.Helper()
 	var more []string
@@ -57,13 +58,14 @@ func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Kubernetes, o.Arches, o.Source, o.Cache, o.Releases, o.Upstream = version, []string{"amd64"}, bundle.Upstream, w.cache, releases, site.Options()
+	o.Kubernetes, o.Arches, o.Source, o.Cache = version, []string{"amd64"}, bundle.Upstream, w.cache
+	o.Releases, o.Upstream = releases, site.Options()
 	if _, err := bundle.Build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// moving has the file name the other runtime.
+// moving returns a request to apply a file that names the other runtime.
 func (w *world) moving() Request {
 	was := w.runtime
 	w.runtime = "docker"
@@ -73,8 +75,8 @@ func (w *world) moving() Request {
 	return Request{Kind: operation.Apply, Cluster: w.cluster()}
 }
 
-// runBy wants the nodes to be run by a runtime, in service, and the way of their
-// kubelets to lead there.
+// runBy checks that all nodes use a runtime, that their kubelets use its socket, and that
+// no node is cordoned.
 func (w *world) runBy(runtime string) {
 	w.t.Helper()
 	socket := map[string]string{"docker": "unix:///run/cri-dockerd.sock", "containerd": "unix:///run/containerd/containerd.sock"}[runtime]
@@ -84,23 +86,23 @@ func (w *world) runBy(runtime string) {
 			if runtime == "docker" {
 				t = "Docker"
 			}
-			w.t.Errorf("%s is to have %s", name, t)
+			w.t.Errorf("%s: want %s", name, t)
 		}
 		for _, file := range []string{"/etc/kubernetes/kubelet.conf.d/50-slipway.conf", "/etc/crictl.yaml"} {
 			if !strings.Contains(m.files[file], socket) {
-				w.t.Errorf("%s: %s does not lead to %s: %s", name, file, socket, m.files[file])
+				w.t.Errorf("%s: %s does not name socket %s: %s", name, file, socket, m.files[file])
 			}
 		}
 	}
 	for name, version := range w.versions() {
 		if strings.Contains(version, "cordoned") {
-			w.t.Errorf("%s is out of service", name)
+			w.t.Errorf("%s is still cordoned", name)
 		}
 	}
 }
 
-// backAt wants machines as they were. The bundle's blobs that have come to a host
-// since stay until the cluster goes.
+// backAt checks that machines are as before. Bundle blobs that a host has received since
+// then are kept until the cluster is deleted.
 func (w *world) backAt(before map[string]map[string]string) {
 	w.t.Helper()
 	for name, m := range w.machines {
@@ -123,7 +125,7 @@ func TestMigrate(t *testing.T) {
 			w.do(request, event.Succeeded)
 			for _, step := range []string{"upgrade.drain", "reset.runtime", "upgrade.uncordon"} {
 				if d := cmp.Diff(threeAndTwo, w.turns(step)); d != "" {
-					t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
+					t.Errorf("%s: want one host after the other, control planes first (-want +got):\n%s", step, d)
 				}
 			}
 			w.before("upgrade.drain", "runtime.ahead")
@@ -136,7 +138,8 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// before wants a step to have been done on each host before another is begun there.
+// before checks that the step done has changed each host before the other step starts
+// there.
 func (w *world) before(step, done string) {
 	w.t.Helper()
 	has, begun := map[string]bool{}, 0
@@ -146,18 +149,18 @@ func (w *world) before(step, done string) {
 			has[e.Host] = true
 		case e.Task == step && e.Type == event.StepStarted:
 			if begun++; !has[e.Host] {
-				w.t.Errorf("%s on %s is not behind %s", step, e.Host, done)
+				w.t.Errorf("%s on %s started before %s", step, e.Host, done)
 			}
 		}
 	}
 	if begun == 0 {
-		w.t.Errorf("%s was never begun", step)
+		w.t.Errorf("%s was never started", step)
 	}
 }
 
-// As many workers at once as may be away are, and each node is drained before what
-// it runs ends, and back in service before the next is touched.
-func TestMigrateInTurn(t *testing.T) {
+// As many nodes are out of service at once as the limit allows, and all are back in
+// service at the end.
+func TestMigrate_KeepsToMaxUnavailable(t *testing.T) {
 	w := dockered(t, "containerd", "cp1", "w1", "w2", "w3")
 	request := w.moving()
 	request.Rollout.MaxUnavailable = "2"
@@ -177,13 +180,13 @@ func TestMigrateInTurn(t *testing.T) {
 		most = max(most, away)
 	}
 	if away != 0 || most != 2 {
-		t.Errorf("%d nodes were away at once, want 2, and %d still are", most, away)
+		t.Errorf("%d nodes were out of service at once, want 2; %d still are", most, away)
 	}
 }
 
-// A change of the runtime and of something else would not tell what a node does not
-// serve with.
-func TestMigrateAlone(t *testing.T) {
+// A change of the runtime together with another change is refused: it would be unclear
+// which of them breaks a node.
+func TestMigrate_RefusesOtherChangesWithIt(t *testing.T) {
 	w := dockered(t, "containerd", "cp1", "w1")
 	request := w.moving()
 	request.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(9)}
@@ -191,7 +194,7 @@ func TestMigrateAlone(t *testing.T) {
 	refusal(t, err, idMigrationAlone)
 
 	request.Cluster = w.cluster()
-	request.Cluster.Spec.SSH.Password = "canary" // of which no plan tells
+	request.Cluster.Spec.SSH.Password = "canary" // plans do not show it
 	w.prepared(w.service().Prepare(t.Context(), request, nil))
 }
 
@@ -210,7 +213,7 @@ func TestKilledMigrate(t *testing.T) {
 					k.whole()
 					k.same(w)
 				})
-				t.Run(m.name+", and back", func(t *testing.T) {
+				t.Run(m.name+", rolled back", func(t *testing.T) {
 					k := m.world.fork(t)
 					p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 					if unbegun(err) {
@@ -226,14 +229,15 @@ func TestKilledMigrate(t *testing.T) {
 	}
 }
 
-// A host that is gone for good is taken off in the midst of a change, which then is
-// finished, or taken back, without it; the same command goes on as well.
-func TestMigrateLosesAHost(t *testing.T) {
+// A host that is permanently lost can be removed while a change of the runtime is
+// unfinished. The change is then finished or rolled back without the host. The same
+// command finishes it as well.
+func TestMigrate_FinishesWithoutLostHost(t *testing.T) {
 	for _, host := range []string{"cp1", "cp2", "w1"} {
 		for name, goOn := range map[string]func(*world, Request){
-			"and on":   func(w *world, _ Request) { w.resume(event.Succeeded) },
-			"and back": func(w *world, _ Request) { w.runtime = "containerd"; w.rollback(event.Succeeded) },
-			"and the same again": func(w *world, r Request) {
+			"resumed":     func(w *world, _ Request) { w.resume(event.Succeeded) },
+			"rolled back": func(w *world, _ Request) { w.runtime = "containerd"; w.rollback(event.Succeeded) },
+			"applied again": func(w *world, r Request) {
 				r.Cluster = w.cluster()
 				w.do(r, event.Succeeded)
 			},
@@ -245,7 +249,7 @@ func TestMigrateLosesAHost(t *testing.T) {
 				w.do(request, event.Failed)
 				gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}, Forget: true}
 				_, err := w.service().Prepare(t.Context(), gone, nil)
-				wantRefused(t, err, idMigrationAlone) // it answers
+				wantRefused(t, err, idMigrationAlone) // the host is reachable
 				w.machines[host].down = errDown
 				w.api.lost(host)
 				w.api.lose(host)
@@ -257,7 +261,7 @@ func TestMigrateLosesAHost(t *testing.T) {
 				delete(w.machines, host)
 				w.wantPhase(v1alpha1.PhaseFailed)
 				if w.api.has("/api/v1/nodes/"+host) || w.api.etcd(host) != "" {
-					t.Errorf("%s is still a node, or a member of etcd", host)
+					t.Errorf("%s is still a node or an etcd member", host)
 				}
 				goOn(w, request)
 				w.runBy(w.runtime)
@@ -267,8 +271,9 @@ func TestMigrateLosesAHost(t *testing.T) {
 	}
 }
 
-// A node that does not serve by the new runtime takes all back to the one before.
-func TestMigrateGoesBack(t *testing.T) {
+// If a node does not become healthy with the new runtime, all nodes are rolled back to the
+// previous one.
+func TestMigrate_RollsBackWhenNodeIsUnhealthy(t *testing.T) {
 	for _, host := range []string{"cp1", "cp2", "w1"} {
 		t.Run(host, func(t *testing.T) {
 			w := dockered(t, "containerd", "cp1", "cp2", "w1")
@@ -282,21 +287,21 @@ func TestMigrateGoesBack(t *testing.T) {
 			request := w.moving()
 			res := w.do(request, event.Failed)
 			if !res.Reverted || len(res.Failures) != 1 || res.Failures[0].Host != host {
-				t.Fatalf("%+v: want it back by itself, and a failure of %s", res, host)
+				t.Fatalf("%+v: want an automatic rollback and one failure, on %s", res, host)
 			}
 			w.runtime = "containerd"
 			w.runBy("containerd")
 			w.backAt(before)
 			if turns := w.turns("reset.runtime"); slices.Contains(turns, "w1") != (host == "w1") {
-				t.Errorf("those after %s were begun: %v", host, turns)
+				t.Errorf("after the failure on %s, these hosts were started: %v", host, turns)
 			}
 		})
 	}
 }
 
-// endsAPI has the API go with what a host runs, until its kubelet is started again:
-// its member of etcd is the only one, or the others are too few without it. A step
-// fails there for as long as broken says.
+// endsAPI makes the API unavailable from the reset of a host until its kubelet starts
+// again. This plays a host without which etcd has no quorum. The step fails there while
+// broken is true.
 func (w *world) endsAPI(host, step, reason string, broken *bool) {
 	w.machines[host].refuse = func(of string, o op.Op) *op.Error {
 		silent := func(is bool) {
@@ -318,25 +323,25 @@ func (w *world) endsAPI(host, step, reason string, broken *bool) {
 	}
 }
 
-// Where the API ends with the node that changes over, it is this node that goes on,
-// or back, before anybody is asked.
-func TestMigrateEndsTheAPI(t *testing.T) {
+// If the API is unavailable while a node changes its runtime, this node is finished or
+// rolled back first.
+func TestMigrate_FinishesNodeWithoutAPI(t *testing.T) {
 	for _, hosts := range [][]string{{"cp1", "w1"}, {"cp1", "cp2", "w1"}} {
 		at, base := hosts[len(hosts)-2], dockered(t, "containerd", hosts...)
 		for name, tc := range map[string]struct {
 			step, reason string
 			then         func(w *world, broken *bool)
 		}{
-			"and on": {"runtime.containerd", "DiskFull", func(w *world, broken *bool) {
+			"resumed": {"runtime.containerd", "DiskFull", func(w *world, broken *bool) {
 				*broken = false
 				w.resume(event.Succeeded)
 			}},
-			"and back": {"runtime.docker", "DiskFull", func(w *world, broken *bool) {
+			"rolled back": {"runtime.docker", "DiskFull", func(w *world, broken *bool) {
 				*broken = false
 				w.runtime = "containerd"
 				w.rollback(event.Succeeded)
 			}},
-			"and back by itself": {"runtime.docker", "UnitFailed", func(w *world, _ *bool) { w.runtime = "containerd" }},
+			"rolled back automatically": {"runtime.docker", "UnitFailed", func(w *world, _ *bool) { w.runtime = "containerd" }},
 		} {
 			t.Run(at+" "+name, func(t *testing.T) {
 				t.Parallel()

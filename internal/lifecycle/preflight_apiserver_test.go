@@ -11,19 +11,19 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// TestNotServing: that an API server does not answer is told before it is
-// waited for, with what to do, and nothing is refused.
-func TestNotServing(t *testing.T) {
+// TestNotServing_IsReportedBeforeWaiting checks that an API server that does not answer is
+// reported, with a hint, before any step waits for it. Nothing is refused.
+func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 	apply := func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }
 	for _, tc := range []struct {
 		name, reason string
 		silent       []string
 		request      func(*world) Request
-		want         map[string]string // host → what its hint has
+		want         map[string]string // host → part of its hint
 	}{
-		{"all serve", "there is nothing to tell", nil, apply, nil},
+		{"all serve", "there is nothing to report", nil, apply, nil},
 		{
-			"the first", "all goes through it",
+			"the first", "all API requests use it",
 			[]string{"cp1"},
 			apply,
 			map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 still serve the API)"},
@@ -31,10 +31,10 @@ func TestNotServing(t *testing.T) {
 		{"a further one", "the operation waits for it as well", []string{"cp2"}, func(w *world) Request {
 			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}
 		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 still serve the API)"}},
-		{"all", "none can be done without", []string{"cp1", "cp2", "cp3"}, func(w *world) Request {
+		{"all", "no control plane can be removed", []string{"cp1", "cp2", "cp3"}, func(w *world) Request {
 			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
 		}, map[string]string{"cp1": "more than half", "cp2": "more than half", "cp3": "more than half"}},
-		{"one that leaves", "nobody waits for it", []string{"cp1"}, func(w *world) Request {
+		{"one that leaves", "no step waits for it", []string{"cp1"}, func(w *world) Request {
 			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
 		}, nil},
 	} {
@@ -53,19 +53,19 @@ func TestNotServing(t *testing.T) {
 					t.Errorf("%s: %+v", tc.reason, d)
 				}
 				if through := strings.Contains(d.Message, "which the operation uses"); through != (d.Host == "cp1") {
-					t.Errorf("the cluster is spoken with through cp1: %+v", d)
+					t.Errorf("the operation uses the API server on cp1: %+v", d)
 				}
 			}
 			if told != len(tc.want) {
-				t.Errorf("%s: %v", tc.reason, p.Findings())
+				t.Errorf("%s: findings %v", tc.reason, p.Findings())
 			}
 		})
 	}
 }
 
-// What is to be done about it works: settings that are mended reach the control
-// plane that has stopped serving, and one that cannot be mended is taken off.
-func TestNotServingMended(t *testing.T) {
+// The hint works: corrected settings reach the control plane that has stopped serving, and
+// a control plane that cannot be repaired can be removed.
+func TestNotServing_CanBeRepairedOrRemoved(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	cp1, bad := w.machines["cp1"], w.cluster()
 	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
@@ -79,7 +79,7 @@ func TestNotServingMended(t *testing.T) {
 	w.resume(event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
 		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-mode") {
-			t.Errorf("settings with which no API server starts reach %s", name)
+			t.Errorf("settings that keep API servers from starting reach %s", name)
 		}
 	}
 	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
@@ -89,7 +89,7 @@ func TestNotServingMended(t *testing.T) {
 	w.api.lost("cp1")
 	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
 	if f := res.Failures[0]; f.Reason != op.ReasonNotServing || !strings.Contains(f.Remedy, "slipway delete node") {
-		t.Errorf("it ends with %+v", f)
+		t.Errorf("the apply ends with %+v", f)
 	}
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1", "w2")

@@ -38,7 +38,7 @@ type prepared struct {
 	env       module.Env
 	hosts     []*engine.Host      // the hosts that take part
 	content   *p2p.Content        // what is sent to them
-	addons    []addonsource.Addon // what goes into the cluster
+	addons    []addonsource.Addon // the add-ons of the cluster
 	told      diag.List           // findings about the add-ons
 	// keepAddons leaves the add-ons in the cluster unchanged, because they cannot be read.
 	keepAddons bool
@@ -48,8 +48,8 @@ type prepared struct {
 	pipeline   engine.Pipeline
 	plan       *plan.Plan
 	bundle     *source
-	// target is the description that an operation continues with, or goes back to; nil if
-	// it is determined by the request.
+	// target is the description that an operation resumes or rolls back to; nil if the
+	// request determines it.
 	target *v1alpha1.Cluster
 	// under has the locks of the failed operation whose settings this one rolls back
 	// automatically; nil otherwise. The nodes that got the settings last come first.

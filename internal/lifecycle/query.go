@@ -91,7 +91,7 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 }
 
 // begun returns when the first attempt to create an existing cluster began. Its operations
-// are sorted newest first and may include those of earlier clusters with this name.
+// are sorted newest first and may include operations of earlier clusters with this name.
 func begun(ops []v1alpha1.Operation) (at time.Time) {
 	for _, o := range ops {
 		kind := operation.Kind(o.Spec.Type)

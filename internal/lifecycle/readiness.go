@@ -44,8 +44,8 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 }
 
 // wayThere returns the versions of the upgrade path after the next one that have no
-// bundle yet, and those of all that are not in the release table. It returns an error if
-// the bundle of a version is unsuitable.
+// bundle yet, and all versions of the path that are not in the release table. It returns
+// an error if the bundle of a version is unsuitable.
 func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []release.Release, err error) {
 	to := p.request.Upgrade.Version
 	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Upgrade.Bundle, p.bundleFor(to))

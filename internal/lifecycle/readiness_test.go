@@ -11,17 +11,22 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// unfit has a world in which much speaks against an upgrade.
+// unfit returns a world in which many checks fail for an upgrade.
 func unfit(t *testing.T) *world {
 	t.Helper()
 	w := aged(t, "cp1", "w1", "w2")
-	w.api.metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",resource="flowschemas",subresource="",version="v1beta3"} 1
-apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.39",resource="deviceclasses",subresource="",version="v1beta1"} 1
+	w.api.metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",` +
+		`resource="flowschemas",subresource="",version="v1beta3"} 1
+apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.39",` +
+		`resource="deviceclasses",subresource="",version="v1beta1"} 1
 apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
-apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="CREATE",rejection_code="0",type="validating"} 1
-apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="slow.guard.io",operation="CREATE",rejection_code="0",type="validating"} 2
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",` +
+		`operation="CREATE",rejection_code="0",type="validating"} 1
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="slow.guard.io",` +
+		`operation="CREATE",rejection_code="0",type="validating"} 2
 apiserver_admission_webhook_fail_open_count{name="sidecars.guard.io",type="admit"} 2
-apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="gone.guard.io",operation="CREATE",rejection_code="0",type="validating"} 4
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="gone.guard.io",` +
+		`operation="CREATE",rejection_code="0",type="validating"} 4
 `
 	w.api.put("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web", object{
 		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
@@ -30,7 +35,7 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 	})
 	w.api.put("/api/v1/namespaces/shop/pods/web", object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}},
-		"spec": object{"nodeName": "cp1"}, // its place is w2, when cp1 is drained
+		"spec": object{"nodeName": "cp1"}, // it moves to w2 when cp1 is drained
 	})
 	w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
@@ -51,11 +56,11 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 		"webhooks": []any{object{"name": "sidecars.guard.io", "clientConfig": object{"url": "https://guard.example.com"}}},
 	})
 	w.api.lose("w1")
-	w.machines["cp1"].etcdctl = nil // one of two members does not answer
+	w.machines["cp1"].etcdctl = nil // the etcd member on cp1 does not answer
 	return w
 }
 
-// All that speaks against an upgrade is told at once, and nothing is touched.
+// All problems that prevent an upgrade are reported at once, and nothing is touched.
 func TestReadiness(t *testing.T) {
 	w := unfit(t)
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
@@ -65,14 +70,14 @@ func TestReadiness(t *testing.T) {
 	}
 	want := []string{"api-removed", "disruption-budget", "webhook-unanswered", "upgrade-node-unready", "etcd-unready"}
 	if d := cmp.Diff(want, idsOf(list.Errors())); d != "" {
-		t.Errorf("it is refused for (-want +got):\n%s\n%v", d, err)
+		t.Errorf("errors (-want +got):\n%s\n%v", d, err)
 	}
 	found, err := w.service().Precheck(t.Context(), toNewest, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, idsOf(found.Errors())); d != "" {
-		t.Errorf("the report alone (-want +got):\n%s", d)
+		t.Errorf("errors of the precheck (-want +got):\n%s", d)
 	}
 	for _, words := range []string{
 		"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io",
@@ -81,18 +86,18 @@ func TestReadiness(t *testing.T) {
 			"requests continued without it",
 	} {
 		if !strings.Contains(found.Error(), words) {
-			t.Errorf("the report does not say %q:\n%v", words, found)
+			t.Errorf("the report does not have %q:\n%v", words, found)
 		}
 	}
 	if strings.Contains(found.Error(), "endpoints") || strings.Contains(found.Error(), "may.guard.io") ||
 		strings.Contains(found.Error(), "gone.guard.io") || strings.Contains(found.Error(), "pods.guard.io: requests") {
-		t.Errorf("the report says what is no trouble:\n%v", found)
+		t.Errorf("the report has findings that are not problems:\n%v", found)
 	}
 	r := toNewest
 	r.IgnoreChecks = []string{"api-removed", "disruption-budget", "webhook-unanswered", "etcd-unready"}
 	_, err = w.service().Prepare(t.Context(), r, nil)
 	if !errors.As(err, &list) || cmp.Diff([]string{"upgrade-node-unready"}, idsOf(list.Errors())) != "" {
-		t.Errorf("passed over, it is refused for %v", err)
+		t.Errorf("with ignored checks, the error is %v", err)
 	}
 	w.wantVersions(map[string]string{"cp1": older, "w1": older, "w2": older})
 	if _, ops := w.status(); len(ops) != 1 {
@@ -109,15 +114,15 @@ func idsOf(list diag.List) (out []string) {
 	return out
 }
 
-// No API server gets too far ahead of a kubelet: of one that is upgraded with the
-// next version, and of one that nobody upgrades in the end.
+// An API server must not get too far ahead of a kubelet. This holds for a kubelet that the
+// next upgrade step updates and for one that Slipway does not manage.
 func TestReadinessOfKubelets(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node, version, id string
 	}{
-		"another's, near enough": {"alien", "v1.34.2", ""},
-		"another's, too far":     {"alien", "v1.33.9", "kubelet-skew"},
-		"one of ours, too far":   {"w1", "v1.33.9", "kubelet-skew"},
+		"unmanaged node, close enough": {"alien", "v1.34.2", ""},
+		"unmanaged node, too old":      {"alien", "v1.33.9", "kubelet-skew"},
+		"managed node, too old":        {"w1", "v1.33.9", "kubelet-skew"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := aged(t, "cp1", "w1")
@@ -137,7 +142,7 @@ func TestReadinessOfKubelets(t *testing.T) {
 	}
 }
 
-// The bundles of all hops are wanted before the first one begins.
+// The bundles of all upgrade steps must be available before the first step starts.
 func TestReadinessOfBundles(t *testing.T) {
 	w := aged(t, "cp1")
 	s := w.service()

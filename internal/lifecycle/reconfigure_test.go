@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// turns are the hosts on which a step has changed something, as they came.
+// turns returns the hosts that a step has changed, in the order of the changes.
 func (w *world) turns(task string) (hosts []string) {
 	for _, e := range w.events {
 		if e.Type == event.StepFinished && e.Task == task && e.Outcome == event.Changed {
@@ -47,19 +47,19 @@ func TestReconfigureInWaves(t *testing.T) {
 		want = append(want, name+" kubelet.service restart: /etc/kubernetes/kubelet.conf.d/50-slipway.conf changes")
 	}
 	if d := cmp.Diff(want, told); d != "" {
-		t.Errorf("what the plan says of restarts (-want +got):\n%s", d)
+		t.Errorf("restarts in the plan (-want +got):\n%s", d)
 	}
 	w.events = nil
 	w.apply(p, event.Succeeded)
 	for _, step := range []string{"kubernetes.kubelet", "kubelet.settings"} {
 		if d := cmp.Diff(threeAndTwo, w.turns(step)); d != "" {
-			t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
+			t.Errorf("%s: want one host after the other, control planes first (-want +got):\n%s", step, d)
 		}
 	}
 }
 
-// What restarts nothing goes from host to host as well, those that have etcd alone
-// between control planes and workers.
+// Settings that restart nothing are also applied host by host. Dedicated etcd hosts come
+// after control planes and before workers.
 func TestHostSettingsInWaves(t *testing.T) {
 	for _, tc := range []struct {
 		name, step string
@@ -92,15 +92,15 @@ func TestHostSettingsInWaves(t *testing.T) {
 			w.events = nil
 			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 			if d := cmp.Diff(tc.want, w.turns(tc.step)); d != "" {
-				t.Errorf("one after the other (-want +got):\n%s", d)
+				t.Errorf("want one host after the other (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// Who has nothing to do waits for nobody, and the API server of the first control
-// plane for all nodes.
-func TestReconfigureNodesBeforeServers(t *testing.T) {
+// A node waits only for hosts that change before it. The API server of the first control
+// plane waits until all nodes have their settings.
+func TestReconfigure_ChangesNodesBeforeAPIServers(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	c := w.changed()
@@ -114,7 +114,7 @@ func TestReconfigureNodesBeforeServers(t *testing.T) {
 			got = append(got, e.Task+" "+e.Host)
 		}
 	}
-	slices.Sort(got[3:5]) // side by side
+	slices.Sort(got[3:5]) // they run in parallel
 	want := []string{
 		"kubelet.settings cp1", "kubelet.settings cp2", "kubelet.settings cp3", "kubelet.settings w1", "kubelet.settings w2",
 		"kubeadm.init.control-plane cp1", "join.settings cp2", "join.settings cp3",
@@ -125,16 +125,16 @@ func TestReconfigureNodesBeforeServers(t *testing.T) {
 	}
 }
 
-// A bad setting is one with which something does not serve on one machine.
+// A bad setting keeps one machine from becoming healthy.
 type bad struct {
 	name, reason string
-	host, says   string // where it fails, and what the failure is to say
+	host, says   string // where it fails, and part of the failure message
 	managed      bool
 	change       func(*v1alpha1.Cluster)
 	spoil        func(*machine)
 }
 
-// restarted fails a unit that was restarted while a file holds a text.
+// restarted makes a unit fail when it restarts while a file contains a text.
 func restarted(unit, file, text string) func(*machine) {
 	return func(m *machine) {
 		m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
@@ -142,13 +142,13 @@ func restarted(unit, file, text string) func(*machine) {
 			if !ok || u.Name != unit || !strings.Contains(m.files[file], text) {
 				return nil
 			}
-			delete(m.state, unit+" started") // it is not up with these
+			delete(m.state, unit+" started") // it does not run with these settings
 			return &op.Error{Reason: op.ReasonUnhealthy, Message: unit + " says: " + text + " is bad"}
 		}
 	}
 }
 
-// memberFails fails what gives a member of etcd in a pod its settings.
+// memberFails makes the step fail that configures an etcd member in a static pod.
 func memberFails(m *machine) {
 	m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
 		e, ok := o.(op.Exec)
@@ -182,29 +182,38 @@ func badSettings() []bad {
 	}
 	return []bad{
 		{
-			name: "kubelet cp1", reason: "nobody after it has begun", host: "cp1", says: "evictionHard is bad",
+			name: "kubelet cp1", reason: "no other host has started", host: "cp1", says: "evictionHard is bad",
 			change: kubelet, spoil: restarted(unit, dropIn, "evictionHard"),
 		},
 		{
-			name: "kubelet cp3", reason: "two before it go back, too", host: "cp3", says: "evictionHard is bad",
+			name: "kubelet cp3", reason: "two earlier hosts are rolled back too", host: "cp3", says: "evictionHard is bad",
 			change: kubelet, spoil: restarted(unit, dropIn, "evictionHard"),
 		},
 		{
-			name: "kubelet w2", reason: "all others go back", host: "w2", says: "evictionHard is bad", change: kubelet,
+			name: "kubelet w2", reason: "all other hosts are rolled back", host: "w2", says: "evictionHard is bad", change: kubelet,
 			spoil: restarted(unit, dropIn, "evictionHard"),
 		},
 		{
-			name: "containerd w1", reason: "its settings are a file that there was not", host: "w1", says: "level is bad",
+			name: "containerd w1", reason: "its settings are in a new file", host: "w1", says: "level is bad",
 			change: func(c *v1alpha1.Cluster) { c.Spec.ContainerRuntime.Config = "[debug]\nlevel = 7" },
 			spoil:  restarted("containerd.service", "/etc/containerd/slipway.toml", "level"),
 		},
 		{
-			name: "API server cp1", reason: "it speaks for the cluster, and does not serve", host: "cp1",
+			name: "API server cp1", reason: "the leader control plane does not serve", host: "cp1",
 			says: "nothing answers", change: api, spoil: sick,
 		},
-		{name: "API server cp2", reason: "the first has it already", host: "cp2", says: "nothing answers", change: api, spoil: sick},
-		{name: "etcd cp1", reason: "a member alone is away", host: "cp1", says: "quota-backend-bytes is bad", change: quota, spoil: memberFails},
-		{name: "etcd cp2", reason: "the third has not begun", host: "cp2", says: "quota-backend-bytes is bad", change: quota, spoil: memberFails},
+		{
+			name: "API server cp2", reason: "the first control plane has it already", host: "cp2", says: "nothing answers",
+			change: api, spoil: sick,
+		},
+		{
+			name: "etcd cp1", reason: "only one member is unavailable", host: "cp1",
+			says: "quota-backend-bytes is bad", change: quota, spoil: memberFails,
+		},
+		{
+			name: "etcd cp2", reason: "the third member has not started", host: "cp2",
+			says: "quota-backend-bytes is bad", change: quota, spoil: memberFails,
+		},
 		{
 			name: "managed etcd", reason: "a service is restarted, not a pod", host: "cp2",
 			says: "quota-backend-bytes is bad", managed: true, change: quota,
@@ -224,14 +233,15 @@ func badSettings() []bad {
 			},
 		},
 		{
-			name: "sysctl cp2", reason: "the kernel takes it, and the node does not serve with it", host: "cp2", says: "its kubelet did not answer",
+			name: "sysctl cp2", reason: "the kernel accepts it, but the node is not healthy with it",
+			host: "cp2", says: "its kubelet did not answer",
 			change: func(c *v1alpha1.Cluster) {
 				c.Spec.System.Sysctls = map[string]string{"net.ipv4.ip_local_port_range": "1 1"}
 			},
 			spoil: without("/etc/sysctl.d/90-slipway.conf", "port_range"),
 		},
 		{
-			name: "kube-proxy w1", reason: "all others run with it, and come back", host: "w1", says: "proxyMode",
+			name: "kube-proxy w1", reason: "all other nodes have it and are rolled back", host: "w1", says: "proxyMode",
 			change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" },
 			spoil: func(m *machine) {
 				m.reaches = func(m *machine, url string) bool {
@@ -240,7 +250,7 @@ func badSettings() []bad {
 			},
 		},
 		{
-			name: "mirror w2", reason: "the last of all", host: "w2", says: "its kubelet did not answer",
+			name: "mirror w2", reason: "it is the last host", host: "w2", says: "its kubelet did not answer",
 			change: func(c *v1alpha1.Cluster) {
 				c.Spec.Registry.Mirrors = map[string][]string{"docker.io": {"https://mirror.example"}}
 			},
@@ -249,8 +259,8 @@ func badSettings() []bad {
 	}
 }
 
-// broken is a world in which a cluster runs and a setting is about to be bad, and
-// what that is.
+// broken returns a world with a running cluster, a cluster file with a bad setting, and
+// the state of the machines.
 func (b bad) broken(t *testing.T) (*world, *v1alpha1.Cluster, map[string]map[string]string) {
 	t.Helper()
 	w := newWorld(t, threeAndTwo...)
@@ -262,7 +272,7 @@ func (b bad) broken(t *testing.T) (*world, *v1alpha1.Cluster, map[string]map[str
 	return w, c, w.looks()
 }
 
-// looks is all that is on machines.
+// looks returns the state of all machines.
 func (w *world) looks() map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for name, m := range w.machines {
@@ -271,22 +281,22 @@ func (w *world) looks() map[string]map[string]string {
 	return out
 }
 
-// asBefore wants machines as they were, and nothing left to do.
+// asBefore checks that machines are as before and that nothing is left to do.
 func (w *world) asBefore(before map[string]map[string]string) {
 	w.t.Helper()
 	if d := cmp.Diff(before, w.looks()); d != "" {
-		w.t.Errorf("machines are not as before (-want +got):\n%s", d)
+		w.t.Errorf("machines differ from before (-want +got):\n%s", d)
 	}
 	w.whole()
 }
 
-func TestBadSettingsGoBack(t *testing.T) {
+func TestBadSettings_AreRolledBack(t *testing.T) {
 	for _, b := range badSettings() {
 		t.Run(b.name, func(t *testing.T) {
 			w, c, before := b.broken(t)
 			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 			if !res.Reverted {
-				t.Fatalf("it has not gone back: %+v; %s", res.Failures, b.reason)
+				t.Fatalf("it was not rolled back: %+v; %s", res.Failures, b.reason)
 			}
 			f := res.Failures[0]
 			if len(res.Failures) != 1 || f.Host != b.host || f.Reason != idReverted || !strings.Contains(f.Message, b.says) {
@@ -298,8 +308,8 @@ func TestBadSettingsGoBack(t *testing.T) {
 	}
 }
 
-// Those who got their settings last go back first.
-func TestBadSettingsGoBackInTurn(t *testing.T) {
+// The hosts that received their settings last are rolled back first.
+func TestBadSettings_AreRolledBackInReverseOrder(t *testing.T) {
 	b := badSettings()[2]
 	w, c, _ := b.broken(t)
 	w.events = nil
@@ -315,23 +325,22 @@ func TestBadSettingsGoBackInTurn(t *testing.T) {
 	}
 }
 
-func TestBadSettingsKept(t *testing.T) {
+func TestBadSettings_AreKeptWithKeepFailed(t *testing.T) {
 	b := badSettings()[0]
 	w, c, _ := b.broken(t)
 	res := w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
 	if res.Reverted || res.Failures[0].Reason != op.ReasonUnhealthy {
-		t.Errorf("%+v: want it left as it is", res)
+		t.Errorf("%+v: want the failed state kept", res)
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 	if res := w.resume(event.Failed); res.Reverted {
-		t.Error("a resume takes back what was to be kept")
+		t.Error("a resume rolls back a state that --keep-failed keeps")
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 }
 
-// What fails by itself, with settings that are as before, is nothing to go back
-// from.
-func TestDriftDoesNotGoBack(t *testing.T) {
+// A host that fails without a change of its settings causes no rollback.
+func TestDrift_CausesNoRollback(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	delete(w.machines["w1"].state, "kubelet.service started")
@@ -343,13 +352,13 @@ func TestDriftDoesNotGoBack(t *testing.T) {
 	}
 	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
 	if res.Reverted {
-		t.Errorf("%+v: there is nothing to go back to", res)
+		t.Errorf("%+v: want no rollback", res)
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 }
 
-// A way back that fails is told, and gone on with.
-func TestRevertFails(t *testing.T) {
+// A failed rollback is reported and can be resumed.
+func TestRevert_CanBeResumedAfterFailure(t *testing.T) {
 	b := badSettings()[0]
 	w, c, before := b.broken(t)
 	m := w.machines["cp1"]
@@ -362,7 +371,7 @@ func TestRevertFails(t *testing.T) {
 	}
 	res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 	if res.Reverted || len(res.Failures) != 2 || res.Failures[1].Reason != idRevertFailed {
-		t.Fatalf("%+v: want the failure, and that of the way back", res.Failures)
+		t.Fatalf("%+v: want the failure and the failed rollback", res.Failures)
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
 	m.spoils = nil
@@ -370,9 +379,9 @@ func TestRevertFails(t *testing.T) {
 	w.asBefore(before)
 }
 
-// Nobody gets in between a failure and the way back, and whoever takes the lock away
-// from it all the same is not disturbed.
-func TestRevertUnderTheSameLocks(t *testing.T) {
+// No other process gets the lock between a failure and its rollback. A process that breaks
+// the lock anyway is not disturbed.
+func TestRevert_KeepsTheLock(t *testing.T) {
 	b := badSettings()[2]
 	turns := func(t *testing.T, w *world, c *v1alpha1.Cluster, at func()) *Result {
 		t.Helper()
@@ -396,12 +405,12 @@ func TestRevertUnderTheSameLocks(t *testing.T) {
 			}
 			for _, cp := range []string{"cp1", "cp2", "cp3"} {
 				if m := w.machines[cp]; !m.lock.Held {
-					t.Errorf("%s lets in others", cp)
+					t.Errorf("%s has no lock", cp)
 				}
 			}
 		})
 		if !res.Reverted {
-			t.Errorf("it has not gone back: %+v", res.Failures)
+			t.Errorf("it was not rolled back: %+v", res.Failures)
 		}
 		w.asBefore(before)
 	})
@@ -419,10 +428,10 @@ func TestRevertUnderTheSameLocks(t *testing.T) {
 	})
 }
 
-// How hosts are logged in to does not go back: with that of before nobody might get in.
-func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
+// SSH settings are not rolled back: logins with the previous settings could fail.
+func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 	for name, by := range map[string]func(*testing.T, *service, Request){
-		"by itself": func(t *testing.T, s *service, r Request) {
+		"automatically": func(t *testing.T, s *service, r Request) {
 			p, err := s.Prepare(t.Context(), r, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -466,14 +475,14 @@ func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
 			by(t, s, Request{Kind: operation.Apply, Cluster: c})
 			is, err := s.Store.LoadCluster("prod")
 			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
-				t.Errorf("on record: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
+				t.Errorf("saved: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
 			}
 		})
 	}
 }
 
-// Killed anywhere between the first change and the last one of the way back, it
-// is gone on with by resume, and taken back by rollback.
+// After a kill anywhere between the first change and the last change of the rollback,
+// resume finishes the operation and rollback rolls it back.
 func TestKilledRevert(t *testing.T) {
 	for _, b := range badSettings() {
 		t.Run(b.name, func(t *testing.T) {
@@ -493,7 +502,7 @@ func TestKilledRevert(t *testing.T) {
 	}
 }
 
-// goBack ends what a process has left that was killed.
+// goBack finishes an operation whose process was killed.
 func (w *world) goBack(t *testing.T, how string) {
 	t.Helper()
 	s := w.service()
@@ -507,15 +516,15 @@ func (w *world) goBack(t *testing.T, how string) {
 	}
 	res, err := w.prepared(p, err).Apply(t.Context())
 	if err != nil || res.Outcome != event.Succeeded && !res.Reverted {
-		t.Fatalf("%+v, %v: want it whole, or back again", res, err)
+		t.Fatalf("%+v, %v: want success or a rollback", res, err)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// killedWhile is what would be left if the process were killed, before one in so
-// many changes of a machine.
+// killedWhile returns the states that a kill of the process would leave. It takes one
+// state for every few changes of a machine.
 func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 	t.Helper()
 	n := 0
@@ -526,7 +535,7 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 			n++
 			at := n
 			w.mu.Unlock()
-			if at%(every*oneIn) == every%(every*oneIn) { // the first few changes may be all
+			if at%(every*oneIn) == every%(every*oneIn) { // there may be only a few changes
 				f := w.fork(t)
 				w.mu.Lock()
 				moments = append(moments, moment{fmt.Sprintf("%03d %s", at, what), f})
@@ -539,12 +548,12 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 		m.touched = nil
 	}
 	if len(moments) == 0 {
-		t.Fatal("it was killed nowhere")
+		t.Fatal("no moment to kill the process was found")
 	}
 	return moments
 }
 
-// kube-proxy reads feature gates when its pods start; its mode stays the same.
+// kube-proxy reads feature gates when its pods start; its mode does not change.
 func TestProxyGates(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
@@ -553,7 +562,7 @@ func TestProxyGates(t *testing.T) {
 		c.Spec.Kubernetes.FeatureGates = gates
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubernetes.proxy-pods" }) {
-			t.Errorf("with %v kube-proxy is not started anew", gates)
+			t.Errorf("with %v kube-proxy is not restarted", gates)
 		}
 		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
@@ -562,7 +571,7 @@ func TestProxyGates(t *testing.T) {
 	}
 }
 
-// kube-proxy takes up another mode when its pods start anew, there and back.
+// kube-proxy applies a new mode when its pods restart, in both directions.
 func TestProxyMode(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	for _, mode := range []string{"iptables", "nftables", "iptables"} {
@@ -570,7 +579,7 @@ func TestProxyMode(t *testing.T) {
 		c.Spec.Kubernetes.ProxyMode = mode
 		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 		if !w.api.runsProxy(mode) {
-			t.Errorf("it does not run in mode %s", mode)
+			t.Errorf("kube-proxy does not run in mode %s", mode)
 		}
 		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("with mode %s there is more to do: %+v", mode, p.Plan().Steps)

@@ -12,14 +12,14 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// events is a journal, and a sink.
+// events is a journal and a sink for events.
 type events []event.Event
 
 func (j *events) Append(e event.Event) error { *j = append(*j, e); return nil }
 
 func (j *events) Emit(e event.Event) { *j = append(*j, e) }
 
-// of is what a host printed.
+// of returns the output of a host.
 func (j *events) of(t *testing.T, host string) string {
 	t.Helper()
 	var text strings.Builder
@@ -36,7 +36,7 @@ func (j *events) of(t *testing.T, host string) string {
 	return text.String()
 }
 
-// size is what the events take as JSON.
+// size returns the size of the events as JSON.
 func (j *events) size(t *testing.T) int {
 	t.Helper()
 	b, err := json.Marshal(j)
@@ -46,8 +46,8 @@ func (j *events) size(t *testing.T) int {
 	return len(b)
 }
 
-// However much programs print, and in whatever pieces, the journal has the
-// beginning and the end of it; who watches sees all.
+// The journal keeps the beginning and the end of all output, however long it is and
+// however it is split. Live sinks receive all of it.
 func TestOutputInTheJournal(t *testing.T) {
 	lines := func(n int) string {
 		var b strings.Builder
@@ -88,7 +88,7 @@ func TestOutputInTheJournal(t *testing.T) {
 			emit(event.Event{Type: event.StepFinished, Task: "t", Host: "b"})
 
 			if live := seen.of(t, "a"); live != tc.text {
-				t.Errorf("%d bytes of %d are shown", len(live), len(tc.text))
+				t.Errorf("the sink received %d bytes of %d", len(live), len(tc.text))
 			}
 			text := journal.of(t, "a")
 			if size := journal.size(t); size > 1<<20+1<<17 {
@@ -105,15 +105,15 @@ func TestOutputInTheJournal(t *testing.T) {
 					t.Fatalf("%s: %v", note, err)
 				}
 				if len(end) < outputShare*3/4 {
-					t.Errorf("only %d bytes of the end are there", len(end))
+					t.Errorf("only %d bytes of the end are kept", len(end))
 				}
 				text = head + tc.text[len(head):len(head)+left] + end
 			}
 			if text != tc.text {
-				t.Error("what is recorded is not what was printed")
+				t.Error("the recorded output differs from the printed output")
 			}
 			if d := cmp.Diff(event.StepFinished, journal[len(journal)-1].Type); d != "" || len(r.outputs) != 0 {
-				t.Errorf("at the end: %s%d outputs are held", d, len(r.outputs))
+				t.Errorf("at the end: %s%d outputs are still held", d, len(r.outputs))
 			}
 		})
 	}

@@ -17,9 +17,9 @@ import (
 
 const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
 
-// TestRegistryPasswords has hosts log in with a password that is on this machine
-// and in no plan, event or record; another one is another file on each host, and
-// nothing else.
+// TestRegistryPasswords checks logins with a password from a file on the manager. The
+// password is in no plan, event or saved state. A new password changes one file on each
+// host and nothing else.
 func TestRegistryPasswords(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if len(p.Plan().Steps) != 0 {
-		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+		t.Errorf("without a change, the plan has %v", p.Plan().Steps)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
@@ -57,7 +57,7 @@ func TestRegistryPasswords(t *testing.T) {
 		steps = append(steps, s.Task+"@"+s.Host)
 	}
 	if want := []string{"runtime.registries@cp1", "runtime.registries@w1"}; !slices.Equal(steps, want) {
-		t.Errorf("another password is %q, want %q", steps, want)
+		t.Errorf("with a new password, the plan has %q, want %q", steps, want)
 	}
 	w.apply(p, event.Succeeded)
 	for name, m := range w.machines {
@@ -67,7 +67,7 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 	for _, e := range w.events {
 		if strings.Contains(e.Message, "parrot") {
-			t.Errorf("an event tells it: %q", e.Message)
+			t.Errorf("an event contains the password: %q", e.Message)
 		}
 	}
 	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
@@ -91,12 +91,12 @@ func TestRegistryPasswords(t *testing.T) {
 	refusal(t, err, idSecretUnreadable)
 	_, err = w.service().Kubectl(t.Context(), "prod", nil, nil, io.Discard, io.Discard)
 	if err != nil && strings.Contains(err.Error(), "password") {
-		t.Errorf("kubectl of a bundle at hand: %v", err)
+		t.Errorf("kubectl from a local bundle needs the password: %v", err)
 	}
 }
 
-// TestRegistryPasswordLater resumes what was begun with a password: it is read
-// again, and when it is gone that is said before any host is asked.
+// TestRegistryPasswordLater resumes an operation that needs a password. The password is
+// read again; if its file is missing, the resume is refused before it connects to hosts.
 func TestRegistryPasswordLater(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	password := filepath.Join(t.TempDir(), "password")
@@ -125,9 +125,9 @@ func TestRegistryPasswordLater(t *testing.T) {
 	}
 }
 
-// TestKilledRegistryPassword has the manager killed wherever it is while it brings
-// another password to hosts. When it goes on there is yet another one, and that is
-// what all of them have in the end.
+// TestKilledRegistryPassword kills the manager at each moment while it applies a new
+// password to hosts. Before the resume, the password changes again; all hosts must get the
+// latest password.
 func TestKilledRegistryPassword(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	password := filepath.Join(t.TempDir(), "password")
@@ -147,7 +147,7 @@ func TestKilledRegistryPassword(t *testing.T) {
 	request := Request{Kind: operation.Apply, Cluster: c}
 	moments := w.killed(t, request)
 	if len(moments) < 2 && oneIn == 1 {
-		t.Fatalf("killed at %d moments alone", len(moments))
+		t.Fatalf("killed at only %d moments", len(moments))
 	}
 	write("three")
 	for _, m := range moments {

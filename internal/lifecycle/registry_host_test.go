@@ -24,7 +24,7 @@ import (
 
 const ownHosts = "/etc/containerd/certs.d/192.0.2.13:5000/hosts.toml"
 
-// withRegistry is a cluster with a registry on a host of its own: the third.
+// withRegistry returns a cluster with a registry on the dedicated host reg.
 func (w *world) withRegistry() *v1alpha1.Cluster {
 	c := w.cluster()
 	at := slices.IndexFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
@@ -32,7 +32,7 @@ func (w *world) withRegistry() *v1alpha1.Cluster {
 	return c
 }
 
-// login is what nodes log in to the registry with.
+// login returns the registry credentials of nodes.
 func (w *world) login(password string) string {
 	w.t.Helper()
 	if password == "" {
@@ -45,27 +45,26 @@ func (w *world) login(password string) string {
 	return base64.StdEncoding.EncodeToString([]byte("slipway:" + password))
 }
 
-// TestInitRegistry makes a registry before there is a cluster, whose nodes know it
-// then without being told; that it is there changes nothing, and a delete takes it
-// away with all else.
+// TestInitRegistry creates a registry before the cluster exists. Nodes of the later
+// cluster use it, creating the cluster does not change it, and a delete removes it.
 func TestInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "" && s.Host != "reg" {
-			t.Errorf("it changes %s: %s", s.Host, s.Task)
+			t.Errorf("the plan changes %s: %s", s.Host, s.Task)
 		}
 	}
 	w.apply(p, event.Succeeded)
 	if phase, _ := w.status(); phase != "" {
-		t.Errorf("a cluster is on record, in phase %q", phase)
+		t.Errorf("a cluster is saved, in phase %q", phase)
 	}
 	m := w.machines["reg"]
 	if m.state[module.RegistryUnit+" enabled"] == "" || m.files[module.RegistryDir+"/htpasswd"] == "" {
 		t.Errorf("there is no registry: %v", m.state)
 	}
-	w.do(Request{Kind: operation.InitRegistry, Cluster: c}, event.Succeeded) // again it does nothing
+	w.do(Request{Kind: operation.InitRegistry, Cluster: c}, event.Succeeded) // a second run does nothing
 	before := m.look()
 
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
@@ -80,11 +79,11 @@ func TestInitRegistry(t *testing.T) {
 		}
 	}
 	if text := m.files[ownHosts]; text != "" {
-		t.Errorf("the registry, which is no node, has %q", text)
+		t.Errorf("the registry is not a node, but it has %q", text)
 	}
 	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if len(p.Plan().Steps) != 0 {
-		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+		t.Errorf("without a change, the plan has %v", p.Plan().Steps)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
@@ -99,7 +98,7 @@ func TestInitRegistry(t *testing.T) {
 	}
 }
 
-// secretIsKept wants the password in its own file and in no other.
+// secretIsKept checks that only one file has the password.
 func (w *world) secretIsKept() {
 	w.t.Helper()
 	login := w.login("")
@@ -123,13 +122,13 @@ func (w *world) secretIsKept() {
 	}
 	for _, e := range w.events {
 		if strings.Contains(e.Message, password) {
-			w.t.Errorf("an event tells it: %q", e.Message)
+			w.t.Errorf("an event contains the password: %q", e.Message)
 		}
 	}
 }
 
-// TestCreateWithRegistry needs no init registry before, and a registry that comes to
-// a cluster that runs is known to its nodes by the same apply.
+// TestCreateWithRegistry creates a cluster without a previous "init registry". An apply
+// that adds a registry to a running cluster also configures its nodes.
 func TestCreateWithRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
@@ -137,7 +136,7 @@ func TestCreateWithRegistry(t *testing.T) {
 	c.Spec.Hosts = slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
 	if w.machines["w1"].files[ownHosts] != "" {
-		t.Error("nodes know a registry that is not there")
+		t.Error("nodes are configured for a registry that does not exist")
 	}
 	c = spec.CopyCluster(c)
 	c.Spec.Hosts = all
@@ -161,8 +160,8 @@ func TestCreateWithRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryIsAdded with the host that is to be it, as the file says, and all nodes
-// know it.
+// TestRegistryIsAdded adds a registry host with the settings of the file. All nodes are
+// configured for it.
 func TestRegistryIsAdded(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
@@ -175,18 +174,18 @@ func TestRegistryIsAdded(t *testing.T) {
 		}
 	}
 	if config := w.machines["reg"].files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
-		t.Errorf("the registry is %q", config)
+		t.Errorf("the registry has settings %q", config)
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
 	if len(p.Plan().Steps) != 0 {
-		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+		t.Errorf("without a change, the plan has %v", p.Plan().Steps)
 	}
 }
 
-// TestRegistryLeaves takes the host that is the registry off, which all nodes forget,
-// whether it is there or gone for good.
+// TestRegistryLeaves removes the registry host, reachable or permanently lost. The
+// registry configuration is removed from all nodes.
 func TestRegistryLeaves(t *testing.T) {
-	for name, gone := range map[string]bool{"it answers": false, "it is gone for good": true} {
+	for name, gone := range map[string]bool{"reachable": false, "permanently lost": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
 			w.do(Request{Kind: operation.Create, Cluster: w.withRegistry()}, event.Succeeded)
@@ -209,7 +208,8 @@ func TestRegistryLeaves(t *testing.T) {
 	}
 }
 
-// TestInitRegistryInUse: what nodes know of a registry is not changed without them.
+// TestInitRegistryInUse checks that "init registry" refuses changes that the nodes of a
+// cluster would also need.
 func TestInitRegistryInUse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
@@ -244,19 +244,20 @@ func TestInitRegistryInUse(t *testing.T) {
 	}
 }
 
-// TestInitRegistryFirst: nodes that run and know no registry are not told of one by it,
-// and it does not say that they know one.
+// TestInitRegistryFirst checks that "init registry" does not add a registry to a running
+// cluster without one. The error does not suggest that a registry is saved.
 func TestInitRegistryFirst(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: w.withRegistry()}, nil)
 	refusal(t, err, idRegistryInUse)
 	if err == nil || strings.Contains(err.Error(), "with the saved name") {
-		t.Errorf("%v, and none is on record", err)
+		t.Errorf("%v, but no registry is saved", err)
 	}
 }
 
-// TestRegistryPasswordChosen is the user's, and nothing but its hash is kept.
+// TestRegistryPasswordChosen checks that only the hash of a password from the user is
+// kept.
 func TestRegistryPasswordChosen(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
@@ -280,7 +281,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	}
 	for _, want := range []string{"registry.service@reg", "runtime.registries@cp1", "runtime.registries@w1"} {
 		if !slices.Contains(steps, want) {
-			t.Errorf("another password is %q, without %s", steps, want)
+			t.Errorf("with a new password, the plan has %q, without %s", steps, want)
 		}
 	}
 	w.apply(p, event.Succeeded)
@@ -288,7 +289,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 		t.Errorf("w1 has %q", text)
 	}
 	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", store.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a password was made: %v", err)
+		t.Errorf("a password was generated: %v", err)
 	}
 	c = spec.CopyCluster(c)
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
@@ -297,9 +298,9 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	refusal(t, err, spec.IDNoRegistryHost)
 }
 
-// TestRegistryHashes: the registry's file stays as it is as long as the password does,
-// also for a manager without the hashes; and a password that was there lately has its
-// hash again.
+// TestRegistryHashes checks that the registry's user file changes only with the password,
+// also on a manager without the saved hashes. A recently used password gets its previous
+// hash.
 func TestRegistryHashes(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
@@ -309,14 +310,14 @@ func TestRegistryHashes(t *testing.T) {
 	seen := map[string]string{}
 	for _, tc := range []struct {
 		password, reason string
-		again            bool // it has the hash that it had before
+		again            bool // it gets its previous hash
 	}{
-		{"one", "it is the first", false},
-		{"two", "it is another", false},
-		{"one", "as on a rollback", true},
-		{"three", "it is another", false},
-		{"four", "it is another, and the hash of two is forgotten", false},
-		{"two", "its hash was forgotten", false},
+		{"one", "it is the first password", false},
+		{"two", "the password is new", false},
+		{"one", "a rollback uses it again", true},
+		{"three", "the password is new", false},
+		{"four", "the password is new, and the hash of two is dropped", false},
+		{"two", "its hash was dropped", false},
 	} {
 		if err := os.WriteFile(file, []byte(tc.password+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -337,15 +338,15 @@ func TestRegistryHashes(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(kept); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the hashes are for others: %v, %v", info, err)
+		t.Errorf("others can read the hashes: %v, %v", info, err)
 	}
 	if err := os.Remove(kept); err != nil {
 		t.Fatal(err)
 	}
-	w.settled(c) // another manager has another hash
+	w.settled(c) // another manager has no saved hash
 }
 
-// TestKilledInitRegistry is killed after every step, and done again.
+// TestKilledInitRegistry kills the operation after each step and repeats it.
 func TestKilledInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	request := Request{Kind: operation.InitRegistry, Cluster: w.withRegistry()}
@@ -363,13 +364,13 @@ func TestKilledInitRegistry(t *testing.T) {
 	}
 }
 
-// TestKilledCreateWithRegistry is killed after every step, and gone on with.
+// TestKilledCreateWithRegistry kills the operation after each step and resumes it.
 func TestKilledCreateWithRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "reg")
 	request := Request{Kind: operation.Create, Cluster: w.withRegistry()}
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "registr") {
-			continue // of the others TestKilledCreate knows
+			continue // TestKilledCreate covers the other moments
 		}
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -381,8 +382,9 @@ func TestKilledCreateWithRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryOfTwoRuntimes: nodes know the registry in the way of what runs their
-// containers, and no more in another when that changes; a new password comes to each.
+// TestRegistryOfTwoRuntimes checks that nodes have registry settings for their current
+// runtime only. After a change of the runtime, the previous settings are removed. A new
+// password reaches each runtime.
 func TestRegistryOfTwoRuntimes(t *testing.T) {
 	const authority, logins = "/etc/docker/certs.d/192.0.2.13:5000/ca.crt", "/var/lib/kubelet/config.json"
 	w := newWorld(t, "cp1", "w1", "reg")
@@ -400,7 +402,7 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 		for name, m := range w.machines {
 			docker, containerd := "", ""
 			switch {
-			case name == "reg": // no node
+			case name == "reg": // not a node
 			case w.runtime == "docker":
 				docker = w.login(word)
 			default:
@@ -408,11 +410,11 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 			}
 			for path, login := range map[string]string{logins: docker, ownHosts: containerd} {
 				if text := m.files[path]; (login == "") != (text == "") || !strings.Contains(text, login) {
-					t.Errorf("run by %s, %s has %q in %s", w.runtime, name, text, path)
+					t.Errorf("with runtime %s, %s has %q in %s", w.runtime, name, text, path)
 				}
 			}
 			if (m.files[authority] != "") != (docker != "") {
-				t.Errorf("run by %s, %s has %q in %s", w.runtime, name, m.files[authority], authority)
+				t.Errorf("with runtime %s, %s has %q in %s", w.runtime, name, m.files[authority], authority)
 			}
 		}
 	}
@@ -427,8 +429,8 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 	w.bare()
 }
 
-// TestBadRegistryGoesBack: a registry that does not start with its new settings, or lets
-// nobody in, has all go back to those before, on nodes as well.
+// TestBadRegistryGoesBack checks the rollback when a registry does not start with its new
+// settings or rejects logins. Nodes are rolled back as well.
 func TestBadRegistryGoesBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.PrivateRegistry)
@@ -441,7 +443,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 				return ok && u.Name == module.RegistryUnit && strings.Contains(m.files[module.RegistryDir+"/config.yml"], "5001")
 			},
 		},
-		"a user whom it does not let in": {
+		"a user that it rejects": {
 			func(p *v1alpha1.PrivateRegistry) { p.Username = "nobody" },
 			func(m *machine, o op.Op) bool {
 				r, ok := o.(op.RegistryServes)
@@ -472,7 +474,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			}
 			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "apply Failed", "create Succeeded")
 			if d := cmp.Diff(before, w.looks()); d != "" {
-				t.Errorf("machines are not as before (-want +got):\n%s", d)
+				t.Errorf("machines differ from before (-want +got):\n%s", d)
 			}
 		})
 	}

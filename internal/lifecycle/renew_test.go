@@ -24,7 +24,7 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// certificatesOf has a cluster run whose certificates have so much left.
+// certificatesOf creates a running cluster whose certificates expire after the given time.
 func certificatesOf(t *testing.T, left time.Duration, machines ...string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
@@ -39,7 +39,7 @@ func (w *world) renew(r Renewal, want event.Outcome) *Result {
 	return w.do(Request{Kind: operation.RenewCerts, Name: "prod", Renew: r}, want)
 }
 
-// fresh are the certificates that end a year from now, by host.
+// fresh returns the certificates that expire a year from now, by host.
 func (w *world) fresh() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
@@ -64,18 +64,18 @@ const (
 		"etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf"
 	allOfFirst = allOfControl + " super-admin.conf"
 	allOfEtcd  = "etcd-healthcheck-client etcd-peer etcd-server"
-	// What an API server asks a managed etcd with is made by another operation,
-	// which is played.
+	// The API server's client certificate for a managed etcd is renewed by another
+	// operation, which the test plays.
 	managedFirst = "admin.conf apiserver apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client " +
 		"etcd-peer etcd-server front-proxy-client scheduler.conf super-admin.conf"
 )
 
-// withKubelet is with the kubelet's certificates, in their place.
+// withKubelet adds the kubelet's certificates to names, at their place in the order.
 func withKubelet(names string) string {
 	return strings.Replace(names, "scheduler.conf", "kubelet-client kubelet-serving scheduler.conf", 1)
 }
 
-// order are the hosts on which steps of a task began.
+// order returns the hosts that a task has changed, in the order of the changes.
 func (w *world) order(task string) (hosts []string) {
 	for _, e := range w.events {
 		if e.Type == event.StepFinished && e.Task == task && e.Outcome == event.Changed {
@@ -85,7 +85,7 @@ func (w *world) order(task string) (hosts []string) {
 	return hosts
 }
 
-// TestRenew: what is due is renewed, host by host, and nothing else; then
+// TestRenew renews certificates that are due, host by host, and nothing else. Afterwards
 // nothing is left to do.
 func TestRenew(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestRenew(t *testing.T) {
 		}
 	}
 	if now := w.stored(); string(now) == conf || !bytes.Equal(now, w.outside("cp1")) {
-		t.Errorf("the admin kubeconfig that is kept is the old one: %t", string(now) == conf)
+		t.Errorf("the saved admin kubeconfig is the old one: %t", string(now) == conf)
 	}
 	if len(res.Ready) != 2 || res.Ready[0] != "31 certificates renewed on 3 hosts" {
 		t.Errorf("ready: %q", res.Ready)
@@ -130,7 +130,7 @@ func TestRenew(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "create Succeeded")
 }
 
-// stored is the kubeconfig that the manager keeps.
+// stored returns the kubeconfig that the manager saves.
 func (w *world) stored() []byte {
 	w.t.Helper()
 	text, err := w.service().Store.LoadKubeconfig("prod")
@@ -140,7 +140,8 @@ func (w *world) stored() []byte {
 	return text
 }
 
-// TestRenewExpired: nobody serves, no kubelet may ask, and it is all brought back.
+// TestRenewExpired renews all certificates after they have expired, when no API server
+// serves and no kubelet can authenticate.
 func TestRenewExpired(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machines []string
@@ -179,7 +180,7 @@ func TestRenewExpired(t *testing.T) {
 	}
 }
 
-// TestRenewChosen: what is asked for, and no more.
+// TestRenewChosen renews the selected certificates and no others.
 func TestRenewChosen(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -187,17 +188,17 @@ func TestRenewChosen(t *testing.T) {
 		renew        Renewal
 		want         map[string]string
 	}{
-		{"nothing due", "they are good for long", 200 * certDay, Renewal{}, map[string]string{}},
-		{"all", "whatever is left", 200 * certDay, Renewal{All: true}, map[string]string{"cp1": allOfFirst}},
-		{"within", "they end in that time", 200 * certDay, Renewal{Within: 201 * certDay}, map[string]string{"cp1": allOfFirst}},
-		{"not within", "they end later", 20 * certDay, Renewal{Within: 19 * certDay}, map[string]string{}},
+		{"nothing due", "they expire much later", 200 * certDay, Renewal{}, map[string]string{}},
+		{"all", "all are renewed, whenever they expire", 200 * certDay, Renewal{All: true}, map[string]string{"cp1": allOfFirst}},
+		{"within", "they expire within that time", 200 * certDay, Renewal{Within: 201 * certDay}, map[string]string{"cp1": allOfFirst}},
+		{"not within", "they expire later", 20 * certDay, Renewal{Within: 19 * certDay}, map[string]string{}},
 		{
-			"by name", "only these", 200 * certDay,
+			"by name", "only the named certificates are renewed", 200 * certDay,
 			Renewal{Names: []string{"apiserver", "etcd-peer"}},
 			map[string]string{"cp1": "apiserver etcd-peer"},
 		},
 		{
-			"by name, expired", "the others stay as they are", 1 * certDay,
+			"by name, expired", "the others are not renewed", 1 * certDay,
 			Renewal{Names: []string{"scheduler.conf"}},
 			map[string]string{"cp1": "scheduler.conf"},
 		},
@@ -219,12 +220,12 @@ func TestRenewChosen(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", d)
 		}
 		if w.machines["cp1"].files["/etc/kubernetes/pki/apiserver-etcd-client.crt"] == client {
-			t.Error("what the API server asks etcd with is the old one")
+			t.Error("the API server's etcd client certificate is the old one")
 		}
 	})
 }
 
-// refusedWith wants a refusal that has touched nothing.
+// refusedWith checks that a request is refused and nothing is touched.
 func (w *world) refusedWith(r Request, id string) {
 	w.t.Helper()
 	before := map[string]map[string]string{}
@@ -298,7 +299,8 @@ func TestRenewRefused(t *testing.T) {
 	w.refusedWith(Request{Kind: operation.RenewCerts, Name: "prod"}, idNotCreated)
 }
 
-// TestRenewWithoutHost: one that is down is left out, and stays failed.
+// TestRenewWithoutHost renews certificates without hosts that are down. A resume renews
+// theirs later.
 func TestRenewWithoutHost(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3", "w1")
@@ -314,8 +316,8 @@ func TestRenewWithoutHost(t *testing.T) {
 	}
 }
 
-// TestRenewStopsAtGate: a control plane that does not serve with what it has got
-// keeps the next from getting it; with the cause gone a resume finishes.
+// TestRenewStopsAtGate checks that a control plane that does not serve with its new
+// certificates stops the rollout. When the cause is fixed, a resume finishes it.
 func TestRenewStopsAtGate(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3")
@@ -333,7 +335,7 @@ func TestRenewStopsAtGate(t *testing.T) {
 	failed := slices.IndexFunc(w.events, func(e event.Event) bool { return e.Type == event.StepFinished && e.Outcome == event.Failed })
 	for _, e := range w.events[failed:] {
 		if e.Type == event.StepStarted && e.Task == "certs.control-plane" {
-			t.Errorf("%s was begun after that", e.Host)
+			t.Errorf("%s was started after the failure", e.Host)
 		}
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Failed", "create Succeeded")
@@ -348,8 +350,9 @@ func TestRenewStopsAtGate(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "create Succeeded")
 }
 
-// TestRenewAside: what was unfinished before is so afterwards.
-func TestRenewAside(t *testing.T) {
+// TestRenew_KeepsOtherOperationUnfinished checks that an operation that was unfinished before
+// a renewal remains unfinished after it.
+func TestRenew_KeepsOtherOperationUnfinished(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "w1")
 	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
@@ -368,8 +371,9 @@ func TestRenewAside(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "apply Succeeded", "create Succeeded")
 }
 
-// TestRenewBeyond: that the authority ends before is said.
-func TestRenewBeyond(t *testing.T) {
+// TestRenew_WarnsOfEarlierCAExpiry checks the warning about a CA that expires before the new
+// certificates would.
+func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
 	w := certificatesOf(t, 10*certDay, "cp1")
 	ca := pkitest.NewAuthority(t, "front-proxy-ca", certTime.Add(-certYear), certTime.Add(100*certDay))
 	f := w.machines["cp1"].files
@@ -383,13 +387,13 @@ func TestRenewBeyond(t *testing.T) {
 	}
 	w.apply(p, event.Succeeded)
 	if got := w.ends("cp1", "/etc/kubernetes/pki/front-proxy-client.crt"); !got.Equal(certTime.Add(100 * certDay)) {
-		t.Errorf("it ends %s", got)
+		t.Errorf("it expires on %s", got)
 	}
 }
 
-// TestRenewForLonger: how long certificates are made for is changed, which they
-// are from the next renewal on; nothing is restarted for it.
-func TestRenewForLonger(t *testing.T) {
+// TestRenew_UsesChangedValidity changes the validity of certificates. It applies from the next
+// renewal on, and nothing is restarted.
+func TestRenew_UsesChangedValidity(t *testing.T) {
 	w := certificatesOf(t, 200*certDay, "cp1", "cp2", "w1")
 	c := w.cluster()
 	c.Spec.Kubernetes.Certificates.Validity = &metav1.Duration{Duration: 2 * certYear}
@@ -404,25 +408,25 @@ func TestRenewForLonger(t *testing.T) {
 	w.events = nil
 	w.apply(p, event.Succeeded)
 	if d := cmp.Diff([]string{"cp1", "cp2"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
-		t.Errorf("hosts that renew by themselves for that long (-want +got):\n%s", d)
+		t.Errorf("hosts whose automatic renewal uses the new validity (-want +got):\n%s", d)
 	}
 	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
 	admin := "/etc/kubernetes/admin.conf"
 	if got := w.ends("cp2", admin); !got.Equal(certTime.Add(200 * certDay)) {
-		t.Errorf("what nobody has renewed ends %s", got)
+		t.Errorf("a certificate that was not renewed expires on %s", got)
 	}
 	w.renew(Renewal{All: true}, event.Succeeded)
 	for _, f := range []string{"/etc/kubernetes/pki/apiserver.crt", admin} {
 		if got := w.ends("cp2", f); !got.Equal(certTime.Add(2 * certYear)) {
-			t.Errorf("%s ends %s", f, got)
+			t.Errorf("%s expires on %s", f, got)
 		}
 	}
 }
 
-// TestKilledRenew: the manager is killed at the end of every step of bringing a
-// cluster back in which everything has expired, and gone on with.
+// TestKilledRenew renews a cluster whose certificates have all expired, kills the manager
+// at the end of each step, and resumes.
 func TestKilledRenew(t *testing.T) {
 	w := certificatesOf(t, -certDay, "cp1", "cp2", "w1")
 	request := Request{Kind: operation.RenewCerts, Name: "prod"}
@@ -448,14 +452,14 @@ func TestKilledRenew(t *testing.T) {
 			}
 			conf := k.stored()
 			if !bytes.Equal(conf, k.outside("cp1")) {
-				t.Error("the admin kubeconfig that is kept is another than on the control plane")
+				t.Error("the saved admin kubeconfig differs from the one on the control plane")
 			}
 			k.wantPhase(v1alpha1.PhaseRunning)
 		})
 	}
 }
 
-// outside is the kubeconfig that is to be kept.
+// outside returns the kubeconfig that the manager should save.
 func (w *world) outside(host string) []byte {
 	w.t.Helper()
 	c, err := w.service().Cluster(w.t.Context(), "prod")

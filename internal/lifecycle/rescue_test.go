@@ -16,10 +16,10 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// log is how far the data of a machine's member go: they say so. "log 4 900 899" is
-// a log that ends at entry 900 of term 4, of which all up to 899 is agreed upon;
-// what follows is more of them. All are of one cluster if nothing says otherwise; what
-// stands after "cluster=" is another one, nothing none that is known.
+// log returns how far a member's data reach, which their text describes. "log 4 900 899"
+// is a log that ends at entry 900 of term 4, with entries up to 899 committed; options may
+// follow. The data are of the same cluster unless "cluster=" names another one. An empty
+// name is an unknown cluster.
 func (m *machine) log() (is op.EtcdRecovered) {
 	words := strings.Fields(m.files[facts.EtcdData])
 	if n, _ := fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Log.Term, &is.Log.Index, &is.Commit); n > 0 {
@@ -45,7 +45,7 @@ func (m *machine) log() (is op.EtcdRecovered) {
 	return is
 }
 
-// salvaged is what a machine answers about its data.
+// salvaged returns a machine's report about its data.
 func (m *machine) salvaged(o op.EtcdRecover) ([]byte, bool) {
 	is := m.log()
 	_, made := m.files["/var/lib/slipway/salvage.json"]
@@ -59,8 +59,8 @@ func (m *machine) salvaged(o op.EtcdRecover) ([]byte, bool) {
 	return raw, o.Key == "" || made
 }
 
-// salvage plays the making of a snapshot from a copy of the data: only of those of
-// a member that is stopped, and that were planned with.
+// salvage plays making a snapshot from a copy of the data. The member must be stopped, and
+// its data must be as planned.
 func (m *machine) salvage(o op.EtcdRecover) *op.Error {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *machine) salvage(o op.EtcdRecover) *op.Error {
 	return nil
 }
 
-// rescue plays a step of a rescue, and minds the order.
+// rescue plays a step of a rescue and checks the order of steps.
 func (m *machine) rescue(o op.EtcdRestore) *op.Error {
 	early := func(what string) *op.Error {
 		return &op.Error{Reason: "TooEarly", Message: fmt.Sprintf("%s on %s: %s", o.Do, m.name, what)}
@@ -111,13 +111,14 @@ func (m *machine) rescue(o op.EtcdRestore) *op.Error {
 		m.api.running = true
 	}
 	m.api.done[string(o.Do)+" "+o.Key+" "+m.name] = true
-	if o.Do == op.RestoreSwap { // what had stopped stays stopped
+	if o.Do == op.RestoreSwap { // a stopped member remains stopped
 		m.api.done["stop "+o.Key+" "+m.name] = true
 	}
 	return nil
 }
 
-// outnumbered is a cluster of three of which two machines are gone; cp2 is left.
+// outnumbered returns a cluster of three control planes of which only cp2 is left, and a
+// request to rescue it.
 func outnumbered(t *testing.T) (*world, Request) {
 	t.Helper()
 	w, e := etcdWorld(t)
@@ -126,7 +127,7 @@ func outnumbered(t *testing.T) (*world, Request) {
 	return w, Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3"}}
 }
 
-// loses has machines be gone: too many are left that follow nobody.
+// loses makes machines unavailable. The members that are left have no leader.
 func (w *world) loses(e *ensemble, names ...string) {
 	e.elect(0)
 	for _, m := range e.members {
@@ -163,7 +164,7 @@ func TestRescue(t *testing.T) {
 		"delete nodes cp1 cp3 --cluster prod --forget\n", "2. add hosts until the cluster has its full size: slipway add nodes prod",
 	} {
 		if !strings.Contains(said, want) {
-			t.Errorf("it does not say %q:\n%s", want, said)
+			t.Errorf("the result does not have %q:\n%s", want, said)
 		}
 	}
 	if got := w.machines["cp2"].files[facts.EtcdData]; got != "rescued" {
@@ -171,12 +172,12 @@ func TestRescue(t *testing.T) {
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "etcd-rescue Succeeded", "create Succeeded")
 	if w.machines["cp2"].lock.Held {
-		t.Error("the lock is held still")
+		t.Error("the lock is still held")
 	}
 }
 
-// Who held the lock when the hosts went may be gone with them: then it is taken from
-// him. As long as he is heard of, or something of his runs, he is not disturbed.
+// A rescue replaces a stale lock, whose holder may be lost with the hosts. An active
+// holder is not disturbed unless the request breaks its lock.
 func TestRescueLocked(t *testing.T) {
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
@@ -184,9 +185,9 @@ func TestRescueLocked(t *testing.T) {
 		stale, takes bool
 		locked       bool
 	}{
-		{"he is gone", true, false, false},
-		{"he works", false, false, true},
-		{"he works, and it is taken from him", false, true, false},
+		{"stale", true, false, false},
+		{"active", false, false, true},
+		{"active, and the lock is broken", false, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := outnumbered(t)
@@ -203,7 +204,7 @@ func TestRescueLocked(t *testing.T) {
 			}
 			var locked *LockedError
 			if _, err := p.Apply(t.Context(), nil); !errors.As(err, &locked) {
-				t.Errorf("%v, want it locked", err)
+				t.Errorf("%v, want an error that it is locked", err)
 			}
 			if got := w.machines["cp2"].files[facts.EtcdData]; got != "log 4 900 899" {
 				t.Errorf("cp2 has %q", got)
@@ -212,15 +213,15 @@ func TestRescueLocked(t *testing.T) {
 	}
 }
 
-// Killed anywhere, it is gone on with, and the end is the same: also where it goes by
-// a database, and by the one that was chosen, whatever others have.
+// A rescue that was killed anywhere can be resumed, with the same result. This also holds
+// if it uses a database, or a member that the user chose.
 func TestKilledRescue(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		of   func(t *testing.T) (*world, Request)
 	}{
 		{"log", outnumbered},
-		{"database of the one that is chosen", func(t *testing.T) (*world, Request) {
+		{"database of the chosen member", func(t *testing.T) (*world, Request) {
 			w, request := twoOfFive(t, "log 4 100 100 damaged db=4/800", "log 4 900 900")
 			request.Rescue.From = "cp2"
 			return w, request
@@ -245,40 +246,46 @@ func TestKilledRescue(t *testing.T) {
 	}
 }
 
-// The best of several that are left goes on, and the others' data are moved aside:
-// by the term of their last entries first, whatever their indices.
-func TestRescueRanks(t *testing.T) {
+// A rescue uses the most recent data that are left and moves the data of other members
+// aside. The term of the last entry counts first, then its index.
+func TestRescue_UsesMostRecentData(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		cp2, cp4     string
 		best, other  string
 	}{
-		{"term", "a later leader's entries count for more", "log 5 10 10", "log 4 900 900", "cp2", "cp4"},
-		{"index", "it has more of the same", "log 4 899 899", "log 4 900 1", "cp4", "cp2"},
-		{"a tie", "it knows more to be agreed upon", "log 4 900 899", "log 4 900 900", "cp4", "cp2"},
-		{"no data", "there is one with some", "", "log 1 1 1", "cp4", "cp2"},
-		{"damaged", "what can be read of it goes further all the same", "log 4 950 949 damaged", "log 4 900 900", "cp2", "cp4"},
-		{"damaged, of a later term", "what is whole was given up by then", "log 5 901 901 damaged", "log 4 990 990", "cp2", "cp4"},
-		{"damaged and stale", "what is whole goes further", "log 4 100 100 damaged", "log 4 900 900", "cp4", "cp2"},
-		{"damaged, and as far", "what is whole is better", "log 4 900 900 damaged", "log 4 900 1", "cp4", "cp2"},
-		{"damaged before the end of its database", "that goes further", "log 4 100 100 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
+		{"term", "a later term is more recent", "log 5 10 10", "log 4 900 900", "cp2", "cp4"},
+		{"index", "it has more entries of the same term", "log 4 899 899", "log 4 900 1", "cp4", "cp2"},
+		{"a tie", "it has more committed entries", "log 4 900 899", "log 4 900 900", "cp4", "cp2"},
+		{"no data", "another member has data", "", "log 1 1 1", "cp4", "cp2"},
+		{"damaged", "its readable entries are more recent", "log 4 950 949 damaged", "log 4 900 900", "cp2", "cp4"},
+		{"damaged, of a later term", "the undamaged data is of an earlier term", "log 5 901 901 damaged", "log 4 990 990", "cp2", "cp4"},
+		{"damaged and stale", "the undamaged data is more recent", "log 4 100 100 damaged", "log 4 900 900", "cp4", "cp2"},
+		{"damaged, and as far", "undamaged data is preferred", "log 4 900 900 damaged", "log 4 900 1", "cp4", "cp2"},
 		{
-			"damaged before the end of its database, and stale", "the other goes further",
+			"damaged before the end of its database", "its database is more recent",
+			"log 4 100 100 damaged db=4/950", "log 4 900 900", "cp2", "cp4",
+		},
+		{
+			"damaged before the end of its database, and stale", "the other member is more recent",
 			"log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2",
 		},
 		{"damaged at once", "its database counts", "log 0 0 0 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
-		{"damaged, and goes on behind that", "it has all of its log", "log 4 901 901 damaged from db=4/800", "log 4 900 900", "cp2", "cp4"},
 		{
-			"damaged, and goes on behind that as far", "what is whole is better", "log 4 900 900 damaged from db=4/800",
-			"log 4 900 1", "cp4", "cp2",
+			"damaged, and continues after the damage", "it has all of its log",
+			"log 4 901 901 damaged from db=4/800", "log 4 900 900", "cp2", "cp4",
 		},
-		{"a learner, and as far", "a voter is better", "log 4 900 900 learner", "log 4 900 1", "cp4", "cp2"},
-		{"a learner that goes further", "what it has was acknowledged, perhaps", "log 4 901 900 learner", "log 4 900 900", "cp2", "cp4"},
 		{
-			"a learner, and as far as one that is damaged", "it has the same, and is whole", "log 4 900 1 learner",
+			"damaged, and continues after the damage as far", "undamaged data is preferred",
+			"log 4 900 900 damaged from db=4/800", "log 4 900 1", "cp4", "cp2",
+		},
+		{"a learner, and as far", "a voter is preferred", "log 4 900 900 learner", "log 4 900 1", "cp4", "cp2"},
+		{"a learner that goes further", "its entries may have been acknowledged", "log 4 901 900 learner", "log 4 900 900", "cp2", "cp4"},
+		{
+			"a learner, and as far as a damaged member", "it has the same entries, undamaged", "log 4 900 1 learner",
 			"log 4 900 900 damaged", "cp2", "cp4",
 		},
-		{"no database", "a log is nothing without", "log 9 999 999 nodb", "log 4 900 900", "cp4", "cp2"},
+		{"no database", "a log cannot be used without a database", "log 9 999 999 nodb", "log 4 900 900", "cp4", "cp2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
@@ -295,7 +302,8 @@ func TestRescueRanks(t *testing.T) {
 	}
 }
 
-// twoOfFive is a cluster of five of which cp2 and cp4 are left.
+// twoOfFive returns a cluster of five control planes of which cp2 and cp4 are left, and a
+// request to rescue it.
 func twoOfFive(t *testing.T, cp2, cp4 string) (*world, Request) {
 	t.Helper()
 	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
@@ -306,9 +314,9 @@ func twoOfFive(t *testing.T, cp2, cp4 string) (*world, Request) {
 	return w, Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
 }
 
-// The plan says of each member how far its data go and where they are damaged, and
-// what is lost by the choice.
-func TestRescueSays(t *testing.T) {
+// The plan describes how far the data of each member reach, where they are damaged, and
+// which entries are lost.
+func TestRescue_PlanDescribesLosses(t *testing.T) {
 	const where = "x.wal, from byte 7 of 9: it is not what was written"
 	for _, tc := range []struct {
 		name, reason string
@@ -325,12 +333,12 @@ func TestRescueSays(t *testing.T) {
 			[]string{"--from", "damaged", "possibly"},
 		},
 		{
-			"the other is damaged", "it is said where", "log 4 900 900", "log 4 800 800 damaged", "",
+			"the other is damaged", "the plan names the place", "log 4 900 900", "log 4 800 800 damaged", "",
 			[]string{"cp4 (its log is damaged (" + where + ") but readable up to term 4, entry 800): its data"},
 			[]string{"--from", "possibly"},
 		},
 		{
-			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
+			"a damaged one goes further", "the plan describes both choices", "log 4 950 949 damaged", "log 4 900 900", "",
 			[]string{
 				"cp2 never received: its log is damaged (" + where +
 					") but readable up to term 4, entry 950. Entries after 950 are lost too, although they may have " +
@@ -341,12 +349,12 @@ func TestRescueSays(t *testing.T) {
 			[]string{"because you chose"},
 		},
 		{
-			"a damaged one of a later term", "its entries took the place of others", "log 5 901 900 damaged", "log 4 990 990", "",
+			"a damaged one of a later term", "its entries replaced others", "log 5 901 900 damaged", "log 4 990 990", "",
 			[]string{"and has entries after term 4, entry 990 up to term 5, entry 901, which may have been acknowledged. --from cp4"},
 			nil,
 		},
 		{
-			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
+			"a database goes further", "the log is not used", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
 				"readable up to term 4, entry 100; its database is more recent, up to term 4, entry 901. The rescue " +
 					"uses its database: entries after 901 are lost too, although they may have been acknowledged; log " +
@@ -356,13 +364,13 @@ func TestRescueSays(t *testing.T) {
 			nil,
 		},
 		{
-			"damaged at once", "there is nothing of it", "log 0 0 0 damaged db=4/901", "", "",
+			"damaged at once", "no entry of its log can be used", "log 0 0 0 damaged db=4/901", "", "",
 			[]string{"its log is damaged (" + where +
 				") before the first entry that etcd could start from; its database is more recent, up to term 4, entry 901."},
 			[]string{"--from"},
 		},
 		{
-			"chosen", "what is lost by it", "log 4 950 950", "log 4 900 900", "cp4",
+			"chosen", "the plan names the lost entries", "log 4 950 950", "log 4 900 900", "cp4",
 			[]string{
 				"cp4 never received: its log ends at term 4, entry 900;",
 				"because you chose cp4: entries 901 to 950 of term 4, which cp2 has; without --from, the rescue would " +
@@ -377,17 +385,17 @@ func TestRescueSays(t *testing.T) {
 			nil,
 		},
 		{
-			"chosen, though damaged", "the other goes as far", "log 4 900 900", "log 4 900 900 damaged", "cp4",
+			"chosen, though damaged", "the other member is equally recent", "log 4 900 900", "log 4 900 900 damaged", "cp4",
 			[]string{"possibly entries with undetected damage on cp4: cp2 has equally recent data and is undamaged"},
 			[]string{"because you chose"},
 		},
 		{
-			"chosen as it would be", "nothing is lost by it", "log 4 950 950", "log 4 900 900", "cp2",
+			"chosen as it would be", "nothing else is lost", "log 4 950 950", "log 4 900 900", "cp2",
 			[]string{"cp2 never received: its log ends at term 4, entry 950;"},
 			[]string{"because you chose", "--from"},
 		},
 		{
-			"whole files behind the damage", "nothing is lost by that", "log 4 950 949 damaged from db=4/800", "log 4 900 900", "",
+			"whole files behind the damage", "the damage loses no entries", "log 4 950 949 damaged from db=4/800", "log 4 900 900", "",
 			[]string{
 				"cp2 never received: its log is damaged (" + where +
 					"); the log file y.wal continues from the database, up to term 4, entry 950. It is unknown whether " +
@@ -397,12 +405,12 @@ func TestRescueSays(t *testing.T) {
 			[]string{"are lost too", "are not used"},
 		},
 		{
-			"a learner", "it is said", "log 4 950 950 learner", "log 4 900 900", "",
+			"a learner", "the plan reports it", "log 4 950 950 learner", "log 4 900 900", "",
 			[]string{"cp2 never received: its log ends at term 4, entry 950; it is a learner and had no vote;"},
 			[]string{"--from"},
 		},
 		{
-			"no database", "that is why it is passed over", "log 9 999 999 nodb", "log 4 900 900", "",
+			"no database", "its data cannot be used", "log 9 999 999 nodb", "log 4 900 900", "",
 			[]string{"cp2 (its data cannot be used: there is no database): its data is moved aside"},
 			[]string{"--from"},
 		},
@@ -413,20 +421,20 @@ func TestRescueSays(t *testing.T) {
 			loses := strings.Join(w.prepared(w.impatient().Prepare(t.Context(), request, nil)).Plan().Removes, "\n")
 			for _, want := range tc.want {
 				if !strings.Contains(loses, want) {
-					t.Errorf("%s: the plan does not say %q:\n%s", tc.reason, want, loses)
+					t.Errorf("%s: the plan does not have %q:\n%s", tc.reason, want, loses)
 				}
 			}
 			for _, not := range tc.not {
 				if strings.Contains(loses, not) {
-					t.Errorf("%s: the plan says %q:\n%s", tc.reason, not, loses)
+					t.Errorf("%s: the plan has %q:\n%s", tc.reason, not, loses)
 				}
 			}
 		})
 	}
 }
 
-// One that is chosen must have data that can be read.
-func TestRescueFromNothing(t *testing.T) {
+// A chosen member must have readable data.
+func TestRescue_RefusesMemberWithoutData(t *testing.T) {
 	for _, cp2 := range []string{"", "log 9 999 999 nodb", "log 0 0 0 damaged"} {
 		w, request := twoOfFive(t, cp2, "log 4 900 900")
 		request.Rescue.From = "cp2"
@@ -438,8 +446,8 @@ func TestRescueFromNothing(t *testing.T) {
 	}
 }
 
-// One with data of before a restore is not compared with those of after: its term
-// is higher, and what it has is older.
+// Data from before a restore cannot be compared with data from after it: the term is
+// higher, but the entries are older.
 func TestRescueOfSeveralClusters(t *testing.T) {
 	w, request := twoOfFive(t, "log 50 900 900 cluster=before", "log 2 30 30")
 	_, err := w.impatient().Prepare(t.Context(), request, nil)
@@ -450,8 +458,8 @@ func TestRescueOfSeveralClusters(t *testing.T) {
 	}
 }
 
-// One whose log does not say whose it is may have the best data, or those of before a
-// restore: it is not moved away, and who asks chooses.
+// A member whose log does not name its cluster may have the best data, or data from before
+// a restore. Its data are not moved aside unless the user chooses a member.
 func TestRescueOfUnknownCluster(t *testing.T) {
 	const lost = "log 0 0 0 damaged db=4/901 cluster="
 	for _, tc := range []struct {
@@ -459,16 +467,16 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 		cp2, cp4, from string
 		want           string // of the error, "" for none
 	}{
-		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST (cp2 has the most recent data"},
-		{"chosen", "who asks knows", lost, "log 4 900 900", "cp2", ""},
-		{"the other is chosen", "who asks knows", lost, "log 4 900 900", "cp4", ""},
+		{"no choice", "it is the most recent, or from before a restore", lost, "log 4 900 900", "", "--from HOST (cp2 has the most recent data"},
+		{"chosen", "the user decides", lost, "log 4 900 900", "cp2", ""},
+		{"the other is chosen", "the user decides", lost, "log 4 900 900", "cp4", ""},
 		{
-			"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "",
+			"no cluster is known", "no two members are known to be of one cluster", lost, "log 0 0 0 damaged db=4/800 cluster=", "",
 			"--from HOST (cp2 has the most recent data",
 		},
 		{"it alone has data", "there is nothing to choose", lost, "", "", ""},
 		{
-			"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before",
+			"two are known, and one is chosen", "one of them is from before a restore", "log 50 900 900 cluster=before",
 			"log 4 900 900", "cp4", "/member aside on the hosts",
 		},
 	} {
@@ -488,8 +496,9 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 	}
 }
 
-// What has come back is said as it is: of a damaged log not all.
-func TestRescuedOf(t *testing.T) {
+// The result describes the data that was used: only the readable entries if the log is
+// damaged.
+func TestRescue_ResultDescribesData(t *testing.T) {
 	for _, tc := range []struct{ name, data, want string }{
 		{"whole", "log 4 900 900", "with all entries of its log:"},
 		{"damaged", "log 4 900 900 damaged", "with all readable entries of its log:"},
@@ -500,13 +509,13 @@ func TestRescuedOf(t *testing.T) {
 			w, request := twoOfFive(t, "", tc.data)
 			res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
 			if !strings.Contains(res.Ready[0], tc.want) {
-				t.Errorf("it says %q, want %q", res.Ready[0], tc.want)
+				t.Errorf("the result is %q, want %q in it", res.Ready[0], tc.want)
 			}
 		})
 	}
 }
 
-// A cluster that works is not rescued.
+// A rescue is refused while etcd has quorum.
 func TestRescueNotNeeded(t *testing.T) {
 	w, e := etcdWorld(t)
 	e.members[2].down, w.machines["cp3"].down = true, errDown
@@ -514,8 +523,7 @@ func TestRescueNotNeeded(t *testing.T) {
 	refusal(t, err, idRescueNotNeeded)
 }
 
-// An etcd that runs as a service is rescued where it runs, and the control plane
-// beside it is started anew.
+// An etcd that runs as a service is rescued on its host, not on the control plane.
 func TestRescueManaged(t *testing.T) {
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
 	w.managed = true
@@ -532,13 +540,13 @@ func TestRescueManaged(t *testing.T) {
 		t.Errorf("%v", res.Ready)
 	}
 	if w.machines["e3"].files[facts.EtcdData] != "rescued" || w.machines["cp1"].has(facts.EtcdData) {
-		t.Error("the data are not where they belong")
+		t.Error("the rescued data are on the wrong host")
 	}
 }
 
-// In the midst of it nobody is taken off: it was told who is lost. What dies meanwhile is
-// named by one that is begun anew; without a worker it goes on.
-func TestRescueInItsMidst(t *testing.T) {
+// While a rescue is unfinished, no node can be removed: the rescue was planned with the
+// lost hosts. It can be finished without a worker that has failed since.
+func TestRescue_RefusesOtherOperationsUntilFinished(t *testing.T) {
 	w, request := outnumbered(t)
 	w.refusing("cp2", "restore.start")
 	w.do(request, event.Failed)
@@ -557,9 +565,9 @@ func TestRescueInItsMidst(t *testing.T) {
 		}
 	}
 	w.apply(w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{IgnoreErrors: true}, nil)), event.Partial)
-	// All serve what was rescued: the dead leave.
+	// The cluster uses the rescued data: the lost hosts can be removed.
 	for _, name := range []string{"cp1", "cp3", "w1"} {
-		w.api.setEtcd(name, "") // who is a member comes with the data
+		w.api.setEtcd(name, "") // the rescued data have no such member
 		w.api.lose(name)
 	}
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp3", "w1"}, Forget: true}, event.Succeeded)

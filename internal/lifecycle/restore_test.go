@@ -28,7 +28,7 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// restoring says that a step of a restore was done on a machine.
+// restoring reports whether a step of a restore was done on a machine.
 func (a *api) restoring(name string, o op.EtcdRestore) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -38,14 +38,14 @@ func (a *api) restoring(name string, o op.EtcdRestore) bool {
 	return a.done[string(o.Do)+" "+o.Key+" "+name]
 }
 
-// restored says that every member has new data.
+// restored reports whether every member has new data.
 func (a *api) restored() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.all(op.RestoreSwap)
 }
 
-// all says that a step was done for every member. The caller holds mu.
+// all reports whether a step was done for every member. The caller holds mu.
 func (a *api) all(step op.RestoreStep) bool {
 	n := 0
 	for what := range a.done {
@@ -56,8 +56,8 @@ func (a *api) all(step op.RestoreStep) bool {
 	return n > 0 && n >= a.voters()
 }
 
-// voters is how many members etcd has; three, if it is a service. The caller
-// holds mu.
+// voters returns the number of etcd members: three if etcd is a service. The caller holds
+// mu.
 func (a *api) voters() int {
 	if a.rescuing {
 		return 1
@@ -68,9 +68,9 @@ func (a *api) voters() int {
 	return len(a.members)
 }
 
-// restore plays a step, and minds the order: nothing is stopped before all new
-// data are there, none are put in their place while anything runs, and nothing
-// starts with half of them.
+// restore plays a step and checks the order. Nothing stops before all new data are
+// prepared, and no data are replaced while anything runs. Nothing starts before all data
+// are replaced.
 func (m *machine) restore(o op.EtcdRestore) *op.Error {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
@@ -81,7 +81,7 @@ func (m *machine) restore(o op.EtcdRestore) *op.Error {
 		op.RestoreStop: op.RestorePrepare, op.RestoreSwap: op.RestoreStop, op.RestoreStart: op.RestoreSwap, op.RestoreRefresh: op.RestoreStart,
 	}[o.Do]
 	if before != "" && !m.api.all(before) {
-		return &op.Error{Reason: "TooEarly", Message: fmt.Sprintf("%s on %s, and not all have come through %s", o.Do, m.name, before)}
+		return &op.Error{Reason: "TooEarly", Message: fmt.Sprintf("%s on %s, but not all members have done %s", o.Do, m.name, before)}
 	}
 	switch o.Do {
 	case op.RestorePrepare:
@@ -104,7 +104,7 @@ func (m *machine) restore(o op.EtcdRestore) *op.Error {
 	return nil
 }
 
-// restorable is a cluster of which there is a backup.
+// restorable returns a cluster that has a backup.
 func restorable(t *testing.T) (w *world, file string) {
 	t.Helper()
 	w, _ = backedUp(t)
@@ -137,7 +137,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	if got := w.machines["cp2"].files["/etc/kubernetes/pki/sa.key"]; !strings.HasPrefix(got, "shared ") && !strings.HasPrefix(got, canaryKey) {
-		t.Errorf("the key that cp2 has lost is %q", got)
+		t.Errorf("the restored key of cp2 is %q", got)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "etcd-restore Succeeded", "create Succeeded")
 	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
@@ -145,14 +145,14 @@ func TestRestore(t *testing.T) {
 	}
 	if raw, err := os.ReadFile(filepath.Join(w.home, "operations", res.Operation, "plan.json")); err != nil ||
 		bytes.Contains(raw, []byte("shared ")) || bytes.Contains(raw, []byte(canaryKey)) {
-		t.Errorf("there are keys in the plan: %v", err)
+		t.Errorf("the plan contains keys: %v", err)
 	}
 	w.whole()
 }
 
-// With the same set once more, or an older one, the revision is beyond all that it was
-// since the first time: nobody goes by what he remembers. One that is gone on with keeps
-// to what it has begun with.
+// Each restore, even of the same set or an older one, sets a revision beyond all earlier
+// revisions. Clients then do not rely on cached data. The number of earlier restores is
+// the same for a resumed restore.
 func TestRestoreAgain(t *testing.T) {
 	w, file := restorable(t)
 	for _, want := range []string{"1000004711", "2000004711", "4000004711"} {
@@ -167,15 +167,15 @@ func TestRestoreAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := s.renewedBefore("prod", &ops[0]); n != 2 || err != nil {
-		t.Errorf("before the third there were %d, %v", n, err)
+		t.Errorf("before the third restore there were %d, %v", n, err)
 	}
 	if n, err := s.renewedBefore("prod", nil); n != 3 || err != nil {
 		t.Errorf("there were %d, %v", n, err)
 	}
 }
 
-// The snapshot goes to hosts from any place in it, and what was left by those
-// that were killed long ago goes.
+// The snapshot can be sent to hosts from any offset. Temporary files of restores that were
+// killed long ago are removed.
 func TestRestoreContent(t *testing.T) {
 	w, file := restorable(t)
 	old, young := filepath.Join(w.home, ".restore-old"), filepath.Join(w.home, ".restore-young")
@@ -190,7 +190,7 @@ func TestRestoreContent(t *testing.T) {
 	}
 	p, ok := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil)).(*prepared)
 	if !ok {
-		t.Fatal("it is prepared by another")
+		t.Fatal("the prepared operation has another type")
 	}
 	left, err := filepath.Glob(filepath.Join(w.home, ".restore-*"))
 	if d := cmp.Diff([]string{young}, left); err != nil || d != "" {
@@ -204,15 +204,15 @@ func TestRestoreContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(f); err != nil || string(got) != want[offset:] {
-			t.Errorf("from %d on there are %d bytes, want %d: %v", offset, len(got), len(want)-offset, err)
+			t.Errorf("from offset %d there are %d bytes, want %d: %v", offset, len(got), len(want)-offset, err)
 		}
 	}
 	if _, err := blobs.OpenBlob("sha256:other", 0); err == nil {
-		t.Error("there is content that nobody has")
+		t.Error("unknown content can be opened")
 	}
 }
 
-// Killed anywhere, it is gone on with, and the end is the same.
+// A restore that was killed anywhere can be resumed, with the same result.
 func TestKilledRestore(t *testing.T) {
 	w, file := restorable(t)
 	request := restoring(file)
@@ -228,9 +228,9 @@ func TestKilledRestore(t *testing.T) {
 			switch {
 			case over:
 				if err != nil {
-					t.Errorf("all goes by what was restored, and nothing can be changed: %v", err)
+					t.Errorf("the cluster uses the restored data, but a change is refused: %v", err)
 				}
-			case k.swapped(): // some members have the data of then, or all have, and not all goes by them
+			case k.swapped(): // some or all members have restored data, and not all programs use it yet
 				refusal(t, err, idOperationUnfinished)
 			}
 			k.goOn(request)
@@ -243,9 +243,9 @@ func TestKilledRestore(t *testing.T) {
 	}
 }
 
-// A restore has given some members its data; one begun anew that fails before it has
-// given any changes nothing of that.
-func TestRestoreHalfDoneBeforeAnother(t *testing.T) {
+// A restore fails after it has replaced the data of some members. A second restore that
+// fails before it replaces any data does not change that.
+func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
 	w, file := restorable(t)
 	other := w.snapshot(SnapshotOptions{}).File
 	apply := Request{Kind: operation.Apply, Cluster: w.cluster()}
@@ -261,15 +261,15 @@ func TestRestoreHalfDoneBeforeAnother(t *testing.T) {
 	w.prepared(w.service().Prepare(t.Context(), apply, nil))
 }
 
-// A host that is gone for good does not keep a restore from its end, wherever it was: it
-// is taken off, and the restore begun anew without it.
+// A host that is permanently lost at any point of a restore can be removed. The restore is
+// then repeated without it.
 func TestRestoreLosesAHost(t *testing.T) {
 	for _, tc := range []struct {
 		name, host, step string
 	}{
 		{"the API serves", "w1", "restore.kubelets"},
 		{"etcd is stopped", "cp2", "restore.start"},
-		{"a member has its data of before", "cp3", "restore.swap"},
+		{"a member has its previous data", "cp3", "restore.swap"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, file := restorable(t)
@@ -278,21 +278,21 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w.machines[tc.host].refuse = nil
 			gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
-			refusal(t, err, idOperationUnfinished) // it answers
+			refusal(t, err, idOperationUnfinished) // cp3 is reachable
 			w.machines["cp3"].down = errDown
 			w.api.lost("cp3")
 			w.api.lose("cp3")
 			w.do(gone, event.Succeeded)
 			c, err := w.service().Store.LoadCluster("prod")
 			if err != nil || find(c.Spec.Hosts, "cp3") >= 0 {
-				t.Errorf("cp3 is on record yet: %v", err)
+				t.Errorf("cp3 is still saved: %v", err)
 			}
 			delete(w.machines, "cp3")
-			w.api.setEtcd("cp3", "") // who is a member comes with the data
+			w.api.setEtcd("cp3", "") // the restored data have no such member
 			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
 			refusal(t, err, idOperationUnfinished)
 			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
-			refusal(t, err, idBackupChanged) // it was made for others, and says what to do
+			refusal(t, err, idBackupChanged) // it was prepared for other members
 			w.do(restoring(file), event.Succeeded)
 			w.api.drop("cp3")
 			w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
@@ -300,8 +300,8 @@ func TestRestoreLosesAHost(t *testing.T) {
 	}
 }
 
-// A restore that was begun without a worker is over when all else serves it: the worker
-// can be given up then.
+// A restore that was started without a worker is complete when all other hosts use its
+// data. Then the worker can be removed.
 func TestRestoreWithoutWorker(t *testing.T) {
 	w, file := restorable(t)
 	w.machines["w1"].down = errDown
@@ -314,7 +314,7 @@ func TestRestoreWithoutWorker(t *testing.T) {
 	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
 }
 
-// Several hosts that are gone are off the records together.
+// Several lost hosts can be removed from the saved cluster together.
 func TestRestoreWithoutHosts(t *testing.T) {
 	w, file := restorable(t)
 	w.refusing("w1", "restore.kubelets")
@@ -327,11 +327,11 @@ func TestRestoreWithoutHosts(t *testing.T) {
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
 	c, err := w.service().Store.LoadCluster("prod")
 	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
-		t.Errorf("they are on record yet: %v", err)
+		t.Errorf("cp2 or cp3 is still saved: %v", err)
 	}
 }
 
-// swapped says that a member of etcd has other data than it had.
+// swapped reports whether an etcd member has restored data.
 func (w *world) swapped() bool {
 	for _, m := range w.machines {
 		if strings.HasPrefix(m.files[facts.EtcdData], "restored ") {
@@ -341,7 +341,7 @@ func (w *world) swapped() bool {
 	return false
 }
 
-// rewritten is a set that says something else of itself, signed by the cluster's key.
+// rewritten returns a set with changed metadata, signed with the cluster's key.
 func (w *world) rewritten(t *testing.T, file string, change func(*backup.Set)) string {
 	t.Helper()
 	key, _, err := w.service().signingKey("prod")
@@ -351,7 +351,7 @@ func (w *world) rewritten(t *testing.T, file string, change func(*backup.Set)) s
 	return written(t, file, change, key)
 }
 
-// written is such a set, signed by any key, or none.
+// written returns a set with changed metadata, signed with the given key or unsigned.
 func written(t *testing.T, file string, change func(*backup.Set), by *backup.SigningKey) string {
 	t.Helper()
 	var db bytes.Buffer
@@ -371,7 +371,7 @@ func written(t *testing.T, file string, change func(*backup.Set), by *backup.Sig
 	return out
 }
 
-// What cannot be restored is refused, and nothing is touched.
+// A set that cannot be restored is refused, and nothing is touched.
 func TestRestoreRefuses(t *testing.T) {
 	w, file := restorable(t)
 	raw, err := os.ReadFile(file)
@@ -403,25 +403,25 @@ func TestRestoreRefuses(t *testing.T) {
 		id           string
 	}{
 		{"nothing", "there is no such file", filepath.Join(t.TempDir(), "none"), "", string(backup.Unknown)},
-		{"a directory", "it is no file", t.TempDir(), "", string(backup.Unknown)},
-		{"something else", "it is no set", written([]byte("kind: Cluster\n")), "", string(backup.Unknown)},
+		{"a directory", "it is not a file", t.TempDir(), "", string(backup.Unknown)},
+		{"something else", "it is not a set", written([]byte("kind: Cluster\n")), "", string(backup.Unknown)},
 		{"cut off", "the end is missing", written(raw[:len(raw)-2000]), "", string(backup.Damaged)},
-		{"corrupted", "one bit of the snapshot is another", written(flipped), "", string(backup.Damaged)},
+		{"corrupted", "one bit of the snapshot differs", written(flipped), "", string(backup.Damaged)},
 		{"another cluster's", "it has another name", w.rewritten(t, file, func(s *backup.Set) { s.Cluster = "lab" }), "", idBackupOther},
-		{"a namesake's", "it has another authority", w.rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
+		{"a namesake's", "it has another CA", w.rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
 		{"a later etcd's", "it cannot be read", w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Version = "99.1.0" }), "", idBackupVersion},
 		{
 			"a later Kubernetes'", "not all in it may be known",
 			w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion,
 		},
 		{
-			"another snapshot", "it is not the one that the set speaks of",
+			"another snapshot", "it is not the snapshot that the set describes",
 			w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged),
 		},
 		{"encrypted", "there is no key", sealed, "", string(backup.Encrypted)},
-		{"encrypted, no key in the file", "what is named is none", sealed, file, string(backup.Encrypted)},
-		{"encrypted, and its key", "that is no reason", sealed, key, ""},
-		{"of an older Kubernetes", "it is told, and no reason", w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v0.1.0" }), "", ""},
+		{"encrypted, no key in the file", "the named file has no key", sealed, file, string(backup.Encrypted)},
+		{"encrypted, and its key", "it can be decrypted", sealed, key, ""},
+		{"of an older Kubernetes", "it is only a warning", w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v0.1.0" }), "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)
@@ -430,7 +430,7 @@ func TestRestoreRefuses(t *testing.T) {
 			if tc.id != "" {
 				refusal(t, err, tc.id)
 				if text := err.Error(); !strings.Contains(text, tc.file) && (tc.key == "" || !strings.Contains(text, tc.key)) {
-					t.Errorf("it names no file: %s", text)
+					t.Errorf("the error does not name the file: %s", text)
 				}
 				return
 			}
@@ -454,9 +454,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// A member's host that is down is waited for; a worker that is down can be done
-// without.
-func TestRestoreWithout(t *testing.T) {
+// A restore needs all hosts with etcd members. A worker that is down can be left out.
+func TestRestore_NeedsAllMembers(t *testing.T) {
 	w, file := restorable(t)
 	w.machines["cp3"].down = errDown
 	r := restoring(file)
@@ -467,14 +466,14 @@ func TestRestoreWithout(t *testing.T) {
 	_, err = w.service().Prepare(t.Context(), restoring(file), nil)
 	refusal(t, err, "host-unreachable")
 	if !strings.Contains(err.Error(), "--ignore-errors") {
-		t.Errorf("nobody says that it can be done without: %v", err)
+		t.Errorf("the error does not name --ignore-errors: %v", err)
 	}
 	w.do(r, event.Partial)
 }
 
-// Whatever is ignored, nobody goes on when one fails: all have the old data then,
-// or will all have the new ones.
-func TestRestoreOnAll(t *testing.T) {
+// A failure on one member stops the restore, whatever errors are ignored. Either all
+// members keep the old data, or all get the new data.
+func TestRestore_StopsOnFailureOfOneMember(t *testing.T) {
 	w, file := restorable(t)
 	w.machines["w1"].down = errDown
 	w.machines["cp2"].refuse = breaking("restore.prepare")
@@ -487,7 +486,7 @@ func TestRestoreOnAll(t *testing.T) {
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		if got := w.machines[name].files[facts.EtcdData]; strings.HasPrefix(got, "restored ") {
-			t.Errorf("%s has the new data, and cp2 has not", name)
+			t.Errorf("%s has the new data, but cp2 does not", name)
 		}
 	}
 	if !w.api.runs() {
@@ -498,8 +497,8 @@ func TestRestoreOnAll(t *testing.T) {
 	w.whole()
 }
 
-// An operation that was cut off does not go on with another set.
-func TestRestoreGoesOnWithItsSet(t *testing.T) {
+// An interrupted restore cannot continue with another set.
+func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
 	w, file := restorable(t)
 	w.machines["cp2"].refuse = breaking("restore.swap")
 	w.do(restoring(file), event.Failed)
@@ -558,16 +557,16 @@ func TestDefrag(t *testing.T) {
 		"cp3: 40 MiB, before 100 MiB",
 	}
 	if d := cmp.Diff(want, res.Ready); d != "" {
-		t.Errorf("won (-want +got):\n%s", d)
+		t.Errorf("freed (-want +got):\n%s", d)
 	}
 	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("there is something left to do: %v", p.Plan().Steps)
 	}
 }
 
-// What is not finished of the cluster stays so, whatever becomes of a
-// defragmentation beside it.
-func TestDefragBesideAnother(t *testing.T) {
+// An unfinished operation remains unfinished, whether a later defragmentation fails or
+// succeeds.
+func TestDefrag_KeepsOtherOperationUnfinished(t *testing.T) {
 	w, _ := etcdWorld(t)
 	w.machines["cp2"].waste = 1
 	w.machines["w1"].refuse = breaking("kubernetes.kubelet")
@@ -584,8 +583,8 @@ func TestDefragBesideAnother(t *testing.T) {
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
-// An etcd that runs as a service is backed up and restored where it runs: the
-// control plane has neither its data nor the key of its authority.
+// An etcd that runs as a service is backed up and restored on its hosts. The control plane
+// has neither its data nor the key of the etcd CA.
 func TestBackupManaged(t *testing.T) {
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
 	w.managed = true
@@ -621,12 +620,12 @@ func TestBackupManaged(t *testing.T) {
 		}
 	}
 	if w.machines["cp1"].has(facts.EtcdData) || w.machines["cp1"].has("/etc/kubernetes/pki/etcd/ca.key") {
-		t.Error("the control plane has what is etcd's")
+		t.Error("the control plane has files of etcd")
 	}
 }
 
-// TestAuthoritiesOf: while one authority is exchanged for another, sets are the
-// cluster's that were made when the hosts had either first.
+// TestAuthoritiesOf checks that during a CA rotation backup sets belong to the cluster if
+// they were made with either CA.
 func TestAuthoritiesOf(t *testing.T) {
 	year := 365 * 24 * time.Hour
 	old := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))

@@ -142,6 +142,9 @@ func (s *service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 		}
 		d.Message = "the file has changed since operation " + o.Name + " began; a resume would use the old version"
 		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE")
+		if k := operation.Kind(o.Spec.Type); k.ChangesVersion() || k.ReplacesEtcdData() { // no apply until it is finished
+			d.Hint = "resume without -f: slipway resume " + goesOn.Name
+		}
 		return nil, diag.List{d}
 	}
 	source, err := s.Store.LoadSource(goesOn.Name)

@@ -20,9 +20,9 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// Whatever was tried in between, there is a way back.
+// A rollback is possible after several failed attempts.
 func TestRollbackAfterSeveralAttempts(t *testing.T) {
-	t.Run("a cluster that never ran is taken away", func(t *testing.T) {
+	t.Run("a cluster that never ran is removed", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["w1"].refuse = breaking("join.kubelet-start")
 		w.create(event.Failed)
@@ -34,7 +34,7 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 		w.bare()
 		w.wantStatus("", "rollback Succeeded", "create Failed", "create Failed")
 	})
-	t.Run("a cluster that runs without some hosts goes on to run", func(t *testing.T) {
+	t.Run("a cluster that runs without some hosts keeps running", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
 		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
@@ -49,7 +49,7 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 	})
 }
 
-// An operation of a kind that there is not is refused before a host is asked.
+// An operation of an unknown kind is refused before any host is asked.
 func TestUnknownOperation(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.machines["w1"].refuse = breaking("join.kubelet-start")
@@ -73,8 +73,8 @@ func TestUnknownOperation(t *testing.T) {
 	refusal(t, err, idUnknownOperation)
 }
 
-// A plan that says it is for one cluster, and describes another, is for neither.
-func TestPlanForAnother(t *testing.T) {
+// A plan whose cluster name differs from its spec is refused.
+func TestSavedPlan_RefusesOtherCluster(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
 	p := w.prepared(s.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
@@ -90,32 +90,31 @@ func TestPlanForAnother(t *testing.T) {
 	refusal(t, err, idPlanChanged)
 }
 
-// The record tells of one description: the file that a rollback leaves is the
-// one that belongs to it.
-func TestRollbackPutsTheFileBack(t *testing.T) {
+// A rollback restores the cluster file that belongs to the restored spec.
+func TestRollback_RestoresClusterFile(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason   string
 		first          []byte
 		firstOutcome   event.Outcome
-		want           string // "" is none
+		want           string // "" means no file
 		settled        []byte // an apply in between that needs no operation
 		partialBetween bool
 	}{
 		{
-			name: "created from a file", reason: "it is what the hosts go by again", first: []byte("# first"),
+			name: "created from a file", reason: "the hosts use it again", first: []byte("# first"),
 			firstOutcome: event.Succeeded, want: "# first",
 		},
-		{name: "created without one", reason: "what is there belongs to what was taken back", firstOutcome: event.Succeeded},
+		{name: "created without one", reason: "the saved file belongs to the change that was rolled back", firstOutcome: event.Succeeded},
 		{
-			name: "created in part", reason: "there is no other description to go back to", first: []byte("# first"),
+			name: "created in part", reason: "there is no other file to restore", first: []byte("# first"),
 			firstOutcome: event.Partial, want: "# first",
 		},
 		{
-			name: "changed meanwhile", reason: "an apply that needs no operation is one", first: []byte("# first"),
+			name: "changed meanwhile", reason: "an apply without changes saves its file too", first: []byte("# first"),
 			firstOutcome: event.Succeeded, settled: []byte("# settled"), want: "# settled",
 		},
 		{
-			name: "an apply in part", reason: "a rollback goes to what was whole", first: []byte("# first"),
+			name: "an apply in part", reason: "a rollback restores the last complete state", first: []byte("# first"),
 			firstOutcome: event.Succeeded, partialBetween: true, want: "# first",
 		},
 	} {
@@ -153,9 +152,9 @@ func TestRollbackPutsTheFileBack(t *testing.T) {
 	}
 }
 
-// A host on which an attempt at creating the cluster has put something, and
-// that is missing from the next file, would be forgotten with all that.
-func TestHostLeftBehind(t *testing.T) {
+// A later file must not omit a host that an attempt to create the cluster has changed: its
+// files would be left behind.
+func TestApply_RefusesToOmitChangedHost(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w2"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
@@ -170,22 +169,22 @@ func TestHostLeftBehind(t *testing.T) {
 	refusal(t, err, idHostLeft)
 	w.machines["w2"].address = "192.0.2.13"
 
-	named := w.cluster() // the same machine by another name for its address
+	named := w.cluster() // the same machine, with a host name as its address
 	named.Spec.Hosts[2].Address = "w2.example.com"
 	w.machines["w2"].refuse = nil
 	w.do(Request{Kind: operation.Apply, Cluster: named}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
 }
 
-// Preparing the hosts in between takes nothing off them.
-func TestHostLeftBehindAfterInitOS(t *testing.T) {
+// Preparing the hosts in between does not change that.
+func TestApply_RefusesToOmitChangedHostAfterInitOS(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w2"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
 	prepared := w.cluster()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
 	if res := w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Succeeded); res.Operation == "" {
-		t.Fatal("there was nothing to prepare")
+		t.Fatal("the hosts were not prepared")
 	}
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
@@ -193,8 +192,8 @@ func TestHostLeftBehindAfterInitOS(t *testing.T) {
 	refusal(t, err, idHostLeft)
 }
 
-// A host that was never reached has nothing to lose.
-func TestUntouchedHostMayBeLeftOut(t *testing.T) {
+// A host that was never reached can be omitted from a later file.
+func TestApply_MayOmitUntouchedHost(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.machines["w2"].down = errDown
@@ -206,8 +205,9 @@ func TestUntouchedHostMayBeLeftOut(t *testing.T) {
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
-// A resume goes on with what was begun; the file may have gone on, too.
-func TestSpecChanged(t *testing.T) {
+// A resume continues with the saved cluster file. It warns about a changed file, and
+// refuses one that is given with -f.
+func TestResume_ReportsChangedFile(t *testing.T) {
 	const file = `apiVersion: slipway.dev/v1alpha1
 kind: Cluster
 metadata: {name: prod}
@@ -228,14 +228,14 @@ spec:
 		given             bool // with -f
 		refused, told     bool
 	}{
-		{"gone", "there is nothing to compare", "", false, false, false},
-		{"the same, given", "there is nothing to say", file, true, false, false},
+		{"gone", "there is no file to compare", "", false, false, false},
+		{"the same, given", "there is nothing to report", file, true, false, false},
 		{"another, given", "it would not be used", kubelet, true, true, false},
 		{"another password, given", "the wrong one would be used", password, true, true, false},
-		{"the same", "there is nothing to say", file, false, false, false},
-		{"another comment", "it says the same", "# mine\n" + file, false, false, false},
+		{"the same", "there is nothing to report", file, false, false, false},
+		{"another comment", "it has the same settings", "# mine\n" + file, false, false, false},
 		{"another", "the user may think that it is used", kubelet, false, false, true},
-		{"no cluster any more", "it has changed, whatever to", "kind: [", false, false, true},
+		{"no longer a cluster", "it has changed", "kind: [", false, false, true},
 		{"another cluster", "the name is used for something else now", strings.Replace(file, "prod", "lab", 1), false, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -262,15 +262,15 @@ spec:
 				return d.ID == idSpecChanged && d.Severity == diag.Warning && strings.Contains(d.Hint, "slipway apply -f "+path)
 			})
 			if told != tc.told {
-				t.Errorf("told that the file has changed: %t, want %t: %s; %v", told, tc.told, tc.reason, p.Findings())
+				t.Errorf("warning about the changed file: %t, want %t: %s; %v", told, tc.told, tc.reason, p.Findings())
 			}
-			if told { // and gone on with all the same
+			if told { // the resume works anyway
 				w.apply(p, event.Succeeded)
 				w.wantPhase(v1alpha1.PhaseRunning)
 			}
 		})
 	}
-	t.Run("no file", func(t *testing.T) { // such as /dev/stdin: nobody writes to it
+	t.Run("no file", func(t *testing.T) { // such as /dev/stdin, without a writer
 		w := begun.fork(t)
 		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
 			t.Fatal(err)
@@ -289,7 +289,7 @@ spec:
 				t.Error(err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("a resume waits for what is no file")
+			t.Fatal("a resume waits for a writer of the pipe")
 		}
 	})
 	t.Run("a delete asks no file", func(t *testing.T) {
@@ -312,15 +312,15 @@ func loaded(t *testing.T, text string) *v1alpha1.Cluster {
 	return l.Cluster
 }
 
-// How hosts leave is what was asked for at first, unless something else is.
-func TestResumeRemoval(t *testing.T) {
+// A resume keeps the removal options of the first request unless it has others.
+func TestResume_KeepsRemovalOptions(t *testing.T) {
 	asked := Removal{Force: true, DrainTimeout: time.Minute}
 	for _, tc := range []struct {
 		name        string
 		again, want Removal
 	}{
-		{"as it was", Removal{}, asked},
-		{"as it is said now", Removal{DrainTimeout: time.Hour}, Removal{Force: true, DrainTimeout: time.Hour}},
+		{"kept", Removal{}, asked},
+		{"replaced", Removal{DrainTimeout: time.Hour}, Removal{Force: true, DrainTimeout: time.Hour}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
@@ -331,7 +331,7 @@ func TestResumeRemoval(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tc.want, p.(*prepared).env.Removal); d != "" {
-				t.Errorf("how hosts leave (-want +got):\n%s", d)
+				t.Errorf("removal options (-want +got):\n%s", d)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// brought is what bundles have brought, by machine.
+// brought returns the items that bundles have brought, by machine.
 func (w *world) brought() map[string][]string {
 	out := map[string][]string{}
 	for name, m := range w.machines {
@@ -27,8 +27,8 @@ func (w *world) brought() map[string][]string {
 	return out
 }
 
-// keeping has machines have all that they have now until they let it go, after which
-// nothing is done on them.
+// keeping checks that machines keep all present items until the step that prunes them, and
+// that no step follows it there.
 func (w *world) keeping(t *testing.T) {
 	for name, had := range w.brought() {
 		if len(had) == 0 {
@@ -38,7 +38,7 @@ func (w *world) keeping(t *testing.T) {
 		m.refuse = func(step string, o op.Op) *op.Error {
 			lacks := slices.DeleteFunc(slices.Clone(had), func(what string) bool { return m.state[what] != "" })
 			if len(lacks) > 0 || retires {
-				t.Errorf("%s before %s %s: it lacks %v", name, step, o.Target(), lacks)
+				t.Errorf("%s before %s %s: it lacks %v, or is already pruned", name, step, o.Target(), lacks)
 			}
 			retires = step == containerruntime.StepPrune
 			return nil
@@ -46,9 +46,9 @@ func (w *world) keeping(t *testing.T) {
 	}
 }
 
-// What only the version before has brought is let go when an upgrade has come to its
-// end, and not before.
-func TestUpgradeRetires(t *testing.T) {
+// An upgrade removes items that only the previous version has brought at its end, and not
+// before.
+func TestUpgrade_PrunesPreviousItems(t *testing.T) {
 	for name, shape := range map[string]func(*testing.T) *world{
 		"stacked": func(t *testing.T) *world { return aged(t, threeAndTwo...) },
 		"managed etcd": func(t *testing.T) *world {
@@ -70,7 +70,7 @@ func TestUpgradeRetires(t *testing.T) {
 				}
 			}
 			if len(told) != len(w.machines) {
-				t.Errorf("the plan says of %v that they let something go", told)
+				t.Errorf("the plan prunes %v, want all hosts", told)
 			}
 			w.apply(p, event.Succeeded)
 			for name, is := range w.brought() {
@@ -90,8 +90,8 @@ func TestUpgradeRetires(t *testing.T) {
 	}
 }
 
-// A way back finds all that was there, and leaves nothing of the newer version.
-func TestRevertRetires(t *testing.T) {
+// A rollback finds all previous items and leaves no item of the newer version.
+func TestRollback_PrunesNewerItems(t *testing.T) {
 	for _, step := range []string{"kubelet.running", "upgrade.rights"} {
 		t.Run(step, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -122,8 +122,8 @@ func TestRevertRetires(t *testing.T) {
 	}
 }
 
-// From where an upgrade has begun to let go it does not go back, but on.
-func TestUpgradeCutOffAsItRetires(t *testing.T) {
+// After an upgrade has started to prune, it cannot be rolled back, only resumed.
+func TestUpgrade_CannotRollBackAfterPruning(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	ctx, cut := context.WithCancel(t.Context())
 	p := w.prepared(w.service().Prepare(ctx, toNewest, nil))
@@ -145,8 +145,8 @@ func TestUpgradeCutOffAsItRetires(t *testing.T) {
 	w.whole()
 }
 
-// A host that does not let go keeps nobody up, and does so another time.
-func TestUpgradeThatCannotRetire(t *testing.T) {
+// A host that cannot prune does not fail the upgrade. The next apply prunes it.
+func TestUpgrade_SucceedsIfPruningFails(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	w.refusing("w1", containerruntime.StepPrune)
 	w.do(toNewest, event.Succeeded)
@@ -161,8 +161,8 @@ func TestUpgradeThatCannotRetire(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "upgrade Succeeded", "create Succeeded")
 }
 
-// Who adds a node has nothing done on others for it.
-func TestAddRetiresNothing(t *testing.T) {
+// Adding a node prunes nothing on other hosts.
+func TestAddNodes_PrunesNothing(t *testing.T) {
 	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
 	for _, name := range []string{"cp1", "w1"} {
 		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"
@@ -171,7 +171,7 @@ func TestAddRetiresNothing(t *testing.T) {
 		Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Task == containerruntime.StepPrune {
-			t.Errorf("%s lets something go", s.Host)
+			t.Errorf("the plan prunes %s", s.Host)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// refusing has a step fail on a host.
+// refusing makes a step fail on a host.
 func (w *world) refusing(host, at string) {
 	w.machines[host].refuse = func(step string, _ op.Op) *op.Error {
 		if step != at {
@@ -23,7 +23,7 @@ func (w *world) refusing(host, at string) {
 	}
 }
 
-// restarted are the hosts whose kubelets were, in order.
+// restarted returns the hosts whose kubelets were restarted, in order.
 func (w *world) restarted() (order []string) {
 	for _, e := range w.events {
 		if e.Type == event.StepFinished && e.Task == "kubelet.running" && e.Outcome == event.Changed {
@@ -33,9 +33,9 @@ func (w *world) restarted() (order []string) {
 	return order
 }
 
-// Wherever an upgrade has stopped, the cluster goes back from there to what it was,
-// those first that went last.
-func TestUpgradeTakenBack(t *testing.T) {
+// Wherever an upgrade has stopped, a rollback restores the previous version. The hosts
+// that were upgraded last are rolled back first.
+func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
 	for _, tc := range []struct {
 		name, host, step string
 		order            []string
@@ -46,7 +46,7 @@ func TestUpgradeTakenBack(t *testing.T) {
 		{"kubelet", "cp3", "kubelet.running", []string{"cp2", "cp1"}},
 		{"worker", "w2", "kubelet.running", []string{"w1", "cp3", "cp2", "cp1"}},
 		{"etcd", "cp2", "upgrade.etcd", nil},
-		{"what comes with it, when etcd is of another minor", "cp1", "upgrade.rights", nil},
+		{"after the control plane, with another minor of etcd", "cp1", "upgrade.rights", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -61,7 +61,7 @@ func TestUpgradeTakenBack(t *testing.T) {
 			w.rollback(event.Succeeded)
 			w.wantVersions(all(threeAndTwo, older))
 			if order := w.restarted(); tc.order != nil && !slices.Equal(order, tc.order) {
-				t.Errorf("kubelets went back in the order %v, want %v", order, tc.order)
+				t.Errorf("kubelets were rolled back in the order %v, want %v", order, tc.order)
 			}
 			w.wantStatus(v1alpha1.PhaseRunning, "rollback-upgrade Succeeded", "upgrade Failed", "create Succeeded")
 			w.whole()
@@ -69,13 +69,13 @@ func TestUpgradeTakenBack(t *testing.T) {
 				now := m.look()
 				for path := range was[name] {
 					if strings.HasPrefix(path, "/etc/kubernetes/") && now[path] != was[name][path] {
-						t.Errorf("%s: %s is not what it was:\n%s", name, path, cmp.Diff(was[name][path], now[path]))
+						t.Errorf("%s: %s differs from before:\n%s", name, path, cmp.Diff(was[name][path], now[path]))
 					}
 				}
 			}
 			c, err := w.service().Cluster(t.Context(), "prod")
 			if err != nil || c.Spec.Kubernetes.Version != older || c.Status.Version != older {
-				t.Errorf("on record is %s, %s, %v", c.Spec.Kubernetes.Version, c.Status.Version, err)
+				t.Errorf("saved are %s, %s, %v", c.Spec.Kubernetes.Version, c.Status.Version, err)
 			}
 			w.do(toNewest, event.Succeeded)
 			w.wantVersions(all(threeAndTwo, "v1.37.1"))
@@ -85,8 +85,8 @@ func TestUpgradeTakenBack(t *testing.T) {
 	}
 }
 
-// A pause is as good a place to turn back as a failure.
-func TestPausedUpgradeTakenBack(t *testing.T) {
+// A paused upgrade can be rolled back like a failed one.
+func TestUpgrade_RollsBackWhenPaused(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	r := toNewest
 	r.Rollout.PauseAfter = PauseControlPlane
@@ -96,8 +96,8 @@ func TestPausedUpgradeTakenBack(t *testing.T) {
 	w.whole()
 }
 
-// Killed wherever on its way back, it is gone on with, and nothing else is done
-// before.
+// A rollback that was killed anywhere can be finished. Until then, other operations are
+// refused.
 func TestKilledUpgradeTakenBack(t *testing.T) {
 	w := aged(t, "cp1", "cp2", "cp3", "w1")
 	w.refusing("w1", "upgrade.kubelet-config")
@@ -124,20 +124,21 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 	}
 }
 
-// One that has come to its end does not go back, and says what there is instead.
-func TestUpgradeThatSucceededStays(t *testing.T) {
+// A completed upgrade cannot be rolled back; the error names the backup set to restore
+// instead.
+func TestUpgrade_CannotRollBackAfterSuccess(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	res := w.do(toNewest, event.Succeeded)
 	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 	wantRefused(t, err, idUpgradeCommitted)
 	if file := res.Ready[len(res.Ready)-1]; !strings.Contains(err.Error(), file[strings.Index(file, "/"):]) {
-		t.Errorf("%v, want it to name what %q does", err, file)
+		t.Errorf("%v, want it to name the same file as %q", err, file)
 	}
 }
 
-// A version that does not know what is in the cluster is none to go back to, before that
-// is deleted, or gone with all that was written since the upgrade began.
-func TestUpgradeWithNewKinds(t *testing.T) {
+// A rollback is refused while the cluster has objects that the previous version does not
+// know. The user deletes them, or restores the data from before the upgrade.
+func TestRollback_RefusesUnknownKinds(t *testing.T) {
 	for _, restores := range []bool{false, true} {
 		t.Run(map[bool]string{false: "deleted", true: "restored"}[restores], func(t *testing.T) {
 			w := aged(t, "cp1", "w1")
@@ -153,14 +154,14 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 			_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 			wantRefused(t, err, idKindsInUse)
 			if err != nil && (!strings.Contains(err.Error(), "clustertrustbundles mine") || strings.Contains(err.Error(), "serving:x")) {
-				t.Errorf("it names others: %v", err)
+				t.Errorf("the error names the wrong objects: %v", err)
 			}
 			sets, serr := w.service().Snapshots(t.Context(), "prod")
 			if serr != nil || len(sets) != 1 {
 				t.Fatalf("backup sets %+v, %v", sets, serr)
 			}
-			want := "or restore the data from before the upgrade, which loses these objects and all other later writes: slipway etcd restore prod --from " +
-
+			want := "or restore the data from before the upgrade, which loses these objects and all other later writes: " +
+				"slipway etcd restore prod --from " +
 				sets[0].File
 			if hint := first(err).Hint; !strings.HasSuffix(hint, want) {
 				t.Errorf("the hint is %q, want it to end with %q", hint, want)
@@ -175,8 +176,8 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 	}
 }
 
-// Where there are no data of before the upgrade here, that is said.
-func TestUpgradeWithNewKindsWithoutData(t *testing.T) {
+// If this machine has no backup set from before the upgrade, the hint reports it.
+func TestRollback_HintReportsMissingBackup(t *testing.T) {
 	s := newWorld(t, "cp1").service()
 	o := &v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Cluster: "prod"}}
 	if got := s.describeRestoreInstead(o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
@@ -184,15 +185,14 @@ func TestUpgradeWithNewKindsWithoutData(t *testing.T) {
 	}
 }
 
-// Where the control plane that speaks for the cluster is what is broken, the
-// others are asked.
-func TestUpgradeTakenBackWithoutTheFirst(t *testing.T) {
+// If the leader control plane is broken, the operation uses the other control planes.
+func TestUpgrade_UsesOtherControlPlanes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		version string
 		do      func(*world)
 	}{
-		"back": {older, func(w *world) { w.rollback(event.Succeeded) }},
-		"on":   {"v1.37.1", func(w *world) { w.resume(event.Succeeded) }},
+		"rolled back": {older, func(w *world) { w.rollback(event.Succeeded) }},
+		"resumed":     {"v1.37.1", func(w *world) { w.resume(event.Succeeded) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -209,19 +209,19 @@ func TestUpgradeTakenBackWithoutTheFirst(t *testing.T) {
 	}
 }
 
-// A host that is gone for good is taken off in the midst of an upgrade, which then
-// is finished, or taken back, without it.
-func TestUpgradeLosesAHost(t *testing.T) {
+// A host that is permanently lost can be removed during an upgrade, which is then finished
+// or rolled back without the host.
+func TestUpgrade_FinishesWithoutLostHost(t *testing.T) {
 	for _, tc := range []struct {
 		name, host, step string
 		back             bool
 	}{
-		{"a worker, and on", "w1", "kubernetes.programs", false},
-		{"a worker, and back", "w1", "kubernetes.programs", true},
-		{"a control plane, and on", "cp2", "upgrade.control-plane", false},
-		{"a control plane, and back", "cp2", "upgrade.control-plane", true},
-		{"the first, and on", "cp1", "upgrade.control-plane", false},
-		{"the first, and back", "cp1", "upgrade.control-plane", true},
+		{"a worker, resumed", "w1", "kubernetes.programs", false},
+		{"a worker, rolled back", "w1", "kubernetes.programs", true},
+		{"a control plane, resumed", "cp2", "upgrade.control-plane", false},
+		{"a control plane, rolled back", "cp2", "upgrade.control-plane", true},
+		{"the first, resumed", "cp1", "upgrade.control-plane", false},
+		{"the first, rolled back", "cp1", "upgrade.control-plane", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -229,7 +229,7 @@ func TestUpgradeLosesAHost(t *testing.T) {
 			w.do(toNewest, event.Failed)
 			gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
-			wantRefused(t, err, idUpgradeUnfinished) // it answers
+			wantRefused(t, err, idUpgradeUnfinished) // the host is reachable
 			w.machines[tc.host].down = errDown
 			w.api.lost(tc.host)
 			w.api.lose(tc.host)
@@ -243,7 +243,7 @@ func TestUpgradeLosesAHost(t *testing.T) {
 			w.wantVersions(before)
 			w.wantPhase(v1alpha1.PhaseFailed)
 			if w.api.has("/api/v1/nodes/"+tc.host) || w.api.etcd(tc.host) != "" {
-				t.Errorf("%s is still a node, or a member of etcd", tc.host)
+				t.Errorf("%s is still a node or an etcd member", tc.host)
 			}
 			want := "v1.37.1"
 			if tc.back {

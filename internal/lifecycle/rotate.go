@@ -176,8 +176,7 @@ func (p *prepared) dropUnjoinedNodes() error {
 	return closeAll(out)
 }
 
-// finished stands for the old CA or key if nothing trusts one any more. No real id
-// equals it.
+// finished stands for the old CA or key once nothing trusts it. No real id equals it.
 const finished = "finished"
 
 // refuseOtherFile refuses a cluster whose components use another file than the rotated one,

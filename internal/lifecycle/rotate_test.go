@@ -24,11 +24,11 @@ import (
 const (
 	saPub = "/etc/kubernetes/pki/sa.pub"
 	saKey = "/etc/kubernetes/pki/sa.key"
-	// What the API notes of when things were made.
+	// Creation timestamps in the API.
 	madeBefore, rotatedAt, madeAfter = "2026-11-20T17:00:00Z", "2026-11-20T18:00:00Z", "2026-11-20T18:00:01Z"
 )
 
-// newAccountKey is a private key and its public half, in PEM form.
+// newAccountKey returns a private key and its public key, in PEM form.
 func newAccountKey() (private, public string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func newAccountKey() (private, public string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})), string(text)
 }
 
-// rolled plays the controllers: what is restarted has other pods.
+// rolled plays the controllers: a restarted workload gets new pods.
 func (a *api) rolled(p string) {
 	workload, ok := a.objects[p]
 	if !ok || !strings.HasPrefix(p, "/apis/apps/") || !strings.Contains(fmt.Sprint(workload["spec"]), "restartedAt") {
@@ -61,7 +61,7 @@ func (a *api) rolled(p string) {
 	}
 }
 
-// tokenSecrets are those with tokens of service accounts.
+// tokenSecrets returns the Secrets with service account tokens.
 func (a *api) tokenSecrets() object {
 	items := []any{}
 	for _, o := range a.objects {
@@ -72,7 +72,7 @@ func (a *api) tokenSecrets() object {
 	return object{"apiVersion": "v1", "kind": "List", "items": items}
 }
 
-// workload puts something with a pod that holds a token.
+// workload creates a workload with a pod that has a token.
 func (a *api) workload(kind, name string) {
 	plural := map[string]string{
 		"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets",
@@ -112,7 +112,8 @@ func (a *api) workload(kind, name string) {
 	})
 }
 
-// rotatable has a cluster run whose control planes go by a key, with workloads.
+// rotatable creates a running cluster with workloads, whose control planes use one service
+// account key, and returns the ID of the key.
 func rotatable(t *testing.T) (w *world, from string) {
 	t.Helper()
 	w = newWorld(t, "cp1", "cp2", "cp3", "w1")
@@ -140,8 +141,8 @@ func rotatable(t *testing.T) (w *world, from string) {
 	return w, keys[0].ID
 }
 
-// exchanged wants all control planes to sign and verify with one key, which is
-// another than before, and nothing to be left of the exchange.
+// exchanged checks that all control planes sign and verify with one new key, and that
+// nothing of the rotation is left.
 func (w *world) exchanged(from string) {
 	w.t.Helper()
 	private := w.machines["cp1"].files[saKey]
@@ -151,24 +152,24 @@ func (w *world) exchanged(from string) {
 	}
 	id, err := pki.KeyID(key.Public())
 	if err != nil || id == from {
-		w.t.Errorf("it is the old one: %v", err)
+		w.t.Errorf("cp1 signs with the old key: %v", err)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		m := w.machines[name]
 		keys, err := pki.PublicKeys([]byte(m.files[saPub]))
 		if err != nil || len(keys) != 1 || keys[0].ID != id || m.files[saKey] != private {
-			w.t.Errorf("%s verifies with %d keys, and signs with that of cp1: %t: %v", name, len(keys), m.files[saKey] == private, err)
+			w.t.Errorf("%s verifies with %d keys, and has the signing key of cp1: %t: %v", name, len(keys), m.files[saKey] == private, err)
 		}
 		for path := range m.files {
 			if strings.Contains(path, "/rotate/") {
-				w.t.Errorf("%s has %s yet", name, path)
+				w.t.Errorf("%s still has %s", name, path)
 			}
 		}
 	}
 	for p, o := range w.api.objects {
 		if strings.Contains(p, "/slipway-rotates-") ||
 			strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
-			w.t.Errorf("there is %s yet", p)
+			w.t.Errorf("%s still exists", p)
 		}
 	}
 }
@@ -177,8 +178,8 @@ func rotateAccounts() Request {
 	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{"service-account"}}
 }
 
-// TestRotateAccounts: all verify with both keys before any signs with the next,
-// all sign with it before pods are made anew, and then the old one goes.
+// TestRotateAccounts checks the order. All control planes verify with both keys before any
+// signs with the next key. Then pods are restarted, and the old key is removed.
 func TestRotateAccounts(t *testing.T) {
 	w, from := rotatable(t)
 	res := w.do(rotateAccounts(), event.Succeeded)
@@ -196,14 +197,15 @@ func TestRotateAccounts(t *testing.T) {
 		t.Errorf("the order is %s", got)
 	}
 	if len(res.Ready) == 0 {
-		t.Error("it says nothing")
+		t.Error("the result is empty")
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "rotate-ca Succeeded", "create Succeeded")
 }
 
-// TestRotateAccountsHeld: as long as something holds a token of the old key, that
-// stays, and what holds it is named; then it goes on.
-func TestRotateAccountsHeld(t *testing.T) {
+// TestRotateAccounts_KeepsKeyForHeldTokens checks that the old key is kept while an object
+// holds a token of it. The failure names the object; a resume finishes the rotation after its
+// removal.
+func TestRotateAccounts_KeepsKeyForHeldTokens(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind, says string
 	}{
@@ -245,8 +247,8 @@ func TestRotateAccountsHeld(t *testing.T) {
 	}
 }
 
-// deleted plays somebody who deletes a workload, and the garbage collector: its pod is
-// ending, and it is gone, or waits for the pod.
+// deleted plays a user who deletes a workload, and the garbage collector. The pod is
+// terminating; the workload is gone or waits for its pod.
 func (a *api) deleted(kind, name string, waits bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,13 +263,13 @@ func (a *api) deleted(kind, name string, waits bool) {
 	delete(a.objects, "/apis/apps/v1/namespaces/default/replicasets/"+name+"-1")
 }
 
-// TestRotateAccountsDeleted: what somebody deletes meanwhile is not restarted, and its
-// pods are waited for, for they take their time.
+// TestRotateAccountsDeleted checks that a workload that is deleted during the rotation is
+// not restarted. The rotation waits until its pods have ended.
 func TestRotateAccountsDeleted(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind string
 		waits      bool
-		told       string // a note at which it is deleted; "" is before
+		told       string // the note at which it is deleted; "" means before the rotation
 	}{
 		{"a Deployment", "Deployment", false, ""},
 		{"a Deployment that waits for its pods", "Deployment", true, ""},
@@ -288,7 +290,7 @@ func TestRotateAccountsDeleted(t *testing.T) {
 				w.api.deleted(tc.kind, "gone", tc.waits)
 				w.api.wrote = func(what string) {
 					if strings.HasSuffix(what, "/gone") {
-						t.Errorf("%s: nobody restarts what is gone", what)
+						t.Errorf("%s: a deleted workload was restarted", what)
 					}
 				}
 			}
@@ -303,14 +305,14 @@ func TestRotateAccountsDeleted(t *testing.T) {
 			}
 			w.exchanged(from)
 			if w.api.ending >= 0 {
-				t.Error("the pod was not waited for")
+				t.Error("the rotation did not wait for the pod")
 			}
 		})
 	}
 }
 
-// TestKilledRotateAccounts: the manager is killed at the end of every step, and
-// gone on with: one key comes in the place of the old one, and no second.
+// TestKilledRotateAccounts kills the manager at the end of each step and resumes. The old
+// key is replaced exactly once.
 func TestKilledRotateAccounts(t *testing.T) {
 	w, from := rotatable(t)
 	w.killedExchange(t, rotateAccounts(), "/etc/slipway/rotate/sa.key", saKey, (*world).unwatched, func(k *world) { k.exchanged(from) })
@@ -318,9 +320,8 @@ func TestKilledRotateAccounts(t *testing.T) {
 
 func (w *world) unwatched() {}
 
-// killedExchange is an exchange that is killed at the end of every step and gone on
-// with, by a resume and by the same command again: the key that signs is the next one,
-// once that is made, and no second.
+// killedExchange kills a rotation at the end of each step and finishes it by a resume or
+// the same command. If the next key exists already, it must be the new signing key.
 func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watched, exchanged func(*world)) {
 	t.Helper()
 	keeper := "cp1"
@@ -347,7 +348,7 @@ func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watc
 				goOn(k)
 				exchanged(k)
 				if is := k.machines[keeper].files[signs]; made != "" && is != made || made == "" && had != old && is != had {
-					t.Error("it was exchanged twice")
+					t.Error("it was rotated twice")
 				}
 				k.wantPhase(v1alpha1.PhaseRunning)
 			})
@@ -355,9 +356,9 @@ func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watc
 	}
 }
 
-// TestRotateAccountsAnew: an exchange that was cut off at its end and given up for
-// another is finished by that, and what has come is not exchanged.
-func TestRotateAccountsAnew(t *testing.T) {
+// TestRotateAccounts_FinishesInterruptedRotation checks that a new request finishes a rotation
+// that was interrupted near its end. The next key is not rotated again.
+func TestRotateAccounts_FinishesInterruptedRotation(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		only []string // control planes that have dropped the old key
@@ -381,15 +382,14 @@ func TestRotateAccountsAnew(t *testing.T) {
 			w.do(rotateAccounts(), event.Succeeded)
 			w.exchanged(from)
 			if w.machines["cp1"].files[saKey] != private {
-				t.Error("it was exchanged twice")
+				t.Error("it was rotated twice")
 			}
 		})
 	}
 }
 
-// Where nobody knows the next key, a control plane that lacks one of the keys has
-// dropped none: all that is known is trusted, and all sign with the next key before
-// anything is dropped.
+// If no host has the next key, a control plane that lacks one of the keys has not dropped
+// any. All known keys are trusted, and all sign with a new key before any key is removed.
 func TestRotateAccountsWithoutNext(t *testing.T) {
 	w, _ := rotatable(t)
 	private, public := newAccountKey()
@@ -412,36 +412,37 @@ func TestRotateAccountsWithoutNext(t *testing.T) {
 			t.Fatalf("%s verifies with %d keys: %v", name, len(key), err)
 		}
 		if m.files[saKey] == private {
-			t.Errorf("%s signs with a key that nobody verifies with any more", name)
+			t.Errorf("%s signs with a key that is no longer trusted", name)
 		}
 	}
 }
 
-// TestRotateRefused: what cannot be exchanged is said before anything is touched.
+// TestRotateRefused checks that a rotation that is not possible is refused before anything
+// is touched.
 func TestRotateRefused(t *testing.T) {
 	w, _ := rotatable(t)
 	r := rotateAccounts()
 	r.Rotate = []string{"service-acount"}
 	var list diag.List
 	if _, err := w.service().Prepare(t.Context(), r, nil); !errors.As(err, &list) || list[0].ID != idUnknownRotation {
-		t.Errorf("a name that there is not: %v", err)
+		t.Errorf("an unknown name: %v", err)
 	}
 	c := &v1alpha1.Cluster{}
 	where := func() error {
 		return refuseOtherFile(c, idKeyElsewhere, "it", "/file", "service-account-private-key-file")
 	}
 	if err := where(); err != nil {
-		t.Errorf("a key that is where it is looked for: %v", err)
+		t.Errorf("a key in the standard file: %v", err)
 	}
 	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"service-account-private-key-file": "/else"}
 	if err := where(); !errors.As(err, &list) || list[0].ID != idKeyElsewhere {
-		t.Errorf("a key that is elsewhere: %v", err)
+		t.Errorf("a key in another file: %v", err)
 	}
 	w.machines["cp2"].down = errDown
 	r = rotateAccounts()
 	r.IgnoreErrors = true
 	if _, err := w.service().Prepare(t.Context(), r, nil); err == nil {
-		t.Error("a control plane is down, and it goes on without it")
+		t.Error("the rotation starts without a control plane that is down")
 	}
 	w.machines["cp2"].down = nil
 	delete(w.machines["cp2"].files, saPub)

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// last is the world as it is left when the process is killed at the very end of a request:
-// all is done, and only that is not on record.
+// last returns the world that a kill at the very end of a request leaves. All work is done,
+// but the operation is not saved as finished.
 func (w *world) last(t *testing.T, r Request) *world {
 	t.Helper()
 	var left *world
@@ -29,7 +29,7 @@ func (w *world) last(t *testing.T, r Request) *world {
 	return left
 }
 
-// listened carries a request out, and tells of what happens.
+// listened applies a request and calls tell with each event.
 func (w *world) listened(t *testing.T, r Request, tell func(event.Event)) {
 	t.Helper()
 	p := w.prepared(w.service().Prepare(t.Context(), r, nil))
@@ -41,9 +41,8 @@ func (w *world) listened(t *testing.T, r Request, tell func(event.Event)) {
 	}
 }
 
-// TestRotateAgain: an exchange that was killed at its very end is finished by the same
-// command, whatever else was done since, and that is on record; the one after that is
-// another exchange.
+// TestRotateAgain checks that the same command finishes a rotation that was killed at its
+// very end, even after other operations. The command after that rotates again.
 func TestRotateAgain(t *testing.T) {
 	w, from := rotatable(t)
 	k := w.last(t, rotateAccounts())
@@ -53,12 +52,12 @@ func TestRotateAgain(t *testing.T) {
 	var list diag.List
 	if _, err := k.service().PrepareResume(t.Context(), "prod", Request{}, nil); !errors.As(err, &list) || list[0].ID != idNothingUnfinished ||
 		!strings.HasSuffix(list[0].Hint, ": slipway certs rotate-ca prod --which service-account") {
-		t.Errorf("a resume after something else: %v", err)
+		t.Errorf("a resume after another operation: %v", err)
 	}
 	res := k.do(rotateAccounts(), event.Succeeded)
 	k.exchanged(from)
 	if k.machines["cp1"].files[saKey] != is || len(res.Ready) == 0 {
-		t.Errorf("it was exchanged twice, or says nothing: %q", res.Ready)
+		t.Errorf("it was rotated twice, or the result is empty: %q", res.Ready)
 	}
 	if _, ops := k.status(); !slices.Equal(ops, []string{"apply Succeeded", "rotate-ca Succeeded", "create Succeeded"}) {
 		t.Errorf("operations %v", ops)
@@ -69,12 +68,12 @@ func TestRotateAgain(t *testing.T) {
 	}
 	k.do(rotateAccounts(), event.Succeeded)
 	if k.machines["cp1"].files[saKey] == is {
-		t.Error("it cannot be exchanged any more")
+		t.Error("the key cannot be rotated again")
 	}
 }
 
-// TestRotateAgainMeanwhile: what somebody else has finished since it was planned is not
-// done again.
+// TestRotateAgainMeanwhile checks that a planned request is refused if the rotation was
+// finished since.
 func TestRotateAgainMeanwhile(t *testing.T) {
 	w, _ := rotatable(t)
 	k := w.last(t, rotateAccounts())
@@ -82,12 +81,12 @@ func TestRotateAgainMeanwhile(t *testing.T) {
 	k.resume(event.Succeeded)
 	var stale *StaleError
 	if _, err := p.Apply(t.Context()); !errors.As(err, &stale) {
-		t.Errorf("it is applied: %v", err)
+		t.Errorf("want it refused as stale: %v", err)
 	}
 }
 
-// TestExchanges: what of the exchanges on record has not come to its end.
-func TestExchanges(t *testing.T) {
+// TestUnfinishedRotations checks which saved rotations count as unfinished.
+func TestUnfinishedRotations(t *testing.T) {
 	op := func(name string, kind operation.Kind, phase v1alpha1.OperationPhase, rotates ...string) (o v1alpha1.Operation) {
 		o.Name, o.Spec.Type, o.Status.Phase, o.Status.StartTime = name, string(kind), phase, &metav1.Time{}
 		o.Spec.Rotates = map[string]string{}
@@ -104,20 +103,20 @@ func TestExchanges(t *testing.T) {
 		ops          []v1alpha1.Operation // newest first
 		want         string
 	}{
-		{"one that failed", "it goes on", []v1alpha1.Operation{op("a", operation.RotateCA, failed, "etcd")}, "a"},
+		{"one that failed", "it can be resumed", []v1alpha1.Operation{op("a", operation.RotateCA, failed, "etcd")}, "a"},
 		{"one that never began", "it changed nothing", []v1alpha1.Operation{unbegun}, ""},
 		{
-			"something else since", "that has finished no exchange",
+			"another operation since", "it finished no rotation",
 			[]v1alpha1.Operation{op("b", operation.Apply, succeeded), op("a", operation.RotateCA, failed, "etcd")},
 			"a",
 		},
 		{
-			"the same since", "that has finished it",
+			"the same since", "it finished the rotation",
 			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd", "cluster"), op("a", operation.RotateCA, failed, "etcd")},
 			"",
 		},
 		{
-			"a part of it since", "the rest is as it was",
+			"a part of it since", "the rest is unfinished",
 			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd", "cluster")},
 			"a",
 		},
@@ -130,12 +129,12 @@ func TestExchanges(t *testing.T) {
 			"",
 		},
 		{
-			"two", "each goes on",
+			"two", "each can be resumed",
 			[]v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")},
 			"b a",
 		},
 		{
-			"one before another that succeeded", "it is over",
+			"one before another that succeeded", "it is finished",
 			[]v1alpha1.Operation{
 				op("c", operation.RotateCA, failed, "etcd"),
 				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd"),
@@ -153,10 +152,10 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// TestRotateClusterUnapplied: an exchange has kubeadm write the manifests of all control
-// planes by what is on record: not before that has come to its end, for files that API
-// servers then go by may be on no host yet. One that was cut off itself goes on.
-func TestRotateClusterUnapplied(t *testing.T) {
+// TestRotateCluster_RefusesUnfinishedApply checks that a rotation is refused while an apply is
+// unfinished. kubeadm would write manifests with saved settings whose files may be on no
+// host yet. An interrupted rotation can be repeated.
+func TestRotateCluster_RefusesUnfinishedApply(t *testing.T) {
 	w, old := withAuthority(t)
 	c := w.cluster()
 	c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 1, MaxBackups: 1, MaxSize: 1}
@@ -175,10 +174,10 @@ func TestRotateClusterUnapplied(t *testing.T) {
 	k.underAnother(old)
 }
 
-// TestRotateClusterFirstLost: the control plane that alone has what comes is gone for good
-// in the midst of the exchange. What has come everywhere by then stays, another comes else,
-// and nobody trusts the old one in the end.
-func TestRotateClusterFirstLost(t *testing.T) {
+// TestRotateCluster_FinishesWithoutFirstControlPlane loses cp1, the only host with the next
+// CA's key, during the rotation. A new CA replaces the next one unless all hosts have that
+// already. In the end, no host trusts the old CA.
+func TestRotateCluster_FinishesWithoutFirstControlPlane(t *testing.T) {
 	for _, at := range [][2]string{
 		{certs.StepTrusted, "cp2"},
 		{certs.StepSigned, "cp2"},
@@ -197,7 +196,7 @@ func TestRotateClusterFirstLost(t *testing.T) {
 				k.do(rotateCluster(), event.Succeeded)
 				next := k.machines["cp2"].files[caCrt]
 				if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {
-					t.Errorf("%d: cp2 trusts %d authorities, or the old one: %v", i, len(list), err)
+					t.Errorf("%d: cp2 trusts %d CAs, or the old CA: %v", i, len(list), err)
 				}
 				told, err := pki.KubeconfigCA([]byte(k.reads(clusterInfoPath, "kubeconfig")))
 				if err != nil {
@@ -205,10 +204,10 @@ func TestRotateClusterFirstLost(t *testing.T) {
 				}
 				for who, trusts := range map[string]string{
 					"cp3": k.machines["cp3"].files[caCrt], "w1": k.machines["w1"].files[caCrt],
-					"who joins": string(told), "pods": k.reads(rootCAPath, "ca.crt"),
+					"joining nodes": string(told), "pods": k.reads(rootCAPath, "ca.crt"),
 				} {
 					if trusts != next {
-						t.Errorf("%d: %s: something else is trusted than on cp2", i, who)
+						t.Errorf("%d: %s: the trusted CA differs from cp2", i, who)
 					}
 				}
 			}

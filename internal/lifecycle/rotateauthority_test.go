@@ -23,13 +23,13 @@ const (
 	publishedAt = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 )
 
-// newAuthority makes one.
+// newAuthority returns the key and the certificate of a new CA.
 func newAuthority(t testing.TB, name string) (key, cert string) {
 	a := pkitest.NewAuthority(t, name, certTime, certTime.Add(10*certYear))
 	return a.Key, a.Cert
 }
 
-// bundles are the contents of files.
+// bundles returns a hash of the contents of files.
 func (m *machine) bundles(files []string) string {
 	var all []string
 	for _, f := range files {
@@ -38,8 +38,8 @@ func (m *machine) bundles(files []string) string {
 	return hash(all...)
 }
 
-// believes plays an API server that has read its bundles: it adds to what is
-// published, and takes nothing out.
+// believes plays an API server that has read its CA bundles. It adds their CAs to the
+// published ConfigMap and removes none.
 func (m *machine) believes(files []string) {
 	m.state["trusts"] = m.bundles(files)
 	m.api.mu.Lock()
@@ -48,13 +48,13 @@ func (m *machine) believes(files []string) {
 	text, _ := was["requestheader-client-ca-file"].(string)
 	list, err := pki.ParseAuthorities([]byte(text + m.files[proxyCA+".crt"]))
 	if err != nil {
-		m.api.t.Errorf("%s is told to trust what is no authority: %v", m.name, err)
+		m.api.t.Errorf("%s has an invalid CA bundle: %v", m.name, err)
 	}
 	others := "others"
 	if theirs, _ := was["client-ca-file"].(string); strings.Contains(theirs, "BEGIN") {
 		known, err := pki.ParseAuthorities([]byte(theirs + m.files["/etc/kubernetes/pki/ca.crt"]))
 		if err != nil {
-			m.api.t.Errorf("%s is told to trust what is no authority: %v", m.name, err)
+			m.api.t.Errorf("%s has an invalid CA bundle: %v", m.name, err)
 		}
 		others = string(pki.BundleCAs(known...))
 	}
@@ -64,8 +64,8 @@ func (m *machine) believes(files []string) {
 	}
 }
 
-// trusted has a cluster run with real certificates, whose API servers have read
-// what they trust.
+// trusted creates a running cluster with real certificates, whose API servers have read
+// their CA bundles.
 func trusted(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
@@ -77,8 +77,8 @@ func trusted(t *testing.T) *world {
 	return w
 }
 
-// proxies wants all control planes to have one authority of the front proxy, to
-// trust that alone, and nothing to be left of the exchange.
+// proxies checks that all control planes have one new front proxy CA, that they trust no
+// other, and that nothing of the rotation is left.
 func (w *world) proxies(from string) {
 	w.t.Helper()
 	first := w.machines["cp1"]
@@ -99,20 +99,20 @@ func (w *world) proxies(from string) {
 		}
 		leaf, err := pki.ParseCertificate([]byte(m.files[proxyClient+".crt"]))
 		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
-			w.t.Errorf("what %s shows is not signed by it: %v", name, err)
+			w.t.Errorf("the client certificate of %s is not signed by it: %v", name, err)
 		}
 		if m.state["loaded "+proxyClient+".crt"] != m.files[proxyClient+".crt"] {
-			w.t.Errorf("nobody has seen that the API server of %s has read what it shows", name)
+			w.t.Errorf("the API server of %s has not read its client certificate", name)
 		}
 		for path := range m.files {
 			if strings.Contains(path, "/rotate/") {
-				w.t.Errorf("%s has %s yet", name, path)
+				w.t.Errorf("%s still has %s", name, path)
 			}
 		}
 	}
 	if now := w.api.objects[publishedAt]["data"].(object); now["requestheader-client-ca-file"] != first.files[proxyCA+".crt"] ||
 		now["client-ca-file"] != "others" {
-		w.t.Errorf("published is\n%v", now)
+		w.t.Errorf("the published ConfigMap has\n%v", now)
 	}
 }
 
@@ -120,15 +120,15 @@ func rotateFrontProxy() Request {
 	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.FrontProxy}}
 }
 
-// TestRotateFrontProxy: all trust both authorities before any shows a certificate of
-// the next, and all show one before the old one goes.
+// TestRotateFrontProxy checks the order. All API servers trust both CAs before any uses a
+// certificate of the next CA, and all use one before the old CA is removed.
 func TestRotateFrontProxy(t *testing.T) {
 	w := trusted(t)
 	from, shows := w.machines["cp1"].files[proxyCA+".crt"], w.machines["cp1"].files[proxyClient+".key"]
 	res := w.do(rotateFrontProxy(), event.Succeeded)
 	w.proxies(from)
 	if w.machines["cp1"].files[proxyClient+".key"] != shows {
-		t.Error("its key is another: between two files there is a moment in which they do not belong together")
+		t.Error("the key was replaced: key and certificate do not match for a moment")
 	}
 	var order []string
 	for _, e := range w.events {
@@ -141,7 +141,7 @@ func TestRotateFrontProxy(t *testing.T) {
 		t.Errorf("the order is %s", got)
 	}
 	if len(res.Ready) == 0 {
-		t.Error("it says nothing")
+		t.Error("the result is empty")
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "rotate-ca Succeeded", "create Succeeded")
 	for _, d := range w.checked(0).Warnings {
@@ -149,9 +149,9 @@ func TestRotateFrontProxy(t *testing.T) {
 	}
 }
 
-// TestRotateFrontProxyHeld: as long as an API does not answer to who shows a
-// certificate of the next authority, the old one stays, and it is named.
-func TestRotateFrontProxyHeld(t *testing.T) {
+// TestRotateFrontProxy_KeepsCAForRejectingAPI checks that the old CA is kept while an
+// aggregated API rejects certificates of the next CA. The failure names that API.
+func TestRotateFrontProxy_KeepsCAForRejectingAPI(t *testing.T) {
 	t.Parallel()
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
@@ -172,7 +172,7 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		if trusted, err := pki.ParseAuthorities([]byte(w.machines[name].files[proxyCA+".crt"])); err != nil || len(trusted) != 2 {
-			t.Errorf("%s trusts %d authorities: %v", name, len(trusted), err)
+			t.Errorf("%s trusts %d CAs: %v", name, len(trusted), err)
 		}
 	}
 	if c := w.checked(0); c.Verdict != inspect.CertificatesExpire || !slices.Equal(certIDs(c), []string{"exchange-unfinished" + " cp1"}) ||
@@ -185,8 +185,8 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 	w.proxies(from)
 }
 
-// TestKilledRotateFrontProxy: the manager is killed at the end of every step, and
-// gone on with: one authority comes in the place of the old one, and no second.
+// TestKilledRotateFrontProxy kills the manager at the end of each step and resumes. The
+// old CA is replaced exactly once.
 func TestKilledRotateFrontProxy(t *testing.T) {
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
@@ -194,14 +194,14 @@ func TestKilledRotateFrontProxy(t *testing.T) {
 		(*world).unwatched, func(k *world) { k.proxies(from) })
 }
 
-// TestRotateFrontProxyUnread: what was cut off when all files had the next authority
-// alone waits for API servers that have not read them, and what these have published
-// is withdrawn.
+// TestRotateFrontProxyUnread finishes a rotation that was interrupted when all files had
+// only the next CA. It waits for API servers that have not read the files, and withdraws
+// the published old CA.
 func TestRotateFrontProxyUnread(t *testing.T) {
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
 	w.do(rotateFrontProxy(), event.Succeeded)
-	for _, e := range []string{".crt", ".key"} { // the end was not come to
+	for _, e := range []string{".crt", ".key"} { // the last step was not done
 		w.machines["cp1"].files["/etc/slipway/rotate/front-proxy-ca"+e] = w.machines["cp1"].files[proxyCA+e]
 	}
 	is := w.machines["cp1"].files[proxyCA+".crt"]
@@ -211,35 +211,35 @@ func TestRotateFrontProxyUnread(t *testing.T) {
 	w.do(rotateFrontProxy(), event.Succeeded)
 	w.proxies(from)
 	if m := w.machines["cp3"]; m.state["trusts"] == "older" || m.files[proxyCA+".crt"] != is {
-		t.Errorf("nobody has waited for its API server, or it was exchanged twice: %t", m.files[proxyCA+".crt"] != is)
+		t.Errorf("the rotation did not wait for the API server, or the CA was rotated twice: %t", m.files[proxyCA+".crt"] != is)
 	}
 }
 
-// TestRotateFrontProxyRefused: what cannot be exchanged is said before anything is
-// touched.
+// TestRotateFrontProxyRefused checks that a rotation that is not possible is refused
+// before anything is touched.
 func TestRotateFrontProxyRefused(t *testing.T) {
 	w := trusted(t)
 	var list diag.List
 	key := w.machines["cp1"].files[proxyCA+".key"]
 	delete(w.machines["cp1"].files, proxyCA+".key")
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idAuthorityNoKey {
-		t.Errorf("an authority whose key others have: %v", err)
+		t.Errorf("a CA without a local key: %v", err)
 	}
 	w.machines["cp1"].files[proxyCA+".key"] = key
 	delete(w.machines["cp2"].files, proxyCA+".crt")
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idRotationCert {
-		t.Errorf("a control plane without its authority: %v", err)
+		t.Errorf("a control plane without its CA: %v", err)
 	}
 	w.machines["cp2"].files[proxyCA+".crt"] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idRotationCert {
-		t.Errorf("a control plane whose authority is damaged: %v", err)
+		t.Errorf("a control plane whose CA is damaged: %v", err)
 	}
 }
 
-// TestKeepalivedPasswordStays: what control planes know each other by in VRRP was made
-// of a key of the front proxy's authority, and is not made anew of another one: for as
-// long as some had the one and some the other, several would hold the address.
-func TestKeepalivedPasswordStays(t *testing.T) {
+// TestKeepalivedPassword_DoesNotFollowProxyCA checks that the VRRP password does not change
+// with the key of the front proxy CA, from which it was derived. With different passwords,
+// several control planes would hold the address.
+func TestKeepalivedPassword_DoesNotFollowProxyCA(t *testing.T) {
 	w := keepalivedWorld(t)
 	for _, m := range w.machines {
 		if m.has(proxyCA + ".key") {
@@ -247,6 +247,6 @@ func TestKeepalivedPasswordStays(t *testing.T) {
 		}
 	}
 	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)); !p.Plan().IsEmpty() {
-		t.Errorf("it would change %+v", p.Plan().Steps)
+		t.Errorf("the plan has %+v", p.Plan().Steps)
 	}
 }

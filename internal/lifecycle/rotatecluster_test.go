@@ -27,22 +27,22 @@ const (
 	clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 )
 
-// authoritiesMade are those of all tests, by their certificate: whoever has the key of
-// one may have been killed since.
+// authoritiesMade holds the CAs of all tests, by certificate. The process that made one
+// may have been killed since.
 var authoritiesMade sync.Map
 
-// lastingAuthority is one that is valid whenever a test is run.
+// lastingAuthority returns a CA that is valid on any date of a test run.
 func lastingAuthority(t testing.TB) (cert, key string) {
 	a := pkitest.NewAuthority(t, "kubernetes", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
 	authoritiesMade.Store(a.Cert, a)
 	return a.Cert, a.Key
 }
 
-// shown is what the API servers show: something of the authority that has signed what
-// the first of them has that answers.
+// shown returns a serving certificate for the API servers. Its CA is the CA of the first
+// reachable control plane.
 func (w *world) shown() *tls.Certificate { return w.shownBy("example.com") }
 
-// shownBy is what somebody of a name or an address shows.
+// shownBy returns a serving certificate for a name or an address.
 func (w *world) shownBy(name string) *tls.Certificate {
 	m := w.machines["cp1"]
 	if m.down != nil {
@@ -72,7 +72,7 @@ func (w *world) shownBy(name string) *tls.Certificate {
 	return out
 }
 
-// tell plays a controller manager that tells namespaces whom to trust.
+// tell plays a controller manager that publishes the CA bundle in namespaces.
 func (a *api) tell(text string) {
 	if a.has(rootCAPath) {
 		a.put(rootCAPath,
@@ -83,15 +83,15 @@ func (a *api) tell(text string) {
 	}
 }
 
-// withoutToken has a pod know whom to trust and hold no token.
+// withoutToken makes a pod mount the CA bundle and no token.
 func (a *api) withoutToken(name string) {
 	at := "/api/v1/namespaces/default/pods/" + name + "-a"
 	a.put(at,
 		merge(a.objects[at], object{"spec": object{"volumes": []any{object{"name": "ca", "configMap": object{"name": "kube-root-ca.crt"}}}}}))
 }
 
-// rejects says that a controller manager would not start: it wants the one certificate
-// that it signs with to be that of its key. Those of other tests have none.
+// rejects reports whether a controller manager would not start, because its signing
+// certificate does not match the CA key. Machines of other tests have no real files.
 func (m *machine) rejects() bool {
 	file := caCrt
 	if strings.Contains(m.files[module.APIServerManifest], module.SigningCert) {
@@ -106,7 +106,8 @@ func (m *machine) rejects() bool {
 	return err != nil || len(list) != 1 || !pki.IsPair(cert, key)
 }
 
-// withAuthority has a cluster run, all of whose certificates one authority has signed.
+// withAuthority creates a running cluster whose certificates are all signed by one CA, and
+// returns its certificate.
 func withAuthority(t *testing.T) (w *world, old string) {
 	t.Helper()
 	w = newWorld(t, "cp1", "cp2", "cp3", "w1")
@@ -166,11 +167,11 @@ func withAuthority(t *testing.T) (w *world, old string) {
 	return w, cert
 }
 
-// admits plays the controller manager, which gives a kubelet credentials of what it
-// signs with: of the first control plane's.
+// admits plays the controller manager, which issues the client certificate of a kubelet.
+// The first CA in the bundle signs it.
 func admits(*world) func(*machine) {
 	return func(m *machine) {
-		text := m.files[caCrt] // the first is what signs, by then
+		text := m.files[caCrt] // the first CA signs by then
 		list, err := pki.ParseAuthorities([]byte(text))
 		if err != nil {
 			m.api.t.Error(err)
@@ -184,26 +185,26 @@ func admits(*world) func(*machine) {
 	}
 }
 
-// reads is a text that something of the API holds.
+// reads returns a text in the data of an API object.
 func (w *world) reads(p, key string) string {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
 	return w.api.objects[p]["data"].(object)[key].(string)
 }
 
-// underAnother wants everything to be signed by one authority, and to trust it and no
-// other, which is another than before, and nothing to be left of the exchange.
+// underAnother checks that one new CA has signed all certificates and is the only trusted
+// CA, and that nothing of the rotation is left.
 func (w *world) underAnother(old string) {
 	w.t.Helper()
 	next := w.machines["cp1"].files[caCrt]
 	if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {
-		w.t.Fatalf("cp1 trusts %d authorities, or the old one: %v", len(list), err)
+		w.t.Fatalf("cp1 trusts %d CAs, or the old CA: %v", len(list), err)
 	}
 	for _, h := range w.cluster().Spec.Hosts {
 		m := w.machines[h.Name]
 		control := strings.HasPrefix(h.Name, "cp")
 		if m.files[caCrt] != next {
-			w.t.Errorf("%s trusts something else than cp1", h.Name)
+			w.t.Errorf("%s trusts other CAs than cp1", h.Name)
 		}
 		if control && m.rejects() {
 			w.t.Errorf("the controller manager of %s would not start", h.Name)
@@ -218,36 +219,36 @@ func (w *world) underAnother(old string) {
 				w.t.Errorf("%s of %s: foreign %t, missing %t", st.Path, h.Name, st.Foreign, st.Missing)
 			}
 		}
-		for p, text := range m.files { // that of etcd is made of all settings here, and not again
+		for p, text := range m.files { // here the etcd manifest has all settings, and it is not rewritten
 			if has, err := pki.KubeconfigCA([]byte(text)); err == nil && len(has) > 0 && string(has) != next {
-				w.t.Errorf("%s of %s trusts something else", p, h.Name)
+				w.t.Errorf("%s of %s trusts other CAs", p, h.Name)
 			}
 			if strings.Contains(p, "/rotate/") || p == module.SigningCert || p == facts.BootstrapConf ||
 				p != "/etc/kubernetes/manifests/etcd.yaml" && strings.Contains(text, module.SigningCert) {
-				w.t.Errorf("%s has %s yet", h.Name, p)
+				w.t.Errorf("%s still has %s", h.Name, p)
 			}
 		}
 	}
 	if is := w.reads(rootCAPath, "ca.crt"); is != next {
-		w.t.Error("pods are told of something else")
+		w.t.Error("the CA bundle for pods differs")
 	}
 	if is, err := pki.KubeconfigCA([]byte(w.reads(clusterInfoPath, "kubeconfig"))); err != nil || string(is) != next {
-		w.t.Errorf("who joins is told of something else: %v", err)
+		w.t.Errorf("the CA bundle for joining nodes differs: %v", err)
 	}
 	if is := w.reads(publishedAt, "client-ca-file"); is != next {
-		w.t.Error("API servers of others are told of something else")
+		w.t.Error("the CA bundle for extension API servers differs")
 	}
 	kept, err := records{w.service().Store}.Kubeconfig("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if is, err := pki.KubeconfigCA(kept); err != nil || string(is) != next {
-		w.t.Errorf("the kubeconfig that is kept trusts something else: %v", err)
+		w.t.Errorf("the saved kubeconfig trusts other CAs: %v", err)
 	}
 	for p, o := range w.api.objects {
 		if strings.Contains(p, "/slipway-rotates-") ||
 			strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
-			w.t.Errorf("there is %s yet", p)
+			w.t.Errorf("%s still exists", p)
 		}
 	}
 	if tokens := w.api.tokens(); len(tokens) > 0 {
@@ -259,8 +260,8 @@ func rotateCluster() Request {
 	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{"cluster"}}
 }
 
-// TestRotateCluster: everybody trusts both before anybody is signed by the next, pods
-// are made anew between, and the old one goes when nobody is signed by it.
+// TestRotateCluster checks the order. All hosts trust both CAs before the next CA signs,
+// and pods are restarted in between. The old CA is removed when no certificate needs it.
 func TestRotateCluster(t *testing.T) {
 	w, old := withAuthority(t)
 	res := w.do(rotateCluster(), event.Succeeded)
@@ -282,14 +283,14 @@ func TestRotateCluster(t *testing.T) {
 		t.Errorf("the order is %s", order)
 	}
 	if len(res.Ready) == 0 {
-		t.Error("it says nothing")
+		t.Error("the result is empty")
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "rotate-ca Succeeded", "create Succeeded")
 }
 
-// TestRotateClusterNeeded: what trusts the old authority alone holds the exchange up
-// before anybody is signed by the next; what trusts both does not.
-func TestRotateClusterNeeded(t *testing.T) {
+// TestRotateCluster_StopsForOldTrust checks that an object that trusts only the old CA stops
+// the rotation. An object that trusts both CAs does not.
+func TestRotateCluster_StopsForOldTrust(t *testing.T) {
 	config := func(text string) object {
 		return object{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"},
@@ -326,7 +327,7 @@ func TestRotateClusterNeeded(t *testing.T) {
 			}
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
 				if list, err := pki.ParseAuthorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 {
-					t.Errorf("%s trusts %d authorities: %v", name, len(list), err)
+					t.Errorf("%s trusts %d CAs: %v", name, len(list), err)
 				}
 			}
 			w.api.remove("/api/v1/namespaces/default/pods/lone-a")
@@ -340,10 +341,10 @@ func TestRotateClusterNeeded(t *testing.T) {
 	}
 }
 
-// TestRotateClusterSigned: what the old authority has signed for somebody, and is valid
-// yet, holds nothing up before anybody can be signed by the next, and then keeps the old
-// one; what has ended does not.
-func TestRotateClusterSigned(t *testing.T) {
+// TestRotateCluster_KeepsCAForValidCertificates checks a valid certificate of the old CA in an
+// API object. The old CA is kept for it, but only after the next CA can sign. Expired
+// certificates are ignored.
+func TestRotateCluster_KeepsCAForValidCertificates(t *testing.T) {
 	const secret, config = "/api/v1/namespaces/shop/secrets/theirs", "/api/v1/namespaces/shop/configmaps/theirs"
 	for _, tc := range []struct {
 		name, says string
@@ -381,14 +382,14 @@ func TestRotateClusterSigned(t *testing.T) {
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
 				if list, err := pki.ParseAuthorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 ||
 					string(list[1].Text) != old {
-					t.Errorf("%s trusts %d authorities, or another than the old one beside the next: %v", name, len(list), err)
+					t.Errorf("%s trusts %d CAs, want the next CA and the old CA: %v", name, len(list), err)
 				}
 			}
 			list, err := pki.ParseAuthorities([]byte(w.machines["cp1"].files[caCrt]))
 			if err != nil {
 				t.Fatal(err)
 			}
-			cert, key = issue(string(list[0].Text), certDay) // the next one can sign by now
+			cert, key = issue(string(list[0].Text), certDay) // the next CA can sign by now
 			tc.put(w, cert, key)
 			w.resume(event.Succeeded)
 			w.underAnother(old)
@@ -396,15 +397,15 @@ func TestRotateClusterSigned(t *testing.T) {
 	}
 }
 
-// TestKilledRotateCluster: the manager is killed at the end of every step, and gone on
-// with: one authority comes in the place of the old one, and no second.
+// TestKilledRotateCluster kills the manager at the end of each step and resumes. The old
+// CA is replaced exactly once.
 func TestKilledRotateCluster(t *testing.T) {
 	w, old := withAuthority(t)
 	w.killedExchange(t, rotateCluster(), module.NextCA, caCrt, (*world).unwatched, func(k *world) { k.underAnother(old) })
 }
 
-// TestRotateClusterForgotten: cut off when the key of what has come is forgotten, and its
-// certificate is not yet, the exchange is finished.
+// TestRotateClusterForgotten finishes a rotation that was interrupted between the removal
+// of the next CA's temporary key and the removal of its certificate.
 func TestRotateClusterForgotten(t *testing.T) {
 	w, old := withAuthority(t)
 	w.do(rotateCluster(), event.Succeeded)
@@ -414,12 +415,11 @@ func TestRotateClusterForgotten(t *testing.T) {
 	w.do(rotateCluster(), event.Succeeded)
 	w.underAnother(old)
 	if m.files[caCrt] != is {
-		t.Error("it was exchanged twice")
+		t.Error("it was rotated twice")
 	}
 }
 
-// cutOff are worlds as they are left when the process is killed before each operation of a
-// step on a host.
+// cutOff returns the worlds that a kill before each operation of a step on a host leaves.
 func (w *world) cutOff(r Request, step, host string) (out []*world) {
 	w.t.Helper()
 	w.machines[host].touched = func(what string) {
@@ -434,10 +434,10 @@ func (w *world) cutOff(r Request, step, host string) (out []*world) {
 	return out
 }
 
-// TestRotateTakesOver: a host that was cut off while it took over the key of the next
-// authority has the two belong together as soon as the exchange goes on, and not when all
-// that is before its turn to sign has come to an end.
-func TestRotateTakesOver(t *testing.T) {
+// TestRotate_RepairsKeyPairOnResume interrupts a host while it takes over the key of the next
+// CA. A resume makes key and certificate match at once, not only when it is the host's turn to
+// sign.
+func TestRotate_RepairsKeyPairOnResume(t *testing.T) {
 	for _, tc := range []struct {
 		name, cert, key string
 		request         Request
@@ -464,7 +464,7 @@ func TestRotateTakesOver(t *testing.T) {
 					broken++
 					m.touched = func(what string) {
 						if strings.HasPrefix(what, "rotate."+tc.name+".sign ") && apart(m) {
-							t.Errorf("before %s, it signs with nothing", what)
+							t.Errorf("before %s, key and certificate do not match", what)
 						}
 					}
 				}
@@ -472,14 +472,14 @@ func TestRotateTakesOver(t *testing.T) {
 				tc.exchanged(k, old)
 			}
 			if broken == 0 {
-				t.Error("at no moment the key is without its authority")
+				t.Error("key and CA match at every moment")
 			}
 		})
 	}
 }
 
-// TestRotateClusterApply: other settings, while some control planes sign apart and some do
-// not, leave each to what it has.
+// TestRotateClusterApply checks that an apply during a rotation does not change the CA
+// bundle of a control plane. All controller managers can still start.
 func TestRotateClusterApply(t *testing.T) {
 	for _, step := range []string{certs.StepTrusted, certs.StepDropped} {
 		w, old := withAuthority(t)
@@ -493,16 +493,16 @@ func TestRotateClusterApply(t *testing.T) {
 			}
 		}
 		if k.machines["cp2"].files[caCrt] != before {
-			t.Errorf("%s: cp2 trusts others by an apply", step)
+			t.Errorf("%s: an apply changed the CA bundle of cp2", step)
 		}
 		k.do(rotateCluster(), event.Succeeded)
 		k.underAnother(old)
 	}
 }
 
-// What is kept here trusts the next authority alone in the end, also when it was kept anew
-// from a first control plane that trusted both, while another did so no longer.
-func TestRotateClusterKept(t *testing.T) {
+// The saved kubeconfig trusts only the next CA in the end. This also holds if it was saved
+// from a first control plane that still trusted both CAs.
+func TestRotateCluster_SavedKubeconfigTrustsNextCA(t *testing.T) {
 	w, old := withAuthority(t)
 	k := w.cutOff(rotateCluster(), certs.StepDropped, "cp1")[0]
 	after := k.fork(t)
@@ -513,9 +513,9 @@ func TestRotateClusterKept(t *testing.T) {
 	k.underAnother(old)
 }
 
-// TestRotateClusterKubelets: an API server that knows kubelets by the cluster's authority
-// reads it when it starts, and so starts anew before any kubelet shows what the next one has
-// signed, and when that is all that counts. Others are left alone.
+// TestRotateClusterKubelets checks API servers that verify kubelets with the cluster CA,
+// which they read at startup. They restart before a kubelet uses a certificate of the next
+// CA, and again when only the next CA is left. Other API servers are not restarted.
 func TestRotateClusterKubelets(t *testing.T) {
 	w, old := withAuthority(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
@@ -531,55 +531,57 @@ func TestRotateClusterKubelets(t *testing.T) {
 	}
 	w.machines["w1"].touched = func(what string) {
 		if strings.HasPrefix(what, "readmit.kubelet ") && (!has("cp1") || !has("cp2")) {
-			t.Errorf("before %s: an API server knows no kubelet of the next authority", what)
+			t.Errorf("before %s: an API server does not trust kubelets of the next CA", what)
 		}
 	}
 	w.do(rotateCluster(), event.Succeeded)
 	w.underAnother(old)
 	if !has("cp1") || !has("cp2") {
-		t.Error("an API server knows kubelets by the old authority yet")
+		t.Error("an API server still trusts kubelets of the old CA")
 	}
 	if has("cp3") {
-		t.Error("an API server is restarted that reads it by itself")
+		t.Error("an API server that does not need a restart was restarted")
 	}
 }
 
-// TestRotateClusterComing: a node that has not joined yet is left to what lets it join.
-func TestRotateClusterComing(t *testing.T) {
+// TestRotateCluster_SkipsJoiningNode checks that a node that has not joined yet is left to its
+// join.
+func TestRotateCluster_SkipsJoiningNode(t *testing.T) {
 	w, _ := withAuthority(t)
 	delete(w.machines["cp3"].files, module.ClientCert)
 	delete(w.machines["cp3"].files, caCrt)
 	p := w.prepared(w.service().Prepare(t.Context(), rotateCluster(), nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host == "cp3" {
-			t.Errorf("it would %s on cp3", s.Title)
+			t.Errorf("the plan has %q on cp3", s.Title)
 		}
 	}
 }
 
-// TestRotateClusterRefused: what cannot be exchanged is said before anything is touched.
+// TestRotateClusterRefused checks that a rotation that is not possible is refused before
+// anything is touched.
 func TestRotateClusterRefused(t *testing.T) {
 	for name, change := range map[string]func(*world, *Request){
-		"a worker is down":         func(w *world, r *Request) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
-		"a control plane lacks it": func(w *world, _ *Request) { delete(w.machines["cp2"].files, caCrt) },
-		"what it trusts cannot be read": func(w *world, _ *Request) {
+		"a worker is down":             func(w *world, r *Request) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
+		"a control plane lacks the CA": func(w *world, _ *Request) { delete(w.machines["cp2"].files, caCrt) },
+		"a CA bundle cannot be read": func(w *world, _ *Request) {
 			w.machines["cp2"].files[caCrt] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 		},
-		"another exchange is asked for too": func(_ *world, r *Request) { r.Rotate = append(r.Rotate, "service-account") },
+		"another rotation is requested too": func(_ *world, r *Request) { r.Rotate = append(r.Rotate, "service-account") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := withAuthority(t)
 			r := rotateCluster()
 			change(w, &r)
 			if p, err := w.service().Prepare(t.Context(), r, nil); err == nil {
-				t.Error("it is begun", p.Close())
+				t.Error("it was not refused", p.Close())
 			}
 		})
 	}
 }
 
-// TestRotateClusterOver: an authority whose time is over is not begun to be exchanged.
-func TestRotateClusterOver(t *testing.T) {
+// TestRotateCluster_RefusesExpiredCA checks that the rotation of an expired CA is refused.
+func TestRotateCluster_RefusesExpiredCA(t *testing.T) {
 	w, _ := withAuthority(t)
 	over := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-2*certYear), certTime.Add(-time.Hour))
 	for _, m := range w.machines {
@@ -590,8 +592,8 @@ func TestRotateClusterOver(t *testing.T) {
 	}
 	_, err := w.service().Prepare(t.Context(), rotateCluster(), nil)
 	wantRefused(t, err, op.IDAuthorityExpired)
-	// Not because something cannot be signed, which is found out later.
+	// The reason must not be that the CA cannot sign, which is checked later.
 	if err != nil && !strings.Contains(err.Error(), "the CA in "+caCrt+" expired on ") {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

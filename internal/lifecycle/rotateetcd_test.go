@@ -18,14 +18,15 @@ import (
 
 const etcdCAKey = module.EtcdPKI + "/ca.key"
 
-// haveOne says that two bundles have an authority in common. What is played is none.
+// haveOne reports whether two bundles have a CA in common. Bundles of tests without real
+// certificates have no CA.
 func haveOne(one, other string) bool {
 	list, _ := pki.ParseAuthorities([]byte(one))
 	others, _ := pki.ParseAuthorities([]byte(other))
 	return slices.ContainsFunc(list, func(a pki.Authority) bool { return pki.TrustsCA(others, a.ID) })
 }
 
-// etcdRuns are what reads etcd's authority when it starts, on a machine.
+// etcdRuns returns the programs on a machine that read etcd's CA at startup.
 func (m *machine) etcdRuns() (member, server string) {
 	if m.has(etcdCAKey) {
 		if member = etcdManifest; m.has(etcdUnit) {
@@ -40,8 +41,8 @@ func (m *machine) etcdRuns() (member, server string) {
 
 const etcdUnit = "/etc/systemd/system/etcd.service"
 
-// withEtcd has a cluster run with real certificates, whose programs have read what
-// they trust of etcd.
+// withEtcd creates a running cluster with real certificates, whose programs have read
+// etcd's CA bundle.
 func withEtcd(t *testing.T, machines ...string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
@@ -67,8 +68,8 @@ func withEtcd(t *testing.T, machines ...string) *world {
 	return w
 }
 
-// coherent wants whoever speaks with etcd to be believed, by what each program has
-// read when it started and by what each file holds now.
+// coherent checks that each program trusts the current etcd certificates of all machines,
+// with the CA bundle that it read at startup.
 func (w *world) coherent(at string) {
 	believes := func(bundle, cert string) bool {
 		list, err := pki.ParseAuthorities([]byte(bundle))
@@ -91,25 +92,25 @@ func (w *world) coherent(at string) {
 					continue
 				}
 				if member != "" && !believes(a.state["etcd by "+member], cert) {
-					w.t.Errorf("%s: the member of %s does not believe %s of %s", at, a.name, name, b.name)
+					w.t.Errorf("%s: the etcd member of %s does not trust %s of %s", at, a.name, name, b.name)
 				}
 				if server != "" && name == module.EtcdPKI+"/server.crt" && !believes(a.state["etcd by "+server], cert) {
-					w.t.Errorf("%s: the API server of %s does not believe %s of %s", at, a.name, name, b.name)
+					w.t.Errorf("%s: the API server of %s does not trust %s of %s", at, a.name, name, b.name)
 				}
 			}
 		}
 	}
 }
 
-// watched has the world be looked at before each change.
+// watched calls coherent before each change of a machine.
 func (w *world) watched() {
 	for _, m := range w.machines {
 		m.touched = func(what string) { w.coherent(what) }
 	}
 }
 
-// etcdExchanged wants all hosts to trust one authority of etcd alone, and to have
-// started with it, those with a member to sign with it, and nothing to be left.
+// etcdExchanged checks that all hosts trust only one new etcd CA and have started with it.
+// Only hosts with a member have its key, and nothing of the rotation is left.
 func (w *world) etcdExchanged(from string) {
 	w.t.Helper()
 	w.coherent("at the end")
@@ -128,7 +129,7 @@ func (w *world) etcdExchanged(from string) {
 		}
 		for _, by := range []string{member, server} {
 			if by != "" && m.state["etcd by "+by] != is {
-				w.t.Errorf("%s of %s goes by\n%s", by, m.name, m.state["etcd by "+by])
+				w.t.Errorf("%s of %s has started with\n%s", by, m.name, m.state["etcd by "+by])
 			}
 		}
 		if st := pki.ReadState(m.read, op.CertificateFile{Path: module.EtcdCA, Key: etcdCAKey}); member != "" && (st.NoKey || st.OtherKey) ||
@@ -137,7 +138,7 @@ func (w *world) etcdExchanged(from string) {
 		}
 		for path := range m.files {
 			if strings.Contains(path, "/rotate/") {
-				w.t.Errorf("%s has %s yet", m.name, path)
+				w.t.Errorf("%s still has %s", m.name, path)
 			}
 		}
 	}
@@ -147,14 +148,15 @@ func rotateEtcd() Request {
 	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.Etcd}}
 }
 
-// etcdShapes are clusters with etcd in pods, as a service beside control planes, and on
-// hosts of its own alone.
+// etcdShapes are clusters with etcd in static pods, as a service on all hosts, and as a
+// service on dedicated hosts only.
 var etcdShapes = map[string][]string{
 	"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"},
 	"apart": {"cp1", "cp2", "ex1"},
 }
 
-// TestRotateEtcd: at no moment is anybody not believed who speaks with etcd.
+// TestRotateEtcd checks that all etcd certificates are trusted at every moment of the
+// rotation.
 func TestRotateEtcd(t *testing.T) {
 	for name, machines := range etcdShapes {
 		t.Run(name, func(t *testing.T) {
@@ -165,10 +167,10 @@ func TestRotateEtcd(t *testing.T) {
 			res := w.do(rotateEtcd(), event.Succeeded)
 			w.etcdExchanged(from)
 			if name == "stacked" && w.machines["cp1"].files[module.EtcdClientKey] != key {
-				t.Error("its key is another: between two files there is a moment in which they do not belong together")
+				t.Error("the key was replaced: key and certificate do not match for a moment")
 			}
 			if len(res.Ready) == 0 {
-				t.Error("it says nothing")
+				t.Error("the result is empty")
 			}
 			for _, d := range w.checked(0).Warnings {
 				t.Errorf("%+v", d)
@@ -178,8 +180,8 @@ func TestRotateEtcd(t *testing.T) {
 	}
 }
 
-// TestKilledRotateEtcd: the manager is killed at the end of every step, and gone on
-// with: one authority comes in the place of the old one, and no second.
+// TestKilledRotateEtcd kills the manager at the end of each step and resumes. The old CA
+// is replaced exactly once.
 func TestKilledRotateEtcd(t *testing.T) {
 	for name, machines := range etcdShapes {
 		t.Run(name, func(t *testing.T) {
@@ -191,8 +193,8 @@ func TestKilledRotateEtcd(t *testing.T) {
 	}
 }
 
-// TestRotateEtcdUnread: what was cut off when all files had the next authority alone,
-// and some program had not been started since, is started.
+// TestRotateEtcdUnread finishes a rotation that was interrupted when all files had only
+// the next CA. Programs that have not restarted since then are restarted.
 func TestRotateEtcdUnread(t *testing.T) {
 	for name, machines := range etcdShapes {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +206,7 @@ func TestRotateEtcdUnread(t *testing.T) {
 			if w.apart {
 				keeper = w.machines["ex1"]
 			}
-			keeper.files["/etc/slipway/rotate/etcd-ca.crt"] = is // the end was not come to
+			keeper.files["/etc/slipway/rotate/etcd-ca.crt"] = is // the last step was not done
 			keeper.files["/etc/slipway/rotate/etcd-ca.key"] = keeper.files[etcdCAKey]
 			m := w.machines["cp2"]
 			member, server := m.etcdRuns()
@@ -215,26 +217,26 @@ func TestRotateEtcdUnread(t *testing.T) {
 			w.do(rotateEtcd(), event.Succeeded)
 			w.etcdExchanged(from)
 			if m.files[module.EtcdCA] != is {
-				t.Error("it was exchanged twice")
+				t.Error("it was rotated twice")
 			}
 		})
 	}
 }
 
-// TestRotateEtcdRefused: what is not Slipway's to exchange is said before anything
-// is touched.
+// TestRotateEtcdRefused checks that the rotation of a CA that Slipway does not manage is
+// refused before anything is touched.
 func TestRotateEtcdRefused(t *testing.T) {
 	p := &prepared{}
 	p.env.Cluster = &v1alpha1.Cluster{}
 	p.env.Cluster.Spec.Etcd.External = &v1alpha1.ExternalEtcd{}
 	var list diag.List
 	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != "etcd-external" {
-		t.Errorf("an etcd of others: %v", err)
+		t.Errorf("an external etcd: %v", err)
 	}
 	p.env.Cluster.Spec.Etcd.External = nil
 	p.env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-cafile": "/else"}
 	p.env.Cluster.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
 	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != idAuthorityElsewhere {
-		t.Errorf("an authority that is elsewhere: %v", err)
+		t.Errorf("a CA in another file: %v", err)
 	}
 }

@@ -25,22 +25,22 @@ import (
 
 const backupJob = "/etc/slipway/backup.json"
 
-// everyHour is a cluster that takes snapshots by itself.
+// everyHour returns a cluster with automatic hourly snapshots.
 func (w *world) everyHour(keep int) *v1alpha1.Cluster {
 	c := w.cluster()
 	c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Every: &metav1.Duration{Duration: time.Hour}, Keep: keep}
 	return c
 }
 
-// untried has hosts try none of the snapshots that they take.
+// untried switches off restore tests of automatic snapshots.
 func untried(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c.Spec.Etcd.Backup.DrillEvery = &metav1.Duration{}
 	return c
 }
 
-// Snapshots by themselves are switched on, changed and switched off in the file of a
-// cluster that runs: on hosts with a member of etcd, and nothing else changes.
-func TestScheduleSwitched(t *testing.T) {
+// Automatic snapshots can be switched on, changed and switched off in the file of a
+// running cluster. Only hosts with an etcd member change.
+func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	for _, step := range []struct {
@@ -68,7 +68,7 @@ func TestScheduleSwitched(t *testing.T) {
 		}
 		if got := w.machines["cp1"].files[backupJob]; strings.Contains(got,
 			`"everySeconds": 604800`) != (step.want != "" && step.name != "untried") {
-			t.Errorf("%s: how often a snapshot is tried: %s", step.name, got)
+			t.Errorf("%s: the interval of restore tests: %s", step.name, got)
 		}
 		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
@@ -78,7 +78,7 @@ func TestScheduleSwitched(t *testing.T) {
 	w.bare()
 }
 
-// A Secret is looked for where API servers have been told to keep them.
+// Restore tests look for Secrets below the etcd prefix of the API servers.
 func TestScheduleTriesSecrets(t *testing.T) {
 	for prefix, want := range map[string]string{"": "/registry/secrets/", "/other": "/other/secrets/", "other/": "/other/secrets/"} {
 		w := newWorld(t, "cp1")
@@ -93,7 +93,7 @@ func TestScheduleTriesSecrets(t *testing.T) {
 	}
 }
 
-// says has a host's record of the snapshots that it takes by itself say something else.
+// says changes a host's report about its automatic snapshots.
 func (m *machine) says(t *testing.T, change func(*op.AutoSnapshotOutcome)) {
 	t.Helper()
 	var out op.AutoSnapshotOutcome
@@ -108,8 +108,8 @@ func (m *machine) says(t *testing.T, change func(*op.AutoSnapshotOutcome)) {
 	m.files[op.AutoSnapshotFile] = string(raw)
 }
 
-// toldOf wants all who look after snapshots to be told of something, by its id; want ""
-// is nothing.
+// toldOf checks that all reports about snapshots contain the text want. If want is "", no
+// report has a warning with the id.
 func toldOf(t *testing.T, svc *service, id, want, reason string) {
 	t.Helper()
 	s, err := svc.Scheduled(t.Context(), "prod", nil)
@@ -130,13 +130,13 @@ func toldOf(t *testing.T, svc *service, id, want, reason string) {
 	} {
 		text := list.Error()
 		if want == "" && strings.Contains(text, id) || !strings.Contains(text, want) {
-			t.Errorf("%s: %s says %s", reason, where, text)
+			t.Errorf("%s: %s has %s", reason, where, text)
 		}
 	}
 }
 
-// Hosts with etcd alone take snapshots as others do, and a set is made of theirs; copied
-// is what hosts have that have the keys, and nobody wants copies of the others.
+// Dedicated etcd hosts take automatic snapshots too, and a backup set can be made from
+// them. Only hosts with the CA keys make copies.
 func TestScheduleOfManagedEtcd(t *testing.T) {
 	w, s := managed(t), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
@@ -180,7 +180,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	}
 }
 
-// took has a machine have taken a snapshot by itself.
+// took plays an automatic snapshot on a machine.
 func (m *machine) took(t *testing.T, taken time.Time, failed string) {
 	t.Helper()
 	name := "prod-" + taken.UTC().Format("20060102-150405") + ".db"
@@ -203,7 +203,7 @@ func (m *machine) took(t *testing.T, taken time.Time, failed string) {
 	m.files[k.Path], m.files[op.AutoSnapshotFile] = m.snapshot, string(raw)
 }
 
-// What hosts have taken is told, and who has not.
+// Missing or old automatic snapshots of hosts are reported.
 func TestScheduled(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -216,17 +216,17 @@ func TestScheduled(t *testing.T) {
 			"", "slipway etcd snapshot prod --of cp1",
 		},
 		{
-			"old", "nobody looks after it",
+			"old", "it is too old",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") },
 			"backup-old cp1", "slipway etcd snapshot prod --of cp1",
 		},
 		{
-			"to come", "the clock was ahead, and says nothing",
+			"in the future", "the clock was ahead",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") },
 			"backup-old cp1", "slipway etcd snapshot prod --of cp1",
 		},
 		{
-			"a clock that is a little ahead", "no two are the same",
+			"a clock that is a little ahead", "clocks differ a little",
 			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") },
 			"", "slipway etcd snapshot prod --of cp1",
 		},
@@ -234,16 +234,16 @@ func TestScheduled(t *testing.T) {
 			"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") },
 			"backup-by-itself cp1", "slipway etcd snapshot prod --of cp1",
 		},
-		{"one too many", "the disk may come to be full", func(t *testing.T, w *world, now time.Time) {
+		{"one too many", "the disk may fill up", func(t *testing.T, w *world, now time.Time) {
 			w.machines["cp1"].took(t, now, "")
 			w.machines["cp1"].says(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
 		}, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
-		{"none yet", "the timer may never come to run", func(*testing.T, *world, time.Time) {}, "backup-old cp1", "slipway etcd snapshot prod"},
-		{"timer changed", "somebody has", func(_ *testing.T, w *world, _ time.Time) {
+		{"none yet", "the timer may never run", func(*testing.T, *world, time.Time) {}, "backup-old cp1", "slipway etcd snapshot prod"},
+		{"timer changed", "a user changed it", func(_ *testing.T, w *world, _ time.Time) {
 			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
 		}, "backup-timer cp1", "slipway etcd snapshot prod"},
 		{
-			"down", "it cannot be asked", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown },
+			"down", "it cannot be queried", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown },
 			"cp1", "slipway etcd snapshot prod",
 		},
 	} {
@@ -269,9 +269,9 @@ func TestScheduled(t *testing.T) {
 	}
 }
 
-// A snapshot that was tried and is not good is told of wherever somebody looks, and that
-// none is tried. What hosts have not been told to do they do not fail at.
-func TestDrillsJudged(t *testing.T) {
+// A failed or missing restore test is reported in all reports about snapshots. If restore
+// tests are switched off, there is no warning.
+func TestRestoreTests_AreReported(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for _, tc := range []struct {
 		name, reason string
@@ -279,45 +279,48 @@ func TestDrillsJudged(t *testing.T) {
 		untried      bool
 		want         string
 	}{
-		{"good", "there is one of last week", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-week)} }, false, ""},
-		{"not told of", "the host has a program from before there were any", func(time.Time) *op.DrillOutcome { return nil }, false, ""},
+		{
+			"good", "the last test passed a week ago",
+			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-week)} }, false, "",
+		},
+		{"not reported", "the host's program is older than restore tests", func(time.Time) *op.DrillOutcome { return nil }, false, ""},
 		{
 			"none yet", "it was just switched on",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-time.Hour)} }, false, "",
 		},
-		{"goes on", "large ones take their time", func(now time.Time) *op.DrillOutcome {
+		{"running", "large snapshots take time", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-10 * time.Minute)}
 		}, false, ""},
-		{"failed", "it is worth nothing", func(now time.Time) *op.DrillOutcome {
+		{"failed", "the snapshot cannot be restored", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Failed: "it panics", Since: now}
 		}, false, "has failed since"},
 		{
-			"the first failed", "none was ever good",
+			"the first failed", "no test has ever passed",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false,
 			"it panics; no snapshot of this host has passed a restore test yet",
 		},
-		{"cut off", "the host went down", func(now time.Time) *op.DrillOutcome {
+		{"interrupted", "the host went down", func(now time.Time) *op.DrillOutcome {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
 		}, false, "was interrupted; the latest snapshot of this host that passed a restore test is from"},
 		{
-			"overdue", "copying takes all the time, each time",
+			"overdue", "copying leaves no time for tests",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tested: the latest",
 		},
 		{
-			"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} },
+			"in the future", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} },
 			false, "it is unknown whether its snapshots are tested: the latest",
 		},
 		{
-			"none yet, to come", "the clock was ahead",
+			"none yet, in the future", "the clock was ahead",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false,
 			"it is unknown whether its snapshots are tested: no snapshot",
 		},
 		{
-			"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} },
+			"never", "no test has run for weeks", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} },
 			false, "are not tested: no snapshot",
 		},
 		{
-			"switched off since", "it need not be",
+			"switched off since", "tests are no longer required",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, "",
 		},
 	} {
@@ -338,8 +341,8 @@ func TestDrillsJudged(t *testing.T) {
 	}
 }
 
-// A set is made of what a host has taken by itself, also when etcd is down; and of
-// nothing else.
+// A backup set can be made from an automatic snapshot of a host, also when etcd is down,
+// and from no other file.
 func TestSnapshotOfHost(t *testing.T) {
 	w, e := backedUp(t)
 	m := w.machines["cp2"]

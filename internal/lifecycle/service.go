@@ -159,10 +159,10 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 	return spec.FindForbiddenChanges(recorded, wanted, been...).Err()
 }
 
-// descriptionsSince returns the descriptions of a cluster that hosts may have applied: that of the
-// latest successful operation, or of the creation if none succeeded after it, then those
-// of all operations that have begun since. Hosts that were force-removed since then are
-// left out.
+// descriptionsSince returns the descriptions of a cluster that hosts may have applied, oldest first.
+// The first one is from the latest successful operation, or from the creation if none succeeded
+// after it. The others are from all operations that have begun since. Hosts that were
+// force-removed since then are left out.
 func (s *service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.ListOperations(recorded.Name)
 	if err != nil {

@@ -180,7 +180,7 @@ func unverified(set *backup.Set, cluster string) error {
 		what = "the set was changed after it was signed, or was signed with a key that cluster " + cluster + " does not trust"
 	}
 	return refused(string(backup.Unverified), what+": anyone who can write it would effectively become root on all hosts",
-		"use a verified set: slipway etcd snapshots "+cluster)
+		"use a verified set, or, if you know where this one comes from, add --unverified")
 }
 
 // newestOf returns the newest set of a list that may be used: a verified one, unless

@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// otherKey is the key of another manager, or of whoever can write where sets lie.
+// otherKey returns the signing key of another manager or of an attacker.
 func otherKey(t *testing.T) *backup.SigningKey {
 	t.Helper()
 	text, err := backup.NewSigningKey()
@@ -36,8 +36,8 @@ func otherKey(t *testing.T) *backup.SigningKey {
 
 func asItIs(*backup.Set) {}
 
-// Whoever can write where sets lie can write a set. It is restored, and tried, only if
-// somebody says so; and then nothing of it but its data goes to hosts.
+// Anyone who can write to the backup directory can forge a set. An unverified set is
+// restored or tested only on request, and then only its data goes to hosts.
 func TestRestoreUnverified(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
@@ -87,7 +87,7 @@ func TestRestoreUnverified(t *testing.T) {
 			}
 			if says := strings.Contains(p.Plan().Removes[0], "NOT VERIFIED"); says != tc.told ||
 				!strings.Contains(p.Plan().Removes[0], "(snapshot of cp") {
-				t.Errorf("the plan says %q", p.Plan().Removes)
+				t.Errorf("the plan has %q", p.Plan().Removes)
 			}
 			if err := p.Close(); err != nil {
 				t.Error(err)
@@ -96,8 +96,8 @@ func TestRestoreUnverified(t *testing.T) {
 	}
 }
 
-// Keys that hosts have lost come from a set that was verified, and from another one only
-// if somebody says that as well; what was said is known to those who resume.
+// Keys that hosts have lost are restored from a verified set. From an unverified set they
+// are restored only on request, and a resume keeps that choice.
 func TestRestoreUnverifiedKeys(t *testing.T) {
 	t.Parallel()
 	const lost = "/etc/kubernetes/pki/sa.key"
@@ -122,7 +122,7 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 				return d.ID == string(backup.Unverified) && strings.Contains(d.Hint, "may have these keys")
 			})
 			if err := p.Close(); err != nil || says != tc.trust.WithKeys {
-				t.Errorf("it says what the keys mean: %t, want %t; %v", says, tc.trust.WithKeys, err)
+				t.Errorf("warning about the keys: %t, want %t; %v", says, tc.trust.WithKeys, err)
 			}
 			w.refusing("cp3", "restore.start")
 			w.do(r, event.Failed)
@@ -138,7 +138,8 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 	}
 }
 
-// TestWithKeysNeedsUnverified: of a verified set they are taken anyway.
+// TestWithKeysNeedsUnverified checks that WithKeys is refused for a verified set, whose
+// keys are used anyway.
 func TestWithKeysNeedsUnverified(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
@@ -148,9 +149,9 @@ func TestWithKeysNeedsUnverified(t *testing.T) {
 	refusal(t, err, idWithKeys)
 }
 
-// TestResumeRestoreFromBeforeSigning: a restore that was begun by a program that signed no
-// sets goes on with the set that it began with. One that was begun with a verified set
-// does not go on with one that is not.
+// TestResumeRestoreFromBeforeSigning checks that a restore by a program without signatures
+// resumes with its set. A restore that began with a verified set does not resume with an
+// unverified one.
 func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -193,8 +194,8 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 	}
 }
 
-// The newest set is the newest that is verified; and a file that was put in the place of
-// another is told.
+// Without a name, the newest verified set is used. A set that has the file name of another
+// set is reported.
 func TestDrillNewestVerified(t *testing.T) {
 	t.Parallel()
 	w, s, _, i := drilled(t)
@@ -232,8 +233,8 @@ func TestDrillNewestVerified(t *testing.T) {
 	refusal(t, err, string(backup.Unverified))
 }
 
-// Hosts that make sets have the key, the record its public half, and nobody else
-// anything of it.
+// Hosts that make sets have the signing key, and the cluster state has its public key.
+// Other hosts do not have the key.
 func TestSigningKeyOnHosts(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
@@ -277,12 +278,12 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	}
 	data, ok := w.api.objects["/api/v1/namespaces/kube-system/configmaps/"+clusterstate.Name]["data"].(object)
 	if got := data[clusterstate.SignerKey]; !ok || got != key.PublicKey().String() {
-		t.Errorf("the record has %q", got)
+		t.Errorf("the cluster state has %q", got)
 	}
 }
 
-// TestSigningKeyOfAnotherManager: the key of the manager that was first stays on hosts; a
-// later one takes it over, and goes on to trust the sets that it signed before.
+// TestSigningKeyOfAnotherManager checks that hosts keep the key of the first manager. A
+// later manager takes it over and still trusts the sets that it signed before.
 func TestSigningKeyOfAnotherManager(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
@@ -297,7 +298,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.machines["cp1"].files[at] = string(other) // of the other manager, which was first
+	w.machines["cp1"].files[at] = string(other) // the key of the other manager, which was first
 	c := w.cluster()
 	recorded, err := s.Cluster(t.Context(), "prod")
 	if err != nil {
@@ -308,7 +309,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	for range 2 { // it is only planned: nothing is changed, and it is reported again
 		p := w.prepared(s.Prepare(t.Context(), apply, nil))
 		if !adopts(p) {
-			t.Errorf("nothing is said: %+v", p.Findings())
+			t.Errorf("the takeover is not reported: %+v", p.Findings())
 		}
 		for _, step := range p.Plan().Steps {
 			for _, change := range step.Changes {
@@ -354,16 +355,16 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.String() == own.PublicKey().String() }) {
-		t.Error("its own sets are not trusted any more")
+		t.Error("its own sets are no longer trusted")
 	}
 	p = w.prepared(s.Prepare(t.Context(), apply, nil))
 	if adopts(p) {
-		t.Error("it is said again")
+		t.Error("the takeover is reported again")
 	}
 	if w.machines["cp1"].files[at] != string(other) {
-		t.Error("the key of the first manager is not on its host any more")
+		t.Error("the key of the first manager is no longer on its host")
 	}
-	// Nothing else is to be changed: the key is taken over all the same, under the lock.
+	// Without any other change, the key is taken over as well, under the lock.
 	if err := s.Store.AdoptBackupKey("prod", []byte(first), own.PublicKey().String()); err != nil {
 		t.Fatal(err)
 	}
@@ -377,13 +378,13 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	}
 }
 
-// adopts reports whether a plan says that the key of the hosts is taken over.
+// adopts reports whether a plan warns about taking over the key of the hosts.
 func adopts(p Prepared) bool {
 	return slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted && d.Severity == diag.Warning })
 }
 
-// TestSigningKeyOfJoining: a control plane that only joins is not trusted with the key of
-// the backup sets: whoever had the host before may have left one there.
+// TestSigningKeyOfJoining checks that the signing key on a joining control plane is not
+// trusted: a previous owner may have left it there.
 func TestSigningKeyOfJoining(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
@@ -395,7 +396,7 @@ func TestSigningKeyOfJoining(t *testing.T) {
 	}
 	w.machines["cp2"] = newMachine("cp2", "192.0.2.20", w.api)
 	w.machines["cp2"].files[at] = string(left)
-	delete(w.machines["cp1"].files, at) // else its key counts, and cp2 is not asked
+	delete(w.machines["cp1"].files, at) // otherwise its key is used, and cp2 is not queried
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, nil))
 	if adopts(p) {
 		t.Errorf("the key of a host that joins is taken over: %+v", p.Findings())

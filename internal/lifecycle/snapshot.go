@@ -330,8 +330,8 @@ func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
 	return best.EtcdMember, best.host, nil
 }
 
-// rank sorts members: first those that are not far behind and do not lead, then the
-// leader, then those that are far behind.
+// rank sorts members: first up-to-date followers, then an up-to-date leader, then members
+// that are far behind.
 func rank(m inspect.EtcdMember) int {
 	switch {
 	case m.Behind > inspect.MaxBehind:

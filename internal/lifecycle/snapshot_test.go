@@ -30,7 +30,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// aSnapshot is one of etcd, with so many revisions, of 600 keys at most.
+// aSnapshot returns an etcd snapshot with a number of revisions, of at most 600 keys.
 func aSnapshot(t testing.TB, revisions int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "db")
@@ -56,7 +56,7 @@ func aSnapshot(t testing.TB, revisions int) string {
 	return string(raw) + string(sum[:])
 }
 
-// said is what an operation answers with that was just applied.
+// said returns the output of an operation that was just applied.
 func (m *machine) said(o op.Op) []byte {
 	if r, ok := o.(op.CertificateRequest); ok {
 		return m.request(r)
@@ -109,7 +109,7 @@ func (c *conn) OpenCopy(ctx context.Context, there remote.Copy) (net.Conn, error
 	}
 	if stalled {
 		here, far := net.Pipe()
-		context.AfterFunc(ctx, func() { _ = far.Close() }) // as a conversation ends
+		context.AfterFunc(ctx, func() { _ = far.Close() }) // as when the connection ends
 		return here, nil
 	}
 	dir, err := os.MkdirTemp("", "copy")
@@ -127,12 +127,12 @@ func (c *conn) OpenCopy(ctx context.Context, there remote.Copy) (net.Conn, error
 	here, far := net.Pipe()
 	go func() {
 		defer os.RemoveAll(dir)
-		_, _ = tree.Send(far, nil) // the receiver's error is what counts
+		_, _ = tree.Send(far, nil) // only the receiver's error matters
 	}()
 	return here, nil
 }
 
-// backedUp is a cluster of which a snapshot can be taken.
+// backedUp returns a cluster of which a snapshot can be taken.
 func backedUp(t *testing.T) (*world, *ensemble) {
 	t.Helper()
 	w, e := etcdWorld(t)
@@ -166,10 +166,10 @@ func TestSnapshot(t *testing.T) {
 	}
 	if again := w.snapshot(SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey ||
 		i.SignedBy != key.PublicKey().String() || again.SignedBy != i.SignedBy {
-		t.Errorf("the key is to be noted down once: %q, %t; then %q, %t", i.SignedBy, i.NewKey, again.SignedBy, again.NewKey)
+		t.Errorf("want the key reported as new once: %q, %t; then %q, %t", i.SignedBy, i.NewKey, again.SignedBy, again.NewKey)
 	}
 	if i.Member == "cp1" || i.Member == "" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || i.Encrypted || i.Etcd != "3.7.0" {
-		t.Errorf("%+v %+v, want that of one who does not lead", i, i.Snapshot)
+		t.Errorf("%+v %+v, want the snapshot of a follower", i, i.Snapshot)
 	}
 	var db bytes.Buffer
 	set, small, err := backup.Read(i.File, nil, &db, nil)
@@ -202,11 +202,12 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("the list is %+v, %v", list, err)
 	}
 	if _, ops := w.status(); len(ops) != 1 {
-		t.Errorf("a snapshot is no operation: %v", ops)
+		t.Errorf("a snapshot must not be saved as an operation: %v", ops)
 	}
 }
 
-// noneLeft wants no snapshot but those in sets: neither on hosts nor here.
+// noneLeft checks that no snapshots are left outside backup sets, on hosts or on this
+// machine.
 func (w *world) noneLeft() {
 	w.t.Helper()
 	for name, m := range w.machines {
@@ -220,7 +221,7 @@ func (w *world) noneLeft() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	entries, _ := os.ReadDir(dir) // there may be none
+	entries, _ := os.ReadDir(dir) // the directory may not exist
 	for _, e := range entries {
 		if _, _, _, ok := backup.ParseFileName(e.Name()); !ok {
 			w.t.Errorf("%s is left here", e.Name())
@@ -246,7 +247,7 @@ func TestSnapshotEncrypted(t *testing.T) {
 		t.Error(err)
 	}
 	if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
-		t.Errorf("one that was written elsewhere is listed: %v, %v", list, err)
+		t.Errorf("a set outside the backup directory is listed: %v, %v", list, err)
 	}
 	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out}, nil)
 	refusal(t, err, string(backup.Exists))
@@ -256,9 +257,9 @@ func TestSnapshotEncrypted(t *testing.T) {
 	refusal(t, err, idBadRecipient)
 }
 
-// Where an encrypted set goes nothing is ever in the clear: the snapshot passes through a
-// directory of this machine's that is its owner's alone.
-func TestSnapshotPasses(t *testing.T) {
+// The directory of an encrypted set never has unencrypted data: the snapshot passes
+// through a private directory of this machine.
+func TestSnapshot_KeepsPlainDataPrivate(t *testing.T) {
 	w, _ := backedUp(t)
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -273,20 +274,20 @@ func TestSnapshotPasses(t *testing.T) {
 		recipients   []string
 		here         bool // with the sets of this machine
 	}{
-		{"encrypted", "others may read what is there", []string{id.Recipient().String()}, true},
-		{"in the clear", "who may read the set may read the snapshot", nil, false},
+		{"encrypted", "others may read the target directory", []string{id.Recipient().String()}, true},
+		{"in the clear", "readers of the set may read the snapshot", nil, false},
 	} {
 		out := filepath.Join(t.TempDir(), "mine")
 		var there, here []string
 		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out, Recipients: tc.recipients},
 			event.SinkFunc(func(e event.Event) {
 				if e.Message == "writing the backup set" {
-					there, _ = filepath.Glob(filepath.Dir(out) + "/.*/*") // the patterns are some
+					there, _ = filepath.Glob(filepath.Dir(out) + "/.*/*") // the pattern is valid
 					here, _ = filepath.Glob(own + "/.*/*")
 				}
 			}))
 		if err != nil || len(there)+len(here) != 1 || (len(here) == 1) != tc.here {
-			t.Errorf("%s: %v; there is %v, and here %v: %s", tc.name, err, there, here, tc.reason)
+			t.Errorf("%s: %v; files at the target %v, here %v: %s", tc.name, err, there, here, tc.reason)
 		}
 		if info, err := os.Stat(own); tc.here && (err != nil || info.Mode().Perm() != 0o700) {
 			t.Errorf("%s: %v, %v", tc.name, info, err)
@@ -295,9 +296,8 @@ func TestSnapshotPasses(t *testing.T) {
 	}
 }
 
-// What processes have left that were killed a day ago goes: what the snapshot was in, and
-// the set.
-func TestSnapshotSweeps(t *testing.T) {
+// Temporary snapshots and sets of processes that were killed a day ago are removed.
+func TestSnapshot_RemovesOldTemporaryFiles(t *testing.T) {
 	w, _ := backedUp(t)
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -335,30 +335,30 @@ func TestSnapshotSweeps(t *testing.T) {
 	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}, Out: filepath.Join(out, "mine")})
 	var got []string
 	for _, dir := range []string{own, out} {
-		all, _ := filepath.Glob(dir + "/.slipway-*") // the pattern is one
+		all, _ := filepath.Glob(dir + "/.slipway-*") // the pattern is valid
 		got = append(got, all...)
 	}
 	slices.Sort(young)
 	slices.Sort(got)
 	if d := cmp.Diff(young, got); d != "" {
-		t.Errorf("what is there (-want +got):\n%s", d)
+		t.Errorf("files that are left (-want +got):\n%s", d)
 	}
 }
 
-// Whose snapshot it is.
-func TestSnapshotOf(t *testing.T) {
+// A snapshot comes from the most suitable member.
+func TestSnapshot_UsesMostSuitableMember(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*world, *ensemble)
-		want         string // "" is none
+		want         string // "" means that the snapshot is refused
 	}{
-		{"the least behind", "others have more to learn", func(_ *world, e *ensemble) { e.members[1].applied = 4000 }, "cp3"},
-		{"the leader, if others are far behind", "it has it all", func(_ *world, e *ensemble) {
+		{"the least behind", "the other follower lags behind", func(_ *world, e *ensemble) { e.members[1].applied = 4000 }, "cp3"},
+		{"the leader, if others are far behind", "it has all entries", func(_ *world, e *ensemble) {
 			e.members[0].index, e.members[0].applied = 90000, 90000
 		}, "cp1"},
-		{"a host is down", "it is another's", func(w *world, _ *ensemble) { w.machines["cp2"].down = errDown }, "cp3"},
-		{"damaged data", "they are nobody's", func(_ *world, e *ensemble) {
+		{"a host is down", "another member is used", func(w *world, _ *ensemble) { w.machines["cp2"].down = errDown }, "cp3"},
+		{"damaged data", "the alarm names another member", func(_ *world, e *ensemble) {
 			for _, m := range e.members {
 				m.errors = []string{"memberID:11 alarm:CORRUPT "}
 			}
@@ -368,8 +368,8 @@ func TestSnapshotOf(t *testing.T) {
 			e.elect(11)
 			e.members[2].errors = []string{"memberID:12 alarm:NOSPACE "}
 		}, "cp3"},
-		{"no leader", "what they have is perhaps not all", func(_ *world, e *ensemble) { e.elect(0) }, ""},
-		{"all are down", "there is nobody", func(_ *world, e *ensemble) {
+		{"no leader", "their data may be incomplete", func(_ *world, e *ensemble) { e.elect(0) }, ""},
+		{"all are down", "no member answers", func(_ *world, e *ensemble) {
 			for _, m := range e.members {
 				m.down = true
 			}
@@ -386,31 +386,31 @@ func TestSnapshotOf(t *testing.T) {
 			case err != nil:
 				t.Errorf("%s: %v", tc.reason, err)
 			case i.Member != tc.want:
-				t.Errorf("%s: it is that of %s, want %s", tc.reason, i.Member, tc.want)
+				t.Errorf("%s: the snapshot is from %s, want %s", tc.reason, i.Member, tc.want)
 			}
 			w.noneLeft()
 		})
 	}
 }
 
-// What goes wrong on the way is told, and leaves nothing.
-func TestSnapshotFails(t *testing.T) {
+// A failed snapshot is reported and leaves nothing behind.
+func TestSnapshot_LeavesNothingAfterFailure(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*world)
 		id           string
 	}{
-		{"no room there", "the host says so before it begins", func(w *world) { w.refuseAll(breaking("etcd.snapshot")) }, idBackupFailed},
+		{"no room there", "the host reports it before it starts", func(w *world) { w.refuseAll(breaking("etcd.snapshot")) }, idBackupFailed},
 		{
-			"cut off on the way", "it is looked at here again",
+			"truncated in transfer", "it is verified here again",
 			func(w *world) { w.send(func(s string) string { return s[:len(s)-512] }) }, string(backup.Damaged),
 		},
 		{
-			"another arrives", "it is whole, and not what was taken",
+			"another snapshot arrives", "it is undamaged, but not the one that was taken",
 			func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged),
 		},
-		{"no keys", "without them it is worth little", func(w *world) {
+		{"no keys", "a set needs them", func(w *world) {
 			for _, m := range w.machines {
 				delete(m.files, "/etc/kubernetes/pki/ca.crt")
 			}
@@ -423,7 +423,7 @@ func TestSnapshotFails(t *testing.T) {
 			_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
 			refusal(t, err, tc.id)
 			if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
-				t.Errorf("%s: there is a set all the same: %v, %v", tc.reason, list, err)
+				t.Errorf("%s: a set exists anyway: %v, %v", tc.reason, list, err)
 			}
 			for _, m := range w.machines {
 				m.refuse, m.sent = nil, ""
@@ -446,7 +446,7 @@ func (w *world) send(change func(string) string) {
 	}
 }
 
-// A list tells of damaged sets, and takes nothing else for one.
+// A list reports damaged sets and ignores other files.
 func TestSnapshotsListed(t *testing.T) {
 	w, _ := backedUp(t)
 	first := w.snapshot(SnapshotOptions{})
@@ -471,6 +471,6 @@ func TestSnapshotsListed(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, ErrNotFound) || strings.Count(err.Error(), "not found") != 1 {
-		t.Errorf("of a cluster that was never here: %+v, %v", list, err)
+		t.Errorf("sets of an unknown cluster: %+v, %v", list, err)
 	}
 }

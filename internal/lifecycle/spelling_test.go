@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// TestSpellings has addresses on record and in the file that are written in
-// different ways: they are the same, for plans and for selectors.
+// TestSpellings checks that different spellings of an address in the file and in saved
+// state are equal, for plans and for selectors.
 func TestSpellings(t *testing.T) {
 	other := func(address string) string { return "::ffff:" + address }
 	endpoint := onKeepalived
@@ -41,10 +41,10 @@ func TestSpellings(t *testing.T) {
 	}
 	changed := strings.ReplaceAll(string(text), `"192.0.2.`, `"`+other("192.0.2."))
 	if err := os.WriteFile(record, []byte(changed), 0o600); err != nil || changed == string(text) {
-		t.Fatal("the record has no addresses", err)
+		t.Fatal("the saved cluster has no addresses", err)
 	}
-	nothing("a record of the time before", w.cluster())
-	nothing("a record and a file in another spelling", respelt)
+	nothing("a saved cluster in another spelling", w.cluster())
+	nothing("a saved cluster and a file in another spelling", respelt)
 
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
 	w.wantHosts("cp1", "cp2", "cp3", "w2")

@@ -11,9 +11,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// What this machine lacks to log in says nothing of a host: neither a cluster
-// nor a node is given up for it.
-func TestForgetWantsGoneHosts(t *testing.T) {
+// Missing login settings on this machine do not prove that a host is lost. Neither a
+// cluster nor a node is force-removed for them.
+func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
 	cluster := Request{Kind: operation.Delete, Name: "prod", Forget: true}
 	node := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true, Removal: Removal{Force: true}}
 	for _, tc := range []struct {
@@ -24,11 +24,11 @@ func TestForgetWantsGoneHosts(t *testing.T) {
 		{"no key", "the key may be on another machine", remote.KeyUnreadable, false, false},
 		{"no password", "a variable is not set in this shell", remote.SecretUnreadable, false, false},
 		{"unknown", "this machine has not seen it before", remote.HostKeyUnknown, false, false},
-		{"this machine", "it is here, and wants root", remote.SudoFailed, true, false},
+		{"this machine", "it is this machine, and sudo fails", remote.SudoFailed, true, false},
 		{"dead", "it does not answer", remote.Unreachable, false, true},
-		{"another machine", "it was installed anew", remote.HostKeyChanged, false, true},
-		{"not ours", "another machine has its address, and knows nobody of us", remote.AuthFailed, false, true},
-		{"not ours any more", "nothing can be done on it", remote.SudoFailed, false, true},
+		{"another machine", "it was reinstalled", remote.HostKeyChanged, false, true},
+		{"not ours", "another machine has its address and rejects the login", remote.AuthFailed, false, true},
+		{"no longer ours", "Slipway cannot change it", remote.SudoFailed, false, true},
 	} {
 		for kind, r := range map[string]Request{"cluster": cluster, "node": node} {
 			t.Run(tc.name+" "+kind, func(t *testing.T) {
@@ -46,21 +46,21 @@ func TestForgetWantsGoneHosts(t *testing.T) {
 				}
 				refusal(t, err, string(tc.is))
 				if err != nil && (!strings.Contains(err.Error(), "mend it (--forget does not help") || !strings.Contains(err.Error(), "--forget")) {
-					t.Errorf("the refusal says neither what to do nor why --forget does not: %v", err)
+					t.Errorf("the error does not have the remedy and the note about --forget: %v", err)
 				}
 				if c, err := w.service().Cluster(t.Context(), "prod"); err != nil || len(c.Spec.Hosts) != 2 {
-					t.Errorf("%v: the record is gone: %s", err, tc.reason)
+					t.Errorf("%v: the saved cluster is gone: %s", err, tc.reason)
 				}
 			})
 		}
 	}
 }
 
-// What stays on record can be left as it is for any reason.
-func TestIgnoreWhatIsHere(t *testing.T) {
+// A host that remains saved can be skipped, whatever the reason.
+func TestIgnoreErrors_SkipsSavedHosts(t *testing.T) {
 	for name, r := range map[string]Request{
-		"a delete that is gone on with": {Kind: operation.Delete, Name: "prod", IgnoreErrors: true},
-		"a host beside one given up":    {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}, Forget: true, IgnoreErrors: true},
+		"a delete":                          {Kind: operation.Delete, Name: "prod", IgnoreErrors: true},
+		"another host than the removed one": {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}, Forget: true, IgnoreErrors: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -73,9 +73,9 @@ func TestIgnoreWhatIsHere(t *testing.T) {
 	}
 }
 
-// A control plane that is down is asked in every change of hosts; that the
-// others need not wait for it is in the hint, and so it is.
-func TestDeadControlPlaneAndOthers(t *testing.T) {
+// Every change of hosts connects to a control plane that is down. The hint offers to
+// continue without it, which works.
+func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		request      func(*world) Request
@@ -83,16 +83,16 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 		offered      bool
 	}{
 		{
-			"delete another", "the worker has nothing to do with it",
+			"delete another", "the worker does not depend on it",
 			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true,
 		},
 		{
-			"add another", "nor has a new one",
+			"add another", "a new worker does not depend on it",
 			func(w *world) Request {
 				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
 			}, "cp2", true,
 		},
-		{"apply", "nor have the others", func(w *world) Request {
+		{"apply", "other hosts do not depend on it", func(w *world) Request {
 			return Request{Kind: operation.Apply, Cluster: w.of(append(threeAndTwo, "w3")...)}
 		}, "cp2", true},
 		{
@@ -111,7 +111,7 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 			refusal(t, err, string(remote.Unreachable))
 			const want = "start it, or continue without this host for now: --ignore-errors"
 			if err != nil && strings.Contains(err.Error(), want) != tc.offered {
-				t.Errorf("%v: %q is in it, want %t: %s", err, want, tc.offered, tc.reason)
+				t.Errorf("%v: the error has %q, want %t: %s", err, want, tc.offered, tc.reason)
 			}
 			if r.IgnoreErrors = true; tc.offered {
 				w.do(r, event.Partial)
@@ -121,24 +121,24 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 	}
 }
 
-// No kubelet may be newer than an API server that it asks, and one that nobody reaches
-// may serve all the same: none is left behind by those that come after it.
-func TestUpgradeLeavesNoneBehind(t *testing.T) {
+// A kubelet must not be newer than an API server that it uses, and an unreachable API server
+// may still serve. An upgrade or rollback does not skip a host if that could happen.
+func TestUpgrade_DoesNotSkipNeededHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, down string
 		prepare            func(*service, Request) (Prepared, error)
 		offered            bool
 	}{
-		{"on, a control plane", "workers would be newer than its API server", "cp3", func(s *service, r Request) (Prepared, error) {
+		{"resume, a control plane", "workers would be newer than its API server", "cp3", func(s *service, r Request) (Prepared, error) {
 			return s.PrepareResume(t.Context(), "prod", r, nil)
 		}, false},
-		{"on, a worker", "it is older than all that it asks", "w2", func(s *service, r Request) (Prepared, error) {
+		{"resume, a worker", "it is older than all API servers", "w2", func(s *service, r Request) (Prepared, error) {
 			return s.PrepareResume(t.Context(), "prod", r, nil)
 		}, true},
-		{"back, a worker", "it would be newer than the API servers", "w2", func(s *service, r Request) (Prepared, error) {
+		{"rollback, a worker", "it would be newer than the API servers", "w2", func(s *service, r Request) (Prepared, error) {
 			return s.PrepareRollback(t.Context(), "prod", r, nil)
 		}, false},
-		{"back, a control plane", "so would its own kubelet", "cp3", func(s *service, r Request) (Prepared, error) {
+		{"rollback, a control plane", "its own kubelet would be newer too", "cp3", func(s *service, r Request) (Prepared, error) {
 			return s.PrepareRollback(t.Context(), "prod", r, nil)
 		}, false},
 	} {
@@ -152,7 +152,7 @@ func TestUpgradeLeavesNoneBehind(t *testing.T) {
 			if err != nil &&
 				(strings.Contains(err.Error(), "--ignore-errors") != tc.offered ||
 					strings.Contains(err.Error(), "delete node "+tc.down+" --forget") == tc.offered) {
-				t.Errorf("%v: to go on without it is offered, want %t: %s", err, tc.offered, tc.reason)
+				t.Errorf("%v: want the offer to continue without it: %t: %s", err, tc.offered, tc.reason)
 			}
 			p, err := tc.prepare(w.service(), Request{IgnoreErrors: true})
 			if tc.offered {
@@ -164,7 +164,7 @@ func TestUpgradeLeavesNoneBehind(t *testing.T) {
 			}
 			refusal(t, err, string(remote.Unreachable))
 			if err != nil && !strings.Contains(err.Error(), "delete node "+tc.down+" --forget") {
-				t.Errorf("%v does not say what to do instead", err)
+				t.Errorf("%v does not name the command to remove the host", err)
 			}
 		})
 	}

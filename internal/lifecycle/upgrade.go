@@ -192,8 +192,9 @@ func runningVersion(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
-// refuseWhileUnfinished refuses such a rotation while another operation is unfinished: the manifests
-// would have settings before their turn, and name files that do not exist yet.
+// refuseWhileUnfinished refuses a rotation of the cluster CA while another operation is
+// unfinished: the manifests would have settings before their turn, and name files that do
+// not exist yet.
 func (r *Request) refuseWhileUnfinished(recorded *v1alpha1.Cluster) error {
 	if !r.writesManifests() || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return nil
@@ -202,8 +203,8 @@ func (r *Request) refuseWhileUnfinished(recorded *v1alpha1.Cluster) error {
 		"finish the operation first: slipway resume "+recorded.Name)
 }
 
-// refuseUnbegunUpgrade refuses to change a cluster whose saved version is that of an upgrade that
-// was interrupted before it began: a change would bring that version to all nodes in
+// refuseUnbegunUpgrade refuses to change a cluster whose saved version belongs to an upgrade
+// that was interrupted before it began: a change would bring that version to all nodes in
 // no particular order.
 func refuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error {
 	wanted := recorded.Spec.Kubernetes.Version
@@ -297,7 +298,8 @@ func (s *service) backupSetOf(o *v1alpha1.Operation) *SnapshotInfo {
 	return nil
 }
 
-// describeCompletedUpgrade describes, after a completed upgrade, what can restore the previous state.
+// describeCompletedUpgrade describes how the previous state can be restored after a
+// completed upgrade.
 func (p *prepared) describeCompletedUpgrade(res *Result) []string {
 	if res.Outcome != event.Succeeded {
 		return nil

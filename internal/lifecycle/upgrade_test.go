@@ -22,7 +22,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// aged is a world in which a cluster runs with the older version.
+// aged returns a world with a running cluster of the older version.
 func aged(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
@@ -30,7 +30,7 @@ func aged(t *testing.T, names ...string) *world {
 	return w
 }
 
-// age has a cluster run with the older version.
+// age creates a running cluster of the older version.
 func (w *world) age(t *testing.T) {
 	t.Helper()
 	built.older.Do(func() { build(t, older) })
@@ -39,8 +39,7 @@ func (w *world) age(t *testing.T) {
 	w.backable(t)
 }
 
-// backable has a snapshot of etcd be there to be taken, and all that a backup has
-// beside it.
+// backable makes an etcd snapshot and all other contents of a backup set available.
 func (w *world) backable(t testing.TB) {
 	e := &ensemble{}
 	for i, name := range slices.Sorted(maps.Keys(w.machines)) {
@@ -65,12 +64,12 @@ func (w *world) backable(t testing.TB) {
 
 var toNewest = Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}
 
-// versions are what kubelets say of themselves.
+// versions returns the kubelet versions of nodes, with a note on cordoned nodes.
 func (w *world) versions() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
 	for name := range w.machines {
-		if strings.HasPrefix(name, "e") { // it is no node
+		if strings.HasPrefix(name, "e") { // it is not a node
 			continue
 		}
 		w.api.mu.Lock()
@@ -105,7 +104,7 @@ func TestUpgrade(t *testing.T) {
 	w.fetchingAhead()
 	res := w.do(toNewest, event.Succeeded)
 	if res.Onward != "" {
-		t.Errorf("it is to go on to %s", res.Onward)
+		t.Errorf("the result names a next version: %s", res.Onward)
 	}
 	w.keptAs(older, res)
 	w.wantVersions(all(threeAndTwo, "v1.37.1"))
@@ -116,7 +115,7 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff(threeAndTwo, order); d != "" {
-		t.Errorf("one after the other, control planes first (-want +got):\n%s", d)
+		t.Errorf("want one host after the other, control planes first (-want +got):\n%s", d)
 	}
 	w.before("upgrade.drain", "bundle.ahead")
 	w.version = "v1.37.1"
@@ -124,16 +123,16 @@ func TestUpgrade(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
 	c, err := w.service().Cluster(t.Context(), "prod")
 	if err != nil || c.Spec.Kubernetes.Version != "v1.37.1" {
-		t.Errorf("on record is %s, %v", c.Spec.Kubernetes.Version, err)
+		t.Errorf("the saved version is %s, %v", c.Spec.Kubernetes.Version, err)
 	}
 	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().IsEmpty() {
-		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+		t.Errorf("after the upgrade, something is left to do: %+v", p.Plan().Steps)
 	}
 	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
 }
 
-// fetchingAhead has a host fetch no program when it is out of service for it.
+// fetchingAhead makes each fetch of a program fail, except in the step before the drain.
 func (w *world) fetchingAhead() {
 	for _, m := range w.machines {
 		m.refuse = func(step string, o op.Op) *op.Error {
@@ -145,7 +144,8 @@ func (w *world) fetchingAhead() {
 	}
 }
 
-// keptAs wants one backup set, of a cluster with a version, and its file named.
+// keptAs checks that there is one backup set, of a cluster with this version, and that the
+// result names its file.
 func (w *world) keptAs(version string, res *Result) {
 	w.t.Helper()
 	sets, err := w.service().Snapshots(w.t.Context(), "prod")
@@ -158,7 +158,7 @@ func (w *world) keptAs(version string, res *Result) {
 	w.noneLeft()
 }
 
-// Without a backup nothing is changed.
+// Without a backup, nothing is changed.
 func TestUpgradeWithoutBackup(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	refuse := func(_ string, o op.Op) *op.Error {
@@ -174,14 +174,14 @@ func TestUpgradeWithoutBackup(t *testing.T) {
 		t.Errorf("%+v", res.Failures)
 	}
 	if d := cmp.Diff(before, w.machines["cp1"].look()); d != "" {
-		t.Errorf("it has changed (-was +is):\n%s", d)
+		t.Errorf("cp1 has changed (-was +is):\n%s", d)
 	}
 	w.machines["cp1"].refuse = nil
 	w.keptAs(older, w.resume(event.Succeeded))
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
 
-// Within a minor it goes by the same steps, to a version with the same etcd.
+// An upgrade within a minor version uses the same steps; etcd has the same version.
 func TestUpgradeWithinAMinor(t *testing.T) {
 	const from, to = "v1.35.4", "v1.35.6"
 	names := []string{"cp1", "cp2", "cp3", "w1"}
@@ -196,23 +196,23 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 	request := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: to}}
 	res := w.do(request, event.Succeeded)
 	if res.Onward != "" {
-		t.Errorf("it is to go on to %s", res.Onward)
+		t.Errorf("the result names a next version: %s", res.Onward)
 	}
 	w.keptAs(from, res)
 	w.wantVersions(all(names, to))
 	if d := cmp.Diff(names, w.restarted()); d != "" {
-		t.Errorf("one after the other, control planes first (-want +got):\n%s", d)
+		t.Errorf("want one host after the other, control planes first (-want +got):\n%s", d)
 	}
 	w.version = to
 	w.whole()
 	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
 	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
-		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+		t.Errorf("after the upgrade, something is left to do: %+v", p.Plan().Steps)
 	}
 }
 
-// A way of several minors is one operation for each.
-func TestUpgradeOnward(t *testing.T) {
+// An upgrade over several minor versions is one operation for each of them.
+func TestUpgrade_NextMinor(t *testing.T) {
 	w := aged(t, "cp1")
 	s := w.service()
 	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}, Source: []byte("the file")}
@@ -224,14 +224,13 @@ func TestUpgradeOnward(t *testing.T) {
 	p := &prepared{svc: s, request: r, recorded: c}
 	next, err := p.nextMinor(t.Context())
 	if r = p.request; err != nil || next.Spec.Kubernetes.Version != older || r.Upgrade.Version != "v1.37.1" || r.Source != nil {
-		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version,
+		t.Errorf("the next version is %s on the path to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version,
 			r.Upgrade.Version, err, r.Source != nil)
 	}
 }
 
-// Wherever it stops, the cluster goes on as it is, and the rest is left for
-// later.
-func TestUpgradeStopsAtTheGate(t *testing.T) {
+// Wherever an upgrade stops, the cluster keeps running, and a resume upgrades the rest.
+func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
 	for _, tc := range []struct {
 		name, host, step string
 		want             map[string]string
@@ -289,7 +288,7 @@ func TestUpgradePauses(t *testing.T) {
 	want["cp1"] = "v1.37.1"
 	w.wantVersions(want)
 	w.wantPhase(v1alpha1.PhasePaused)
-	// It would have all control planes be of one version, in no order.
+	// A CA rotation needs all control planes at the same version.
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.Cluster}}, nil)
 	wantRefused(t, err, idUpgradeUnfinished)
 	p, err := w.service().PrepareResume(t.Context(), "prod", Request{Rollout: Rollout{PauseAfter: PauseControlPlane}}, nil)
@@ -300,7 +299,7 @@ func TestUpgradePauses(t *testing.T) {
 	w.wantVersions(all(threeAndTwo, "v1.37.1"))
 }
 
-// Nobody could take the pods of an only node: it is not drained.
+// The only node is not drained: no other node could run its pods.
 func TestUpgradeOfAnOnlyNode(t *testing.T) {
 	w := aged(t, "cp1")
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
@@ -324,10 +323,10 @@ func TestUpgradeRefused(t *testing.T) {
 		id   string
 	}{
 		{"a downgrade", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.35.6"}}, "upgrade-path"},
-		{"no version", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "newest"}}, "unsupported-kubernetes"},
+		{"not a version", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "newest"}}, "unsupported-kubernetes"},
 		{"a file with more", Request{Kind: operation.Upgrade, Cluster: changed}, idUpgradeHow},
 		{"two versions", Request{Kind: operation.Upgrade, Cluster: changed, Upgrade: UpgradeRequest{Version: "v1.36.4"}}, idUpgradeHow},
-		{"a file that says no version", Request{Kind: operation.Upgrade, Cluster: unsaid}, idUpgradeHow},
+		{"a file without a version", Request{Kind: operation.Upgrade, Cluster: unsaid}, idUpgradeHow},
 		{
 			"how many",
 			Request{
@@ -349,7 +348,7 @@ func TestUpgradeRefused(t *testing.T) {
 	}
 	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "other", Upgrade: UpgradeRequest{Version: "v1.37.1"}},
 		nil); !errors.Is(err, ErrNotFound) {
-		t.Errorf("of a cluster that is not on record: %v", err)
+		t.Errorf("an unknown cluster: %v", err)
 	}
 	w.api.lose("w1")
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
@@ -365,8 +364,8 @@ func wantRefused(t *testing.T, err error, id string) {
 	}
 }
 
-// What is done beside an upgrade that has stopped does not hide it.
-func TestUpgradeStaysUnfinished(t *testing.T) {
+// Later operations do not hide an unfinished upgrade.
+func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
 		if step != "kubernetes.programs" {
@@ -394,17 +393,17 @@ func TestUpgradeStaysUnfinished(t *testing.T) {
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
 
-// An upgrade that is cut off while it is written down is known of, wherever that is.
-func TestUpgradeCutOffAsItBegins(t *testing.T) {
+// An upgrade that was interrupted while it was saved is detected, wherever that was.
+func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		noted bool // that it works on the cluster
+		noted bool // whether the cluster status is set
 		goOn  func(*world)
 		want  string
 	}{
-		{"on record", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Upgrade.Version},
-		{"noted, and on", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Upgrade.Version},
-		{"noted, and back", true, func(w *world) { w.rollback(event.Succeeded) }, older},
+		{"saved", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Upgrade.Version},
+		{"noted, resumed", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Upgrade.Version},
+		{"noted, rolled back", true, func(w *world) { w.rollback(event.Succeeded) }, older},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -434,8 +433,8 @@ func TestUpgradeCutOffAsItBegins(t *testing.T) {
 	}
 }
 
-// An upgrade begins with a cluster that is whole.
-func TestUpgradeAfterWhatFailed(t *testing.T) {
+// An upgrade needs a cluster without unfinished operations.
+func TestUpgrade_RefusesUnfinishedOperation(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	w.machines["w1"].refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
 	c := w.cluster()
@@ -445,7 +444,7 @@ func TestUpgradeAfterWhatFailed(t *testing.T) {
 	wantRefused(t, err, idOperationUnfinished)
 }
 
-// Killed wherever, it is gone on with, and ends like one that was not.
+// An upgrade that was killed anywhere can be resumed, with the same result.
 func TestKilledUpgrade(t *testing.T) {
 	w := aged(t, "cp1", "cp2", "cp3", "w1")
 	for _, m := range w.killed(t, toNewest) {
@@ -462,9 +461,9 @@ func TestKilledUpgrade(t *testing.T) {
 	}
 }
 
-// A file names other files from where it is: an upgrade by it is of the cluster
-// that it was applied to.
-func TestUpgradeFileNamesFiles(t *testing.T) {
+// A file names other files relative to its directory. An upgrade with that file is an
+// upgrade of the same cluster settings.
+func TestUpgrade_FindsFilesOfClusterFile(t *testing.T) {
 	w := aged(t, "cp1")
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "hello.sh"), []byte("#!/bin/sh\n"), 0o600); err != nil {
@@ -476,6 +475,6 @@ func TestUpgradeFileNamesFiles(t *testing.T) {
 	file.Spec.Kubernetes.Version = toNewest.Upgrade.Version
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file, Dir: dir}, nil))
 	if p.Plan().IsEmpty() {
-		t.Error("nothing is to be done")
+		t.Error("the plan is empty")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// agedManaged is a world in which a cluster runs with the older version, and etcd as a
-// service of another minor than that of the newer one.
+// agedManaged returns a world with a running cluster of the older version. Its etcd is a
+// service, and an upgrade changes the minor version of etcd.
 func agedManaged(t *testing.T) *world {
 	t.Helper()
 	w := managed(t)
@@ -19,7 +19,7 @@ func agedManaged(t *testing.T) *world {
 
 var managedNodes = []string{"cp1", "w1"}
 
-// servers are etcd's programs by host.
+// servers returns the etcd program of each host.
 func (w *world) servers() map[string]string {
 	out := map[string]string{}
 	for name, m := range w.machines {
@@ -30,7 +30,7 @@ func (w *world) servers() map[string]string {
 	return out
 }
 
-// otherEtcd are hosts with another program of etcd than before.
+// otherEtcd returns the hosts whose etcd program has changed.
 func (w *world) otherEtcd(was map[string]string) (names []string) {
 	for name, is := range w.servers() {
 		if is != was[name] {
@@ -40,16 +40,16 @@ func (w *world) otherEtcd(was map[string]string) (names []string) {
 	return names
 }
 
-// wantEtcd wants all members to run by their program and their settings of now, which are
-// others than before, or not.
+// wantEtcd checks that all members run with their current program and settings. If others
+// is true, all programs have changed; otherwise none has.
 func (w *world) wantEtcd(was map[string]string, others bool) {
 	w.t.Helper()
 	if names := w.otherEtcd(was); len(names) != len(w.machines) && others || len(names) > 0 && !others {
-		w.t.Errorf("another etcd is on %v", names)
+		w.t.Errorf("the etcd program has changed on %v", names)
 	}
 	for name, m := range w.machines {
 		if m.state[module.EtcdUnitName+" started"] != m.content(module.EtcdUnit()) {
-			w.t.Errorf("the member of %s runs by something else than it has", name)
+			w.t.Errorf("the member of %s does not run with its current files", name)
 		}
 	}
 	if len(w.api.managedEtcd.run) != len(w.machines) {
@@ -57,8 +57,8 @@ func (w *world) wantEtcd(was map[string]string, others bool) {
 	}
 }
 
-// Members follow when all nodes are through, one at a time. None has a program before
-// its turn with which it would come back from a reboot.
+// Members are upgraded one at a time after all nodes. A member has no new program before
+// its turn, because a reboot would start it.
 func TestUpgradeManagedEtcd(t *testing.T) {
 	w := agedManaged(t)
 	was := w.servers()
@@ -73,7 +73,7 @@ func TestUpgradeManagedEtcd(t *testing.T) {
 			back++
 		case e.Task == "etcd.running" && e.Type == event.StepStarted:
 			if restarted++; back != len(managedNodes) {
-				t.Errorf("%s is restarted when %d nodes are through", e.Host, back)
+				t.Errorf("%s is restarted after only %d nodes were upgraded", e.Host, back)
 			}
 		}
 	}
@@ -85,12 +85,12 @@ func TestUpgradeManagedEtcd(t *testing.T) {
 	w.version = "v1.37.1"
 	w.whole()
 	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().IsEmpty() {
-		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+		t.Errorf("after the upgrade, something is left to do: %+v", p.Plan().Steps)
 	}
 }
 
-// Killed wherever, at most the member whose turn it is has another program than it runs
-// by; it is gone on with.
+// Wherever the manager is killed, at most one member has another program than it runs. A
+// resume finishes the upgrade.
 func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
 	w := agedManaged(t)
 	was := w.servers()
@@ -118,9 +118,9 @@ func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
 	}
 }
 
-// Members go back, too: none gets the program of before, until etcd was told to keep its
-// data for it.
-func TestUpgradeOfManagedEtcdTakenBack(t *testing.T) {
+// A rollback restores the previous etcd programs, but only after etcd has been prepared
+// for the downgrade.
+func TestRollback_RestoresManagedEtcd(t *testing.T) {
 	w := agedManaged(t)
 	was := w.servers()
 	w.refusing("cp1", "upgrade.rights")
@@ -136,12 +136,12 @@ func TestUpgradeOfManagedEtcdTakenBack(t *testing.T) {
 			told++
 		case e.Task == "etcd.running" && e.Type == event.StepStarted:
 			if exchanged++; told != 1 {
-				t.Errorf("%s is exchanged before etcd was told to go back", e.Host)
+				t.Errorf("%s is replaced before etcd was prepared for the downgrade", e.Host)
 			}
 		}
 	}
 	if exchanged != len(w.machines) {
-		t.Errorf("%d members were exchanged", exchanged)
+		t.Errorf("%d members were replaced", exchanged)
 	}
 	w.wantVersions(all(managedNodes, older))
 	w.wantEtcd(was, false)

@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// A file that names the bundle of the version to go to names it for the upgrade, and
-// the one before stays that of the cluster until then.
+// A file that names the bundle of the next version uses it for the upgrade. The cluster
+// keeps its previous bundle until then.
 func TestUpgradeToTheFilesBundle(t *testing.T) {
 	built.older.Do(func() { build(t, older) })
 	w := newWorld(t, "cp1", "w1")
@@ -33,23 +33,23 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 	file.Spec.Bundle = of("v1.37.1")
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file}, nil))
 	if is := p.Plan().Bundle.Source; is != file.Spec.Bundle {
-		t.Errorf("the upgrade takes %s, want %s", is, file.Spec.Bundle)
+		t.Errorf("the upgrade uses %s, want %s", is, file.Spec.Bundle)
 	}
 	w.apply(p, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 	w.settled(file)
 }
 
-// The bundle in the file is that of the last version on the way: the cache need not
-// have it, and one that is of another version is refused before the first.
-func TestReadinessOfTheFilesBundle(t *testing.T) {
+// The bundle in the file is for the last version on the upgrade path; the cache does not
+// need it. A bundle of another version is refused before the first step.
+func TestReadiness_UsesBundleOfFile(t *testing.T) {
 	w := aged(t, "cp1")
 	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	other, ok2 := bundle.FindCached(w.cache, older, []string{"amd64"})
 	if !ok || !ok2 {
 		t.Fatal("there are no bundles")
 	}
-	w.cache = t.TempDir() // others use what the world has, too
+	w.cache = t.TempDir() // other tests use the shared cache
 	s := w.service()
 	c, err := s.Cluster(t.Context(), "prod")
 	if err != nil {
@@ -63,7 +63,7 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 	}{
 		{"none", "", []string{"v1.37.1"}, ""},
 		{"its own", path, nil, ""},
-		{"another version's", other, nil, idBundleVersion},
+		{"of another version", other, nil, idBundleVersion},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := w.cluster()
@@ -75,7 +75,7 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if next.Spec.Bundle != "" {
-				t.Errorf("the first version on the way comes from %s", next.Spec.Bundle)
+				t.Errorf("the first version on the path comes from %s", next.Spec.Bundle)
 			}
 			missing, _, err := p.wayThere(t.Context())
 			if tt.id != "" {
@@ -90,8 +90,8 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 	}
 }
 
-// One of several minors that was cut off and gone on with says where the way leads.
-func TestUpgradeGoesOnward(t *testing.T) {
+// A resumed upgrade over several minor versions reports the final version.
+func TestUpgrade_ResumeReportsFinalVersion(t *testing.T) {
 	const oldest = "v1.35.6"
 	build(t, oldest)
 	built.older.Do(func() { build(t, older) })
@@ -104,7 +104,7 @@ func TestUpgradeGoesOnward(t *testing.T) {
 	w.machines["w1"].refuse = nil
 	res := w.resume(event.Succeeded)
 	if res.Onward != "v1.37.1" || !strings.Contains(res.Ready[0], older) {
-		t.Errorf("gone on with it is of %q, and is to go on to %q", res.Ready, res.Onward)
+		t.Errorf("the result is %q, with the next version %q", res.Ready, res.Onward)
 	}
 	w.wantVersions(all([]string{"cp1", "w1"}, older))
 	w.do(toNewest, event.Succeeded)

@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// TestFits finds settings that a version on the path does not have, each once and by the
-// first version, before anything of an upgrade begins.
-func TestFits(t *testing.T) {
+// TestSettingsOnPath_ReportsUnknownSettings finds settings that a version on the path does not
+// have, each once and by the first version, before anything of an upgrade begins.
+func TestSettingsOnPath_ReportsUnknownSettings(t *testing.T) {
 	t.Parallel()
 	c := &v1alpha1.Cluster{}
 	c.Spec.Kubernetes.Version = "v1.35.6"

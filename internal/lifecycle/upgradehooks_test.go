@@ -8,9 +8,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// Scripts around an upgrade run once in each, whether they have changed since the
-// one before or not, and nothing stays of what they had then alone.
-func TestHooksOfEachUpgrade(t *testing.T) {
+// Upgrade hooks run once in each upgrade, even if they have not changed since the previous
+// one. Files that a hook no longer has are removed.
+func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 	const (
 		oldest = "v1.35.6"
 		before = "hook-preUpgrade-before"
@@ -48,14 +48,14 @@ func TestHooksOfEachUpgrade(t *testing.T) {
 	c.Spec.Kubernetes.Version, c.Spec.Hooks[0].Materials = older, nil
 	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	if !w.machines["w1"].has(secret) {
-		t.Errorf("%s is not there", secret)
+		t.Errorf("%s does not exist", secret)
 	}
 	w.refusing("w1", "kubernetes.programs")
 	w.do(toNewest, event.Failed)
 	w.machines["w1"].refuse = nil
 	ran(before, 2, "it is another upgrade")
 	if w.machines["w1"].has(secret) {
-		t.Errorf("%s stays, and the hook has it no more", secret)
+		t.Errorf("%s is left, but the hook no longer has it", secret)
 	}
 	w.resume(event.Succeeded)
 	ran(before, 2, "it succeeded in the first attempt")

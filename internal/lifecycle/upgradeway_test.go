@@ -17,10 +17,11 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// oldest is a version from which the way to the newest leads over another.
+// oldest is a version whose upgrade path to the newest version has another version in
+// between.
 const oldest = "v1.35.6"
 
-// onWay is a world in which a cluster has come one minor far on such a way.
+// onWay returns a world whose cluster has done the first minor version on that path.
 func onWay(t *testing.T, r Request, names ...string) (*world, *Result) {
 	t.Helper()
 	build(t, oldest)
@@ -34,9 +35,9 @@ func onWay(t *testing.T, r Request, names ...string) (*world, *Result) {
 	return w, res
 }
 
-// Cut off between two minors there is nothing to resume, and it is said how far the
-// cluster has come, and what goes on, wherever that was.
-func TestUpgradeCutOffBetweenMinors(t *testing.T) {
+// Between two minor versions of an upgrade there is nothing to resume. The error names the
+// version that the cluster has reached and the command to continue.
+func TestUpgrade_HasNothingToResumeBetweenMinors(t *testing.T) {
 	w, _ := onWay(t, toNewest, "cp1")
 	s := w.service()
 	said := func(when string) {
@@ -48,28 +49,29 @@ func TestUpgradeCutOffBetweenMinors(t *testing.T) {
 			t.Errorf("%s: %v", when, d)
 		}
 	}
-	said("when the one has ended")
+	said("after the first minor version")
 	p := w.prepared(s.Prepare(t.Context(), toNewest, nil)).(*prepared)
 	if _, err := p.operation(); err != nil {
 		t.Fatal(err)
 	}
-	said("when the next one is written down")
+	said("after the next operation is saved")
 	if err := s.Store.SaveCluster(p.env.Cluster, nil); err != nil {
 		t.Fatal(err)
 	}
-	said("when its version is on record")
+	said("after its version is saved")
 	w.do(toNewest, event.Succeeded)
 	w.wantVersions(all([]string{"cp1"}, "v1.37.1"))
 	_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
 	refusal(t, err, idNothingUnfinished)
 	if d := first(err); strings.Contains(d.Message, "has reached") {
-		t.Errorf("when it has come there: %v", d)
+		t.Errorf("at the end of the path: %v", d)
 	}
 }
 
-// A way that goes by a file goes on by it, also from a minor that was cut off: until the
-// last one the file says more than the cluster is to have, and that is no change of it.
-func TestUpgradeByFileGoesOn(t *testing.T) {
+// An upgrade with a file continues with that file, also after an interrupted step. Before
+// the last step, the file has a newer version than the cluster; this is not a change of
+// the file.
+func TestUpgradeByFile_ResumesWithFile(t *testing.T) {
 	const file = `apiVersion: slipway.dev/v1alpha1
 kind: Cluster
 metadata: {name: prod}
@@ -96,10 +98,10 @@ spec:
 		name, reason, given string
 		refused             bool
 	}{
-		{"without", "it is where it was, and says where the way leads", "", false},
-		{"given", "it says where the way leads", newest, false},
-		{"of this minor", "the way leads further", strings.Replace(file, oldest, older, 1), false},
-		{"another version, given", "it would not be gone to", strings.Replace(file, oldest, "v1.37.0", 1), true},
+		{"without", "the saved file is unchanged and has the final version", "", false},
+		{"given", "it has the final version", newest, false},
+		{"of this minor", "the path leads further", strings.Replace(file, oldest, older, 1), false},
+		{"another version, given", "it would not be reached", strings.Replace(file, oldest, "v1.37.0", 1), true},
 		{"another setting, given", "it would not be used", newest + "  ssh: {password: canary}\n", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -117,13 +119,13 @@ spec:
 				t.Fatalf("%v: %s", err, tc.reason)
 			}
 			if told := p.Findings(); slices.Contains(idsOf(told), idSpecChanged) {
-				t.Errorf("it is told that the file has changed: %v", told)
+				t.Errorf("the file is reported as changed: %v", told)
 			}
 			if res := w.apply(w.prepared(p, err), event.Succeeded); res.Onward != "v1.37.1" || res.OnwardFile != path || res.Reached != older {
-				t.Errorf("with %s it is to go on to %s by %q", res.Reached, res.Onward, res.OnwardFile)
+				t.Errorf("reached %s, next version %s with file %q", res.Reached, res.Onward, res.OnwardFile)
 			}
 			if source, err := w.service().Store.LoadSource("prod"); err != nil || string(source.Text) != file {
-				t.Errorf("the file on record is of the end of the way: %s, %v", source.Text, err)
+				t.Errorf("the saved file has the final version: %s, %v", source.Text, err)
 			}
 			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
 			if want := "continue with: slipway upgrade prod --to v1.37.1 -f " + path; first(err).Hint != want {
@@ -133,17 +135,17 @@ spec:
 	}
 }
 
-// TestUpgradeByFile_SavesItsPath: a file from standard input has no path.
+// TestUpgradeByFile_SavesItsPath checks that a file from standard input has no path.
 func TestUpgradeByFile_SavesItsPath(t *testing.T) {
 	by := Request{Kind: operation.Upgrade, Cluster: &v1alpha1.Cluster{}}
 	if got := by.savedFilePath(); got != "-" {
-		t.Errorf("from standard input it goes by %q", got)
+		t.Errorf("the path for standard input is %q", got)
 	}
 }
 
-// Between two minors pods that the one before has moved are waited for, where a disruption
-// budget lets none go without them, and not for ever; before the first nobody has moved any.
-func TestUpgradeWaitsForMovedPods(t *testing.T) {
+// Between two minor versions, an upgrade waits a limited time for moved pods if a
+// disruption budget needs them. Before the first minor version it does not wait.
+func TestUpgrade_WaitsForMovedPods(t *testing.T) {
 	const at = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
 	budget := func(healthy int, spec object) object {
 		spec["selector"] = object{"matchLabels": object{"app": "web"}}
@@ -161,10 +163,15 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 		refused bool
 	}{
 		{"until they are ready", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, true, true, false},
-		{"not for ever", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, false, true, true},
-		{"not where it would never let one go", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"maxUnavailable": 0}, false, false, true},
+		{"for a limited time", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, false, true, true},
 		{
-			"not when that is passed over",
+			"not for a budget that allows no disruption",
+			Request{Upgrade: UpgradeRequest{Follows: true}},
+			object{"maxUnavailable": 0},
+			false, false, true,
+		},
+		{
+			"not if the check is ignored",
 			Request{Upgrade: UpgradeRequest{Follows: true}, IgnoreChecks: []string{"disruption-budget"}},
 			object{"minAvailable": 1},
 			false, false, false,
@@ -206,13 +213,13 @@ func TestUpgradeWaitsForMovedPods(t *testing.T) {
 				want = []string{"waiting for pods that the previous minor moved: shop/web: 1 of its 2 pods are healthy, but 1 must be"}
 			}
 			if d := cmp.Diff(want, said); d != "" {
-				t.Errorf("it is told (-want +got):\n%s", d)
+				t.Errorf("messages (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// first is the first thing that is wrong.
+// first returns the first problem in err.
 func first(err error) (d diag.Diagnostic) {
 	var list diag.List
 	if errors.As(err, &list) && len(list) > 0 {

@@ -29,23 +29,23 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// A world is machines, a cluster's API, and records in a directory.
+// A world has machines, the API of a cluster, and saved state in a directory.
 type world struct {
 	t        testing.TB
 	home     string
 	cache    string
 	machines map[string]*machine
 	api      *api
-	// managed has etcd on every machine, and on those called e nothing else. With apart,
-	// no other machine has etcd.
+	// With managed, all machines have etcd as a service, and machines named e* have only
+	// etcd. With apart, the other machines have no etcd.
 	managed, apart bool
-	// doors are addresses at which the API answers from here.
+	// doors are the addresses at which this machine reaches the API.
 	doors []string
-	// version is that of Kubernetes, "" is the default.
+	// version is the Kubernetes version; "" is the default.
 	version string
-	// runtime runs containers, "" is the default.
+	// runtime is the container runtime; "" is the default.
 	runtime string
-	// endpoint is the cluster's, when it is set.
+	// endpoint is the control plane endpoint of the cluster, if it is set.
 	endpoint *v1alpha1.ControlPlaneEndpoint
 
 	mu     sync.Mutex
@@ -55,8 +55,8 @@ type world struct {
 	dials  map[string]bool // machines that were connected to
 }
 
-// built is a cache with a bundle in it, made by the first test that needs it;
-// older has the one of that version be there as well.
+// built is a cache with a bundle, built by the first test that needs it. older adds the
+// bundle of the older version.
 var built struct {
 	sync.Once
 	older sync.Once
@@ -83,7 +83,7 @@ func cache(t testing.TB) string {
 // older is a version that can be upgraded from.
 const older = "v1.36.4"
 
-// build makes the bundle of a version, "" for the default, in the cache.
+// build puts the bundle of a version into the cache; "" is the default version.
 func build(t testing.TB, version string) {
 	t.Helper()
 	var more []string
@@ -99,7 +99,7 @@ func build(t testing.TB, version string) {
 	}
 }
 
-// newWorld has machines of these names, the first of which is cp1.
+// newWorld returns a world with machines of these names, the first of which is cp1.
 func newWorld(t testing.TB, names ...string) *world {
 	w := &world{
 		t: t, home: t.TempDir(), cache: cache(t), machines: map[string]*machine{}, api: newAPI(t),
@@ -116,11 +116,11 @@ func newWorld(t testing.TB, names ...string) *world {
 	return w
 }
 
-// fork is the world as it is now: what a process leaves that is killed.
+// fork returns a copy of the world, as a kill of the process leaves it now.
 func (w *world) fork(t testing.TB) *world {
 	t.Helper()
-	// All at one moment: what a machine does for the cluster is on both or on
-	// neither, and what is on record was done.
+	// All machines are locked at one moment: a change is on both the machine and the API
+	// or on neither. All saved steps are done.
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		m := w.machines[name]
 		m.mu.Lock()
@@ -147,13 +147,13 @@ func (w *world) fork(t testing.TB) *world {
 			f.takeLocks(w.manager())
 			return f
 		}
-		if !errors.Is(err, fs.ErrNotExist) { // else a file just got its name
+		if !errors.Is(err, fs.ErrNotExist) { // otherwise a file was just renamed
 			t.Fatal(err)
 		}
 	}
 }
 
-// manager is who the machines know this one as.
+// manager returns the ID of this manager on the machines.
 func (w *world) manager() string {
 	w.t.Helper()
 	id, err := w.service().Store.ManagerID()
@@ -163,8 +163,8 @@ func (w *world) manager() string {
 	return id
 }
 
-// takeLocks has the machines' locks be held by this manager instead of another:
-// records in another place are another manager's.
+// takeLocks makes this manager the holder of the locks of another manager. A copy of the
+// saved state belongs to another manager.
 func (w *world) takeLocks(from string) {
 	w.t.Helper()
 	is := w.manager()
@@ -175,7 +175,7 @@ func (w *world) takeLocks(from string) {
 	}
 }
 
-// service is another process over the same records.
+// service returns a new process with the same saved state.
 func (w *world) service() *service {
 	st, err := store.Open(w.home)
 	if err != nil {
@@ -196,7 +196,7 @@ func (w *world) dial(ctx context.Context, network, address string) (net.Conn, er
 	return (&net.Dialer{}).DialContext(ctx, network, w.api.address())
 }
 
-// now is a clock that goes on by a second whenever somebody looks.
+// now returns a time that advances by one second with each call.
 func (w *world) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func (w *world) connect(ctx context.Context, h v1alpha1.Host, _ remote.Options) 
 	return &conn{machine: m, closed: sync.OnceFunc(func() { w.open.Add(-1) })}, nil
 }
 
-// cluster is the description of a cluster on all machines.
+// cluster returns a cluster on all machines.
 func (w *world) cluster() *v1alpha1.Cluster {
 	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
 	c.Name = "prod"
@@ -261,7 +261,7 @@ func (w *world) cluster() *v1alpha1.Cluster {
 	return c
 }
 
-// prepared fails the test on an error, and closes with it.
+// prepared fails the test on an error, and closes p when the test ends.
 func (w *world) prepared(p Prepared, err error) Prepared {
 	w.t.Helper()
 	if err != nil {
@@ -271,7 +271,7 @@ func (w *world) prepared(p Prepared, err error) Prepared {
 	return p
 }
 
-// do plans and applies, and wants an outcome.
+// do plans and applies a request and checks the outcome.
 func (w *world) do(r Request, want event.Outcome) *Result {
 	w.t.Helper()
 	return w.apply(w.prepared(w.service().Prepare(w.t.Context(), r, nil)), want)
@@ -308,7 +308,7 @@ func (w *world) rollback(want event.Outcome) (*plan.Plan, *Result) {
 	return p.Plan(), w.apply(p, want)
 }
 
-// status is the recorded cluster's, and the types and phases of operations,
+// status returns the phase of the saved cluster, and the types and phases of operations,
 // newest first.
 func (w *world) status() (v1alpha1.Phase, []string) {
 	w.t.Helper()
@@ -344,8 +344,8 @@ func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
 	}
 }
 
-// whole wants a cluster that runs and of which nothing is left to do, and no
-// token by which others could join.
+// whole checks that the cluster runs, that nothing is left to do, and that no join token
+// is left.
 func (w *world) whole() {
 	w.t.Helper()
 	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
@@ -368,12 +368,12 @@ func (w *world) whole() {
 	}
 }
 
-// bare wants machines as they were before.
+// bare checks that machines are as before the first operation.
 func (w *world) bare() {
 	w.t.Helper()
 	for name, m := range w.machines {
 		if len(m.look()) > 0 || m.ledger {
-			w.t.Errorf("%s is not as it was: %v", name, m.look())
+			w.t.Errorf("%s still has %v", name, m.look())
 		}
 	}
 }

@@ -69,8 +69,8 @@ type Env struct {
 	// KubeletStates lists the state files with which a kubelet does not start under its
 	// new settings. They are removed when the kubelet is restarted, on a drained node.
 	KubeletStates []string
-	// NewRuntime reports whether the cluster changes to another container runtime. Between
-	// lists the nodes that are in the middle of the change: their old containers may have
+	// NewRuntime reports whether the cluster changes to another container runtime.
+	// MidRuntimeChange lists the nodes that are in the middle of the change: their old containers may have
 	// stopped, and nothing serves there yet.
 	NewRuntime       bool
 	MidRuntimeChange []string
@@ -114,7 +114,7 @@ type Upgrade struct {
 	// Backup reports whether data and keys are backed up before any change.
 	Backup bool
 	// IsRollback reports whether this is a rollback to the previous version, in reverse order.
-	// Begun lists the steps that the upgrade had begun, as "task@host".
+	// BegunSteps lists the steps that the upgrade had begun, as "task@host".
 	IsRollback bool
 	BegunSteps map[string]bool
 }

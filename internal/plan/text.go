@@ -53,7 +53,7 @@ type group struct {
 // together, diffs of existing files, and totals. The same plan gives the same text.
 func (p *Plan) WriteText(w io.Writer) error { return p.writeText(w, true) }
 
-// WriteBrief is Text without the individual changes.
+// WriteBrief is WriteText without the individual changes.
 func (p *Plan) WriteBrief(w io.Writer) error { return p.writeText(w, false) }
 
 func (p *Plan) writeText(w io.Writer, changes bool) error {

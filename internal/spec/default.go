@@ -37,7 +37,7 @@ type DefaultOptions struct {
 	KubernetesVersion string
 }
 
-// SetDefaults sets the empty fields of c, and writes its addresses like Canonical. It depends
+// SetDefaults sets the empty fields of c, and writes its addresses like CanonicalizeAddresses. It depends
 // only on its arguments, and a second call changes nothing. The internalAddress of a host
 // is set if other hosts can use its address; for a name, or localhost, the host itself
 // has to report it. User and port of SSH stay empty: the connection takes them from the

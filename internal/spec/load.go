@@ -1,5 +1,5 @@
 // Package spec converts a cluster file into API types: strict, with the place of every
-// field, defaults, and a validation that reports all problems at once. Load, Default and
+// field, defaults, and a validation that reports all problems at once. Load, SetDefaults and
 // Validate work the same for a file, an object and a request.
 package spec
 

@@ -29,7 +29,7 @@ func SelectHosts(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) 
 	return hosts, nil
 }
 
-// SelectSomeHosts works like Select, and also returns the matched hosts if an item of the
+// SelectSomeHosts works like SelectHosts, and also returns the matched hosts if an item of the
 // selector matches none.
 func SelectSomeHosts(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.List) {
 	chosen := make([]bool, len(c.Spec.Hosts))

@@ -259,7 +259,7 @@ func (v fileValidator) checkCopyFiles(p Paths) {
 		}
 		key, err := secret.ResolveSource(from)
 		if err != nil {
-			return // secretFrom has reported it
+			return // it was reported already
 		}
 		switch encrypted, problem, hint := inspectKey([]byte(key.Reveal())); {
 		case problem != "":

@@ -294,7 +294,7 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 
 func (v fileValidator) checkSecretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
 	if src == nil || (src.File == "") == (src.Env == "") {
-		return // secretSource reports it
+		return // the check of the source reports it
 	}
 	found := *src
 	found.File = p.Resolve(src.File)

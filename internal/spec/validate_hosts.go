@@ -157,7 +157,7 @@ func (v hostValidator) checkRoles(h v1alpha1.Host, path string) {
 	for i, role := range h.Roles {
 		at := yamlfile.IndexPath(path, i)
 		switch role {
-		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleRegistry: // see privateRegistry
+		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleRegistry: // the check of registries has the rest
 		case v1alpha1.RoleEtcd:
 			v.checkEtcdRole(at)
 		case "master", "controlplane", "control_plane":

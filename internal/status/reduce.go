@@ -26,7 +26,7 @@ func ReduceEvents(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
 	return r.Status()
 }
 
-// A Reducer is Reduce for one event at a time. Its zero value is ready to use. It is an
+// A Reducer reduces one event at a time. Its zero value is ready to use. It is an
 // event.Sink.
 type Reducer struct {
 	phase      v1alpha1.OperationPhase

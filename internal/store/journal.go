@@ -20,7 +20,7 @@ import (
 // ErrNoEnd is the error for an operation without an end whose process was killed.
 var ErrNoEnd = errors.New("the operation was interrupted: its process no longer runs")
 
-// followInterval is how often Follow checks for new events.
+// followInterval is how often FollowEvents checks for new events.
 const followInterval = 100 * time.Millisecond
 
 // A Journal is the append-only log of one operation: events as JSON lines. Its methods

@@ -35,7 +35,7 @@ const (
 	copyLine  = 10 * time.Second
 )
 
-// NewCopyDisplay returns a Copying that writes to w.
+// NewCopyDisplay returns a display that writes to w.
 func NewCopyDisplay(w io.Writer, o Options) *CopyDisplay {
 	c := &CopyDisplay{w: w, o: o, done: map[string]CopyProgress{}}
 	c.from = c.o.currentTime()

@@ -19,7 +19,7 @@ type PrefixedOutput struct {
 	terminal bool
 }
 
-// NewPrefixedOutput returns a Prefixed for hosts with these names. For a terminal,
+// NewPrefixedOutput returns an output for hosts with these names. For a terminal,
 // control characters are escaped, so that no host overwrites the output of others;
 // otherwise the output is not changed.
 func NewPrefixedOutput(names []string, s Style, terminal bool) *PrefixedOutput {

@@ -67,9 +67,9 @@ func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
 	return clusterstate.MakeKubeconfigFor(module.Env{Cluster: c}, admin, OutsideAddress(c))
 }
 
-// CurrentKubeconfig returns the saved admin kubeconfig. If its certificate has expired, hosts may
-// have renewed theirs automatically: then current saves and returns the kubeconfig of a
-// control plane. Warnings name the control planes whose kubeconfig was refused.
+// CurrentKubeconfig returns the saved admin kubeconfig. If its certificate
+// has expired, hosts may have renewed theirs automatically: then it saves and returns the
+// kubeconfig of a control plane. Warnings name the control planes whose kubeconfig was refused.
 func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte, diag.List, error) {
 	kept, err := a.SavedKubeconfig(env.Cluster.Name)
 	if err != nil {

@@ -75,8 +75,8 @@ type webhooks struct {
 	failed []kube.FailedCall
 }
 
-// listDead returns the webhooks that make requests fail. uncalled returns the other webhooks
-// whose calls have failed, each with the consequence.
+// listDead returns the webhooks that make requests fail. listFailed returns the other
+// webhooks whose calls have failed, each with the consequence.
 func (w webhooks) listDead() (out []string) {
 	for _, h := range w.there {
 		if h.Dead != "" {

@@ -95,7 +95,7 @@ const (
 )
 
 // Precheck is how much the precheck checks on the hosts of an operation. The zero value
-// is FullPrecheck.
+// counts as FullPrecheck.
 type Precheck int
 
 // The levels.

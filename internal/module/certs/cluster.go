@@ -90,7 +90,7 @@ type RotationOps struct {
 	ReloadBalancer func(h *engine.Host) op.List
 }
 
-// An ClusterRotationModules is the rotation of the cluster CA, as modules. All hosts
+// ClusterRotationModules is the rotation of the cluster CA, as modules. All hosts
 // trust the new CA before anything is signed by it, and nothing is signed by the old CA
 // when it is dropped. Pods are restarted in between, because many read their CA only at
 // their start. Modules of others run between these: CreateCA comes before the

@@ -8,7 +8,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// An CertQuerier runs read-only operations on a host.
+// A CertQuerier runs read-only operations on a host.
 type CertQuerier interface {
 	Check(ctx context.Context, ops op.List) ([]op.Result, error)
 }

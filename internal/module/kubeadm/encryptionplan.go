@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
-// An keyPlan holds the keys of control planes, and the path from there to the wanted
+// A keyPlan holds the keys of control planes, and the path from there to the wanted
 // state. It depends only on the files on hosts, so it continues wherever an earlier
 // attempt stopped:
 //

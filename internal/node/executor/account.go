@@ -18,8 +18,8 @@ func (a account) credential() *syscall.Credential {
 	return c
 }
 
-// becomeUser gives only this thread the user's file permissions: these calls, unlike
-// those of package syscall, change no other thread.
+// becomeUser gives only this thread the user's file permissions: unlike the calls of
+// package syscall, these calls change no other thread.
 func (a account) becomeUser() error {
 	if a.uid == 0 {
 		return nil

@@ -24,8 +24,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// requestOf is what the kubelet of a node asks for, with a field that only the API
-// server knows.
+// requestOf returns the certificate signing request of a node's kubelet, with fields that
+// only the API server sets.
 func requestOf(t *testing.T, name, node, address string, status map[string]any) map[string]any {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,14 +49,14 @@ func requestOf(t *testing.T, name, node, address string, status map[string]any) 
 	}
 }
 
-// A fakeKubectl answers requests of the API from files, and keeps what is put.
+// A fakeKubectl responds to API requests from files, and saves the objects that are put.
 type fakeKubectl struct {
 	t   *testing.T
 	dir string
 }
 
-// newFakeKubectl answers as the cases of a shell say, "get PATH" and "put PATH", and
-// refuses anything else. What is put is kept if they say nothing else of it.
+// newFakeKubectl returns a kubectl that runs the given shell cases for "get PATH" and
+// "put PATH". It saves the object of a put that has no case, and rejects other requests.
 func newFakeKubectl(t *testing.T, cases string, files map[string]string) *fakeKubectl {
 	t.Helper()
 	k := &fakeKubectl{t: t, dir: t.TempDir()}
@@ -82,7 +82,7 @@ func (k *fakeKubectl) approve() ([]string, error) {
 	})
 }
 
-// sent is what was put: a line for each, the path first.
+// sent returns the saved puts, one line for each: first the path, then the object.
 func (k *fakeKubectl) sent() string {
 	text, err := os.ReadFile(filepath.Join(k.dir, "sent"))
 	if err != nil && !os.IsNotExist(err) {
@@ -91,14 +91,14 @@ func (k *fakeKubectl) sent() string {
 	return string(text)
 }
 
-// page is a page of the list of requests.
+// page returns one page of the list of requests.
 func page(t *testing.T, more string, items ...any) string {
 	t.Helper()
 	return marshal(t, map[string]any{"metadata": map[string]any{"continue": more}, "items": items})
 }
 
-// TestAutoApproveFlood: no kubelet keeps others from their certificates by the number or
-// the size of what it asks for.
+// TestAutoApproveFlood checks that a kubelet cannot block the certificates of other
+// kubelets by the number or the size of its requests.
 func TestAutoApproveFlood(t *testing.T) {
 	strange := func(n int) (out []any) {
 		for i := range n {
@@ -122,7 +122,7 @@ func TestAutoApproveFlood(t *testing.T) {
 			"30 more requests remain pending",
 		},
 		{
-			"large", "fewer are read at a time",
+			"large", "a smaller page is requested",
 			`*"&limit=1") cat good;;
 			"get --raw=/requests?"*) head -c 17000000 /dev/zero;;`,
 			"",
@@ -130,7 +130,7 @@ func TestAutoApproveFlood(t *testing.T) {
 			"",
 		},
 		{
-			"one that is too large", "there is an end",
+			"one that is too large", "even a page of one request is too large",
 			`"get --raw=/requests?"*) head -c 17000000 /dev/zero;;`,
 			"", nil, "listing requests: it has more than",
 		},
@@ -148,8 +148,8 @@ func TestAutoApproveFlood(t *testing.T) {
 	}
 }
 
-// TestAutoApproveName: the name of a request leads nowhere else, and adds no line to the
-// journal.
+// TestAutoApproveName checks that the name of a request cannot address another API path,
+// and adds no line to the journal.
 func TestAutoApproveName(t *testing.T) {
 	name := "a/../../nodes?x#\napproved"
 	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`,
@@ -166,8 +166,8 @@ func TestAutoApproveName(t *testing.T) {
 	}
 }
 
-// TestAutoApproveAtOnce: a request that cannot be approved any more because another
-// control plane has approved it, or that is gone, is no failure.
+// TestAutoApproveAtOnce checks that a request that another control plane has approved, or
+// that no longer exists, does not count as a failure.
 func TestAutoApproveAtOnce(t *testing.T) {
 	approved := map[string]any{"conditions": []any{map[string]any{"type": "Approved"}}}
 	for _, tc := range []struct {
@@ -176,7 +176,7 @@ func TestAutoApproveAtOnce(t *testing.T) {
 	}{
 		{"approved", "another control plane was faster", "cat approved", false},
 		{"gone", "it needs no approval", `echo "Error from server (NotFound): it is not there" >&2; exit 1`, false},
-		{"pending", "nobody has approved it", "cat pending", true},
+		{"pending", "it has not been approved", "cat pending", true},
 		{"not known", "the API server is gone", "echo refused >&2; exit 1", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -208,8 +208,8 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestAutoApprove: a control plane approves what kubelets of the cluster may ask for,
-// as it was read, and leaves the rest pending.
+// TestAutoApprove checks that a control plane approves the valid requests of the
+// cluster's kubelets in the version that it read. It leaves the other requests pending.
 func TestAutoApprove(t *testing.T) {
 	list, err := json.Marshal(map[string]any{"items": []any{
 		requestOf(t, "csr-good", "w1", "192.0.2.12", nil),
@@ -245,7 +245,7 @@ func TestAutoApprove(t *testing.T) {
 		t.Fatalf("%v in %s", err, body)
 	}
 	if object.Metadata.ResourceVersion != "17" || object.Metadata.UID != "u-csr-good" {
-		t.Errorf("the API server could not tell that it is what was read: %+v", object.Metadata)
+		t.Errorf("the approval does not name the version that was read: %+v", object.Metadata)
 	}
 	if c := object.Status.Conditions; len(c) != 1 || c[0].Type != "Approved" || c[0].Status != "True" || c[0].Reason == "" {
 		t.Errorf("the conditions are %+v", c)

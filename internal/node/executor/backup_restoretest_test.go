@@ -17,10 +17,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// aSecret is one that an etcd serves which was made of a snapshot.
+// aSecret is the value of a Secret in an etcd that was restored from a snapshot.
 const aSecret = " k8s:v1:Secret"
 
-// drilling is a host that takes snapshots, and tries one an hour.
+// drilling returns a host that takes snapshots and runs a restore test every hour.
 func drilling(t *testing.T, snapshot string) (*testHost, op.AutoSnapshot) {
 	t.Helper()
 	h, job := newHost(t), autoJob()
@@ -29,7 +29,7 @@ func drilling(t *testing.T, snapshot string) (*testHost, op.AutoSnapshot) {
 	return h, job
 }
 
-// tells has the host have written down what came of trying a snapshot before.
+// tells writes the result of an earlier restore test to the host.
 func (h *testHost) tells(d op.DrillOutcome) {
 	h.t.Helper()
 	raw, err := json.Marshal(op.AutoSnapshotOutcome{Drill: &d})
@@ -39,17 +39,17 @@ func (h *testHost) tells(d op.DrillOutcome) {
 	h.write("var/lib/slipway/backups.json", string(raw))
 }
 
-// noAutoDrill wants nothing left of trying a snapshot.
+// noAutoDrill checks that a restore test left no data and no scope.
 func (h *testHost) noAutoDrill() {
 	h.t.Helper()
 	if host.Exists(h.path(backups + ".drill")) {
-		h.t.Error("the data of the drill are left")
+		h.t.Error("the data of the restore test remain")
 	}
 	h.noScope()
 }
 
-// A snapshot is tried when that is due, once it was taken; what came of it is written
-// down, and nothing else is left.
+// TestAutoDrill checks that a restore test runs after the snapshot is taken, if the test
+// is due. Only its result is kept.
 func TestAutoDrill(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	for _, tc := range []struct {
@@ -57,21 +57,21 @@ func TestAutoDrill(t *testing.T) {
 		before       op.DrillOutcome
 		due          bool
 	}{
-		{"the first", "none was tried yet", op.DrillOutcome{Since: now.Add(-time.Minute)}, true},
-		{"good of late", "that will do", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Revision: 7}, false},
-		{"good long ago", "it is time", op.DrillOutcome{Good: now.Add(-2 * time.Hour), Revision: 7}, true},
+		{"the first", "no restore test has run yet", op.DrillOutcome{Since: now.Add(-time.Minute)}, true},
+		{"good of late", "the last success is recent enough", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Revision: 7}, false},
+		{"good long ago", "the last success is too old", op.DrillOutcome{Good: now.Add(-2 * time.Hour), Revision: 7}, true},
 		{
-			"failed", "it may have been mended",
+			"failed", "the cause may have been fixed",
 			op.DrillOutcome{Good: now.Add(-30 * time.Minute), Failed: "no room", Since: now.Add(-time.Minute)},
 			true,
 		},
-		{"cut off", "it has said nothing", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Begun: now.Add(-time.Minute)}, true},
-		{"the clock went back", "it is not known how long ago it was", op.DrillOutcome{Good: now.Add(time.Hour), Revision: 7}, true},
+		{"cut off", "the interrupted test has no result", op.DrillOutcome{Good: now.Add(-30 * time.Minute), Begun: now.Add(-time.Minute)}, true},
+		{"the clock went back", "the age of the last success is unknown", op.DrillOutcome{Good: now.Add(time.Hour), Revision: 7}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, job := drilling(t, "whole 4711")
 			h.tells(tc.before)
-			// What a job that was killed has left goes, whether it is time or not.
+			// Data of a killed job is removed, whether a test is due or not.
 			h.write(backups+".drill/data/member/snap/db", "of one that was killed")
 			h.write("../fakes/scopes/slipway-scratch-.drill.scope", "")
 			out := h.takes(job)
@@ -91,19 +91,19 @@ func TestAutoDrill(t *testing.T) {
 				t.Errorf("%s: %+v", tc.reason, d)
 			}
 			if d.Revision != 4711 || d.Keys != 3 || d.Etcd != "3.7.0" || d.Secret != "read" {
-				t.Errorf("it came to %+v", d)
+				t.Errorf("the result is %+v", d)
 			}
 		})
 	}
 }
 
-// It is said from the first time on since when none was tried, and nothing any more once
-// none is to be.
+// TestAutoDrillSwitched checks that the outcome has the time since when no restore test
+// has succeeded. After tests are switched off, the outcome has no test.
 func TestAutoDrillSwitched(t *testing.T) {
 	h, job := drilling(t, "whole 4711")
 	h.withState(func(w *world) { w.States[own].Leader = 0 })
 	if out := h.takes(job); out.Failed == "" || out.Drill == nil || !out.Drill.Since.Equal(out.At) {
-		t.Errorf("none could be taken: %+v", out)
+		t.Errorf("after a failed snapshot: %+v", out)
 	}
 	h.withState(func(w *world) { w.States[own].Leader = 1 })
 	if out := h.takes(job); out.Drill == nil || !out.Drill.Good.Equal(out.At) {
@@ -117,8 +117,8 @@ func TestAutoDrillSwitched(t *testing.T) {
 	h.noAutoDrill()
 }
 
-// What cannot be restored is told of, since when and why; the snapshot and its copies are
-// there all the same, and it is tried again with the next one.
+// TestAutoDrillFails checks that a failed restore test is reported with its time and
+// cause. The snapshot and its copies are kept, and the next snapshot is tested again.
 func TestAutoDrillFails(t *testing.T) {
 	h, _, _, _, job := copying(t)
 	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
@@ -134,7 +134,7 @@ func TestAutoDrillFails(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		out := h.takes(job)
 		if out.Failed != "" || !out.Kept[0].Taken.Equal(out.At) || len(out.Copies) != 2 || out.Copies[0].Failed+out.Copies[1].Failed != "" {
-			t.Errorf("again %t: what has nothing to do with it: %+v", again, out)
+			t.Errorf("again %t: the snapshot or its copies failed: %+v", again, out)
 		}
 		d := out.Drill
 		if !strings.Contains(d.Failed, "cannot serve these data") || !d.Good.Equal(was.Good) || d.Since.IsZero() ||
@@ -146,26 +146,27 @@ func TestAutoDrillFails(t *testing.T) {
 	}
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4713" + aSecret })
 	if d := h.takes(job).Drill; d.Failed != "" || !d.Since.IsZero() || d.Revision != 4713 {
-		t.Errorf("it is good again: %+v", d)
+		t.Errorf("after a good snapshot: %+v", d)
 	}
 }
 
-// What is restored is what was written down when it was taken, and no disk is filled.
+// TestAutoDrillJudges checks that a restore test compares the snapshot with its record,
+// and does not start if the disk has too little space.
 func TestAutoDrillJudges(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*op.KeptSnapshot)
 		want         string
 	}{
-		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
-		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is different"},
+		{"good", "it matches its record", func(*op.KeptSnapshot) {}, ""},
+		{"changed", "the file is damaged", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is different"},
 		{
-			"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ },
+			"another revision", "the revision differs from the record", func(k *op.KeptSnapshot) { k.Revision++ },
 			"etcdutl found revision 4711 with 3 keys in the snapshot, but it was taken at revision 4712",
 		},
-		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
-		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
-		{"gone", "somebody has removed it", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},
+		{"fewer keys", "keys are missing", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
+		{"full disk", "the test does not start", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
+		{"gone", "the file was removed", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, job := drilling(t, "whole 4711")
@@ -184,7 +185,8 @@ func TestAutoDrillJudges(t *testing.T) {
 	}
 }
 
-// What a restore has raised the revision by is a key to etcdutl, and none to etcd.
+// TestAutoDrillRestored checks that etcdutl may count one key more than etcd serves if an
+// earlier restore raised the revision.
 func TestAutoDrillRestored(t *testing.T) {
 	h, job := drilling(t, "whole 1000004711")
 	out := h.takes(job)
@@ -213,7 +215,8 @@ func TestAutoDrillRestored(t *testing.T) {
 	}
 }
 
-// A host that goes down meanwhile has found nothing out: that it was begun is on record.
+// TestAutoDrillCutOff checks that an interrupted restore test records its start, but no
+// result.
 func TestAutoDrillCutOff(t *testing.T) {
 	h, job := drilling(t, "whole 4711")
 	k := h.takes(job).Kept[0]
@@ -238,7 +241,8 @@ func TestAutoDrillCutOff(t *testing.T) {
 	h.noAutoDrill()
 }
 
-// A Secret is read by the keys that the host has: one with a member alone has none.
+// TestAutoDrillSecret checks that a Secret is decrypted with the keys of the host. A host
+// that has only an etcd member has no keys.
 func TestAutoDrillSecret(t *testing.T) {
 	const name, file = "/registry/secrets/default/token", "etc/keys.yaml"
 	key := []byte(strings.Repeat("k", 32))
@@ -261,18 +265,18 @@ func TestAutoDrillSecret(t *testing.T) {
 		member                         bool // alone
 		want, fails                    string
 	}{
-		{"none", "the cluster has none", "", "", "", false, "there is none", ""},
+		{"none", "the cluster has no Secret", "", "", "", false, "there is none", ""},
 		{"plain", "it is not encrypted", name, "k8s: a Secret", "", false, "read", ""},
 		{"plain, and none", "something else is there", name, "garbage", "", false, "", "default/token: the decrypted value is not a Secret"},
 		{"encrypted", "the host has the key", name, sealed, conf(key), false, "decrypted (aesgcm, key 1-a)", ""},
-		{"another key", "nobody could read it", name, sealed, conf(append([]byte("x"), key[1:]...)), false, "", "cannot be decrypted"},
-		{"no keys", "they are lost", name, sealed, "", false, "", "which is missing"},
-		{"a member alone", "it never had them", name, sealed, "", true, "encrypted (aesgcm, key 1-a): decryption not tested", ""},
+		{"another key", "the key on the host is wrong", name, sealed, conf(append([]byte("x"), key[1:]...)), false, "", "cannot be decrypted"},
+		{"no keys", "the file with the keys is missing", name, sealed, "", false, "", "which is missing"},
+		{"a member alone", "it never had the keys", name, sealed, "", true, "encrypted (aesgcm, key 1-a): decryption not tested", ""},
 		{
-			"a service's", "nobody else can", name, "k8s:enc:kms:v2:vault:x", conf(key), false,
+			"a service's", "only the KMS service can decrypt it", name, "k8s:enc:kms:v2:vault:x", conf(key), false,
 			"encrypted (kms, key vault): decryption not tested", "",
 		},
-		{"unreadable keys", "they are no help", name, sealed, "EncryptionConfiguration: [", false, "", "encryption configuration"},
+		{"unreadable keys", "the configuration is invalid", name, sealed, "EncryptionConfiguration: [", false, "", "encryption configuration"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, job := drilling(t, "whole 1")
@@ -291,7 +295,7 @@ func TestAutoDrillSecret(t *testing.T) {
 				t.Errorf("%s: %q, %v", tc.reason, got, err)
 			}
 			if err != nil && strings.Contains(err.Error(), base64.StdEncoding.EncodeToString(key)) {
-				t.Errorf("it tells the key: %v", err)
+				t.Errorf("the error contains the key: %v", err)
 			}
 		})
 	}

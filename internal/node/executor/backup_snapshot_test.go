@@ -22,7 +22,7 @@ import (
 
 const backups = "var/lib/slipway/backups/"
 
-// sealed is what etcd sends: a database, and its checksum.
+// sealed returns a snapshot as etcd sends it: a database and its checksum.
 func sealed(text string) string {
 	db := text + strings.Repeat(" ", etcd.WALSector-len(text))
 	sum := sha256.Sum256([]byte(db))
@@ -60,8 +60,8 @@ func (h *testHost) backups() string {
 	return strings.Join(all, " ")
 }
 
-// What is beyond the number goes, the oldest first: of its own files, and of no
-// others. What was cut off goes with the next one.
+// TestAutoSnapshot checks that the oldest snapshots beyond the limit are removed, but no
+// files of other software. Partial files of interrupted snapshots are removed too.
 func TestAutoSnapshot(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
@@ -89,8 +89,8 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 }
 
-// What managers and helpers that were killed have left takes room: it goes after a day, and
-// what is younger may be in use.
+// TestAutoSnapshotClears checks that files of killed managers and helpers are removed
+// after a day. Newer files may be in use and are kept.
 func TestAutoSnapshotClears(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
@@ -119,7 +119,8 @@ func TestAutoSnapshotClears(t *testing.T) {
 	h.noScope()
 }
 
-// A database that is full can be read.
+// TestAutoSnapshotFull checks that a snapshot is taken although the etcd database is
+// full.
 func TestAutoSnapshotFull(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) {
@@ -130,7 +131,8 @@ func TestAutoSnapshotFull(t *testing.T) {
 	}
 }
 
-// A clock that was ahead does not have the new one be taken for the oldest.
+// TestAutoSnapshotClock checks that a new snapshot does not count as the oldest one, even
+// if earlier names have a later date.
 func TestAutoSnapshotClock(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
@@ -142,8 +144,8 @@ func TestAutoSnapshotClock(t *testing.T) {
 	}
 }
 
-// recorded has files be there that were taken one after the other, as the host has it
-// written down.
+// recorded writes snapshots to the disk and to the host's record, in the order in which
+// they were taken.
 func (h *testHost) recorded(text string, days ...string) (record []op.KeptSnapshot) {
 	h.t.Helper()
 	for _, day := range days {
@@ -160,16 +162,16 @@ func (h *testHost) recorded(text string, days ...string) (record []op.KeptSnapsh
 	return record
 }
 
-// What was taken later is newer, whatever a clock has said that was put right since: what
-// has names of the future goes first, and so does what nobody knows of.
+// TestAutoSnapshotClockWentBack checks that the record decides the age of snapshots, not
+// the dates in their names. Snapshots outside the record are removed first.
 func TestAutoSnapshotClockWentBack(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		leader       uint64
 		want         string
 	}{
-		{"taken", "the new one and the one before it stay", 1, "20260102 new"},
-		{"not taken", "the two that were taken last stay", 0, "20260101 20260102"},
+		{"taken", "the new snapshot and the previous one are kept", 1, "20260102 new"},
+		{"not taken", "the last two snapshots are kept", 0, "20260101 20260102"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -188,8 +190,9 @@ func TestAutoSnapshotClockWentBack(t *testing.T) {
 	}
 }
 
-// A host that goes down when the new one has just got its name knows that it is the newest;
-// one that goes down just before then has what it had.
+// TestAutoSnapshotCutOff checks the record if the host goes down around the rename of a
+// new snapshot. After the rename, the new snapshot is the newest. Before it, the earlier
+// snapshots are kept.
 func TestAutoSnapshotCutOff(t *testing.T) {
 	for _, tc := range []struct {
 		name, step string
@@ -226,24 +229,25 @@ func TestAutoSnapshotCutOff(t *testing.T) {
 	}
 }
 
-// What fails leaves what there is, and says why.
+// TestAutoSnapshotFails checks that a failed snapshot changes no existing files, and that
+// its error names the cause.
 func TestAutoSnapshotFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*world, *op.AutoSnapshot)
 		want         string
 	}{
-		{"full disk", "it is not begun", func(w *world, _ *op.AutoSnapshot) { w.States[own].DBSize = 1 << 60 }, "free"},
-		{"no leader", "what it has is older than what there is", func(w *world, _ *op.AutoSnapshot) { w.States[own].Leader = 0 }, "no leader"},
-		{"damaged", "it would push out what is good", func(w *world, _ *op.AutoSnapshot) {
+		{"full disk", "the snapshot does not start", func(w *world, _ *op.AutoSnapshot) { w.States[own].DBSize = 1 << 60 }, "free"},
+		{"no leader", "its data may be out of date", func(w *world, _ *op.AutoSnapshot) { w.States[own].Leader = 0 }, "no leader"},
+		{"damaged", "it would replace a good snapshot", func(w *world, _ *op.AutoSnapshot) {
 			w.States[own].Errors = []string{"memberID:2 alarm:NOSPACE ", "memberID:2 alarm:CORRUPT "}
 		}, "alarm:CORRUPT"},
-		{"learning", "it has not all of it", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learner"},
-		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
-		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
+		{"learning", "its data may be incomplete", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learner"},
+		{"etcd is down", "no member responds", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
+		{"etcd breaks off", "the partial file is removed", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},
 		{
-			"changed", "its checksum is another",
+			"changed", "its checksum does not match",
 			func(w *world, _ *op.AutoSnapshot) {
 				w.OnSnapshot = "whole 4711" + strings.Repeat(" ", etcd.WALSector+22)
 			}, "checksum",
@@ -273,8 +277,8 @@ func TestAutoSnapshotFails(t *testing.T) {
 	}
 }
 
-// An old one that cannot be removed is told of as that: there is a new one, and what else
-// is beyond the number goes.
+// TestAutoSnapshotStuck checks that an old snapshot that cannot be removed is reported.
+// The new snapshot is taken, and the other snapshots beyond the limit are removed.
 func TestAutoSnapshotStuck(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
@@ -298,7 +302,8 @@ func TestAutoSnapshotStuck(t *testing.T) {
 	}
 }
 
-// With no new one there are no more kept than is said, either.
+// TestAutoSnapshotRetainsAfterFailure checks that the limit also holds if no new snapshot
+// is taken.
 func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.States[own].Leader = 0 })
@@ -313,8 +318,9 @@ func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
 	}
 }
 
-// A disk without room is made some by the oldest, as far as that helps; the newest
-// stays, and so do files of others.
+// TestAutoSnapshotMakesRoom checks that the oldest snapshots are removed from a full
+// disk, if that frees enough space. The newest snapshot and files of other software are
+// kept.
 func TestAutoSnapshotMakesRoom(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -326,9 +332,9 @@ func TestAutoSnapshotMakesRoom(t *testing.T) {
 		{"there is room", "nothing goes", -100, nil, "other 1 2 3", false},
 		{"a little is missing", "the oldest goes", 20, nil, "other 2 3", false},
 		{"more is missing", "two go", 80, nil, "other 3", false},
-		{"the clock went back", "what was taken last stays", 80, []string{"20200102", "20200103", "20200101"}, "other 1", false},
-		{"a record of one", "what nobody knows of is older", 80, []string{"20200102"}, "other 2", false},
-		{"too much is missing", "what goes would be of no use", 900, nil, "other 1 2 3", true},
+		{"the clock went back", "the last snapshot is kept", 80, []string{"20200102", "20200103", "20200101"}, "other 1", false},
+		{"a record of one", "snapshots outside the record count as older", 80, []string{"20200102"}, "other 2", false},
+		{"too much is missing", "removing snapshots would not free enough", 900, nil, "other 1 2 3", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -337,7 +343,7 @@ func TestAutoSnapshotMakesRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4g"); err != nil {
-				t.Fatalf("mounting a disk of its own: %v", err)
+				t.Fatalf("mounting a separate disk: %v", err)
 			}
 			t.Cleanup(func() {
 				if err := unix.Unmount(dir, 0); err != nil {

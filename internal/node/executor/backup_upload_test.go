@@ -24,7 +24,7 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// copying is a host that copies to a directory and to a machine.
+// copying returns a host that copies its snapshots to a directory and to another machine.
 func copying(t *testing.T) (h *testHost, m *copiestest.Machine, nas string, id age.Identity, job op.AutoSnapshot) {
 	t.Helper()
 	h, m, nas = newHost(t), copiestest.ListenSFTP(t), t.TempDir()
@@ -67,7 +67,8 @@ func only(t *testing.T, dir string) string {
 	return all[0]
 }
 
-// A copy is a backup set of what the host has, that its recipients alone can read.
+// TestAutoCopy checks that a copy is a backup set of the host's snapshot that only its
+// recipients can decrypt.
 func TestAutoCopy(t *testing.T) {
 	h, m, nas, id, job := copying(t)
 	out := h.takes(job)
@@ -103,8 +104,8 @@ func TestAutoCopy(t *testing.T) {
 	}
 }
 
-// With a key a host signs its sets and the names of its copies. One that is to have a
-// key and has none makes no copies.
+// TestAutoCopySigned checks that a host with a key signs its backup sets and the names of
+// its copies. A host without the configured key makes no copies.
 func TestAutoCopySigned(t *testing.T) {
 	h, m, nas, id, job := copying(t)
 	text, err := backup.NewSigningKey()
@@ -141,8 +142,9 @@ func TestAutoCopySigned(t *testing.T) {
 	}
 }
 
-// A target that fails does nothing to the snapshot, nor to the other one; since when
-// it does is kept, and that it does not any more.
+// TestAutoCopyFails checks that a failed target affects neither the snapshot nor the
+// other target. The outcome has the time of the first failure until the target works
+// again.
 func TestAutoCopyFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, target string
@@ -159,15 +161,15 @@ func TestAutoCopyFails(t *testing.T) {
 		}, "on the same disk as the snapshots"},
 		{"down", "it is tried again", "vault", func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
 		{
-			"no login", "somebody has taken it away", "vault",
+			"no login", "the file with the login is missing", "vault",
 			func(h *testHost, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "credentials of the target",
 		},
-		{"no recipient", "it would be for all to read", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
+		{"no recipient", "it would not be encrypted", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
 		{
-			"no authority", "whose would it be", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
+			"no authority", "it would not name its cluster", "both", func(h *testHost, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" },
 			"CA of the cluster",
 		},
-		{"no version", "who could restore it", "both", func(h *testHost, o *op.AutoSnapshot) {
+		{"no version", "a restore needs the Kubernetes version", "both", func(h *testHost, o *op.AutoSnapshot) {
 			h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "kind: Pod")
 		}, "version"},
 	} {
@@ -188,7 +190,7 @@ func TestAutoCopyFails(t *testing.T) {
 			for i, c := range again.Copies {
 				fails := tc.target == "both" || tc.target == c.Target
 				if !fails && (c.Failed != "" || !c.Copied.Equal(again.At)) {
-					t.Errorf("%s, which has nothing to do with it: %+v", c.Target, c)
+					t.Errorf("%s, the target without a failure: %+v", c.Target, c)
 				}
 				if fails &&
 					(!strings.Contains(c.Failed, tc.want) || !c.Copied.Equal(first.At) || c.Kept != 1 || c.Since.IsZero() ||
@@ -204,11 +206,11 @@ func TestAutoCopyFails(t *testing.T) {
 	h.takes(job)
 	*job.Copies.To[1].SSH = machine
 	if c := h.takes(job).Copies[1]; c.Failed != "" || !c.Since.IsZero() || c.Kept != 1 {
-		t.Errorf("it is as it should be again: %+v", c)
+		t.Errorf("after the target works again: %+v", c)
 	}
 	job.Copies.To = job.Copies.To[:1]
 	if out := h.takes(job); len(out.Copies) != 1 {
-		t.Errorf("a target that is not one any more is told of: %+v", out.Copies)
+		t.Errorf("a removed target is reported: %+v", out.Copies)
 	}
 	job.Copies = nil
 	if out := h.takes(job); len(out.Copies) != 0 || out.Failed != "" {
@@ -216,8 +218,8 @@ func TestAutoCopyFails(t *testing.T) {
 	}
 }
 
-// What never ends is on record from the first, and keeps nobody waiting when the time
-// is over.
+// TestAutoCopyNeverEnds checks that the start of a copy is recorded at once, and that a
+// copy that never ends is abandoned when its time is over.
 func TestAutoCopyNeverEnds(t *testing.T) {
 	h, _, _, _, job := copying(t)
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -250,15 +252,15 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	}
 	<-looked
 	if len(during.Copies) != 2 || during.Copies[1].Begun.IsZero() {
-		t.Errorf("while it goes on, the record has %+v", during.Copies)
+		t.Errorf("during the copy, the record has %+v", during.Copies)
 	}
 	if vault := out.Copies[1]; vault.Failed == "" || vault.Since.IsZero() || !vault.Begun.IsZero() {
 		t.Errorf("its time was over: %+v", vault)
 	}
-	// The host went down in the middle of it, twice.
+	// The host went down twice during the copy.
 	was := op.CopyOutcome{Target: "vault", Begun: out.At.Add(-time.Hour)}
 	if got := autobackup.StartedCopies(was); !got.Begun.Equal(was.Begun) {
-		t.Errorf("it has not ended since %s, and not %s", was.Begun, got.Begun)
+		t.Errorf("the copy began at %s, not at %s", was.Begun, got.Begun)
 	}
 	stalled, over := make(chan struct{}), t.Context()
 	defer close(stalled)
@@ -270,7 +272,7 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	}
 }
 
-// A place that is stalled holds nothing up for longer than is said.
+// A stalled target is abandoned when its time is over.
 func TestAutoCopyBounded(t *testing.T) {
 	h, _, _, _, job := copying(t)
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -285,7 +287,7 @@ func TestAutoCopyBounded(t *testing.T) {
 	}
 }
 
-// What lies in a directory is told.
+// TestCopies checks that the copies in a directory are listed.
 func TestCopies(t *testing.T) {
 	h, _, nas, _, job := copying(t)
 	h.takes(job)
@@ -294,12 +296,12 @@ func TestCopies(t *testing.T) {
 		t.Errorf("%s %+v", res.Output, res.Error)
 	}
 	if res := h.check(op.ListBackupCopies{Directory: "/mnt/none"})[0]; res.Error == nil {
-		t.Error("there is nothing, and it was listed")
+		t.Error("a missing directory was listed")
 	}
 }
 
-// A copy goes to storage with the keys that are on the host, and what fails there is
-// told without them.
+// TestAutoCopyToStorage checks that a copy goes to object storage with the credentials on
+// the host, and that errors do not contain them.
 func TestAutoCopyToStorage(t *testing.T) {
 	h, _, _, id, job := copying(t)
 	s := copiestest.ListenS3(t)

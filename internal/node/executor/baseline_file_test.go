@@ -15,7 +15,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// kubeadm makes a manifest and a key out of its settings, and notes that it ran.
+// kubeadm returns a program that makes a manifest and a key from its settings, and
+// records each run.
 func (h *testHost) kubeadm() op.Exec {
 	o := h.shell("kubeadm",
 		"mkdir -p $0/etc/made; umask 077; cat $0/etc/settings > $0/etc/made/pod.yaml; echo key > $0/etc/made/key; echo ran >> $0/etc/runs")
@@ -26,8 +27,8 @@ func (h *testHost) kubeadm() op.Exec {
 
 const pod = "etc/made/pod.yaml"
 
-// TestKept changes what a program has left: it is found, said and put back, and
-// the program does not run for it.
+// TestKept checks that a changed file of a program is found, reported and restored, and
+// that the program does not run again for it.
 func TestKept(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -36,7 +37,7 @@ func TestKept(t *testing.T) {
 		diff         string
 		runs         int
 	}{
-		{"nothing", "nobody was there", func(*testHost) {}, "", "", 1},
+		{"nothing", "no file was changed", func(*testHost) {}, "", "", 1},
 		{
 			"content", "an edit by hand", func(h *testHost) { h.write(pod, "edited\n") }, "restore sh's version: content",
 			"--- /etc/made/pod.yaml\n+++ /etc/made/pod.yaml\n@@ -1 +1 @@\n-edited\n+settings\n", 1,
@@ -47,14 +48,14 @@ func TestKept(t *testing.T) {
 			h.do(os.RemoveAll(h.path("etc/made")))
 			h.write("etc/made/key", "key\n")
 		}, "restore sh's version: it is missing", "", 1},
-		{"written by another operation", "what a later operation says is what is wanted", func(h *testHost) {
+		{"written by another operation", "the later operation defines the file", func(h *testHost) {
 			h.apply(op.File{Path: "/" + pod, Content: []byte("ours\n"), Mode: 0o600})
 		}, "", "", 1},
-		{"other settings", "the program makes it anew, and that is what is kept", func(h *testHost) {
+		{"other settings", "the program makes it again, and the new content is saved", func(h *testHost) {
 			h.write("etc/settings", "others\n")
 			h.apply(h.kubeadm())
 		}, "", "", 2},
-		{"a program of another name", "one that is not told to keep it leaves nothing to compare with", func(h *testHost) {
+		{"a program of another name", "a program that does not list the file in Keeps leaves no content to compare with", func(h *testHost) {
 			o := h.shell("other", "echo other > $0/etc/made/pod.yaml")
 			o.Declares = []string{"/" + pod}
 			h.apply(o)
@@ -93,7 +94,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// do wants no error.
+// do fails the test on an error.
 func (h *testHost) do(err error) {
 	h.t.Helper()
 	if err != nil {
@@ -101,7 +102,7 @@ func (h *testHost) do(err error) {
 	}
 }
 
-// TestKeptSecrets: nothing is kept but what an operation names.
+// TestKeptSecrets checks that only files that an operation names are saved.
 func TestKeptSecrets(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/settings", "settings\n")
@@ -116,8 +117,8 @@ func TestKeptSecrets(t *testing.T) {
 	}
 }
 
-// TestKeptFails: what a failed run leaves is not kept, and what was kept before
-// is no more: the program is run again.
+// TestKeptFails checks that the files of a failed run are not saved, and that the saved
+// content is dropped: the program runs again.
 func TestKeptFails(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/settings", "settings\n")
@@ -133,7 +134,8 @@ func TestKeptFails(t *testing.T) {
 	}
 }
 
-// TestKeptRestore: what a person wrote in between is not taken for the host's own.
+// TestKeptRestore checks that an edit by a person does not count as content of the host
+// before the install.
 func TestKeptRestore(t *testing.T) {
 	h := newHost(t)
 	before := h.snapshot()
@@ -149,7 +151,8 @@ func TestKeptRestore(t *testing.T) {
 	}
 }
 
-// TestKeptGate: a change waits while what runs serves, and only then.
+// TestKeptGate checks that a change waits for its gate only while the running program
+// serves.
 func TestKeptGate(t *testing.T) {
 	says := func(code string) *op.Wait {
 		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
@@ -160,10 +163,10 @@ func TestKeptGate(t *testing.T) {
 		written            bool
 		failed             bool
 	}{
-		{"it serves, and so do all", "one may go", "0", "0", "0", true, false},
-		{"it serves, and another does not", "it is the one that must stay", "0", "1", "0", false, true},
-		{"it does not serve", "there is nothing to lose", "1", "1", "0", true, false},
-		{"it does not come back", "nobody else is touched", "0", "0", "1", true, true},
+		{"it serves, and so do all", "one member may restart", "0", "0", "0", true, false},
+		{"it serves, and another does not", "this member must keep running", "0", "1", "0", false, true},
+		{"it does not serve", "no service is interrupted", "1", "1", "0", true, false},
+		{"it does not come back", "no other member is changed", "0", "0", "1", true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
@@ -180,7 +183,7 @@ func TestKeptGate(t *testing.T) {
 	}
 }
 
-// TestKeptCut kills the helper at every step of a run and of putting back.
+// TestKeptCut kills the helper at every step of a run and of a restore.
 func TestKeptCut(t *testing.T) {
 	t.Parallel()
 	for at := 1; ; at++ {
@@ -215,7 +218,7 @@ func TestAgain(t *testing.T) {
 	o.Inputs = []string{"/etc/hosts"}
 	h.apply(o)
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
-		t.Errorf("nobody asks for it: %s", r.Summary)
+		t.Errorf("the settings are unchanged: %s", r.Summary)
 	}
 	o.Again = "what it made is gone"
 	if r := h.check(o)[0]; r.Summary != "run: what it made is gone" {
@@ -239,16 +242,19 @@ func TestPrivate(t *testing.T) {
 	}
 	h.do(os.Chown(h.path("etc/admin.conf"), 999, 999))
 	h.do(os.Symlink("ca.crt", h.path("etc/pki/link.key")))
-	if got, want := h.check(o)[0].Summary, "/etc/pki/ca.key: mode 0644 → 0600, /etc/admin.conf: mode 0660 → 0600, /etc/admin.conf: owner 999:999 → 0:0"; got !=
-
-		want {
+	want := "/etc/pki/ca.key: mode 0644 → 0600, /etc/admin.conf: mode 0660 → 0600, /etc/admin.conf: owner 999:999 → 0:0"
+	if got := h.check(o)[0].Summary; got != want {
 		t.Errorf("check says %q, want %q", got, want)
 	}
 	h.apply(o)
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
 		t.Errorf("after: %s", r.Summary)
 	}
-	for name, want := range map[string]entry{"/etc/pki/ca.key": {Mode: 0o600, Content: "etc/pki/ca.key"}, "/etc/pki/ca.crt": {Mode: 0o644, Content: "etc/pki/ca.crt"}, "/etc/admin.conf": {Mode: 0o600, Content: "etc/admin.conf"}} {
+	for name, want := range map[string]entry{
+		"/etc/pki/ca.key": {Mode: 0o600, Content: "etc/pki/ca.key"},
+		"/etc/pki/ca.crt": {Mode: 0o644, Content: "etc/pki/ca.crt"},
+		"/etc/admin.conf": {Mode: 0o600, Content: "etc/admin.conf"},
+	} {
 		if d := cmp.Diff(want, h.snapshot()[name]); d != "" {
 			t.Errorf("%s:\n%s", name, d)
 		}
@@ -274,8 +280,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestUnitStartedByOthers: a file that is put back under a program which somebody
-// has started with it has that restarted; one that nobody touched has not.
+// TestUnitStartedByOthers checks that a restored file restarts a unit that other software
+// started with the changed file. With an unchanged file, the unit is not restarted.
 func TestUnitStartedByOthers(t *testing.T) {
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	file := op.File{Path: "/etc/app.conf", Content: []byte("ours\n")}
@@ -288,12 +294,12 @@ func TestUnitStartedByOthers(t *testing.T) {
 	h.apply(file, unit)
 	restarted(h)
 	if r := h.check(file, unit)[1]; r.Status != op.Unchanged {
-		t.Errorf("with the file as it is: %s", r.Summary)
+		t.Errorf("with the unchanged file: %s", r.Summary)
 	}
 	h.write("etc/app.conf", "theirs\n")
 	restarted(h)
 	if r := h.check(file, unit)[1]; r.Summary != "restart: /etc/app.conf changed" {
-		t.Errorf("it runs with what they wrote: check says %q", r.Summary)
+		t.Errorf("it runs with the changed file: check reports %q", r.Summary)
 	}
 	h.apply(file)
 	h.apply(unit)

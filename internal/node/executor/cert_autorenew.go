@@ -157,8 +157,8 @@ func (u upkeep) countDue(ctx context.Context, ops op.List) (due int, problems []
 }
 
 // servingNeighbours queries the health of this host's API server and of the others: own
-// reports whether this host serves, up whether any serves, and silent lists those that do
-// not. A host without an API server counts as serving if any serves.
+// reports whether this host serves, up whether any serves, and silent lists the servers
+// that do not respond. A host without an API server counts as serving if any serves.
 func (u upkeep) servingNeighbours(ctx context.Context) (own, up bool, silent []string) {
 	ready := func(url string) error {
 		ctx, cancel := context.WithTimeout(ctx, health.ProbeTimeout)

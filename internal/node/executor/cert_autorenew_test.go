@@ -21,7 +21,7 @@ const (
 	adminConf     = "/etc/kubernetes/admin.conf"
 )
 
-// server is an API server that is ready or not.
+// server returns the URL of an API server that is ready or not.
 func server(t *testing.T, ready bool) string {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +33,7 @@ func server(t *testing.T, ready bool) string {
 	return s.URL + "/readyz"
 }
 
-// looks has the host look at its certificates.
+// looks runs the certificate check of the host and returns its outcome.
 func (h *testHost) looks(job op.AutoRenewal) op.AutoOutcome {
 	h.t.Helper()
 	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
@@ -44,7 +44,7 @@ func (h *testHost) looks(job op.AutoRenewal) op.AutoOutcome {
 		h.t.Fatal(err)
 	}
 	if time.Since(out.At) > time.Minute {
-		h.t.Errorf("it looked at %s", out.At)
+		h.t.Errorf("the check was at %s", out.At)
 	}
 	out.At = time.Time{}
 	if !out.RenewedAt.IsZero() {
@@ -53,12 +53,12 @@ func (h *testHost) looks(job op.AutoRenewal) op.AutoOutcome {
 	return out
 }
 
-// ofAll renews an API server's and the administrator's.
+// ofAll renews the certificates of an API server and of the administrator.
 func ofAll() op.List {
 	return op.List{underCA(apiserverCert, "/etc/kubernetes/pki/apiserver.key"), underCA(adminConf, "")}
 }
 
-// TestAutoRenew: what is due is renewed, when it harms nobody.
+// TestAutoRenew checks that due certificates are renewed when that interrupts no service.
 func TestAutoRenew(t *testing.T) {
 	both := []string{apiserverCert, adminConf}
 	renewed := op.AutoOutcome{Result: op.AutoRenewed, Renewed: both, RenewedAt: time.Unix(1, 0)}
@@ -73,8 +73,8 @@ func TestAutoRenew(t *testing.T) {
 		message      string
 	}{
 		{"not due", "it has hours left", 20 * time.Hour, true, []bool{true}, nil, op.AutoOutcome{Result: op.AutoNothing}, ""},
-		{"due", "all are well", lastFifth, true, []bool{true, true}, nil, renewed, ""},
-		{"alone", "there is nobody to go by", lastFifth, true, nil, nil, renewed, ""},
+		{"due", "all API servers are healthy", lastFifth, true, []bool{true, true}, nil, renewed, ""},
+		{"alone", "there is no other API server", lastFifth, true, nil, nil, renewed, ""},
 		{
 			"another is down", "there is time to wait for it", lastFifth, true,
 			[]bool{true, false},
@@ -102,10 +102,10 @@ func TestAutoRenew(t *testing.T) {
 			r.CAKey = "/etc/kubernetes/pki/none.key"
 			j.Ops[0] = r
 		}, op.AutoOutcome{Result: op.AutoFailed, Renewed: []string{adminConf}, RenewedAt: time.Unix(1, 0)}, "none.key"},
-		{"afterwards it does not serve", "that is told", lastFifth, true, []bool{true}, func(_ *testHost, j *op.AutoRenewal) {
+		{"afterwards it does not serve", "the failure is reported", lastFifth, true, []bool{true}, func(_ *testHost, j *op.AutoRenewal) {
 			j.Serves = op.List{op.Wait{Path: "/never", TimeoutSeconds: 1}}
 		}, op.AutoOutcome{Result: op.AutoFailed, Renewed: both, RenewedAt: time.Unix(1, 0)}, "/never did not answer"},
-		{"it did not serve before", "nobody waits for it", -time.Hour, false, []bool{false}, func(_ *testHost, j *op.AutoRenewal) {
+		{"it did not serve before", "the renewal does not wait for it", -time.Hour, false, []bool{false}, func(_ *testHost, j *op.AutoRenewal) {
 			j.Serves = op.List{op.Wait{Path: "/never", TimeoutSeconds: 1}}
 		}, renewed, ""},
 	} {
@@ -140,7 +140,8 @@ func TestAutoRenew(t *testing.T) {
 	}
 }
 
-// TestAutoRenewAgain: what was renewed is remembered when nothing more is due.
+// TestAutoRenewAgain checks that the outcome still has the last renewal when no
+// certificate is due.
 func TestAutoRenewAgain(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	job := op.AutoRenewal{Cluster: "demo", Ops: ofAll()}
@@ -151,8 +152,8 @@ func TestAutoRenewAgain(t *testing.T) {
 	}
 }
 
-// TestAutoRenewCut: a kubelet that somebody has stopped stays so, but for one that
-// a look has stopped which was cut off.
+// TestAutoRenewCut checks that a stopped kubelet remains stopped, unless an interrupted
+// renewal stopped it.
 func TestAutoRenewCut(t *testing.T) {
 	o := underCA(kubeletPEM, "")
 	o.Due, o.Unit, o.LeaveStopped = op.DueExpired, "kubelet.service", true
@@ -163,10 +164,10 @@ func TestAutoRenewCut(t *testing.T) {
 		before       op.AutoResult
 		runs, want   bool
 	}{
-		{"stopped", "by somebody who wants it so", time.Hour, op.AutoNothing, false, false},
-		{"stopped, and expired", "it is renewed, and stays so", -time.Hour, op.AutoNothing, false, false},
-		{"cut off", "it was stopped by that", time.Hour, op.AutoBegun, false, true},
-		{"expired", "it is started anew", -time.Hour, op.AutoNothing, true, true},
+		{"stopped", "an administrator stopped it", time.Hour, op.AutoNothing, false, false},
+		{"stopped, and expired", "it is renewed and remains stopped", -time.Hour, op.AutoNothing, false, false},
+		{"cut off", "the interrupted renewal stopped it", time.Hour, op.AutoBegun, false, true},
+		{"expired", "it is started again", -time.Hour, op.AutoNothing, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := withCertificates(t, tc.left)
@@ -183,8 +184,8 @@ func TestAutoRenewCut(t *testing.T) {
 	}
 }
 
-// TestSelf: the helper's own program is put where units run it, another version is
-// replaced, and it goes when it is not wanted any more.
+// TestSelf checks that the helper program is installed at the path that units use.
+// Another version is replaced, and a program that is no longer wanted is removed.
 func TestSelf(t *testing.T) {
 	const path = "/usr/local/lib/slipway/slipway-node"
 	h := newHost(t)

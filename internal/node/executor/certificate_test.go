@@ -75,8 +75,8 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestCertificateByFiles: an authority that is on the host is named by its files, so that
-// its key stays there. The pair goes when its step no longer wants it.
+// TestCertificateByFiles checks that a CA on the host can be named by its files, so that
+// its key does not leave the host. The pair is removed when its step no longer wants it.
 func TestCertificateByFiles(t *testing.T) {
 	h := newHost(t)
 	o := op.Certificate{
@@ -84,37 +84,37 @@ func TestCertificateByFiles(t *testing.T) {
 		CommonName: "slipway:kube-vip", Client: true, ValiditySeconds: 3600,
 	}
 	if r := h.check(o); r[0].Status != op.Changed {
-		t.Errorf("before there is an authority: %+v", r[0])
+		t.Errorf("without a CA: %+v", r[0])
 	}
 	if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Status != op.Failed || r.Error.Reason != op.IDAuthorityNoKey {
-		t.Errorf("it is made without an authority: %+v", r)
+		t.Errorf("it is created without a CA: %+v", r)
 	}
 	h.apply(authority(), o, op.RevertStep{Step: "step"})
 	ca, made := h.cert("etc/pki/ca.crt"), h.cert("etc/ours/client.crt")
 	if err := made.CheckSignatureFrom(ca); err != nil || made.Subject.CommonName != "slipway:kube-vip" {
-		t.Errorf("%s is not of the authority on the host: %v", made.Subject, err)
+		t.Errorf("%s is not signed by the CA on the host: %v", made.Subject, err)
 	}
 	if r := h.check(o); r[0].Status != op.Unchanged {
-		t.Errorf("once made it is as wanted: %+v", r[0])
+		t.Errorf("after it was created: %+v", r[0])
 	}
 	h.apply(authority(), op.RevertStep{Step: "step"})
 	for path := range h.outside() {
 		if strings.HasPrefix(path, "/etc/ours") {
-			t.Errorf("%s is left when it is wanted no longer", path)
+			t.Errorf("%s remains when it is no longer wanted", path)
 		}
 	}
 }
 
-// TestCertificateRenewed: what is changed about a certificate that is there,
-// what is said of it, and whether its key stays.
+// TestCertificateRenewed checks which changes renew an existing certificate, how the
+// check reports them, and whether the key is kept.
 func TestCertificateRenewed(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*testHost, *op.Certificate)
 		want         string
-		key          bool // it stays
+		key          bool // the key is kept
 	}{
-		{"nothing", "one that is as wanted stays", func(*testHost, *op.Certificate) {}, "", true},
+		{"nothing", "a certificate as wanted is kept", func(*testHost, *op.Certificate) {}, "", true},
 		{
 			"names", "the host has another address", func(_ *testHost, o *op.Certificate) { o.Names = []string{"192.0.2.2"} },
 			"renew: the names or the usage have changed", true,
@@ -124,7 +124,7 @@ func TestCertificateRenewed(t *testing.T) {
 			"renew: the names or the usage have changed", true,
 		},
 		{
-			"validity", "what is there holds for the time it was given",
+			"validity", "the existing certificate keeps its validity",
 			func(_ *testHost, o *op.Certificate) { o.ValiditySeconds = 7200 }, "", true,
 		},
 		{"authority", "others do not know the old one", func(h *testHost, o *op.Certificate) {
@@ -197,11 +197,12 @@ func TestCertificateTime(t *testing.T) {
 	o.Names = nil
 	h.apply(o)
 	if got, most := h.cert("etc/pki/server.crt").NotAfter, h.cert("etc/pki/ca.crt").NotAfter; got.After(most) {
-		t.Errorf("it outlives its authority: %s, %s", got, most)
+		t.Errorf("it outlives its CA: %s, %s", got, most)
 	}
 }
 
-// TestAuthority: it is made once, and never anew under what it has signed.
+// TestAuthority checks that a CA is created once and never replaced, because it may have
+// signed certificates.
 func TestAuthority(t *testing.T) {
 	h := newHost(t)
 	o := authority()
@@ -234,11 +235,12 @@ func TestWaitForProgram(t *testing.T) {
 		t.Errorf("it never comes: %+v", r.Error)
 	}
 	if r := h.check(op.Wait{Program: []string{"true"}})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
-		t.Errorf("nobody could say what is waited for: %+v", r)
+		t.Errorf("a wait without a name is accepted: %+v", r)
 	}
 }
 
-// TestBlockGate: lines change when the gate is open, and need none to stay.
+// TestBlockGate checks that lines change only when the gate is open, and that unchanged
+// lines need no open gate.
 func TestBlockGate(t *testing.T) {
 	h := newHost(t)
 	block := op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"192.0.2.1 api"}}
@@ -259,8 +261,8 @@ func TestBlockGate(t *testing.T) {
 	}
 }
 
-// TestUnpackInTurn: programs stay as they are as long as what they are for answers, and
-// are exchanged when their gate is open.
+// TestUnpackInTurn checks that programs are not replaced while the service that they
+// provide responds. Otherwise, they are replaced when their gate is open.
 func TestUnpackInTurn(t *testing.T) {
 	h := newHost(t)
 	of := func(content string) op.Unpack {
@@ -294,8 +296,8 @@ func TestUnpackInTurn(t *testing.T) {
 	}
 }
 
-// TestUnitGate: a restart waits for its gate, a start does not; with
-// KeepRunning there is no restart of what runs.
+// TestUnitGate checks that a restart waits for its gate and a start does not. With
+// KeepRunning, a running unit is not restarted.
 func TestUnitGate(t *testing.T) {
 	h := newHost(t)
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
@@ -316,7 +318,7 @@ func TestUnitGate(t *testing.T) {
 	if r := h.apply(unit)[0]; r.Status != op.Changed || starts() != 2 {
 		t.Errorf("not restarted: %+v, %d starts", r, starts())
 	}
-	// One that dies again and again by what it was started with does not run.
+	// A unit that crashes repeatedly does not count as running.
 	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("3\n")})
 	w := h.see()
 	w.Units["old.service"].Sub = "auto-restart"
@@ -326,14 +328,14 @@ func TestUnitGate(t *testing.T) {
 	}
 }
 
-// requested is a certificate that the manager signs.
+// requested returns a certificate that the manager signs.
 func (h *testHost) requested() op.Certificate {
 	o := h.server()
 	o.CAKey, o.Cert, o.Key = "", "/etc/pki/client.crt", "/etc/pki/client.key"
 	return o
 }
 
-// signs plays the manager, which has the CA's key.
+// signs acts as the manager, which has the key of the CA.
 func (h *testHost) signs(request []byte, o op.Certificate) []byte {
 	h.t.Helper()
 	text, err := pki.SignRequest(request, o, []byte(h.read("etc/pki/ca.key")), time.Now())
@@ -343,9 +345,9 @@ func (h *testHost) signs(request []byte, o op.Certificate) []byte {
 	return text
 }
 
-// TestCertificateRequest: key and request are made on the host, and what is signed for
-// them is installed. Cut off in between, the same key is asked for again; complete,
-// nothing is requested.
+// TestCertificateRequest checks that the key and the request are created on the host, and
+// that the signed certificate is installed. After an interruption, the request uses the
+// same key. After completion, nothing is requested.
 func TestCertificateRequest(t *testing.T) {
 	h := newHost(t)
 	h.apply(authority())
@@ -389,8 +391,8 @@ func TestCertificateRequest(t *testing.T) {
 	}
 }
 
-// TestCertificateInstalled: a host installs what was signed for its key, by the CA that
-// it trusts and for what it asked for, and nothing else.
+// TestCertificateInstalled checks that a host installs only a certificate for its key, as
+// requested and signed by the CA that it trusts.
 func TestCertificateInstalled(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -403,7 +405,7 @@ func TestCertificateInstalled(t *testing.T) {
 		}},
 		{"no key", "the key was lost in between", func(h *testHost, _ *op.Certificate) { h.remove("etc/pki/client.key") }},
 		{"other names", "it is of another host", func(_ *testHost, o *op.Certificate) { o.Names = []string{"e2"} }},
-		{"another CA", "nobody trusts it", func(h *testHost, o *op.Certificate) {
+		{"another CA", "the host does not trust it", func(h *testHost, o *op.Certificate) {
 			other := authority()
 			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
 			h.apply(other)

@@ -20,7 +20,7 @@ func (r *Runner) ReadLock(ctx context.Context) (lock.State, error) {
 	return r.lockStore().ReadState(ctx)
 }
 
-// TakeLock takes the lock like lock.Store.Take; false means that another manager has it.
+// TakeLock takes the lock like the method of lock.Store; false means that another manager has it.
 func (r *Runner) TakeLock(ctx context.Context, l lock.Lock, breaking bool) (lock.State, bool, error) {
 	return r.lockStore().TakeLock(ctx, l, breaking)
 }

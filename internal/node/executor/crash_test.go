@@ -26,7 +26,7 @@ import (
 // killed at a certain step.
 const crashEnv = "SLIPWAY_TEST_CRASH"
 
-// crashPlan is what that copy does.
+// crashPlan holds the instructions for that copy.
 type crashPlan struct {
 	Root, State, Path string
 	Ops               op.List
@@ -58,8 +58,8 @@ func crashChild(plan string) int {
 	return 0
 }
 
-// crash applies operations in another process that is killed after a step;
-// false says that it came to its end before.
+// crash applies operations in another process that is killed after a step. It returns
+// false if the process ended before that step.
 func (h *testHost) crash(at int, ops ...op.Op) bool {
 	h.t.Helper()
 	plan, err := json.Marshal(crashPlan{Root: h.r.Root, State: h.r.State, Path: h.r.Path, Ops: ops, Blobs: h.blobs, At: at})
@@ -81,7 +81,7 @@ func (h *testHost) crash(at int, ops ...op.Op) bool {
 	return false
 }
 
-// TestDisplace has a helper whose manager is gone hold the host.
+// TestDisplace checks a host that is in use by a helper whose manager is gone.
 func TestDisplace(t *testing.T) {
 	h := newHost(t)
 	plan, err := json.Marshal(crashPlan{
@@ -113,8 +113,7 @@ func TestDisplace(t *testing.T) {
 	}
 }
 
-// fileOps are operations that need no program, so that every step of them can
-// be tried.
+// fileOps are operations that need no program, so that each of their steps can be tested.
 func fileOps(h *testHost) op.List {
 	h.write("etc/gone.d/deep/file", "gone too\n")
 	h.write("etc/app.conf", "old\n")
@@ -133,8 +132,8 @@ func fileOps(h *testHost) op.List {
 	}
 }
 
-// TestCrashAroundAStep kills the helper around a step that must not be cut: it
-// runs once, and its unit and what it read are put away all the same.
+// TestCrashAroundAStep kills the helper around a step that must not be interrupted. The
+// step runs once, and its unit and its input are removed.
 func TestCrashAroundAStep(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
@@ -146,7 +145,7 @@ func TestCrashAroundAStep(t *testing.T) {
 			}
 			break
 		}
-		if h.check(o)[0].Status != op.Unchanged { // or nobody asks for more
+		if h.check(o)[0].Status != op.Unchanged { // otherwise, no further run is needed
 			h.apply(o)
 		}
 		if runs := h.read("etc/runs"); runs != "ran\n" {
@@ -164,8 +163,7 @@ func TestCrashAroundAStep(t *testing.T) {
 	}
 }
 
-// crashPoints bounds the loops below: more steps than there are is a test
-// that never ends.
+// crashPoints limits the loops below: a test with more steps would never end.
 const crashPoints = 400
 
 func TestCrashWhileApplying(t *testing.T) {

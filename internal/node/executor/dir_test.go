@@ -12,12 +12,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestDirBehindALink: hosts have their data elsewhere. What is changed there
-// is put back, and the link is never touched.
+// TestDirBehindALink checks a directory behind a symbolic link. Changes in the directory
+// are rolled back, and the link is never changed.
 func TestDirBehindALink(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
-		link, to     string // relative, for a host made of files has no root of its own
+		link, to     string // relative, because a host made of files has no separate root
 		dir          op.Dir
 		made         string
 	}{
@@ -60,7 +60,7 @@ func TestDirBehindALink(t *testing.T) {
 	}
 }
 
-// TestDirBehindABrokenLink: nothing is made in a place that nobody meant.
+// TestDirBehindABrokenLink checks that nothing is created in an unintended place.
 func TestDirBehindABrokenLink(t *testing.T) {
 	for to, want := range map[string]string{
 		"../../nosuch":    "is a symbolic link to a missing file",

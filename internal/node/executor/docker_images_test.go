@@ -24,17 +24,17 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// fakeDocker knows images by name, and takes those that a layout's
-// manifest.json lists. It refuses whatever else it is asked.
+// fakeDocker knows images by name, and loads the images in the manifest.json of a layout.
+// It rejects all other requests.
 type fakeDocker struct {
 	t      *testing.T
 	mu     sync.Mutex
 	images map[string]string // name → digest of its config
 	loads  int
-	refuse string // what a load answers
+	refuse string // the response to a load
 	used   string // the image of its only container
-	// late is one that a container comes to use when it is to be removed, and broken
-	// one that cannot be.
+	// late is an image that a container starts to use just before its removal, and broken
+	// is an image that cannot be removed.
 	late, broken string
 }
 
@@ -113,8 +113,8 @@ func (d *fakeDocker) load(r io.Reader) error {
 	return nil
 }
 
-// docker serves a Docker on a host's socket. The path of a socket is bounded, so
-// it is somewhere else, and the host has a link to it.
+// docker starts a fake Docker on a socket of the host. The path of a socket has a length
+// limit, so the host has a link to a socket elsewhere.
 func (h *testHost) docker(d *fakeDocker) {
 	h.t.Helper()
 	dir, err := os.MkdirTemp("", "docker")
@@ -178,7 +178,7 @@ func TestDockerLoadsWhatItLacks(t *testing.T) {
 		t.Errorf("left: %v %v", left, err)
 	}
 
-	// As a helper leaves it that is killed when they are loaded.
+	// A helper that is killed after it loaded the images leaves this file.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(config(0), "sha256:"))
 	h.write(passing, "config of registry.example/a:1")
 	if r := h.check(wanted)[0]; r.Summary != "remove the imported content" {

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// disk mounts a file system of its own at a path of the host.
+// disk mounts a separate file system at a path of the host.
 func (h *testHost) disk(path string) {
 	h.t.Helper()
 	requireroot.Need(h.t, "mounting a disk")
@@ -29,8 +29,8 @@ func (h *testHost) disk(path string) {
 	h.t.Cleanup(func() { _ = unix.Unmount(h.path(path), unix.MNT_DETACH) })
 }
 
-// TestEmptyDataDirectory: a directory that was there and empty, often a disk of
-// its own, is empty again.
+// TestEmptyDataDirectory checks that a directory that was empty before the install, often
+// a separate disk, is empty again.
 func TestEmptyDataDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -41,7 +41,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 		keeps        []string
 	}{
 		{
-			name: "a directory", reason: "nobody has anything in it",
+			name: "a directory", reason: "it has no other content",
 			dir: "/var/lib/etcd", mode: 0o700, plan: "remove everything in /var/lib/etcd",
 		},
 		{
@@ -77,7 +77,7 @@ func TestEmptyDataDirectory(t *testing.T) {
 			dir:  "/var/lib/etcd", mode: 0o700,
 		},
 		{
-			name: "in use, with a name like ours", reason: "nobody can tell what is whose in it",
+			name: "in use, with a name like ours", reason: "the owner of its content is unknown",
 			make: func(h *testHost) { h.write("var/lib/etcd/member/theirs", "x") },
 			dir:  "/var/lib/etcd", mode: 0o700, keeps: []string{"/var/lib/etcd/member/wal"},
 		},
@@ -119,8 +119,8 @@ func TestEmptyDataDirectory(t *testing.T) {
 	}
 }
 
-// TestAnotherDiskKeepsItsContent: what was empty before the install was not
-// this.
+// TestAnotherDiskKeepsItsContent checks that a disk is not emptied if another directory
+// was empty before the install.
 func TestAnotherDiskKeepsItsContent(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -132,7 +132,7 @@ func TestAnotherDiskKeepsItsContent(t *testing.T) {
 			func(h *testHost) { h.disk("var/lib/etcd") },
 		},
 		{
-			"not mounted any more", "what is below is another's",
+			"not mounted any more", "the directory below belongs to other software",
 			func(h *testHost) { h.disk("var/lib/etcd") },
 			func(h *testHost) { _ = unix.Unmount(h.path("var/lib/etcd"), 0) },
 		},
@@ -183,7 +183,8 @@ func TestAnotherDiskKeepsItsContent(t *testing.T) {
 	}
 }
 
-// TestEmptyingSparesMounts: what fstab mounts below is not ours.
+// TestEmptyingSparesMounts checks that file systems that fstab mounts below the directory
+// are not emptied.
 func TestEmptyingSparesMounts(t *testing.T) {
 	h := newHost(t)
 	h.disk("var/lib/kubelet")
@@ -200,7 +201,7 @@ func TestEmptyingSparesMounts(t *testing.T) {
 	}
 }
 
-// TestRestoreEmpties: it does not need a Reset before it.
+// TestRestoreEmpties checks that a restore needs no Reset before it.
 func TestRestoreEmpties(t *testing.T) {
 	h := newHost(t)
 	h.disk("var/lib/etcd")
@@ -237,8 +238,8 @@ func TestCrashWhileEmptying(t *testing.T) {
 	t.Fatal("there is no end to the steps")
 }
 
-// TestSharedDirectory: the keys and the volumes of a node go from directories in
-// which others had theirs, and what stays is reported.
+// TestSharedDirectory checks that the keys and volumes of a node are removed from
+// directories that had other content before. Remaining files are reported.
 func TestSharedDirectory(t *testing.T) {
 	h := newHost(t)
 	h.write("var/lib/kubelet/pki/theirs.pem", "their key")
@@ -256,7 +257,7 @@ func TestSharedDirectory(t *testing.T) {
 	if r := h.check(dir)[0]; r.Status != op.Unchanged {
 		t.Errorf("after that: %s (%s)", r.Status, r.Summary)
 	}
-	h.apply(dir) // what is in it by now is ours
+	h.apply(dir) // the new content belongs to Slipway
 	h.apply(op.Reset{Paths: []string{"/var/lib/kubelet"}})
 	r := h.apply(op.RestoreHost{})[0]
 	if want := "/var/lib/kubelet: left: it had content before the install;"; !strings.Contains(string(r.Output), want) {

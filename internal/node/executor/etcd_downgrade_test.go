@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// downgrade is what etcd does of it: it takes no more than one minor, and only from the
-// minor that its cluster is of.
+// downgrade plays etcd, which downgrades by one minor only, and only from the minor of
+// its cluster.
 func (w *world) downgrade(to string) error {
 	switch {
 	case w.Cluster != "3.7" || to != "3.6":
@@ -44,27 +44,27 @@ func TestEtcdDowngrade(t *testing.T) {
 		says, err    string
 		begun        bool
 	}{
-		{"all newer", "members of 3.6 do not start with what they have", nil, change, "", true},
+		{"all newer", "members of 3.6 do not start with the data of 3.7", nil, change, "", true},
 		{
-			"one is older", "the cluster never came to be of the newer",
+			"one is older", "the cluster never reached the newer version",
 			func(w *world) { w.Cluster, w.States["https://c:2379"].Version = "3.6", "3.6.8" }, "", "", false,
 		},
-		{"told already", "one may go back", func(w *world) { _ = w.downgrade("3.6") }, "", "", true},
+		{"told already", "a member may be downgraded", func(w *world) { _ = w.downgrade("3.6") }, "", "", true},
 		{
 			"told, and not ready", "a member looks every few seconds",
 			func(w *world) { w.Slow = true; _ = w.downgrade("3.6") }, change, "waiting for a, b, c", true,
 		},
 		{
-			"told, and one is down", "etcd lowers its version when it has heard of all",
+			"told, and one is down", "etcd lowers its version when all members respond",
 			func(w *world) { w.Slow = true; _ = w.downgrade("3.6"); down(w) }, change, "these do not answer: c", true,
 		},
 		{
-			"not yet of the newer", "it is about to be: the first that goes back would not start",
+			"not yet of the newer", "it is being upgraded: the first downgraded member would not start",
 			func(w *world) { w.Cluster = "3.6" }, change, "invalid downgrade target", false,
 		},
-		{"one is down, and was newer", "the others go back", down, change, "", true},
+		{"one is down, and was newer", "the other members are downgraded", down, change, "", true},
 		{
-			"one is down, and was older", "the cluster never came to be of the newer",
+			"one is down, and was older", "the cluster never reached the newer version",
 			func(w *world) { down(w); w.Cluster = "3.6" }, change, "", false,
 		},
 	} {
@@ -88,7 +88,7 @@ func TestEtcdDowngrade(t *testing.T) {
 				t.Errorf("%s: %+v, want %q", tc.reason, r.Error, tc.err)
 			}
 			if w := h.see(); w.begun() != tc.begun {
-				t.Errorf("%s: told to go back: %t", tc.reason, w.begun())
+				t.Errorf("%s: the downgrade has begun: %t", tc.reason, w.begun())
 			}
 		})
 	}

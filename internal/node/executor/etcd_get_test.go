@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// getValues plays etcdctl, which answers a page of keys in their order.
+// getValues plays etcdctl, which returns one page of keys in their order.
 func getValues(w *world, args []string) (string, error) {
 	var page []etcd.Valued
 	for _, key := range slices.Sorted(maps.Keys(w.Values)) {

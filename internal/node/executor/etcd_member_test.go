@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// fakeEtcdctl answers as etcdctl does. What adds a member in the tests is the
-// verb "join", which takes the member's URL and name.
+// fakeEtcdctl plays etcdctl. In these tests, the verb "join" adds a member and takes its
+// URL and name.
 func fakeEtcdctl(w *world, args []string) (string, error) {
 	endpoint, peerURL := "", ""
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
@@ -85,7 +85,8 @@ const (
 	other = "https://192.0.2.3:2380"
 )
 
-// member is host b, which is to vote. Its program notes that it ran.
+// member returns the operation that makes host b a voting member. Its program records
+// each run.
 func (h *testHost) member() op.EtcdMember {
 	join := h.shell("join-etcd",
 		"echo x >> $0/runs; mkdir -p $0/var/lib/etcd/member $0/etc/kubernetes/manifests; echo x > $0/etc/kubernetes/manifests/etcd.yaml; "+
@@ -130,12 +131,12 @@ func TestEtcdMember(t *testing.T) {
 		fails        string
 	}{
 		{"unknown", "it is added", nil, false, 1, 1 << 63, ""},
-		{"never started", "a cut between adding and starting: gone on with", []etcd.Member{self(7, "", true)}, false, 1, 7, ""},
-		{"not promoted", "a cut before it voted: gone on with", []etcd.Member{self(7, "b", true)}, true, 1, 7, ""},
-		{"learner without its data", "etcd would not have it back empty", []etcd.Member{self(7, "b", true)}, false, 1, 1 << 63, ""},
+		{"never started", "an interruption between adding and starting: it continues", []etcd.Member{self(7, "", true)}, false, 1, 7, ""},
+		{"not promoted", "an interruption before it had a vote: it continues", []etcd.Member{self(7, "b", true)}, true, 1, 7, ""},
+		{"learner without its data", "etcd refuses it without its data", []etcd.Member{self(7, "b", true)}, false, 1, 1 << 63, ""},
 		{"votes", "there is nothing to do", []etcd.Member{self(7, "b", false)}, true, 0, 7, ""},
 		{
-			"votes without its data", "others count on the vote: nobody removes it on a guess",
+			"votes without its data", "its vote counts for the quorum, so that it is not removed on a guess",
 			[]etcd.Member{self(7, "b", false)},
 			false, 0, 7, "EtcdDataLost",
 		},
@@ -187,8 +188,8 @@ func TestEtcdMember(t *testing.T) {
 	}
 }
 
-// startEtcd starts etcd on host b. It is as strict as etcd about what a member
-// without data is told.
+// startEtcd starts etcd on host b. It is as strict as etcd about the settings of a member
+// without data.
 func (w *world) startEtcd() error {
 	i := slices.IndexFunc(w.Etcd, func(m etcd.Member) bool { return m.PeerURLs[0] == peer })
 	if i < 0 {
@@ -213,7 +214,8 @@ func (w *world) startEtcd() error {
 	return os.MkdirAll(data, 0o700)
 }
 
-// TestEtcdService: as TestEtcdMember, but that the helper itself does it.
+// TestEtcdService repeats TestEtcdMember without a program: the helper itself adds the
+// member.
 func TestEtcdService(t *testing.T) {
 	self := func(id uint64, name string, learner bool, started ...string) etcd.Member {
 		return etcd.Member{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner, ClientURLs: started}
@@ -230,13 +232,13 @@ func TestEtcdService(t *testing.T) {
 	}{
 		{"unknown", "it is added", nil, false, 0, 1, 1 << 63, ""},
 		{"too soon", "etcd is asked again until it takes one, and until that has what the others have", nil, false, 3, 1, 1 << 63, ""},
-		{"never started", "a cut between adding and starting: gone on with", []etcd.Member{self(7, "", true)}, false, 0, 1, 7, ""},
-		{"not promoted", "a cut before it voted: gone on with", []etcd.Member{self(7, "b", true, started)}, true, 0, 1, 7, ""},
-		{"learner without its data", "etcd would not have it back empty", []etcd.Member{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
+		{"never started", "an interruption between adding and starting: it continues", []etcd.Member{self(7, "", true)}, false, 0, 1, 7, ""},
+		{"not promoted", "an interruption before it had a vote: it continues", []etcd.Member{self(7, "b", true, started)}, true, 0, 1, 7, ""},
+		{"learner without its data", "etcd refuses it without its data", []etcd.Member{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
 		{"expected", "the others began with it, and it never did", []etcd.Member{self(7, "b", false)}, false, 0, 1, 7, ""},
 		{"votes", "there is nothing to do", []etcd.Member{self(7, "b", false, started)}, true, 0, 0, 7, ""},
 		{
-			"votes without its data", "others count on the vote: nobody removes it on a guess",
+			"votes without its data", "its vote counts for the quorum, so that it is not removed on a guess",
 			[]etcd.Member{self(7, "b", false, started)},
 			false, 0, 0, 7, "EtcdDataLost",
 		},
@@ -293,18 +295,18 @@ func TestEtcdService(t *testing.T) {
 	}
 }
 
-// TestEtcdMemberUnasked: before the host can ask, it is to join; while nobody
-// answers, nothing is done on a guess.
+// TestEtcdMemberUnasked checks that a host without a key plans to join. While no endpoint
+// responds, the host does not change anything.
 func TestEtcdMemberUnasked(t *testing.T) {
 	h := newHost(t)
 	h.r.etcdTime = 1
 	o := h.member()
 	o.Endpoints = o.Endpoints[:1]
 	if r := h.check(o)[0]; r.Status != op.Changed || !strings.Contains(r.Summary, "check again") {
-		t.Errorf("nobody answers: %s (%s)", r.Status, r.Summary)
+		t.Errorf("no endpoint responds: %s (%s)", r.Status, r.Summary)
 	}
 	if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Status != op.Failed || h.runs() > 0 {
-		t.Errorf("nobody answers: %s after %d runs", r.Status, h.runs())
+		t.Errorf("no endpoint responds: %s after %d runs", r.Status, h.runs())
 	}
 	if err := os.Remove(h.path("pki/key")); err != nil {
 		t.Fatal(err)
@@ -314,8 +316,8 @@ func TestEtcdMemberUnasked(t *testing.T) {
 	}
 }
 
-// TestEtcdMemberAgain: a member that votes is set up again when what its
-// program goes by has changed, and for no other reason.
+// TestEtcdMemberAgain checks that a voting member is set up again only if the inputs of
+// its program change.
 func TestEtcdMemberAgain(t *testing.T) {
 	h := newHost(t)
 	o := h.member()
@@ -323,13 +325,13 @@ func TestEtcdMemberAgain(t *testing.T) {
 	h.apply(o)
 	h.write("etc/input", "changed")
 	if r := h.check(o)[0]; r.Status != op.Changed {
-		t.Error("another input is passed over")
+		t.Error("a changed input is ignored")
 	}
 	h.apply(o)
 	if n := h.runs(); n != 2 {
 		t.Errorf("it ran %d times, want 2", n)
 	}
-	// A run that did its work, and whose end nobody saw.
+	// A completed run whose end no helper saw.
 	record := "var/lib/slipway/exec/join-etcd.json"
 	h.write(record, strings.Replace(h.read(record), `"done":true`, `"done":false`, 1))
 	h.apply(o)
@@ -338,8 +340,8 @@ func TestEtcdMemberAgain(t *testing.T) {
 	}
 }
 
-// TestResumes: of a program that goes on from what it has left, a cut leaves
-// all of it.
+// TestResumes checks that an interruption keeps all files of a program that continues its
+// earlier work.
 func TestResumes(t *testing.T) {
 	for _, resumes := range []bool{false, true} {
 		h := newHost(t)
@@ -354,7 +356,8 @@ func TestResumes(t *testing.T) {
 	}
 }
 
-// TestHosts: a unit goes by names of its own, and nobody else does.
+// TestHosts checks that a unit has additional host names, and that no other program has
+// them.
 func TestHosts(t *testing.T) {
 	h := newHost(t)
 	const before = "127.0.0.1 localhost api # mine\n::1 api\n192.0.2.7 api.example.com other\n"
@@ -366,10 +369,10 @@ func TestHosts(t *testing.T) {
 		t.Errorf("it saw\n%swant\n%s", got, want)
 	}
 	if got := h.read("etc/hosts"); got != before {
-		t.Errorf("the host's own is\n%s", got)
+		t.Errorf("the hosts file of the host is\n%s", got)
 	}
 	o.Whole = false
 	if r := h.check(o)[0]; r.Status != op.Failed {
-		t.Error("a program that is no unit cannot have names of its own")
+		t.Error("a program without a unit cannot have host names")
 	}
 }

@@ -24,7 +24,8 @@ const memberLog = "var/lib/etcd/member/wal/0000000000000000-0000000000000000.wal
 
 const rescueKey = "5e1f"
 
-// rescueSteps are those on a host whose member is left over, after it was stopped.
+// rescueSteps returns the steps on the host of the remaining member, after the member was
+// stopped.
 func rescueSteps(to op.EtcdReach, database bool) []op.Op {
 	const data = "/var/lib/etcd"
 	return []op.Op{
@@ -37,15 +38,16 @@ func rescueSteps(to op.EtcdReach, database bool) []op.Op {
 	}
 }
 
-// How far the data go that real members have left: those of three that were killed,
-// whose database was two entries behind the log. It holds what fakes read.
+// wholeLog and database are the last entries in the log and in the database of real
+// members. Three members were killed when the database was two entries behind the log.
+// The database holds the text that fakes read.
 var (
 	wholeLog = op.EtcdReach{Term: 2, Index: 15}
 	database = op.EtcdReach{Term: 2, Index: 13}
 )
 
-// leftOver is a host with the data of a real member of three; bytes of its log are
-// changed.
+// leftOver writes the data of a real member of three to the host, and changes bytes of
+// its log.
 func (h *testHost) leftOver(version string, change ...int) {
 	h.t.Helper()
 	log, err := os.ReadFile("testdata/member-" + version + ".wal")
@@ -59,7 +61,7 @@ func (h *testHost) leftOver(version string, change ...int) {
 	h.write(dbFile, string(realDB(h.t, version)))
 }
 
-// beginning is a byte of a log in what it says of itself at first.
+// beginning is the offset of a byte in the metadata at the start of a log.
 const beginning = 40
 
 func realDB(t *testing.T, version string) []byte {
@@ -80,7 +82,7 @@ func realDB(t *testing.T, version string) []byte {
 	return raw
 }
 
-// at is where an entry of a log is: its data.
+// at returns the offset of an entry's data in a log.
 func at(t *testing.T, version, data string) int {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/member-" + version + ".wal")
@@ -94,8 +96,8 @@ func at(t *testing.T, version, data string) int {
 	return i
 }
 
-// Of a log and a database that is behind it, the log is gone by; of one that is
-// damaged and cannot be read as far as the database goes, the database.
+// TestEtcdSalvage checks that the log is used if the database is behind it. If the log is
+// damaged before the last entry of the database, the database is used.
 func TestEtcdSalvage(t *testing.T) {
 	for _, version := range []string{"3.6.8", "3.7.0"} {
 		for _, tc := range []struct {
@@ -164,9 +166,8 @@ func TestEtcdSalvage(t *testing.T) {
 					func(c string) bool { return strings.HasPrefix(c, "etcdctl ") }); served == tc.database {
 					t.Errorf("an etcd has served the data: %t", served)
 				}
-				if got, want := h.read(dbFile), "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"; got !=
-
-					want {
+				want := "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"
+				if got := h.read(dbFile); got != want {
 					t.Errorf("the data are %q, want %q", got, want)
 				}
 				h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(memberLog))
@@ -185,17 +186,23 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 		want         string
 	}{
 		{"moved on", "another member may be the better one", func(_ *testHost, o *op.EtcdRecover) { o.Index-- }, op.IDEtcdMoved},
-		{"another way", "the plan has said another", func(_ *testHost, o *op.EtcdRecover) { o.Database = true }, op.IDEtcdMoved},
-		{"no data", "there is nothing to make it from", func(h *testHost, _ *op.EtcdRecover) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
-		{"no database", "the log is none without it", func(h *testHost, _ *op.EtcdRecover) { h.removeTree(dbFile) }, op.IDEtcdMoved},
-		{"data that etcd does not take", "it is said", func(h *testHost, _ *op.EtcdRecover) { h.write(dbFile, h.read(dbFile)+"panics") }, op.ReasonScratchFailed},
-		{"a snapshot that is none", "it is read before anything is made of it", func(h *testHost, _ *op.EtcdRecover) { h.write(dbFile, h.read(dbFile)+"whole half") }, op.ReasonEtcdSnapshot},
-		{"a database that is none", "it is read before anything is made of it", func(h *testHost, o *op.EtcdRecover) {
+		{"another way", "the plan has another choice", func(_ *testHost, o *op.EtcdRecover) { o.Database = true }, op.IDEtcdMoved},
+		{"no data", "there is no data to recover", func(h *testHost, _ *op.EtcdRecover) {
+			h.removeTree("var/lib/etcd/member")
+		}, op.IDEtcdMoved},
+		{"no database", "the log is of no use without it", func(h *testHost, _ *op.EtcdRecover) { h.removeTree(dbFile) }, op.IDEtcdMoved},
+		{"data that etcd does not take", "the failure is reported", func(h *testHost, _ *op.EtcdRecover) {
+			h.write(dbFile, h.read(dbFile)+"panics")
+		}, op.ReasonScratchFailed},
+		{"a snapshot that is none", "it is verified before it is used", func(h *testHost, _ *op.EtcdRecover) {
+			h.write(dbFile, h.read(dbFile)+"whole half")
+		}, op.ReasonEtcdSnapshot},
+		{"a database that is none", "it is verified before it is used", func(h *testHost, o *op.EtcdRecover) {
 			h.leftOver("3.7.0", beginning)
 			h.write(dbFile, h.read(dbFile)+"whole half")
 			o.EtcdReach, o.Database = database, true
 		}, op.ReasonEtcdSnapshot},
-		{"a name that leads elsewhere", "it is one of a directory", func(_ *testHost, o *op.EtcdRecover) { o.Key = "../x" }, "Invalid"},
+		{"a name that leads elsewhere", "the name must be in its directory", func(_ *testHost, o *op.EtcdRecover) { o.Key = "../x" }, "Invalid"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -210,13 +217,13 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 				t.Errorf("%s: %+v, want %s", tc.reason, r.Error, tc.want)
 			}
 			if host.Exists(h.path("var/lib/slipway/salvage.json")) || host.Exists(h.path(op.RecoverDir("var/lib/etcd", rescueKey))) {
-				t.Error("it says that something was made, or leaves some of it")
+				t.Error("a record or partial files remain")
 			}
 		})
 	}
 }
 
-// Cut off at any step, it is gone on with.
+// TestEtcdSalvageCut checks that a recovery continues after an interruption at any step.
 func TestEtcdSalvageCut(t *testing.T) {
 	for _, damaged := range []bool{false, true} {
 		for n := 1; ; n++ {
@@ -229,7 +236,8 @@ func TestEtcdSalvageCut(t *testing.T) {
 			}
 			i := 0
 			h.r.disk = atomicfile.Disk{After: func(step string) {
-				own := slices.Contains([]string{"copied", "salvaged", "restored", "swapping", "aside", "in place"}, step) || strings.Contains(step, "/var/lib/etcd") || strings.Contains(step, "salvage.json")
+				own := slices.Contains([]string{"copied", "salvaged", "restored", "swapping", "aside", "in place"}, step) ||
+					strings.Contains(step, "/var/lib/etcd") || strings.Contains(step, "salvage.json")
 				if i++; own && i >= n {
 					n = i
 					panic("cut off")
@@ -244,7 +252,7 @@ func TestEtcdSalvageCut(t *testing.T) {
 			h.r.disk = atomicfile.Disk{}
 			if !cut {
 				if n < 10 {
-					t.Errorf("it was cut off at most %d steps in", n)
+					t.Errorf("the last interruption was at step %d", n)
 				}
 				break
 			}
@@ -268,7 +276,8 @@ func (h *testHost) removeTree(name string) {
 	}
 }
 
-// A member whose data another goes by keeps them, aside.
+// TestEtcdRestoreAside checks that a member moves its data aside if it gets the data of
+// another member.
 func TestEtcdRestoreAside(t *testing.T) {
 	h := newHost(t)
 	h.holdsData()

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// voter is a member at https://NAME:2380 that is up, or is not.
+// voter returns a member at https://NAME:2380 that is up or down.
 func voter(name string, up bool) etcd.Member {
 	at := map[bool]string{true: "https://up-", false: "https://down-"}[up]
 	return etcd.Member{
@@ -71,7 +71,7 @@ func TestEtcdRemove(t *testing.T) {
 			peers("c"), "ab", "remove c", "",
 		},
 		{
-			"a live one beside a dead one", "of two left one would answer",
+			"a live one beside a dead one", "only one of the two remaining members would respond",
 			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false)},
 			peers("b"), "abc", "",
 			"without b etcd has 2 members, of which 1 respond, but it needs 2; first remove the members that do not respond (c)",
@@ -119,7 +119,7 @@ func TestEtcdRemove(t *testing.T) {
 			dead("c"), "ab", "remove c", "",
 		},
 		{
-			"only if dead, and it answers", "it is in nobody's place",
+			"only if dead, and it answers", "it blocks no other member",
 			[]etcd.Member{voter("a", true), voter("b", true), voter("c", true)},
 			dead("c"), "abc", "", "",
 		},
@@ -139,12 +139,12 @@ func TestEtcdRemove(t *testing.T) {
 			dead("d"), "ab", "remove d", "",
 		},
 		{
-			"only if dead, a learner that answers", "it is in nobody's place",
+			"only if dead, a learner that answers", "it blocks no other member",
 			[]etcd.Member{voter("a", true), voter("b", true), learner},
 			dead("d"), "abd", "", "",
 		},
 		{
-			"a learner beside the one", "it is somebody's, and whoever adds it goes on",
+			"a learner beside the one", "the operation that adds it continues",
 			[]etcd.Member{voter("a", true), voter("b", true), voter("c", false), unstarted},
 			dead("c"), "abd", "remove c", "",
 		},
@@ -182,7 +182,8 @@ func TestEtcdRemove(t *testing.T) {
 	}
 }
 
-// Shortly after it has not heard of a member etcd removes none.
+// TestEtcdRemoveLater checks that a removal is retried: etcd refuses it shortly after it
+// lost contact with a member.
 func TestEtcdRemoveLater(t *testing.T) {
 	h := newHost(t)
 	h.r.etcdTime = 2 * health.RetryEvery
@@ -197,8 +198,9 @@ func TestEtcdRemoveLater(t *testing.T) {
 	}
 }
 
-// Among those that are known, a learner that is nobody's and does not answer
-// keeps others from joining, and is removed; nothing else is, for that alone.
+// TestEtcdRemoveOrphans checks that a learner is removed if it is not a known member and
+// does not respond, because it keeps others from joining. No other member is removed for
+// that reason.
 func TestEtcdRemoveOrphans(t *testing.T) {
 	as := func(m etcd.Member, learner bool, name string) etcd.Member {
 		m.Learner, m.Name = learner, name
@@ -209,12 +211,12 @@ func TestEtcdRemoveOrphans(t *testing.T) {
 		member       etcd.Member
 		left         string
 	}{
-		{"lost", "its machine is another now", as(voter("d", false), true, "d"), "ab"},
-		{"never started", "it is at an address that nobody has", as(voter("d", false), true, ""), "ab"},
+		{"lost", "its machine was replaced", as(voter("d", false), true, "d"), "ab"},
+		{"never started", "no machine has its address", as(voter("d", false), true, ""), "ab"},
 		{"answers", "it may yet be promoted", as(voter("d", true), true, "d"), "abd"},
-		{"votes", "the others count on it", as(voter("d", false), false, "d"), "abd"},
-		{"known by its name", "whoever adds it goes on", as(voter("d", false), true, "c"), "abd"},
-		{"known by its address", "whoever adds it goes on", as(voter("c", false), true, ""), "abc"},
+		{"votes", "its vote counts for the quorum", as(voter("d", false), false, "d"), "abd"},
+		{"known by its name", "the operation that adds it continues", as(voter("d", false), true, "c"), "abd"},
+		{"known by its address", "the operation that adds it continues", as(voter("c", false), true, ""), "abc"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

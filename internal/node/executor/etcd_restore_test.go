@@ -15,8 +15,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// fakeRestore makes data from a snapshot, which say what they were made of and
-// for whom.
+// fakeRestore creates data from a snapshot. The data names the snapshot and the member.
 func fakeRestore(args []string) (string, error) {
 	if len(args) == 11 && args[0] == "snapshot" && args[1] == "restore" {
 		return fakeScratchData(args)
@@ -50,7 +49,7 @@ const (
 	wantData   = "snapshot for cp1 at https://a:2380 in cp1=https://a:2380,cp2=https://b:2380, token 0a1b2c, bump 1000000000"
 )
 
-// restoreSteps are those on a host with a member in a pod.
+// restoreSteps returns the steps on a host whose member runs in a pod.
 func (h *testHost) restoreSteps(content string) map[op.RestoreStep]op.EtcdRestore {
 	blob := h.blobs.add([]byte(content))
 	both := []string{"kubelet.service"}
@@ -68,7 +67,7 @@ func (h *testHost) restoreSteps(content string) map[op.RestoreStep]op.EtcdRestor
 
 var restoreOrder = []op.RestoreStep{op.RestorePrepare, op.RestoreStop, op.RestoreSwap, op.RestoreStart, op.RestoreRefresh}
 
-// member is a host whose kubelet runs, and that has data.
+// holdsData gives the host data and a running kubelet.
 func (h *testHost) holdsData() {
 	h.write("lib/systemd/system/kubelet.service", "[Service]\n")
 	w := h.see()
@@ -119,14 +118,14 @@ func TestEtcdRestore(t *testing.T) {
 	}
 }
 
-// holds is a file's content, "" if there is none.
+// holds returns the content of a file, or "" if it does not exist.
 func (h *testHost) holds(name string) string {
 	raw, _ := os.ReadFile(h.path(name))
 	return string(raw)
 }
 
-// Cut off at any step, it is gone on with; the same operation restores once, and
-// another one anew.
+// TestEtcdRestoreCut checks that a restore continues after an interruption at any step.
+// The same operation restores once, and another operation restores again.
 func TestEtcdRestoreCut(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
@@ -186,7 +185,7 @@ func TestEtcdRestoreCut(t *testing.T) {
 	}
 }
 
-// cutOff applies an operation, and says whether that was cut off.
+// cutOff applies an operation and reports whether it was interrupted.
 func (h *testHost) cutOff(o op.Op) (cut bool) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -24,7 +24,7 @@ import (
 
 const scratchDB = "data/member/snap/db"
 
-// fakeScratchData makes the data of an etcd of its own from a snapshot.
+// fakeScratchData creates the data of a temporary etcd from a snapshot.
 func fakeScratchData(args []string) (string, error) {
 	value := map[string]string{}
 	for i := 3; i < len(args); i += 2 {
@@ -41,7 +41,7 @@ func fakeScratchData(args []string) (string, error) {
 	return "", errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, raw, 0o600))
 }
 
-// fakeEtcd serves until it is told to end, unless its data say otherwise.
+// fakeEtcd serves until it receives SIGTERM, unless its data make it fail.
 func fakeEtcd(_ *world, args []string) (string, error) {
 	value := map[string]string{}
 	for _, a := range args {
@@ -75,8 +75,8 @@ func fakeEtcd(_ *world, args []string) (string, error) {
 	return "", nil
 }
 
-// askScratch answers for the etcd in a directory, whose data say what it serves:
-// "whole REVISION" and the value of one Secret.
+// askScratch responds for the etcd in a directory. The data of that etcd is "whole
+// REVISION" and the value of one Secret.
 func askScratch(dir string, args []string) (string, error) {
 	if !host.Exists(filepath.Join(dir, "up")) {
 		return "", errors.New("connection refused")
@@ -149,7 +149,7 @@ func TestEtcdDrill(t *testing.T) {
 	}
 }
 
-// noDrill wants nothing left of a drill.
+// noDrill checks that a restore test left nothing.
 func (h *testHost) noDrill(o op.EtcdRestoreTest) {
 	h.t.Helper()
 	if host.Exists(h.path("var/lib/slipway/drills/" + o.Name)) {
@@ -161,7 +161,7 @@ func (h *testHost) noDrill(o op.EtcdRestoreTest) {
 	h.noScope()
 }
 
-// noScope wants no etcd of its own to have left the scope that it ran in.
+// noScope checks that no temporary etcd left its scope.
 func (h *testHost) noScope() {
 	h.t.Helper()
 	if left, _ := filepath.Glob(h.scopes() + "/*"); len(left) > 0 {
@@ -176,10 +176,10 @@ func TestEtcdDrillFails(t *testing.T) {
 		do           func(*op.EtcdRestoreTest)
 		want         string
 	}{
-		{"damaged", "etcdutl says so", "half", nil, op.ReasonEtcdSnapshot},
-		{"data that end etcd", "that is why, at once", "whole 1 panics", nil, op.ReasonScratchFailed},
-		{"full disk", "it is not begun", "whole 1", func(o *op.EtcdRestoreTest) { o.Snapshot.Size = 1 << 60 }, "DiskFull"},
-		{"a name that leads elsewhere", "it is one of a directory", "whole 1", func(o *op.EtcdRestoreTest) { o.Name = "../ledger" }, "Invalid"},
+		{"damaged", "etcdutl reports it", "half", nil, op.ReasonEtcdSnapshot},
+		{"data that end etcd", "the error of etcd is reported at once", "whole 1 panics", nil, op.ReasonScratchFailed},
+		{"full disk", "the test does not start", "whole 1", func(o *op.EtcdRestoreTest) { o.Snapshot.Size = 1 << 60 }, "DiskFull"},
+		{"a name that leads elsewhere", "it leaves its directory", "whole 1", func(o *op.EtcdRestoreTest) { o.Name = "../ledger" }, "Invalid"},
 		{"no etcd", "there is nothing to run", "whole 1", func(o *op.EtcdRestoreTest) { o.Server = "/nowhere/etcd" }, op.ReasonScratchFailed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -198,8 +198,8 @@ func TestEtcdDrillFails(t *testing.T) {
 	}
 }
 
-// Its scope is gone when it is over, whoever ends it: what it is used for, he who has had
-// enough of waiting, or systemd, which may hear that it is empty meanwhile.
+// TestScratchScope checks that the scope is gone at the end: after the test completed,
+// after its context was cancelled, and after systemd removed the empty scope.
 func TestScratchScope(t *testing.T) {
 	for _, tc := range []struct {
 		name, onRun string
@@ -214,12 +214,12 @@ func TestScratchScope(t *testing.T) {
 			}
 			c := etcd.NewScratch(s.Host, programs(), h.path("var/lib/slipway/drills/prod-1"))
 			h.write("var/lib/slipway/drills/prod-1/"+scratchDB, "whole 1")
-			h.write("../fakes/scopes/"+filepath.Base(c.ScopeName()), "") // that of one that was killed
+			h.write("../fakes/scopes/"+filepath.Base(c.ScopeName()), "") // of a killed etcd
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			err = c.Serve(ctx, 1, func(ctx context.Context) error {
 				if !host.Exists(filepath.Join(h.scopes(), c.ScopeName())) {
-					t.Error("it runs in no scope of its own")
+					t.Error("it does not run in a separate scope")
 				}
 				if tc.cut {
 					cancel()
@@ -234,7 +234,7 @@ func TestScratchScope(t *testing.T) {
 	}
 }
 
-// The memory that a host has to spare bounds what is begun there.
+// The available memory of a host limits the restore tests that may start on it.
 func TestScratchMemory(t *testing.T) {
 	var c etcd.Scratch
 	if need, err := c.MemoryLimit(1 << 20); err != nil || need != etcd.ScratchMemory+2<<20 {

@@ -18,16 +18,16 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// says is what the data of a member say to fakes: all of them, or what begins with
-// "whole" in a real database.
+// says returns the text for fakes in the data of a member: all data, or the part from
+// "whole" on in a real database.
 func says(raw []byte) string {
 	text := string(raw[max(0, bytes.LastIndex(raw, []byte("whole"))):])
 	text, _, _ = strings.Cut(text, "\x00")
 	return text
 }
 
-// fakeEtcdutl reads a snapshot whose content says what it is: "whole 4711". Where a restore
-// has raised the revision it counts one more than etcd serves.
+// fakeEtcdutl reads a snapshot whose content describes it: "whole 4711". If a restore has
+// raised the revision, it counts one key more than etcd serves.
 func fakeEtcdutl(_ *world, args []string) (string, error) {
 	if len(args) == 5 && args[0] == "snapshot" && args[1] == "status" && args[3] == "-w" && args[4] == "json" {
 		raw, err := os.ReadFile(args[2])
@@ -47,7 +47,7 @@ func fakeEtcdutl(_ *world, args []string) (string, error) {
 	return fakeRestore(args)
 }
 
-// fakeMaintenance plays what etcdctl does on one member.
+// fakeMaintenance plays etcdctl for the maintenance of one member.
 func fakeMaintenance(w *world, endpoint string, args []string) (out string, known bool, err error) {
 	m := w.States[endpoint]
 	if m == nil {
@@ -95,7 +95,7 @@ func client(endpoints ...string) op.EtcdClient {
 	return op.EtcdClient{Endpoints: endpoints, Program: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key"}
 }
 
-// withState has the host's own member say something of itself.
+// withState changes the state of the fakes, which has a healthy member on this host.
 func (h *testHost) withState(change func(*world)) {
 	w := h.see()
 	w.States = map[string]*etcd.Status{own: {Leader: 1, DBSize: 1 << 20}}
@@ -155,7 +155,7 @@ func TestEtcdSnapshotFails(t *testing.T) {
 			func(_ *world, o *op.EtcdSnapshot) { o.Endpoints = append(o.Endpoints, "x") }, "Invalid",
 		},
 		{"a name that leads elsewhere", "it is one of a file", "whole 1", func(_ *world, o *op.EtcdSnapshot) { o.Name = "../ledger" }, "Invalid"},
-		{"etcd is down", "there is nobody to ask", "whole 1", func(w *world, _ *op.EtcdSnapshot) { w.States = nil }, "CommandFailed"},
+		{"etcd is down", "no member responds", "whole 1", func(w *world, _ *op.EtcdSnapshot) { w.States = nil }, "CommandFailed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -180,7 +180,7 @@ func TestEtcdSnapshotFails(t *testing.T) {
 	}
 }
 
-// defragging are three members, of which the host's own is b; a leads.
+// defragging sets up three members: a leads, and b is on this host.
 func (h *testHost) defragging(change func(*world)) op.EtcdDefrag {
 	h.t.Helper()
 	if err := os.MkdirAll(h.path(etcd.DefaultDataDir), 0o700); err != nil {
@@ -224,7 +224,7 @@ func TestEtcdDefrag(t *testing.T) {
 		{"the leader", "it comes last", op.DefragFollower, func(w *world) { lead(w, 2) }, "", "", ""},
 		{"the leader, last", "the others are through", op.DefragAny, func(w *world) { lead(w, 2) }, "free up to 60 MiB of 100 MiB", "", "defrag"},
 		{
-			"nothing to give back", "it would serve nobody for nothing", op.DefragAny,
+			"nothing to give back", "it would stop serving without a benefit", op.DefragAny,
 			func(w *world) { w.States[own].InUse = 95 << 20 }, "", "", "",
 		},
 		{
@@ -232,10 +232,10 @@ func TestEtcdDefrag(t *testing.T) {
 			func(w *world) { delete(w.States, "https://c:2379") }, "", "member c is unhealthy: it does not respond", "",
 		},
 		{
-			"damaged data", "somebody else must look at it", op.DefragFollower,
+			"damaged data", "an administrator must repair it", op.DefragFollower,
 			func(w *world) { w.States["https://c:2379"].Errors = []string{"memberID:3 alarm:CORRUPT "} }, "", "CORRUPT", "",
 		},
-		{"no leader", "it cannot be told who is well", op.DefragFollower, func(w *world) { lead(w, 0) }, "", "it has no leader", ""},
+		{"no leader", "the health of the members is unknown", op.DefragFollower, func(w *world) { lead(w, 0) }, "", "it has no leader", ""},
 		{"one that learns", "it counts on the others", op.DefragFollower, func(w *world) { w.Etcd[2].Learner = true }, "", "it is a learner", ""},
 		{"not full", "the API server compacts", op.DefragCompact, nil, "", "", ""},
 		{

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// shell is an Exec of a script whose $0 is the host's root.
+// shell returns an Exec of a script whose $0 is the root of the host.
 func (h *testHost) shell(name, script string) op.Exec {
 	return op.Exec{Name: name, Argv: []string{"sh", "-c", script, h.r.Root}}
 }
@@ -133,12 +133,12 @@ func TestExecTellsAndKeepsOutput(t *testing.T) {
 	var told strings.Builder
 	r := h.r.Apply(context.Background(), h.batch(o), func(i int, p host.Progress) { told.Write(p.Output) })
 	if string(r[0].Output) != "in\nout\n" || !strings.Contains(told.String(), "err\n") {
-		t.Errorf("output %q, told %q", r[0].Output, told.String())
+		t.Errorf("output %q, reported %q", r[0].Output, told.String())
 	}
 	o.SecretOutput = true
 	told.Reset()
 	if r = h.r.Apply(context.Background(), h.batch(o), func(i int, p host.Progress) { told.Write(p.Output) }); told.Len() > 0 || !r[0].Secret {
-		t.Errorf("secret output was told: %q", told.String())
+		t.Errorf("secret output was reported: %q", told.String())
 	}
 }
 
@@ -180,8 +180,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestWhole has systemd-run run programs at once; what matters here is what
-// becomes of results that nobody took.
+// TestWhole uses a fake systemd-run that runs programs at once. It checks that the result
+// is returned, and that no unit and no file of the run remains.
 func TestWhole(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("step", "mkdir -p $0/etc/made; echo $(cat) >> $0/etc/made/log; echo out")
@@ -201,7 +201,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestReplaces has a program make a file anew that leaves alone what it finds.
+// TestReplaces checks a program that does not overwrite an existing file: the file is
+// removed before the program runs.
 func TestReplaces(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("serving", "test -e $0/etc/cert || cp $0/etc/names $0/etc/cert")
@@ -223,8 +224,8 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
-// A program that was begun goes on when its manager is gone: the next one does not
-// begin beside it, and is not run if the first has done its work.
+// TestWholeOneAtATime checks that a program continues when its manager is gone. The next
+// program waits for it, and does not run if the first has done its work.
 func TestWholeOneAtATime(t *testing.T) {
 	h := newHost(t)
 	first := h.shell("first", "echo out; echo first >> $0/etc/runs")
@@ -251,7 +252,7 @@ func TestWholeOneAtATime(t *testing.T) {
 				return
 			}
 			if waits++; h.read("etc/runs") != "first\n" {
-				t.Errorf("beside the first have run: %q", h.read("etc/runs"))
+				t.Errorf("programs ran at the same time as the first: %q", h.read("etc/runs"))
 			}
 			w := h.see()
 			w.settle()
@@ -279,9 +280,9 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 		fails, killed                   bool
 	}{
 		{"success", "the work is done", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, false, false},
-		{"failure", "it is told once", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; exit 4", "create-1", 1, true, false},
+		{"failure", "it is reported once", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; exit 4", "create-1", 1, true, false},
 		{
-			"told to end", "to systemd that is a clean end; it is none",
+			"told to end", "systemd reports a clean end, but the work is not done",
 			"echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, true, true,
 		},
 		{
@@ -301,7 +302,7 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 			h := newHost(t)
 			o := h.shell("step", c.script)
 			o.Whole, o.Creates = true, []string{"/etc/log"}
-			// A manager that is gone before the program has ended.
+			// The manager disconnects before the program has ended.
 			ctx, cancel := context.WithCancel(context.Background())
 			b := h.batch(o)
 			b.Operation = c.operation
@@ -330,8 +331,8 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 	}
 }
 
-// TestExecUnlessServes: what a program is for answers, or it runs, however often it has
-// run before for the same reason.
+// TestExecUnlessServes checks that a program runs unless its service responds, however
+// often it has run before for the same reason.
 func TestExecUnlessServes(t *testing.T) {
 	const unhealthy = "https://127.0.0.1:2379 is unhealthy: failed to commit proposal: "
 	for _, tc := range []struct {
@@ -356,7 +357,7 @@ func TestExecUnlessServes(t *testing.T) {
 			}
 			h.write("etc/conf", "older")
 			for range 2 {
-				h.write("etc/manifest", "newer") // by somebody else
+				h.write("etc/manifest", "newer") // by other software
 				if r := h.apply(e)[0]; (r.Status == op.Changed) != tc.runs || (h.read("etc/manifest") == "older") != tc.runs {
 					t.Errorf("%+v, and the manifest is %q: want it to run: %t", r, h.read("etc/manifest"), tc.runs)
 				}

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestPresent: what a crash has left empty is not there.
+// TestPresent checks that an empty file that a crash has left does not count as present.
 func TestPresent(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/kubernetes/kubelet.conf", "")
@@ -31,7 +31,8 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestResolver: the file is the one that kubeadm has the kubelet use.
+// TestResolver checks that the file is the resolver configuration that kubeadm sets for
+// the kubelet.
 func TestResolver(t *testing.T) {
 	h := newHost(t)
 	ask := func() *op.Resolver {

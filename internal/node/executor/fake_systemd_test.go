@@ -94,7 +94,7 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 	return "", nil
 }
 
-// transient answers about a unit made by systemd-run.
+// transient plays systemctl for a unit that systemd-run made.
 func (w *world) transient(verb, name string) (string, error) {
 	u := w.Transient[name]
 	failed := u != nil && u.Code != 0
@@ -116,11 +116,12 @@ func (w *world) transient(verb, name string) (string, error) {
 	return "", fmt.Errorf("unexpected: systemctl %s %s", verb, name)
 }
 
-// scopes is where there is a file for each scope: others write the world meanwhile.
+// scopes returns the directory with a file for each scope. It is not in the world,
+// because other fakes write the world meanwhile.
 func (h *testHost) scopes() string { return filepath.Join(h.fakes, "scopes") }
 
-// scope answers about one that stays when its process has ended, as where systemd does
-// not hear of that.
+// scope plays systemctl for a scope that is not removed when its process ends, as if
+// systemd had not noticed the end.
 func (w *world) scope(verb, name string) (string, error) {
 	file := filepath.Join(filepath.Dir(worldFile()), "scopes", name)
 	switch there := host.Exists(file); {
@@ -136,7 +137,7 @@ func (w *world) scope(verb, name string) (string, error) {
 	return "", fmt.Errorf("unexpected: systemctl %s %s", verb, name)
 }
 
-// fakeScope has its process be the program, as the real one does.
+// fakeScope replaces its process with the program, as the real one does.
 func fakeScope(args, program []string) (string, error) {
 	if !strings.HasPrefix(args[1], "--unit="+systemctl.UnitPrefix+"scratch-") {
 		return "", fmt.Errorf("unexpected: a scope with %s", args[1])
@@ -156,7 +157,7 @@ func fakeScope(args, program []string) (string, error) {
 	return "", unix.Exec(path, append([]string{path}, program[1:]...), os.Environ())
 }
 
-// fakeSystemdRun runs the program at once and keeps how it ended.
+// fakeSystemdRun runs the program at once and records its result.
 func fakeSystemdRun(w *world, args []string) (string, error) {
 	if i := slices.Index(args, "--"); args[0] == "--scope" && i > 0 {
 		return fakeScope(args[:i], args[i+1:])
@@ -181,7 +182,7 @@ func fakeSystemdRun(w *world, args []string) (string, error) {
 		case "--setenv":
 			cmd.Env = append(cmd.Env, value)
 		case "BindReadOnlyPaths":
-			// It cannot be mounted here: the program looks where it is.
+			// Nothing is mounted here: the program finds the file by the variable.
 			from, to, _ := strings.Cut(value, ":")
 			if to != "/etc/hosts" {
 				return "", fmt.Errorf("unexpected: a unit with %s of its own", to)
@@ -254,6 +255,7 @@ func showUnit(w *world, name string, u *fakeUnit) string {
 		since = int64(u.Starts)
 	}
 	yes := map[bool]string{true: "yes", false: "no"}
-	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\nExecMainStartTimestampMonotonic=%d\nExecMainStartTimestamp=%s\n",
+	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\n"+
+		"Result=success\nExecMainStartTimestampMonotonic=%d\nExecMainStartTimestamp=%s\n",
 		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart], since, started.UTC().Format("Mon 2006-01-02 15:04:05 MST"))
 }

@@ -24,11 +24,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestMain lets this binary stand in for the programs that a Runner calls:
-// through links named systemctl and so on, it answers out of a state file
-// beside the link and rejects what it does not expect.
+// TestMain lets this binary stand in for the programs that a Runner calls. Through links
+// named systemctl and so on, it responds from a state file next to the link and rejects
+// unexpected calls.
 func TestMain(m *testing.M) {
-	// The race detector has a program sleep for a second in os.Exit.
+	// The race detector makes a program sleep for a second in os.Exit.
 	if fake, ok := fakes[filepath.Base(os.Args[0])]; ok {
 		unix.Exit(runFake(fake))
 	}
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testHost is a machine made of files.
+// testHost represents a machine as a directory of files.
 type testHost struct {
 	t     *testing.T
 	r     *Runner
@@ -135,7 +135,7 @@ func (h *testHost) batch(ops ...op.Op) host.Batch {
 	return host.Batch{Operation: "create-1", Step: "step", Cluster: "demo", Fence: 1, Ops: ops}
 }
 
-// apply applies and wants success.
+// apply applies operations and fails the test on an error.
 func (h *testHost) apply(ops ...op.Op) []op.Result {
 	h.t.Helper()
 	results := h.r.Apply(context.Background(), h.batch(ops...), nil)
@@ -152,7 +152,7 @@ func (h *testHost) check(ops ...op.Op) []op.Result {
 	return h.r.Check(context.Background(), ops)
 }
 
-// entry is what a path is, for comparing hosts.
+// entry holds the properties of a path, to compare hosts.
 type entry struct {
 	Mode    fs.FileMode
 	UID     uint32
@@ -160,7 +160,7 @@ type entry struct {
 	Content string
 }
 
-// snapshot is all of a host but its state directory.
+// snapshot returns all files of a host except its state directory.
 func (h *testHost) snapshot() map[string]entry {
 	h.t.Helper()
 	return snapshot(h.t, h.r.Root)
@@ -188,7 +188,7 @@ func snapshot(t *testing.T, root string) map[string]entry {
 		case info.Mode()&fs.ModeSymlink != 0:
 			e.Content, err = os.Readlink(p)
 		}
-		// The number of the last lock stays until the host's next boot.
+		// The number of the last lock is kept until the next boot of the host.
 		if rel := strings.TrimPrefix(p, root); rel != "/run" && rel != "/run/slipway" && rel != "/run/slipway/fence" {
 			out[rel] = e
 		}
@@ -200,7 +200,7 @@ func snapshot(t *testing.T, root string) map[string]entry {
 	return out
 }
 
-// blobs is a manager that has content.
+// blobs represents a manager that has content.
 type blobs map[string][]byte
 
 func (b blobs) add(content []byte) op.Blob {
@@ -221,7 +221,7 @@ func (b blobs) FetchBlob(_ context.Context, blob op.Blob, offset int64, w io.Wri
 
 func (b blobs) MakeRoom() {}
 
-// fetched hears what became of content.
+// fetched records the paths of verified content.
 type fetched struct {
 	shared bool
 	paths  []string
@@ -233,32 +233,32 @@ func (f *fetched) Verified(path string) { f.paths = append(f.paths, path) }
 
 func (f *fetched) Close() error { return nil }
 
-// world is what the fake programs know.
+// world holds the state that the fake programs share.
 type world struct {
 	Root    string
 	Units   map[string]*fakeUnit
 	Images  map[string]fakeImage
 	Reloads int
 	Calls   []string
-	// Transient are the units made by systemd-run. OnRun "linger" has them
-	// seem to run on after their program has ended; "cut before" and "cut
-	// after" have the start of other units fail, before it is made or after;
-	// "write X" has one leave X in a file.
+	// Transient are the units made by systemd-run. OnRun changes how units run. With
+	// "linger", they seem to run after their program has ended. With "cut before" and
+	// "cut after", other units fail before or after their start. With "write X", a unit
+	// writes X to a file.
 	Transient map[string]*transient
 	OnRun     string
-	// Etcd are the members of a cluster whose other endpoints do not answer
-	// but "https://votes:2379".
+	// Etcd are the members of a cluster. Of its other endpoints, only
+	// "https://votes:2379" responds.
 	Etcd []etcd.Member
-	// States are what members say of themselves, by where they are asked, and
-	// OnSnapshot is what one of them sends as a snapshot, or "fail".
+	// States has the status of members by their endpoint. OnSnapshot is the snapshot that
+	// a member sends, or "fail".
 	States     map[string]*etcd.Status
-	Cluster    string // which minor etcd's cluster is of
-	Slow       bool   // members do not change how they keep their data
+	Cluster    string // the minor version of the etcd cluster
+	Slow       bool   // members do not change their storage version
 	OnSnapshot string
-	// Values are what etcd keeps, by key.
+	// Values are the keys of etcd with their values.
 	Values map[string]string
-	// Unwell is how often etcd takes no other member, and Behind how often it
-	// refuses a learner its vote.
+	// Unwell is how often etcd refuses to change its members, and Behind how often it
+	// refuses to promote a learner.
 	Unwell, Behind int
 }
 
@@ -268,7 +268,7 @@ type transient struct {
 	Code            int
 }
 
-// settle ends what lingers.
+// settle ends the lingering units.
 func (w *world) settle() {
 	for _, u := range w.Transient {
 		u.Running = false
@@ -306,7 +306,7 @@ func (h *testHost) see() world {
 	return w
 }
 
-// saveWorld puts it in place at once: several programs may run.
+// saveWorld replaces the file atomically: several programs may run.
 func saveWorld(path string, w world) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
@@ -338,7 +338,7 @@ var fakes = map[string]func(w *world, args []string) (string, error){
 	"journalctl":  func(*world, []string) (string, error) { return "the journal\n", nil },
 }
 
-// worldFile is where a fake finds the world.
+// worldFile returns the path of the world for a fake.
 func worldFile() string { return filepath.Join(filepath.Dir(os.Args[0]), "world.json") }
 
 func runFake(fake func(*world, []string) (string, error)) int {

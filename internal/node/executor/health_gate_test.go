@@ -11,8 +11,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestServing: what answered before a change must answer after it, however often
-// the helper is killed in between; what did not is waited for by nobody.
+// TestServing checks that a service that responded before a change must respond after it,
+// however often the helper is killed in between. A service that did not respond is not
+// awaited.
 func TestServing(t *testing.T) {
 	const forwards = "proc/sys/net/ipv4/ip_forward"
 	for _, tc := range []struct {
@@ -22,7 +23,7 @@ func TestServing(t *testing.T) {
 	}{
 		{"as before", "it serves with any value", "[01]", false},
 		{"not any more", "it serves without forwarding alone", "0", true},
-		{"not before", "nobody breaks what is broken", "2", false},
+		{"not before", "it did not serve before", "2", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -70,7 +71,8 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServingCut: who was killed while changes were left to show asks later.
+// TestServingCut checks that the health check still runs if the helper is stopped while
+// the changes settle.
 func TestServingCut(t *testing.T) {
 	h := newHost(t)
 	list := op.List{
@@ -84,6 +86,6 @@ func TestServingCut(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	if r := h.check(list...)[1]; r.Status != op.Changed {
-		t.Errorf("nobody asks whether it serves: %+v", r)
+		t.Errorf("the health check is not planned: %+v", r)
 	}
 }

@@ -22,12 +22,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A fakeRegistry lets one user in, over TLS, and counts what it takes.
+// A fakeRegistry admits one user, over TLS, and counts uploads and mounts.
 type fakeRegistry struct {
 	*httptest.Server
 	mu        sync.Mutex
 	word      string
-	open      bool // it lets anybody in
+	open      bool // it admits all users
 	uploads   int
 	mounts    int
 	full      bool
@@ -75,7 +75,7 @@ func newRegistry(t *testing.T) *fakeRegistry {
 	return f
 }
 
-// client is how it is spoken to.
+// client returns the settings to connect to the registry.
 func (f *fakeRegistry) client(h *testHost) op.RegistryClient {
 	h.write("etc/ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})))
 	return op.RegistryClient{
@@ -84,7 +84,7 @@ func (f *fakeRegistry) client(h *testHost) op.RegistryClient {
 	}
 }
 
-// pushed is an image of layers under a name.
+// pushed returns an image of layers under a name.
 func pushed(t *testing.T, h *testHost, repository, tag string, layers ...string) op.PushedImage {
 	t.Helper()
 	const config, layer = "application/vnd.oci.image.config.v1+json", "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -120,7 +120,7 @@ func pushed(t *testing.T, h *testHost, repository, tag string, layers ...string)
 	return op.PushedImage{Repository: repository, Tag: tag, Index: index, Platforms: []op.Image{img}}
 }
 
-// refuses applies, and wants a failure.
+// refuses applies an operation that must fail, and returns its error.
 func (h *testHost) refuses(o op.Op) *op.Error {
 	h.t.Helper()
 	r := h.r.Apply(h.t.Context(), h.batch(o), nil)
@@ -130,7 +130,8 @@ func (h *testHost) refuses(o op.Op) *op.Error {
 	return r[0].Error
 }
 
-// TestPush sends what a registry has not got, once, and nothing that it has.
+// TestPush checks that content that a registry does not have is sent once, and that other
+// content is not sent.
 func TestPush(t *testing.T) {
 	h, f := newHost(t), newRegistry(t)
 	o := op.PushImages{RegistryClient: f.client(h), Images: []op.PushedImage{
@@ -165,7 +166,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushRefused: each of these is said, and no login goes elsewhere.
+// TestPushRefused checks that each failure is reported, and that the login is not sent to
+// another host.
 func TestPushRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string
@@ -194,7 +196,7 @@ func TestPushRefused(t *testing.T) {
 	}
 }
 
-// TestRegistryServes waits for a registry that lets in the one user, and nobody else.
+// TestRegistryServes waits for a registry that admits only the one user.
 func TestRegistryServes(t *testing.T) {
 	h, f := newHost(t), newRegistry(t)
 	o := op.RegistryServes{RegistryClient: f.client(h), TimeoutSeconds: 1}
@@ -203,15 +205,15 @@ func TestRegistryServes(t *testing.T) {
 	}
 	f.open = true
 	if got := h.refuses(o); got.Reason != op.ReasonRegistryLogin {
-		t.Errorf("of an open one it says %+v", got)
+		t.Errorf("for an open registry: %+v", got)
 	}
 	f.open, f.word = false, "another"
 	if got := h.refuses(o); got.Reason != op.ReasonRegistryLogin || !strings.Contains(got.Message, "rejects the login") {
-		t.Errorf("of another password it says %+v", got)
+		t.Errorf("for another password: %+v", got)
 	}
 	f.Close()
 	if got := h.refuses(o); got.Reason != "Timeout" {
-		t.Errorf("of none it says %+v", got)
+		t.Errorf("without a registry: %+v", got)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))

@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// fakeCtr takes image layouts as containerd's client does.
+// fakeCtr imports image layouts as the client of containerd does.
 func fakeCtr(w *world, args []string) (string, error) {
 	if len(args) < 4 || args[0] != "--connect-timeout=5s" || args[1] != "--namespace=k8s.io" || args[2] != "images" {
 		return "", fmt.Errorf("unexpected: ctr %q", args)
@@ -112,7 +112,7 @@ func TestImportOutlivesItsManager(t *testing.T) {
 				t.Fatalf("the first manager: %+v", r[0])
 			}
 			if r := h.check(images)[0]; r.Status != op.Changed {
-				t.Errorf("an import that goes on is %s (%s)", r.Status, r.Summary)
+				t.Errorf("an import that is still running is %s (%s)", r.Status, r.Summary)
 			}
 			w = h.see()
 			w.settle()
@@ -137,7 +137,8 @@ func TestImportOutlivesItsManager(t *testing.T) {
 	}
 }
 
-// TestRuntimeStopped: what containerd has is not known when it does not run.
+// TestRuntimeStopped checks that the images in containerd are unknown while it does not
+// run.
 func TestRuntimeStopped(t *testing.T) {
 	h := newHost(t)
 	images := op.ImportImages{Images: []op.Image{{
@@ -153,7 +154,8 @@ func TestRuntimeStopped(t *testing.T) {
 	}
 }
 
-// What was fetched ahead an import takes from there, and leaves nothing of it.
+// TestImagesAhead checks that an import uses the content that was fetched ahead, and then
+// removes it.
 func TestImagesAhead(t *testing.T) {
 	h := newHost(t)
 	manifest, layer := h.blobs.add([]byte("{}")), h.blobs.add([]byte("layer"))
@@ -166,7 +168,7 @@ func TestImagesAhead(t *testing.T) {
 	if r := h.check(ahead)[0]; r.Status != op.Unchanged {
 		t.Errorf("it is there, and check says %q", r.Summary)
 	}
-	clear(h.blobs) // nobody has it any more
+	clear(h.blobs) // no manager has it now
 	h.write("run/containerd/containerd.sock", "")
 	h.apply(op.ImportImages{Images: images})
 	if r := h.check(ahead)[0]; r.Summary != "fetch 7 B" {
@@ -182,7 +184,7 @@ func TestImportedContentGoes(t *testing.T) {
 		MediaType: "application/x",
 	}}}
 	h.apply(images)
-	// As a helper leaves it that is killed when the import has ended.
+	// A helper that is killed at the end of the import leaves this file.
 	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(images.Images[0].Manifest.Digest, "sha256:"))
 	h.write(passing, "{}")
 	if r := h.check(images)[0]; r.Summary != "remove the imported content" {

@@ -28,8 +28,8 @@ func (h *testHost) certs() op.Exec {
 	return o
 }
 
-// interrupt applies an uninterruptible step whose manager goes away, and
-// then the host is booted anew: nobody has seen the end of it.
+// interrupt applies an uninterruptible step whose manager disconnects. Then the host
+// reboots, so that the result of the step is unknown.
 func (h *testHost) interrupt(o op.Exec) {
 	h.t.Helper()
 	w := h.see()
@@ -65,7 +65,7 @@ func TestCutRun(t *testing.T) {
 			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
 			h.remove("etc/fail")
 		}, "key\n", "", true},
-		{"failed, mended by hand", "and what they put there is theirs", func(h *testHost) {
+		{"failed, mended by hand", "the file of the administrator is kept", func(h *testHost) {
 			h.write("etc/fail", "")
 			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
 			h.remove("etc/fail")
@@ -114,8 +114,8 @@ func TestCutRun(t *testing.T) {
 	}
 }
 
-// TestConclusive: a node that has its own credentials has joined, whatever
-// became of the program that had it join.
+// TestConclusive checks that a node with its own credentials has joined, whatever the
+// result of the program that joined it.
 func TestConclusive(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("join", "echo running; echo begun >> $0/etc/runs; echo half > $0/etc/ca.crt")
@@ -151,25 +151,25 @@ func (h *testHost) remove(name string) {
 	}
 }
 
-// content is a file's; "" if there is none.
+// content returns the content of a file, or "" if it does not exist.
 func (h *testHost) content(name string) string {
 	raw, _ := os.ReadFile(h.path(name))
 	return string(raw)
 }
 
-// A reset takes back what a step does: one that its manager has left alone is
-// ended first, and no unit of it stays on the host.
+// TestResetEndsSteps checks that a reset rolls back steps. A step whose manager is gone
+// is stopped first, and none of its units remains on the host.
 func TestResetEndsSteps(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		since        func(w *world)
 	}{
-		{"goes on", "what it makes after the reset nobody would take back", func(w *world) {
+		{"goes on", "its changes after the reset would not be rolled back", func(w *world) {
 			for _, u := range w.Transient {
 				u.MayStop = true
 			}
 		}},
-		{"succeeded unseen", "its unit stays until somebody takes the result", func(w *world) { w.settle() }},
+		{"succeeded unseen", "its unit remains until a manager fetches the result", func(w *world) { w.settle() }},
 		{"failed unseen", "so does one that failed", func(w *world) {
 			w.settle()
 			for _, u := range w.Transient {
@@ -207,8 +207,8 @@ func TestResetEndsSteps(t *testing.T) {
 	}
 }
 
-// What a step reads may be large, and secret: it does not outlive a step that
-// never was started.
+// TestUnreadInputGoes checks that the input of a step is removed if the step never
+// started. The input may be large, and secret.
 func TestUnreadInputGoes(t *testing.T) {
 	for name, write := range map[string]func(io.Writer) error{
 		"the disk is full":  func(io.Writer) error { return unix.ENOSPC },

@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// TestKeyPair: a pair is made once; a public half that is lost or another's is
-// made of the private one, which stays.
+// TestKeyPair checks that a pair is created once. A missing or wrong public key is
+// derived from the private key, which is kept.
 func TestKeyPair(t *testing.T) {
 	h := newHost(t)
 	o := op.KeyPair{Private: "/etc/rotate/sa.key", Public: "/etc/rotate/sa.pub"}
@@ -21,7 +21,7 @@ func TestKeyPair(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want, err := pki.EncodePublic(key.Public()); err != nil || string(want) != public {
-		t.Errorf("the public half is another's: %v", err)
+		t.Errorf("the public key does not match: %v", err)
 	}
 	for _, file := range []string{"sa.key", "sa.pub"} {
 		if mode := h.snapshot()["/etc/rotate/"+file].Mode.String(); mode != "-rw-------" {
@@ -29,14 +29,14 @@ func TestKeyPair(t *testing.T) {
 		}
 	}
 	if r := h.check(o); r[0].Status != op.Unchanged {
-		t.Errorf("once made it is as wanted: %+v", r)
+		t.Errorf("after it was created: %+v", r)
 	}
 	h.write("etc/rotate/sa.pub", "another's")
 	if r := h.apply(o); r[0].Status != op.Changed || h.read("etc/rotate/sa.pub") != public || h.read("etc/rotate/sa.key") != private {
-		t.Errorf("the public half is not put right, or the key is another: %+v", r)
+		t.Errorf("the public key is not repaired, or the private key has changed: %+v", r)
 	}
 	h.write("etc/rotate/sa.key", "damaged")
 	if r := h.check(o); r[0].Error == nil {
-		t.Error("a key that cannot be read is made anew: it may be worth something")
+		t.Error("an unreadable key is replaced, although it may be in use")
 	}
 }

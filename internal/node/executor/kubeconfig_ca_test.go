@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// TestKubeconfigCA: a kubeconfig trusts other authorities, and nothing else of it
-// is another; what names a file, or is not there, is left alone.
+// TestKubeconfigCA checks that a kubeconfig gets other trusted CAs, and that nothing else
+// in it changes. A kubeconfig that names a CA file, or does not exist, is left alone.
 func TestKubeconfigCA(t *testing.T) {
 	const (
 		path  = "/etc/kubernetes/admin.conf"
@@ -56,6 +56,6 @@ func TestKubeconfigCA(t *testing.T) {
 	h := newHost(t)
 	h.write(path[1:], embed+strings.TrimPrefix(embed, "clusters:\n"))
 	if got := h.check(o)[0]; got.Error == nil {
-		t.Error("of several clusters it is not known whose authorities they are")
+		t.Error("a kubeconfig with several clusters is changed")
 	}
 }

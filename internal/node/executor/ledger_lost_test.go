@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestLostLedger: a host that was changed and whose ledger is gone is left
-// alone and said to be so, by all that would need the ledger.
+// TestLostLedger checks that a changed host without a ledger is left alone, and that all
+// operations that need the ledger report this.
 func TestLostLedger(t *testing.T) {
 	for name, lose := range map[string]func(dir string) error{
 		"removed": os.RemoveAll,
@@ -41,7 +41,7 @@ func TestLostLedger(t *testing.T) {
 				}
 			}
 			after := h.snapshot()
-			after["/var/lib/slipway/apply.lock"] = before["/var/lib/slipway/apply.lock"] // says who had it last
+			after["/var/lib/slipway/apply.lock"] = before["/var/lib/slipway/apply.lock"] // names the last holder
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("the host was touched:\n%s", diff)
 			}
@@ -49,7 +49,7 @@ func TestLostLedger(t *testing.T) {
 	}
 }
 
-// TestResetWithoutEntries: an empty ledger is none.
+// TestResetWithoutEntries checks that an empty ledger counts as missing.
 func TestResetWithoutEntries(t *testing.T) {
 	h := newHost(t)
 	w := h.see()

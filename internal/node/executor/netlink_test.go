@@ -18,12 +18,11 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// inNetwork runs a function in a network namespace of its own: all it does,
-// and all programs it starts, see that one alone. The thread is not used
-// again.
+// inNetwork runs a function in a separate network namespace, which its programs also use.
+// The thread is not used again.
 func inNetwork(t *testing.T, f func()) {
 	t.Helper()
-	requireroot.Need(t, "a network of its own")
+	requireroot.Need(t, "a separate network namespace")
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -39,7 +38,7 @@ func inNetwork(t *testing.T, f func()) {
 	}
 }
 
-// sh runs a program and answers what it prints.
+// sh runs a program and returns its output.
 func sh(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
@@ -117,7 +116,8 @@ func TestResetThousandsOfChains(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("nft: %v\n%s", err, out)
 		}
-		// A rule of others keeps the table, so that each chain goes singly.
+		// A rule of other software keeps the table, so that each chain is removed
+		// separately.
 		sh(t, "nft", "add", "rule", "ip", "nat", "PREROUTING", "ip", "saddr", "10.9.0.1", "accept")
 		h.apply(op.Reset{IPTables: []string{"KUBE-"}})
 		if rules := sh(t, "nft", "list", "ruleset"); strings.Contains(rules, "KUBE-") || !strings.Contains(rules, "10.9.0.1") {
@@ -126,7 +126,8 @@ func TestResetThousandsOfChains(t *testing.T) {
 	})
 }
 
-// TestDroppingChains: what drops by default is named, whoever made it.
+// TestDroppingChains checks that chains that drop by default are listed, regardless of
+// their creator.
 func TestDroppingChains(t *testing.T) {
 	inNetwork(t, func() {
 		sh(t, "nft",

@@ -12,8 +12,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestPodHosts: the copies of pods of the host's network are brought up to
-// date where they are, with what is their own; those of others are theirs.
+// TestPodHosts checks that the hosts files of pods in the host network are updated in
+// place, and keep their additional entries. Files of other pods do not change.
 func TestPodHosts(t *testing.T) {
 	const (
 		before = "127.0.0.1 localhost\n192.0.2.1 api.demo.internal\n"
@@ -24,7 +24,7 @@ func TestPodHosts(t *testing.T) {
 	h.write("etc/hosts", after)
 	files := map[string]struct{ was, want, reason string }{
 		"stale":   {pods.PodHostsBegin + before, pods.PodHostsBegin + after, "a pod that was there before"},
-		"aliases": {pods.PodHostsBegin + before + own, pods.PodHostsBegin + after + own, "entries of its own stay"},
+		"aliases": {pods.PodHostsBegin + before + own, pods.PodHostsBegin + after + own, "its additional entries are kept"},
 		"longer": {
 			pods.PodHostsBegin + before + "192.0.2.77 gone\n", pods.PodHostsBegin + after,
 			"nothing of the old text stays behind a shorter one",
@@ -32,7 +32,7 @@ func TestPodHosts(t *testing.T) {
 		"fresh": {pods.PodHostsBegin + after + "# as it was\n", pods.PodHostsBegin + after + "# as it was\n", "it knows the name as it is"},
 		"network": {
 			"# Kubernetes-managed hosts file.\n" + before, "# Kubernetes-managed hosts file.\n" + before,
-			"a pod with a network of its own",
+			"a pod with a separate network",
 		},
 	}
 	inode := map[string]os.FileInfo{}
@@ -71,7 +71,8 @@ func TestPodHosts(t *testing.T) {
 	}
 }
 
-// TestPodHostsOfAContainer: a container can write its copy, to be of any length.
+// TestPodHostsOfAContainer checks a hosts file of any length, because a container can
+// write to it.
 func TestPodHostsOfAContainer(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/hosts", "127.0.0.1 api.demo.internal\n")

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// image is one of a bundle.
+// image returns an image of a bundle.
 func (h *testHost) image(ref string) op.Image {
 	return op.Image{
 		Ref: ref, MediaType: "application/x", Manifest: h.blobs.add([]byte("manifest of " + ref)),
@@ -23,14 +23,14 @@ func (h *testHost) image(ref string) op.Image {
 	}
 }
 
-// pinned are the images that containerd has pinned.
+// pinned returns the images that are pinned in containerd.
 func (h *testHost) pinned() []string {
 	images := h.see().Images
 	maps.DeleteFunc(images, func(_ string, img fakeImage) bool { return !img.Pinned })
 	return slices.Sorted(maps.Keys(images))
 }
 
-// changes wants a summary of a check.
+// changes checks the summary of a check.
 func (h *testHost) changes(o op.Op, want string) {
 	h.t.Helper()
 	if r := h.check(o)[0]; r.Error != nil || r.Summary != want || (r.Status == op.Changed) != (want != "") {
@@ -38,8 +38,8 @@ func (h *testHost) changes(o op.Op, want string) {
 	}
 }
 
-// What was imported and is not wanted any more loses its pin: but for what others have
-// pinned, whatever its name.
+// TestRetireUnpins checks that imported images lose their pin when they are no longer
+// wanted. Images that other software has pinned keep it, whatever their name.
 func TestRetireUnpins(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
@@ -72,7 +72,7 @@ func TestRetireUnpins(t *testing.T) {
 	}
 	h.changes(retire, "")
 
-	// Who pins one that was let go has it.
+	// An image that other software pins after Slipway has unpinned it keeps its pin.
 	w = h.see()
 	w.Images["registry.example/a:1"] = fakeImage{Digest: w.Images["registry.example/a:1"].Digest, Pinned: true}
 	h.world(w)
@@ -83,7 +83,8 @@ func TestRetireUnpins(t *testing.T) {
 	}
 }
 
-// Of what was imported before there was a record nothing is known to be ours.
+// TestRetireWithoutRecord checks that images that were imported before there was a record
+// are not treated as imported.
 func TestRetireWithoutRecord(t *testing.T) {
 	h := newHost(t)
 	retire := op.Prune{}
@@ -93,7 +94,7 @@ func TestRetireWithoutRecord(t *testing.T) {
 	w.Images["registry.example/a:1"] = fakeImage{Digest: "sha256:a", Pinned: true}
 	h.world(w)
 	h.changes(retire, "")
-	// What was imported into another runtime has gone with it.
+	// Images of another runtime are gone with that runtime.
 	h.write("var/lib/slipway/imported.json", `{"docker": true, "images": {"registry.example/a:1": "sha256:a"}}`)
 	h.changes(retire, "")
 	h.write("var/lib/slipway/imported.json", "{")
@@ -121,7 +122,8 @@ func TestRetireBlobs(t *testing.T) {
 	h.changes(retire, "")
 }
 
-// Wherever the helper is killed, it is gone on with, and nothing is forgotten.
+// TestRetireKilled checks that a prune continues after the helper was killed at any step,
+// and that nothing is forgotten.
 func TestRetireKilled(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
@@ -167,7 +169,8 @@ func TestRetireWithoutRuntime(t *testing.T) {
 	}
 }
 
-// Docker's are removed, but for those that are used, which go when they are not.
+// TestRetireDocker checks that images in Docker are removed, except images in use. They
+// are removed when they are no longer in use.
 func TestRetireDocker(t *testing.T) {
 	h := newHost(t)
 	d := &fakeDocker{t: t, images: map[string]string{}, used: "registry.example/pause:1", late: "registry.example/late:1"}
@@ -183,7 +186,7 @@ func TestRetireDocker(t *testing.T) {
 
 	d.broken = "registry.example/a:1"
 	if r := h.r.Apply(t.Context(), h.batch(retire), nil)[0]; r.Error == nil || r.Error.Reason != "CommandFailed" {
-		t.Errorf("what cannot be removed: %+v", r)
+		t.Errorf("with an image that cannot be removed: %+v", r)
 	}
 	d.broken = ""
 	h.apply(retire)

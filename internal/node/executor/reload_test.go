@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 	}{
 		{"read", "each touch is a reading", "90", "", "q", ""},
 		{"read once", "that may have begun before", "5", "", "q", "it was read 1 times since then"},
-		{"never read", "nobody follows it", "3", "", "q", "it was read 0 times since then"},
+		{"never read", "the program does not watch the file", "3", "", "q", "it was read 0 times since then"},
 		{"read in vain", "what failed is no reading", "90", "fails", "q", "it was read 0 times since then"},
 		{"not told", "it is not known", "90", "", "none", "its metrics have no queue none"},
 	} {

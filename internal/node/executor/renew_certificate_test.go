@@ -26,7 +26,7 @@ import (
 
 const kubeletPEM = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
-// withCertificates has a host's certificates end after a time.
+// withCertificates returns a host whose certificates expire after a time.
 func withCertificates(t *testing.T, left time.Duration) *testHost {
 	t.Helper()
 	h := newHost(t)
@@ -51,7 +51,7 @@ func withCertificates(t *testing.T, left time.Duration) *testHost {
 	return h
 }
 
-// running has the kubelet run or not.
+// running sets whether the kubelet runs.
 func (h *testHost) running(active bool) {
 	w := h.see()
 	w.Units["kubelet.service"] = &fakeUnit{Active: active}
@@ -65,8 +65,8 @@ func underCA(path, key string) op.RenewCertificate {
 	}
 }
 
-// TestRenewal: a certificate is renewed when it is due, in its place, with the
-// mode that its file has; nothing else changes.
+// TestRenewal checks that a due certificate is renewed in its place, with the mode of its
+// file. Nothing else changes.
 func TestRenewal(t *testing.T) {
 	for name, o := range map[string]op.RenewCertificate{
 		"/etc/kubernetes/pki/apiserver.crt": underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key"),
@@ -99,8 +99,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestRenewalRefused: what is wrong is said by the check, before anything is
-// touched.
+// TestRenewalRefused checks that problems are reported by the check, before anything is
+// changed.
 func TestRenewalRefused(t *testing.T) {
 	due := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	for _, tc := range []struct {
@@ -130,16 +130,16 @@ func TestRenewalRefused(t *testing.T) {
 	}
 }
 
-// TestRenewalOfKubelet: a kubelet whose certificate has expired is stopped,
-// gets another one behind the same link, and is started; one that was cut off
-// in between is started.
+// TestRenewalOfKubelet checks that a kubelet with an expired certificate is stopped, gets
+// another certificate behind the same link, and is started. It is also started after an
+// interruption.
 func TestRenewalOfKubelet(t *testing.T) {
 	o := underCA(kubeletPEM, "")
 	o.Due, o.Unit = op.DueExpired, "kubelet.service"
 	h := withCertificates(t, time.Hour)
 	h.running(true)
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
-		t.Errorf("it renews its own as long as it can: %+v", r)
+		t.Errorf("the kubelet can renew its certificate: %+v", r)
 	}
 	h = withCertificates(t, -time.Hour)
 	h.running(true)
@@ -154,7 +154,7 @@ func TestRenewalOfKubelet(t *testing.T) {
 		"systemctl --no-ask-password stop -- kubelet.service",
 		"systemctl --no-ask-password start -- kubelet.service",
 	}, calls); d != "" {
-		t.Errorf("systemd was told (-want +got):\n%s", d)
+		t.Errorf("calls of systemctl (-want +got):\n%s", d)
 	}
 	if to, err := os.Readlink(h.path(kubeletPEM)); err != nil || to != "kubelet-client-1.pem" {
 		t.Errorf("the link leads to %q: %v", to, err)
@@ -176,9 +176,9 @@ func TestRenewalOfKubelet(t *testing.T) {
 	}
 }
 
-// TestRenewalOfUnit: what a unit was last started with is then the new certificate,
-// so that it needs no other start for it; of a file that it was not started with
-// nothing is noted.
+// TestRenewalOfUnit checks that the record of a unit's last start gets the new
+// certificate, so that the unit needs no restart. Nothing is recorded for a file that the
+// unit was not started with.
 func TestRenewalOfUnit(t *testing.T) {
 	o := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	o.Unit = "old.service"
@@ -205,7 +205,8 @@ func TestRenewalOfUnit(t *testing.T) {
 	}
 }
 
-// TestRenewalRemade: what a kubelet makes for itself is removed with its key.
+// TestRenewalRemade checks that a certificate that the kubelet makes for itself is
+// removed with its key.
 func TestRenewalRemade(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.running(true)
@@ -231,7 +232,7 @@ func TestRenewalRemade(t *testing.T) {
 	}
 }
 
-// TestCertificates: the answer has what is known of each, and no key.
+// TestCertificates checks that the result describes each certificate and contains no key.
 func TestCertificates(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.remove("etc/kubernetes/pki/ca.key")
@@ -276,8 +277,8 @@ func TestWaitForCertificate(t *testing.T) {
 
 const schedulerManifest = "/etc/kubernetes/manifests/kube-scheduler.yaml"
 
-// pod has a process run as the scheduler in a pod of this machine, or of one
-// that lives inside it. stat is its own, from the machine that runs the test.
+// pod makes a process look like the scheduler in a pod of this machine, or of a machine
+// that runs inside it. stat comes from the machine that runs the test.
 func (h *testHost) pod(pid int, stat, namespace string) {
 	h.t.Helper()
 	i := strings.LastIndexByte(stat, ')')
@@ -300,7 +301,8 @@ func (h *testHost) pod(pid int, stat, namespace string) {
 	}
 }
 
-// inDocker has Docker run the scheduler's container, in the cgroup of a pod or in none.
+// inDocker runs the container of the scheduler in Docker, in the cgroup of a pod or in
+// none.
 func inDocker(pod string) func(*testHost) {
 	return func(h *testHost) {
 		h.write("proc/50/cmdline",
@@ -315,7 +317,7 @@ func scheduler(h *testHost) op.StaticPodRestart {
 	return op.StaticPodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
 }
 
-// started is the line of a process in which all but its start is made up.
+// started returns the stat line of a process. Only its start time matters.
 func started(ticks int) string {
 	return fmt.Sprintf("77 (kube-scheduler) S 50%s %d 0", strings.Repeat(" 0", 17), ticks)
 }
@@ -364,7 +366,8 @@ func TestPodRestartNeeded(t *testing.T) {
 	}
 }
 
-// A pod whose manifest is in another form than kubeadm's says what it runs.
+// TestPodRestartOtherForm checks a manifest in another form than kubeadm's: the operation
+// names the command.
 func TestPodRestartOtherForm(t *testing.T) {
 	h := newHost(t)
 	o := scheduler(h)
@@ -372,7 +375,7 @@ func TestPodRestartOtherForm(t *testing.T) {
 	h.pod(77, started(1), "pid:[1]")
 	h.write(schedulerManifest, "spec: {containers: [{command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf]}]}\n")
 	if r := h.check(o)[0]; r.Error == nil {
-		t.Errorf("nobody knows what it runs: %+v", r)
+		t.Errorf("its command is unknown: %+v", r)
 	}
 	o.Command = []string{"kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf"}
 	if r := h.check(o)[0]; r.Summary != "restart: /etc/kubernetes/scheduler.conf changed" || r.Error != nil {
@@ -380,11 +383,12 @@ func TestPodRestartOtherForm(t *testing.T) {
 	}
 	o.Command[1] = "--kubeconfig=/etc/other.conf"
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
-		t.Errorf("another program is not it: %+v", r)
+		t.Errorf("it restarts for another command: %+v", r)
 	}
 }
 
-// A plan knows that what is about to be renewed has to be read.
+// TestPodRestartPlanned checks that a plan restarts the program for a file that is about
+// to be renewed.
 func TestPodRestartPlanned(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	o := scheduler(h)
@@ -401,7 +405,8 @@ func TestPodRestartPlanned(t *testing.T) {
 	}
 }
 
-// process starts one that does nothing, and answers what the kernel says of it.
+// startProcess starts a process that does nothing, and returns its stat line from the
+// kernel.
 func startProcess(t *testing.T) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command("/bin/sleep", "600")
@@ -415,13 +420,13 @@ func startProcess(t *testing.T) (*exec.Cmd, string) {
 	return cmd, string(stat)
 }
 
-// TestPodRestart: the program is told to end, once, and the one that is started
-// then is waited for.
+// TestPodRestart checks that the program receives a signal to end once, and that its
+// successor is awaited.
 func TestPodRestart(t *testing.T) {
 	restarted(t, false, "signal: terminated")
 }
 
-// One that takes no notice of being told is ended.
+// TestPodRestartAtOnce checks that AtOnce kills the program.
 func TestPodRestartAtOnce(t *testing.T) { restarted(t, true, "signal: killed") }
 
 func restarted(t *testing.T, atOnce bool, ends string) {
@@ -452,8 +457,9 @@ func restarted(t *testing.T, atOnce bool, ends string) {
 	}
 }
 
-// One that was started anew is let be, also if the file is of later than it: a clock that
-// was ahead when the file was written makes it so, and it would be ended for ever.
+// TestPodRestartOnce checks that a program is restarted only once, even if its file is
+// newer than its start. A clock that was ahead may date the file, and would cause
+// restarts for ever.
 func TestPodRestartOnce(t *testing.T) {
 	h := newHost(t)
 	o := scheduler(h)
@@ -476,11 +482,11 @@ func TestPodRestartOnce(t *testing.T) {
 		t.Error(err)
 	}
 	if err := errors.Join(second.Process.Kill(), second.Wait()); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("what was started anew ended with %v", err)
+		t.Errorf("the restarted program ended with %v", err)
 	}
 }
 
-// One that nobody starts again is told of.
+// TestPodRestartFails checks that a program that is not started again is reported.
 func TestPodRestartFails(t *testing.T) {
 	h := newHost(t)
 	o := scheduler(h)
@@ -503,8 +509,7 @@ func TestPodRestartFails(t *testing.T) {
 	}
 }
 
-// TestRenewalPutBack: put back, a host has nothing of what was renewed, nor of
-// what was made again.
+// TestRenewalPutBack checks that a restored host has no renewed or recreated files.
 func TestRenewalPutBack(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/systemd/system/kubelet.service", "[Service]\n")

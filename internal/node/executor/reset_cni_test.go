@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Containers: of our pods, in our network and in one that somebody brought,
-// and of another user of CNI.
+// The IDs of containers: ourPod is in our network, and theirNet is our pod in a network
+// of other software. foreign1 belongs to another user of CNI.
 var (
 	ourPod   = strings.Repeat("a1", 32)
 	theirNet = strings.Repeat("c3", 32)
@@ -31,7 +31,7 @@ func cniReset() op.Reset {
 	}
 }
 
-// attached is a host on which CNI has given something to all three.
+// attached returns a host on which CNI has attached all three containers.
 func attached(t *testing.T) *testHost {
 	t.Helper()
 	h := newHost(t)
@@ -58,8 +58,8 @@ func attached(t *testing.T) *testHost {
 	return h
 }
 
-// TestResetTakesAttachmentsBack: nothing of CNI's is left where nobody else
-// uses it, whenever it was cut.
+// TestResetTakesAttachmentsBack checks that a reset removes everything of CNI that no
+// other software uses, at whatever step it is interrupted.
 func TestResetTakesAttachmentsBack(t *testing.T) {
 	t.Parallel()
 	for at := 1; ; at++ {
@@ -84,8 +84,8 @@ func TestResetTakesAttachmentsBack(t *testing.T) {
 	}
 }
 
-// TestResetLeavesAttachmentsOfOthers: another user of CNI, come before or
-// after us, keeps its own.
+// TestResetLeavesAttachmentsOfOthers checks that another user of CNI, installed before or
+// after Slipway, keeps its attachments.
 func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
 	h := attached(t)
 	theirs := map[string]string{
@@ -134,8 +134,8 @@ func TestOurShim(t *testing.T) {
 	}
 }
 
-// portMaps are the rules that CNI's plugins portmap and bridge make for a
-// container, with both programs.
+// portMaps adds the rules that the CNI plugins portmap and bridge make for a container,
+// with both programs.
 func portMaps(t *testing.T, network, id, short string) {
 	t.Helper()
 	comment := fmt.Sprintf(`dnat name: "%s" id: "%s"`, network, id)
@@ -154,7 +154,7 @@ func portMaps(t *testing.T, network, id, short string) {
 	sh(t, "nft", "add rule inet cni_plugins_masquerade masq_checks accept comment \""+short+", net: "+network+", if: eth0, id: "+id[:20]+"\"")
 }
 
-// sharedRules are those that the plugins make once for all.
+// sharedRules adds the rules that the plugins make once for all containers.
 func sharedRules(t *testing.T) {
 	t.Helper()
 	for _, rule := range []string{
@@ -176,8 +176,8 @@ func sharedRules(t *testing.T) {
 
 func rules(t *testing.T) string { return sh(t, "nft", "list", "ruleset") }
 
-// TestResetRulesOfCNI: of the chains and tables that CNI's plugins share, the
-// rules of our containers go, and all if nobody else has any.
+// TestResetRulesOfCNI checks the chains and tables that CNI plugins share. The rules of
+// our containers are removed, and all rules if no other container has any.
 func TestResetRulesOfCNI(t *testing.T) {
 	reset := func(h *testHost) {
 		t.Helper()

@@ -15,8 +15,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestResetTellsFirst: a program that holds something on the host is told to
-// end, and can give it up; one that does not end, and all others, are killed.
+// TestResetTellsFirst checks that a program that holds a resource of the host first
+// receives a signal to end, so that it can release it. If it does not end, it is killed,
+// like all others.
 func TestResetTellsFirst(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, called, script string
@@ -24,13 +25,13 @@ func TestResetTellsFirst(t *testing.T) {
 		givesUp                      bool
 	}{
 		{
-			"told", "it takes its address off when it ends", "/usr/sbin/keepalived",
+			"told", "it removes its address when it ends", "/usr/sbin/keepalived",
 			"trap 'echo > DIR/given-up; exit' TERM",
 			[]string{"keepalived"},
 			true,
 		},
 		{"deaf", "it is killed when its time is over", "keepalived", "trap '' TERM", []string{"keepalived"}, false},
-		{"an ordinary pod", "nobody waits for it", "server", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, false},
+		{"an ordinary pod", "the reset does not wait for it", "server", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +55,7 @@ func TestResetTellsFirst(t *testing.T) {
 			}
 			const group = "sys/fs/cgroup/cpu/kubepods/pod1"
 			h.write(group+"/cgroup.procs", strconv.Itoa(pod.Process.Pid)+"\n")
-			go func() { // as the kernel would, when nobody is in it
+			go func() { // as the kernel does when the cgroup is empty
 				<-ended
 				_ = os.Remove(h.path(group + "/cgroup.procs"))
 			}()
@@ -66,8 +67,8 @@ func TestResetTellsFirst(t *testing.T) {
 	}
 }
 
-// TestResetGate: nothing ends before what is waited for has come, as long as that which
-// would end serves.
+// TestResetGate checks that no program ends before its gate is open, as long as that
+// program serves.
 func TestResetGate(t *testing.T) {
 	says := func(code string) *op.Wait {
 		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
@@ -79,7 +80,7 @@ func TestResetGate(t *testing.T) {
 	}{
 		{"all serve", "it may end", says("0"), says("0"), true},
 		{"another does not", "with it the majority would", says("0"), says("1"), false},
-		{"it does not serve itself", "it was ended half by somebody who was cut off", says("1"), says("1"), true},
+		{"it does not serve itself", "an interrupted run has stopped it in part", says("1"), says("1"), true},
 		{"nothing is waited for", "as with any other reset", nil, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -94,7 +95,7 @@ func TestResetGate(t *testing.T) {
 			const group = "sys/fs/cgroup/cpu/kubepods/pod1"
 			h.write(group+"/cgroup.procs", strconv.Itoa(pod.Process.Pid)+"\n")
 			gone := make(chan struct{})
-			go func() { // as the kernel would, when nobody is in it
+			go func() { // as the kernel does when the cgroup is empty
 				defer close(gone)
 				<-ended
 				_ = os.Remove(h.path(group + "/cgroup.procs"))
@@ -117,8 +118,8 @@ func TestResetGate(t *testing.T) {
 	}
 }
 
-// TestResetWithin: in the cgroup of a unit that is started again everything ends, and
-// it stays; that of a pod goes.
+// TestResetWithin checks that all programs in the cgroup of a restarted unit end, and
+// that this cgroup remains. The cgroup of a pod is removed.
 func TestResetWithin(t *testing.T) {
 	h := newHost(t)
 	shim := exec.Command("/bin/sleep", "60")

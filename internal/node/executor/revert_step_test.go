@@ -13,8 +13,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// droppable is what a step wants of a host at first: kept of it, and what is
-// gone from the file later.
+// droppable returns two lists of operations: gone has the operations of a step at first,
+// and kept the operations that remain later.
 func droppable() (kept, gone op.List) {
 	kept = op.List{
 		op.File{Path: "/etc/mirrors/b/hosts.toml", Content: []byte("b\n")},
@@ -34,7 +34,7 @@ func droppable() (kept, gone op.List) {
 	return kept, gone
 }
 
-// machine is a host with something to drop settings of.
+// machine returns a host with files whose settings can be dropped.
 func machine(t *testing.T) *testHost {
 	t.Helper()
 	h := newHost(t)
@@ -44,15 +44,15 @@ func machine(t *testing.T) *testHost {
 	return h
 }
 
-// outside is a snapshot without what Slipway keeps for itself.
+// outside returns a snapshot without Slipway's own files.
 func (h *testHost) outside() map[string]entry {
 	out := h.snapshot()
 	maps.DeleteFunc(out, func(path string, _ entry) bool { return strings.HasPrefix(path, "/var/lib/slipway/") })
 	return out
 }
 
-// TestPutBack: a host from whose file things are gone is one that never had
-// them.
+// TestPutBack checks that a host whose settings were dropped looks like a host that never
+// had them.
 func TestPutBack(t *testing.T) {
 	kept, gone := droppable()
 	h, never := machine(t), machine(t)
@@ -85,7 +85,8 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestPutBackLeavesOthers: what others made of it since is theirs.
+// TestPutBackLeavesOthers checks that files that other software has changed since are
+// left alone.
 func TestPutBackLeavesOthers(t *testing.T) {
 	h := machine(t)
 	put := op.RevertStep{Step: "step"}
@@ -108,7 +109,7 @@ func TestPutBackLeavesOthers(t *testing.T) {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
-	// From here on all of it is theirs.
+	// From here on, all of it belongs to other software.
 	h.write("etc/mirrors/a", "theirs\n")
 	h.write("proc/sys/net/ipv4/ip_forward", "1\n")
 	if r := h.check(put)[0]; r.Status != op.Unchanged {
@@ -120,8 +121,8 @@ func TestPutBackLeavesOthers(t *testing.T) {
 	}
 }
 
-// TestPutBackOfOneStep: what other steps have made stays, and what cannot be
-// told from what is wanted is not judged.
+// TestPutBackOfOneStep checks that files of other steps are kept. If files of a program
+// cannot be separated from wanted files, the check fails.
 func TestPutBackOfOneStep(t *testing.T) {
 	h := newHost(t)
 	h.apply(op.File{Path: "/etc/x", Content: []byte("x\n")})
@@ -132,12 +133,12 @@ func TestPutBackOfOneStep(t *testing.T) {
 	makes.Declares = []string{"/etc/y"}
 	r := h.check(makes, op.RevertStep{Step: "step"})[1]
 	if r.Error == nil || !strings.Contains(r.Error.Message, "cannot be separated from") {
-		t.Errorf("beside a program: %+v", r)
+		t.Errorf("with a program: %+v", r)
 	}
 }
 
-// TestPutBackBesideAProgram: what a program that makes nothing of the ledger's was
-// given goes when it is not given it any more.
+// TestPutBackBesideAProgram checks that input files of a program are removed when the
+// step no longer has them, if the program creates no files.
 func TestPutBackBesideAProgram(t *testing.T) {
 	h := newHost(t)
 	program := op.Exec{Name: "hook", Argv: []string{"/bin/true"}, Inputs: []string{"/opt/hook/run"}}
@@ -148,7 +149,7 @@ func TestPutBackBesideAProgram(t *testing.T) {
 	h.apply(given(op.File{Path: "/opt/hook/secret", Content: []byte("y"), Secret: true})...)
 	h.apply(given()...)
 	if host.Exists(h.path("/opt/hook/secret")) || !host.Exists(h.path("/opt/hook/run")) {
-		t.Errorf("what it has no more is there: %t; what it has: %t", host.Exists(h.path("/opt/hook/secret")),
+		t.Errorf("the dropped file exists: %t; the kept file exists: %t", host.Exists(h.path("/opt/hook/secret")),
 			host.Exists(h.path("/opt/hook/run")))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRaiseScores: what a container is to be spared is bounded by what its runtime
-// is, and nothing else of what runc goes by changes.
+// TestRaiseScores checks that the OOM score of a container is never lower than its
+// runtime's, and that no other setting for runc changes.
 func TestRaiseScores(t *testing.T) {
 	const spared = `{"ociVersion":"1.2.0","process":{"args":["/pause"],"oomScoreAdj":-998,"cwd":"/"},"x":1.50}`
 	for name, tc := range map[string]struct {
@@ -27,7 +27,7 @@ func TestRaiseScores(t *testing.T) {
 			"config.json", `{"process":{"oomScoreAdj":-998}}`, `{"process":{"oomScoreAdj":-500}}`,
 		},
 		"entered": {
-			"a further process has settings of its own",
+			"another process has separate settings",
 			func(dir string) []string { return []string{"exec", "--process", dir + "/p.json", "--detach", "id"} },
 			"p.json", `{"oomScoreAdj":-997,"cwd":"/"}`, `{"cwd":"/","oomScoreAdj":-500}`,
 		},

@@ -114,7 +114,7 @@ func TestApplyNamesWhatIsMissing(t *testing.T) {
 			"nosuch cannot be loaded into kernel 6.1.0",
 		},
 		{"unit", "systemd does not know it", op.Unit{Name: "nosuch.service", Running: op.Bool(true)}, "NoSuchUnit", "no unit nosuch.service"},
-		{"owner", "nobody made the user", op.File{Path: "/etc/x", Owner: "nosuch"}, "Invalid", "user nosuch does not exist"},
+		{"owner", "the user does not exist", op.File{Path: "/etc/x", Owner: "nosuch"}, "Invalid", "user nosuch does not exist"},
 		{"wait", "it never comes", op.Wait{Path: "/nosuch", TimeoutSeconds: 1}, "Timeout", "/nosuch did not answer within 1s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestUnitStarted(t *testing.T) {
 	}
 }
 
-// TestUnitCut: whether a unit has been started with its files as they are is
-// known whenever a helper is killed.
+// TestUnitCut checks that the host knows whether a unit was started with its current
+// files, whenever the helper is killed.
 func TestUnitCut(t *testing.T) {
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	for name, tt := range map[string]struct {
@@ -328,7 +328,7 @@ func TestFetchBlobCorrupt(t *testing.T) {
 	if left := must(os.ReadDir(filepath.Join(h.r.State, "blobs", "sha256"))); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	// A part that was damaged on this host is no fault of what is sent.
+	// Damage to a part on this host is not an error of the sender.
 	h.blobs[fetch.Digest] = []byte("content")
 	part := filepath.Join(h.r.State, "blobs", "sha256", strings.TrimPrefix(fetch.Digest, "sha256:")+".part")
 	if err := os.WriteFile(part, []byte("XXX"), 0o600); err != nil {
@@ -337,8 +337,8 @@ func TestFetchBlobCorrupt(t *testing.T) {
 	h.apply(fetch)
 }
 
-// others are hosts that have content, and then the manager. A host that lies
-// is asked once.
+// others represents hosts that have content, and then the manager. A host with wrong
+// content is asked once.
 type others struct {
 	blobs
 	lies  int
@@ -476,11 +476,11 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 	}
 	must(0, os.Chown(h.path("opt/x/a"), 999, 999))
 	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/a is missing or has changed" {
-		t.Errorf("a program that is somebody's: %q", r.Summary)
+		t.Errorf("a program of another user: %q", r.Summary)
 	}
 	h.apply(u)
 	if host.StatOf(must(os.Stat(h.path("opt/x/a")))).Uid != 0 {
-		t.Error("a program is still somebody's")
+		t.Error("a program still belongs to another user")
 	}
 	if left := must(os.ReadDir(filepath.Join(h.r.State, "passing", "sha256"))); len(left) > 0 {
 		t.Errorf("blobs that only passed through are left: %v", left)
@@ -504,7 +504,8 @@ func TestUnpackReplacesARunningProgram(t *testing.T) {
 	}
 }
 
-// On a host that leaves a cluster nobody comes back for the lock.
+// TestRestoreEndsTheLock checks that a host that leaves a cluster ends its lock, because
+// no manager returns for it.
 func TestRestoreEndsTheLock(t *testing.T) {
 	h := newHost(t)
 	ctx := context.Background()
@@ -527,7 +528,7 @@ func TestRestoreEndsTheLock(t *testing.T) {
 		t.Errorf("left: %v", must(os.ReadDir(h.r.State)))
 	}
 	if ok, err := h.r.Beat(ctx, l); ok || err != nil {
-		t.Errorf("the holder is told %v, %v", ok, err)
+		t.Errorf("the holder gets %v, %v", ok, err)
 	}
 	if err := h.r.ReleaseLock(ctx, l); err != nil || host.Exists(h.r.State) {
 		t.Errorf("releasing what has ended: %v", err)
@@ -537,8 +538,8 @@ func TestRestoreEndsTheLock(t *testing.T) {
 	}
 }
 
-// TestForeignStateStays: what others have in the state directory, from before or since,
-// is neither removed nor in the way.
+// TestForeignStateStays checks that files of other software in the state directory are
+// neither removed nor a problem, whether they are older or newer than Slipway's.
 func TestForeignStateStays(t *testing.T) {
 	h := newHost(t)
 	h.write("var/lib/slipway/d", "precious")
@@ -563,8 +564,8 @@ func TestForeignStateStays(t *testing.T) {
 	}
 }
 
-// TestOnlineTarget: units of ours start a target, which is stopped with them if it was not
-// active before; putting one back leaves it to the others.
+// TestOnlineTarget checks that a target that our units started is stopped with them, if
+// it was not active before. Removing only one of the units leaves the target active.
 func TestOnlineTarget(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		h := newHost(t)

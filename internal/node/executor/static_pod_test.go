@@ -27,8 +27,8 @@ func apiServer(arguments ...string) string {
 		"\n    image: registry.k8s.io/kube-apiserver:v1.37.1\n    livenessProbe:\n      failureThreshold: 8\n"
 }
 
-// What answers must be the program that the manifest has now: the one before
-// the change answers, too, until the kubelet has ended it.
+// TestWaitForManifest checks that only the program of the current manifest counts. The
+// previous program also responds until the kubelet has stopped it.
 func TestWaitForManifest(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
@@ -39,16 +39,16 @@ func TestWaitForManifest(t *testing.T) {
 		serves       bool
 	}{
 		{
-			"the same", "it has been started as it stands there",
+			"the same", "it runs with the current arguments",
 			[]string{"--a=1", "--b=x,y"},
 			[]string{"kube-apiserver", "--a=1", "--b=x,y"},
 			true,
 		},
 		{"by its path", "an image may name the whole path", []string{"--a=1"}, []string{"/usr/local/bin/kube-apiserver", "--a=1"}, true},
-		{"another value", "it is the one before", []string{"--a=2"}, []string{"kube-apiserver", "--a=1"}, false},
-		{"one more", "it is the one before", []string{"--a=1", "--b=2"}, []string{"kube-apiserver", "--a=1"}, false},
-		{"one less", "it is the one before", []string{"--a=1"}, []string{"kube-apiserver", "--a=1", "--b=2"}, false},
-		{"another program", "others may be given the same", []string{"--a=1"}, []string{"kube-scheduler", "--a=1"}, false},
+		{"another value", "it is the previous program", []string{"--a=2"}, []string{"kube-apiserver", "--a=1"}, false},
+		{"one more", "it is the previous program", []string{"--a=1", "--b=2"}, []string{"kube-apiserver", "--a=1"}, false},
+		{"one less", "it is the previous program", []string{"--a=1"}, []string{"kube-apiserver", "--a=1", "--b=2"}, false},
+		{"another program", "other programs may have the same arguments", []string{"--a=1"}, []string{"kube-scheduler", "--a=1"}, false},
 		{"nothing", "the old one has ended, the new one has not begun", []string{"--a=1"}, []string{""}, false},
 		{"quoted", "as YAML wants it", []string{`'--a={"x": ''y''}'`}, []string{"kube-apiserver", `--a={"x": 'y'}`}, true},
 		{"quoted, another", "quotes are read", []string{`'--a={"x": 1}'`}, []string{"kube-apiserver", `--a={"x": 2}`}, false},
@@ -97,7 +97,7 @@ func TestWaitForManifestToBeTakenUp(t *testing.T) {
 	}
 }
 
-// A pod that is to be gone has ended when none of its programs runs any more.
+// TestWaitEnded checks that a pod counts as ended when none of its programs runs.
 func TestWaitEnded(t *testing.T) {
 	const config = "/etc/kubernetes/slipway/keepalived.conf"
 	for _, tc := range []struct {
@@ -107,7 +107,7 @@ func TestWaitEnded(t *testing.T) {
 	}{
 		{"nothing", "there is none", nil, true},
 		{"it runs", "it may hold the address", []string{"keepalived", "-f", config}, false},
-		{"another of its kind", "it is another's", []string{"keepalived", "-f", "/etc/keepalived/keepalived.conf"}, true},
+		{"another of its kind", "it belongs to other software", []string{"keepalived", "-f", "/etc/keepalived/keepalived.conf"}, true},
 		{"its name in a text", "an argument is compared whole", []string{"sh", "-c", "cat " + config}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -127,7 +127,8 @@ func TestWaitEnded(t *testing.T) {
 	}
 }
 
-// TestOfOrdinaryPod: whoever may make a pod chooses its command line, and not its cgroup.
+// TestOfOrdinaryPod checks that a pod is recognized by its cgroup: its creator chooses
+// its command line, but not its cgroup.
 func TestOfOrdinaryPod(t *testing.T) {
 	const uid, static = "1f0e6b4c_7d2a_4e8f_9a3b_0c1d2e3f4a5b", "0123456789abcdef0123456789abcdef"
 	for _, tc := range []struct {
@@ -166,7 +167,7 @@ func TestOfOrdinaryPod(t *testing.T) {
 	}
 }
 
-// A container's image is known by its id, which all runtimes tell: its command may
+// A container's image is identified by its ID, which all runtimes report: its command may
 // be the same before and after an upgrade.
 func TestWaitForContainer(t *testing.T) {
 	const (
@@ -227,7 +228,7 @@ esac
 	}
 }
 
-// What is to say something counts when it says that, and all of it.
+// TestWaitSays checks that a response counts only if it is exactly the expected text.
 func TestWaitSays(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "iptables") }))
 	t.Cleanup(site.Close)
@@ -238,12 +239,12 @@ func TestWaitSays(t *testing.T) {
 		}
 	}
 	if r := newHost(t).check(op.Wait{Path: "/etc", Says: "iptables", TimeoutSeconds: 1})[0]; r.Error == nil {
-		t.Error("a file that shall say something is waited for")
+		t.Error("a wait for the text of a file is accepted")
 	}
 }
 
-// What answers counts when the kubelet has run for a while: until then it may end
-// it once more.
+// TestWaitSince checks that a response counts only when the kubelet has run for a while.
+// Until then, the kubelet may stop the program once more.
 func TestWaitSince(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)

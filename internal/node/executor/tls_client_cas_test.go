@@ -13,7 +13,8 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// knows is a server that knows its clients by authorities; its address.
+// knows starts a server that accepts client certificates of the CAs, and returns its
+// address.
 func knows(t *testing.T, authorities ...*pkitest.Authority) string {
 	t.Helper()
 	cert, key := authorities[0].IssueCertificate(t, "server", time.Now().Add(time.Hour))
@@ -46,8 +47,8 @@ func knows(t *testing.T, authorities ...*pkitest.Authority) string {
 	return l.Addr().String()
 }
 
-// TestWaitTrusts: a server has read its bundles when it tells as many authorities,
-// by name, as there are in them.
+// TestWaitTrusts checks that a server has reloaded its bundles when it lists as many CAs,
+// by name, as they contain.
 func TestWaitTrusts(t *testing.T) {
 	h := newHost(t)
 	make := func(name string) *pkitest.Authority {
@@ -77,6 +78,6 @@ func TestWaitTrusts(t *testing.T) {
 	}
 	if r := h.check(op.Wait{Trusts: []string{"/etc/ca.crt"}, TimeoutSeconds: 1})[0]; r.Error == nil ||
 		!strings.Contains(r.Error.Message, "trust") {
-		t.Errorf("nobody is named: %+v", r)
+		t.Errorf("a wait without an address is accepted: %+v", r)
 	}
 }

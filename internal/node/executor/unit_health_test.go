@@ -16,7 +16,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// healthy is a unit with settings, and what must answer again after a restart.
+// healthy returns a unit with settings, and the checks that must pass again after a
+// restart.
 func healthy(h *testHost) op.Unit {
 	u := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	for _, name := range []string{"one", "two"} {
@@ -25,19 +26,20 @@ func healthy(h *testHost) op.Unit {
 	return u
 }
 
-// TestUnitAgain: what answered before a restart must answer after it, however often
-// the helper is killed in between; what did not is waited for by nobody.
+// TestUnitAgain checks that a service that responded before a restart must respond after
+// it, however often the helper is killed in between. A service that did not respond is
+// not awaited.
 func TestUnitAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason  string
-		before, after string // who answers
-		awaited       string // who is missed, "" for nobody
+		before, after string // the services that respond
+		awaited       string // the service that is missing, "" for none
 	}{
 		{"all as before", "the node does what it did", "one two", "one two", ""},
 		{"one less", "the node does not", "one two", "two", "one"},
 		{"the other less", "each of them counts", "one two", "one", "two"},
-		{"it did not before", "nobody breaks what is broken", "two", "two", ""},
-		{"nothing before", "it may be what mends it", "", "", ""},
+		{"it did not before", "it did not respond before", "two", "two", ""},
+		{"nothing before", "the restart may repair it", "", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -77,8 +79,9 @@ func TestUnitAgain(t *testing.T) {
 	}
 }
 
-// A container that ends whenever it is started is not waited for to the end, and
-// what it said is told; those of the pod before do not count.
+// TestWaitCrashes checks that a container that always ends after its start is not awaited
+// until the timeout, and that its output is reported. Logs of the previous pod do not
+// count.
 func TestWaitCrashes(t *testing.T) {
 	const logs = "var/log/pods/kube-system_kube-apiserver-cp1_%/kube-apiserver/"
 	in := func(pod, file string) string { return strings.Replace(logs, "%", pod, 1) + file }
@@ -102,7 +105,7 @@ func TestWaitCrashes(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.write(apiManifest, apiServer("--no-such"))
-			// They are written while it is waited for.
+			// The logs are written during the wait.
 			for _, l := range tc.logs {
 				h.write(in("after", l), said)
 			}
@@ -115,9 +118,9 @@ func TestWaitCrashes(t *testing.T) {
 					t.Errorf("it says %v, want %q", err, tc.says)
 				}
 			}
-			// What has ended before does not count.
+			// Exits before the wait do not count.
 			if health.ExitedOften(s, wait, health.LatestExits(s, apiManifest)) {
-				t.Error("it counts what was there before it was waited for")
+				t.Error("exits before the wait count")
 			}
 			r := h.r.Apply(t.Context(), h.batch(wait), nil)[0]
 			if r.Error == nil || r.Error.Reason != op.ReasonNotServing || len(tc.logs) > 0 && !strings.Contains(r.Error.Detail, "unknown flag") {
@@ -131,9 +134,9 @@ func TestWaitCrashes(t *testing.T) {
 	}
 }
 
-// TestExecGateAndThen: a program runs when its gate is open, and has succeeded when
-// what is waited for answers; until then it is run again. While that does not answer
-// the gate is nobody's.
+// TestExecGateAndThen checks that a program runs when its gate is open, and has succeeded
+// when Then holds. Until then, it runs again. While Then does not hold, the gate is not
+// checked.
 func TestExecGateAndThen(t *testing.T) {
 	h := newHost(t)
 	h.r.etcdTime = 1
@@ -168,8 +171,8 @@ func TestExecGateAndThen(t *testing.T) {
 	}
 }
 
-// TestWaitSteady: a program with settings that it cannot use may answer before it
-// ends; the one of its pod that has run for a time does not end.
+// TestWaitSteady checks that a program counts only after it has run for a time: with
+// invalid settings, it may respond before it ends.
 func TestWaitSteady(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
@@ -197,9 +200,9 @@ func TestWaitSteady(t *testing.T) {
 	}
 }
 
-// TestUnitForgets: a unit does not find files that do not go with its new settings. They
-// are removed while it is stopped, also when the helper was killed in between, and kept
-// as long as the unit is not restarted.
+// TestUnitForgets checks that a unit does not find files that do not match its new
+// settings. They are removed while the unit is stopped, also after the helper was killed.
+// They are kept until the unit is restarted.
 func TestUnitForgets(t *testing.T) {
 	const state, other = "var/lib/app/state", "var/lib/app/other"
 	unit := op.Unit{

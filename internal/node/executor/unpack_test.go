@@ -60,7 +60,7 @@ func FuzzUnpack(f *testing.F) {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
 		if found, _ := filepath.Glob(h.path("opt/*")); len(found) > 1 {
-			t.Errorf("beside the directory: %q", found)
+			t.Errorf("next to the directory: %q", found)
 		}
 	})
 }

@@ -34,7 +34,7 @@ const self = "/proc/self/exe"
 //	runc ARG       become runc, with scores that this host permits
 //
 // The manager compares the digest of the file with the expected one before it starts
-// serve. The name of the file contains the digest (embedded.Helper.Name).
+// serve. The name of the file contains the digest (embedded.Helper.FileName).
 func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	switch {
 	case len(args) == 1 && args[0] == "digest":

@@ -103,7 +103,7 @@ func (l *Ledger) IsFilled(path string) (full bool, left string, err error) {
 	return len(content) > 0, left, err
 }
 
-// ClearDir removes the content that Filled reports.
+// ClearDir removes the content that IsFilled reports.
 func (l *Ledger) ClearDir(path string) (Outcome, error) {
 	w, err := l.savedState(path)
 	if err != nil {

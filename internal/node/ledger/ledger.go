@@ -31,7 +31,7 @@ const Marker = "changed"
 type Kind string
 
 // The kinds. Ledgers on hosts contain them, so they never change. Data of all kinds
-// except KindPath belongs to the caller of Save.
+// except KindPath belongs to the caller of SaveEntry.
 const (
 	KindPath     Kind = "path"
 	KindGlob     Kind = "glob"

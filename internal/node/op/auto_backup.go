@@ -2,8 +2,8 @@ package op
 
 import "time"
 
-// An AutoSnapshot configures how a host takes snapshots of its own etcd member, without a
-// connection to a manager.
+// An AutoSnapshot configures how a host takes snapshots of its etcd member without a connection
+// to a manager.
 type AutoSnapshot struct {
 	Cluster string `json:"cluster"`
 	// EtcdClient has one endpoint: the etcd member on this host. Utility is etcdutl.

@@ -18,7 +18,7 @@ type AutoRenewal struct {
 	Peers []string `json:"peers,omitempty"`
 }
 
-// An AutoOutcome is the result of the host's latest check of its own certificates.
+// An AutoOutcome is the result of the latest certificate check on the host.
 type AutoOutcome struct {
 	At     time.Time  `json:"at"`
 	Result AutoResult `json:"result"`

@@ -1,6 +1,6 @@
 package op
 
-// EtcdGet checks the first bytes of values in etcd, and returns an EtcdValued in
+// EtcdGet checks the first bytes of values in etcd, and returns an EtcdKeyValues in
 // Result.Output. No value leaves the host. It never changes anything.
 type EtcdGet struct {
 	EtcdClient

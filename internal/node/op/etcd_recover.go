@@ -5,7 +5,7 @@ import "cmp"
 // EtcdRecover creates a snapshot from the data directory of a stopped etcd member,
 // although too few members are left to serve it. It copies the data, and an etcd without
 // other members serves the copy for as long as necessary. Or the snapshot is created from
-// the database alone. The original data are not changed. It returns an EtcdSalvaged in
+// the database alone. The original data are not changed. It returns an EtcdRecovered in
 // Result.Output.
 type EtcdRecover struct {
 	// Key identifies the rescue; "" only reads the data.

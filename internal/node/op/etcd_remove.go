@@ -2,7 +2,7 @@ package op
 
 import "strings"
 
-// EtcdRemove removes members from an etcd cluster one at a time, first those that do not
+// EtcdRemove removes members from an etcd cluster one at a time, first members that do not
 // respond. Each is gone from the member list before the next one is removed. It is
 // refused (IDEtcdQuorum), without any removal, if fewer members than etcd needs would
 // respond at any time. It does nothing for a host that is not in the list.
@@ -43,7 +43,7 @@ type EtcdPeer struct {
 	// or another machine replaces it. A member that responds at another PeerURL is not
 	// replaced.
 	Dead bool `json:"dead,omitempty"`
-	// Stays keeps the member, although its removal was planned.
+	// Stays: the member is kept, although its removal was planned.
 	Stays bool `json:"stays,omitempty"`
 }
 

@@ -1,7 +1,7 @@
 package op
 
 // EtcdRestoreTest restores a snapshot into a temporary etcd, which only the helper can reach
-// and which is removed afterwards. It returns an EtcdDrilled in Result.Output: what this
+// and which is removed afterwards. It returns an EtcdRestoreTested in Result.Output: what this
 // etcd serves. The host's own etcd is not changed.
 type EtcdRestoreTest struct {
 	// Name identifies the restore test: letters, digits, '.', '_' and '-'.

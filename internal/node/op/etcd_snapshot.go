@@ -1,8 +1,8 @@
 package op
 
-// EtcdSnapshot has a snapshot of one member of etcd on the host, verified, in a
-// file of the directory for these. It answers with an EtcdSnapshotInfo in
-// Result.Output, also when the file is there already.
+// EtcdSnapshot saves a verified snapshot of one etcd member in a file of the directory
+// EtcdSnapshots on the host. It returns an EtcdSnapshotInfo in Result.Output, also if the
+// file exists already.
 type EtcdSnapshot struct {
 	// EtcdClient has one endpoint: the member's.
 	EtcdClient

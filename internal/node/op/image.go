@@ -97,7 +97,7 @@ const ReasonRegistryLogin = "RegistryLogin"
 // Prune prunes content of earlier bundles from a host: only images that ImportImages
 // imported, and content of the blob store. Images in containerd lose their pin, so that
 // the kubelet removes them when it needs space. Docker keeps images for ever, so they are
-// removed, except those that a container uses.
+// removed, except images that a container uses.
 type Prune struct {
 	// Images lists the names of images to keep.
 	Images []string `json:"images,omitempty"`

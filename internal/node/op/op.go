@@ -69,7 +69,7 @@ func (e *Error) Error() string { return e.Message }
 // or damaged.
 const IDLedgerLost = "ledger-lost"
 
-// IDUnmanaged is the reason why Slipway does not change what runs on a host: the host has
+// IDUnmanaged is the reason why Slipway does not change the programs on a host: the host has
 // no sign that Slipway installed it.
 const IDUnmanaged = "host-unmanaged"
 

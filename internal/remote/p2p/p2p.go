@@ -48,7 +48,7 @@ const (
 	stuckGivers = 2
 )
 
-// Content is content for hosts. It implements remote.Spreader; before a call of Among,
+// Content is content for hosts. It implements remote.Spreader; before a call of SetHosts,
 // the manager sends everything.
 type Content struct {
 	of   remote.Blobs

@@ -102,7 +102,8 @@ func TestHostCertificates_AreVerified(t *testing.T) {
 		"other CA": {reason: "no line names it", signer: other, is: remote.HostKeyUnknown, says: "no authorities for hostname"},
 		"of a user": {
 			reason: "a user's certificate is not a host's",
-			cert:   func(c *gossh.Certificate) { c.CertType = gossh.UserCert }, is: remote.HostKeyUnknown, says: "presented as a host key has type 1",
+			cert:   func(c *gossh.Certificate) { c.CertType = gossh.UserCert },
+			is:     remote.HostKeyUnknown, says: "presented as a host key has type 1",
 		},
 		"none": {
 			reason: "a plain key is not trusted on first use where a CA should have signed it",

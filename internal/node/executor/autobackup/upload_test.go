@@ -14,7 +14,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A copy that is there is told of, also where the oldest cannot go.
+// TestJudged checks that a completed copy is recorded, even if the oldest copy cannot be
+// removed.
 func TestJudged(t *testing.T) {
 	taken := time.Now().UTC().Truncate(time.Second)
 	was := op.CopyOutcome{
@@ -44,7 +45,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// Nothing is written to what is not another disk, for good.
+// TestUnfit checks that copies are written only to another disk, and not to memory.
 func TestUnfit(t *testing.T) {
 	const there, snapshots, root = 1, 2, 3
 	for _, tc := range []struct {
@@ -65,7 +66,7 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// There is room for all of a set before anything is written.
+// TestAutoCopyRoom checks that nothing is written if the set does not fit on the disk.
 func TestAutoCopyRoom(t *testing.T) {
 	dir := t.TempDir()
 	d, err := copies.OpenDirectory(dir)

@@ -28,7 +28,7 @@ const (
 	// dbMagic is the start of a database, dbVersion its format.
 	dbMagic   = 0xED0CDAED
 	dbVersion = 2
-	// dbPageHead, dbElement and dbBucket are the sizes of the headers of a page, of a
+	// databasePageHead, dbElement and dbBucket are the sizes of the headers of a page, of a
 	// list element, and of a bucket, in bytes.
 	databasePageHead = 16
 	dbElement        = 16

@@ -14,10 +14,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// dbPage is how large the pages of the real databases are.
+// dbPage is the page size of the real databases.
 const dbPage = 4096
 
-// Real databases say how far they go, and what is damaged is said to be.
+// TestAppliedTo checks that the last applied entry is read from real databases, and that
+// damage is reported.
 func TestAppliedTo(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -82,7 +83,7 @@ func TestAppliedTo(t *testing.T) {
 	}
 }
 
-// latest is the page, of the first two, of the latest transaction.
+// latest returns the page of the latest transaction, which is one of the first two.
 func latest(raw []byte) int {
 	tx := func(page int) uint64 { return binary.LittleEndian.Uint64(raw[page*dbPage+databasePageHead+48:]) }
 	if tx(1) > tx(0) {
@@ -99,7 +100,7 @@ func pagesOf(raw []byte) int {
 	return int(binary.LittleEndian.Uint64(raw[latest(raw)*dbPage+databasePageHead+40:]))
 }
 
-// claims has a database say that it has so many pages.
+// claims changes the number of pages in the header of a database.
 func claims(raw []byte, pages int) []byte {
 	meta := raw[latest(raw)*dbPage+databasePageHead:]
 	binary.LittleEndian.PutUint64(meta[40:], uint64(pages))

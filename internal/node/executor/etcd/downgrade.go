@@ -45,8 +45,7 @@ func (d downgrade) isOlder() bool {
 	return slices.ContainsFunc(d.heard, func(s Status) bool { return minorOfEtcd(s.Version) == d.to })
 }
 
-// hasBegun reports whether a downgrade of etcd was started, and ready whether all members
-// have the storage format of the older minor version.
+// hasBegun reports whether a downgrade of etcd was started.
 func (d downgrade) hasBegun() bool {
 	return slices.ContainsFunc(d.heard, func(s Status) bool { return s.Downgrade.Enabled && minorOfEtcd(s.Downgrade.Target) == d.to })
 }

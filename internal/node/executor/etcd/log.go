@@ -156,7 +156,7 @@ func snapshotWhole(name string) bool {
 // agreeUpon marks the whole log in a copy of a member's data as committed. An etcd that
 // is forced to run alone drops entries that a member does not know to be committed; but
 // members learn this later than clients, and the other members can no longer be asked. A
-// torn or damaged end is cut off; an acknowledged entry is never cut off. A learner gets
+// torn or damaged end is removed; an acknowledged entry is never removed. A learner gets
 // a vote with one more entry, because otherwise no member could vote.
 func agreeUpon(data string) error {
 	is, r := etcdReach(data)

@@ -18,10 +18,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// versions are those of etcd whose real data the tests read.
+// versions are the versions of etcd whose real data the tests read.
 var versions = []string{"3.6.8", "3.7.0"}
 
-// memberData are the data of a real member, in a data directory of their own.
+// memberData extracts the data of a real member into a temporary directory. It returns
+// the directory and its log files.
 func memberData(t *testing.T, of string) (data string, logs []string) {
 	t.Helper()
 	data = t.TempDir()
@@ -62,8 +63,7 @@ func memberData(t *testing.T, of string) (data string, logs []string) {
 	return data, logs
 }
 
-// damage changes a byte of a file: of what it says of itself at first, or of its first
-// entry.
+// damage changes a byte of a file: near its start, or in its first entry.
 func damage(t *testing.T, name string, entry bool) {
 	t.Helper()
 	raw, err := os.ReadFile(name)
@@ -88,15 +88,15 @@ func instead(t *testing.T, name string) {
 	}
 }
 
-// Whole files behind a damaged one are gone by where they go on from the database,
-// and in no other case. The data are those of members that made small files of log,
-// and a snapshot every 41 entries, until their host was lost: their databases end at
-// the last snapshot, their logs after it.
+// TestLogBehindDamage checks that log files after a damaged one are used only if they
+// continue from the database. The data comes from real members, which made small log
+// files and a snapshot every 41 entries until their host was lost. Their databases end at
+// the last snapshot, and their logs end later.
 func TestLogBehindDamage(t *testing.T) {
 	snap := op.EtcdReach{Term: 2, Index: 0x148}
 	for _, version := range versions {
 		_, logs := memberData(t, "segments-"+version)
-		last, at := len(logs)-1, 0 // at is the file that tells of the last snapshot
+		last, at := len(logs)-1, 0 // at is the file with the record of the last snapshot
 		for i, name := range logs {
 			if inOrder([]string{name}, snap.Index) {
 				at = i
@@ -132,7 +132,7 @@ func TestLogBehindDamage(t *testing.T) {
 				4, "from byte 0 of 4096: is a directory",
 			},
 			{
-				"the snapshot's", "nothing tells of a snapshot any more",
+				"the snapshot's", "the record of the snapshot is lost",
 				func(t *testing.T, _ string, logs []string) { damage(t, logs[at], false) }, -1, "from byte ",
 			},
 			{"the last one, too", "some of what comes after the database is not there", func(t *testing.T, _ string, logs []string) {
@@ -171,8 +171,8 @@ func TestLogBehindDamage(t *testing.T) {
 	}
 }
 
-// A learner says that it is one, and its copy has a vote: by the data of real ones, of
-// which one was made a voter at last.
+// TestLearner checks that a learner is recognized, and that its copy has a vote. The data
+// comes from real learners, one of which was promoted at last.
 func TestLearner(t *testing.T) {
 	for _, version := range versions {
 		for name, learner := range map[string]bool{"learner-": true, "promoted-": false, "segments-": false} {
@@ -192,8 +192,8 @@ func TestLearner(t *testing.T) {
 	}
 }
 
-// goesOnWith wants a copy of the data to be what etcd can go on with: the used files
-// of the log alone, and all of it agreed upon.
+// goesOnWith checks that etcd can continue with a copy of the data: it has only the log
+// files in use, and all of its entries are committed.
 func goesOnWith(t *testing.T, data string, r *WALReader, to op.EtcdReach) {
 	t.Helper()
 	copied := t.TempDir()
@@ -210,8 +210,8 @@ func goesOnWith(t *testing.T, data string, r *WALReader, to op.EtcdReach) {
 	}
 }
 
-// A log without its beginning is nothing for a database that is not of the same
-// entries, or that ends where it has none.
+// TestLogBehindDamageOfAnother checks that a log without its beginning is not used for a
+// database with other entries, or for a database that ends outside the log.
 func TestLogBehindDamageOfAnother(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
@@ -238,8 +238,9 @@ func TestLogBehindDamageOfAnother(t *testing.T) {
 	}
 }
 
-// Of what comes after the snapshot nothing may be missing, and etcd begins with it only
-// if the log knows it to be agreed upon.
+// TestLogBehindDamageAfterSnapshot checks that a log with a missing entry after the
+// snapshot is not used. etcd starts with the snapshot only if the log has it as
+// committed.
 func TestLogBehindDamageAfterSnapshot(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -272,7 +273,8 @@ func TestLogBehindDamageAfterSnapshot(t *testing.T) {
 	}
 }
 
-// Etcd looks for files by what their names say.
+// TestInOrder checks that log files are found by the numbers in their names, as etcd
+// does.
 func TestInOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -291,7 +293,8 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// What cannot be read is damage that is told of, and no end of the look.
+// TestEtcdReachUnread checks that a file that cannot be read is reported as damage, and
+// does not end the check.
 func TestEtcdReachUnread(t *testing.T) {
 	for _, tc := range []struct {
 		name, file string
@@ -329,7 +332,8 @@ func TestEtcdReachUnread(t *testing.T) {
 	}
 }
 
-// A copy has what lies behind a link: without it, it would be that of another member.
+// TestCopyMemberLinks checks that a copy has the data behind a link. Without this data,
+// it would be the copy of another member.
 func TestCopyMemberLinks(t *testing.T) {
 	data, _ := memberData(t, "segments-3.7.0")
 	is, r := etcdReach(data)

@@ -159,7 +159,7 @@ func (x *RemoveOp) Apply(ctx context.Context, h *host.Host, _ *op.Result) error 
 }
 
 // awaitRemoved waits until no member list has a member: the queried member may be behind,
-// and right after a change there may be no leader.
+// and the cluster may lack a leader right after a change.
 func awaitRemoved(ctx context.Context, h *host.Host, o op.EtcdRemove, gone memberView) error {
 	deadline := time.Now().Add(h.EtcdTime)
 	for {

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// An Status is the status that a member reports.
+// A Status is the status that a member reports.
 type Status struct {
 	Header struct {
 		MemberID uint64 `json:"member_id"`

@@ -26,7 +26,7 @@ const (
 )
 
 const (
-	// WALSector is what a disk writes atomically, in bytes.
+	// WALSector is the number of bytes that a disk writes atomically.
 	WALSector = 512
 	// walFrame is the size of the header of a record.
 	walFrame = 8

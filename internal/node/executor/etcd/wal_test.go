@@ -261,9 +261,9 @@ func TestEtcdLog(t *testing.T) {
 	}
 }
 
-// Real logs, of followers that were killed with their leader as soon as a client had
-// an answer: what it was answered is in the log, and the follower did not know yet
-// that it was agreed upon. An etcd that goes on alone must not leave it out.
+// TestAgreeUpon uses real logs of followers that were killed with their leader as soon as
+// a client had a response. The acknowledged entry is in the log, but the follower did not
+// know yet that it was committed. An etcd that runs alone must not drop it.
 func TestAgreeUpon(t *testing.T) {
 	for _, version := range []string{"3.6.8", "3.7.0"} {
 		for _, tc := range []struct {
@@ -305,8 +305,8 @@ func TestAgreeUpon(t *testing.T) {
 	}
 }
 
-// What a copy is given to go on with is a log without what was damaged, and a term
-// that no entry is ahead of.
+// TestAgreeUponDamaged checks that a copy gets a log without damaged entries, and a term
+// that no entry exceeds.
 func TestAgreeUponDamaged(t *testing.T) {
 	h := newFileHost(t)
 	w := &walWriter{}

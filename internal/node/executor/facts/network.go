@@ -83,8 +83,8 @@ type listeningSocket struct {
 	Inode    string
 }
 
-// ParseListeners returns the listening sockets: in TCP those with state 0A, in UDP bound
-// but unconnected ones, state 07.
+// ParseListeners returns the listening sockets: TCP sockets in state 0A, and bound but
+// unconnected UDP sockets, in state 07.
 func ParseListeners(text, protocol string) []listeningSocket {
 	state := map[string]string{"tcp": "0A", "udp": "07"}[protocol]
 	var out []listeningSocket

@@ -114,8 +114,8 @@ func IsOrdinaryPod(dir string) bool {
 }
 
 // podsOf reports whether a process belongs to a static pod, and whether it belongs to a
-// pod from the API. The kernel reports its cgroup; only cgroups of its own pod can be
-// below that.
+// pod from the API. The kernel reports its cgroup; only cgroups of the same pod can be
+// below the cgroup of a pod.
 func podsOf(dir string) (static, ordinary bool) {
 	raw, err := bounded.ReadFile(filepath.Join(dir, "cgroup"), bounded.Proc)
 	if err != nil {

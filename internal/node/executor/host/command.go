@@ -41,7 +41,7 @@ const TailBytes = 4 << 10
 // ErrNoProgram reports a program that is not installed.
 var ErrNoProgram = errors.New("program not found")
 
-// FindProgram finds a program in Path.
+// FindProgram finds a program in SearchPath.
 func (h *Host) FindProgram(name string) (string, error) {
 	if filepath.IsAbs(name) {
 		if err := executable(name); err != nil {

@@ -19,9 +19,8 @@ func TestGist(t *testing.T) {
 		{"advice", "kubeadm ends with advice", "error: timed out\n" + advice, "error: timed out"},
 		{
 			"preflight", "the lines that are marked are the cause",
-			"[WARNING Swap]: swap is on\n[preflight] Some fatal errors occurred:\n\t[ERROR Port-10250]: Port 10250 is in use\n\t[ERROR CRI]: no runtime\nerror: preflight checks failed\n" +
-
-				advice,
+			"[WARNING Swap]: swap is on\n[preflight] Some fatal errors occurred:\n\t[ERROR Port-10250]: Port 10250 is in use\n" +
+				"\t[ERROR CRI]: no runtime\nerror: preflight checks failed\n" + advice,
 			"Port-10250: Port 10250 is in use; CRI: no runtime",
 		},
 		{"long", "both ends tell", strings.Repeat("é", 200) + "ends", strings.Repeat("é", 75) + " … " + strings.Repeat("é", 73) + "ends"},
@@ -33,7 +32,10 @@ func TestGist(t *testing.T) {
 }
 
 func TestFullDiskOfAProgram(t *testing.T) {
-	e := &op.Error{Reason: "CommandFailed", Message: "ctr exited with 1", Detail: "ctr: failed to extract layer: write /var/lib/x: no space left on device"}
+	e := &op.Error{
+		Reason: "CommandFailed", Message: "ctr exited with 1",
+		Detail: "ctr: failed to extract layer: write /var/lib/x: no space left on device",
+	}
 	DescribeFailure(e)
 	want := &op.Error{Reason: "DiskFull", Message: "ctr exited with 1: " + e.Detail, Detail: e.Detail}
 	if d := cmp.Diff(want, e); d != "" {

@@ -33,7 +33,7 @@ func (h *Host) ReadFile(path string) ([]byte, error) {
 	return raw, err
 }
 
-// MaxRead is the size limit of ReadFile, in bytes.
+// MaxRead is the size limit of the results of op.ReadFile and op.PodLog, in bytes.
 const MaxRead = 8 << 20
 
 // HostPath returns the host's path for a path on disk.

@@ -135,7 +135,8 @@ func findPrunable(ctx context.Context, h *host.Host, o op.Prune) (r prunable, er
 	return r, err
 }
 
-// pinnedImages returns the names of those of the images that containerd has, pinned.
+// pinnedImages returns the names of the images that are pinned in containerd and have the
+// imported digest.
 func pinnedImages(ctx context.Context, h *host.Host, ours map[string]string) (out []string, err error) {
 	have, up, err := listImages(ctx, h)
 	if err == nil && !up {

@@ -78,7 +78,7 @@ func PodLogNames(ctx context.Context, h *host.Host, o op.PodLogs) (host.CheckRes
 	return v, err
 }
 
-// findPodLogs returns the names of logs of the cluster's own pods, at most mostEntries.
+// findPodLogs returns the names of logs of the cluster's own pods, at most MostEntries.
 // It reads the directories of pods first, then the directories of their containers.
 func findPodLogs(ctx context.Context, h *host.Host) ([]string, error) {
 	left := MostEntries

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMetric: what is said of other queues and by other names does not count.
+// TestMetric checks that metrics of other queues and with other names do not count.
 func TestMetric(t *testing.T) {
 	const text = "a{name=\"q\"} 1\nb{name=\"q\"} 2e+06\nb{name=\"r\"} 3\nc{name=\"q\"} x\n"
 	for _, tc := range []struct {

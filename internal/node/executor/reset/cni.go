@@ -63,7 +63,7 @@ func findAttachments(h *host.Host, o op.Reset) (attachments, error) {
 	return a, removeIfEmpty(h, o, &a)
 }
 
-// cachedAttachments finds Slipway's attachments in the records of the library. A
+// cachedAttachments finds Slipway's attachments in the cache of the CNI library. A
 // container is in more than one network, such as loopback; a network that only Slipway
 // uses identifies its owner.
 func cachedAttachments(h *host.Host, dir string, a *attachments) error {

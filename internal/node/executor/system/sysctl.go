@@ -40,7 +40,7 @@ func (x *SysctlOp) LedgerEntries() ([]host.Subject, bool) {
 }
 
 // SysctlPath returns the file of a key below /proc/sys. As in sysctl(8), the first '.' or
-// '/' in a key is its separator, and the other character is exchanged:
+// '/' in a key is its separator; if it is '.', both characters are swapped:
 // net.ipv4.conf.eth0/1.rp_filter and net/ipv4/conf/eth0.1/rp_filter are equal.
 func SysctlPath(key string) (string, error) {
 	path := key

@@ -31,7 +31,7 @@ func (x *UnitOp) LedgerEntries() ([]host.Subject, bool) {
 	return []host.Subject{{Kind: ledger.KindUnit, Key: x.Op.Name}}, true
 }
 
-// StaleFiles returns the files that differ from those at the start of the unit. Without a
+// StaleFiles returns the files that have changed since the start of the unit. Without a
 // record, the clock decides: for files that were not requested then, and for all of them
 // if other software has started the unit since, such as with a file that is restored now.
 func StaleFiles(h *host.Host, o op.Unit, now systemctl.UnitState) ([]string, error) {

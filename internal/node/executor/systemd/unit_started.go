@@ -54,8 +54,8 @@ func changedAfter(h *host.Host, path string, since time.Time) (bool, error) {
 		var st unix.Stat_t
 		err := stat(p, &st)
 		if errors.Is(err, fs.ErrNotExist) {
-			// Missing settings, unless they are the target of a link. Of removed ones,
-			// the record has those with which the unit was started.
+			// Missing settings, unless they are the target of a link. The
+			// record has the removed files with which the unit was started.
 			return i > 0, nil
 		}
 		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
