@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// An StateLossFunc reports whether the kubelet of a host starts without its state.
+// A StateLossFunc reports whether the kubelet of a host starts without its state.
 type StateLossFunc func(context.Context, *engine.Scope) (bool, error)
 
 // DrainAroundChange returns the modules before and after a change of settings that

@@ -50,6 +50,7 @@ func (d downgrade) hasBegun() bool {
 	return slices.ContainsFunc(d.heard, func(s Status) bool { return s.Downgrade.Enabled && minorOfEtcd(s.Downgrade.Target) == d.to })
 }
 
+// isReady reports whether all members have the storage format of the older minor version.
 func (d downgrade) isReady() bool {
 	return d.hasBegun() && len(d.behind) == 0
 }
