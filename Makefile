@@ -87,7 +87,8 @@ race: node ## unit tests with the race detector
 	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m ./...
 
 .PHONY: lint
-lint: node ## style, mistakes, formatting
+lint: node ## style, mistakes, formatting, words, sizes, imports
+	@$(compiling) go test -vet=off ./internal/archtest
 	@$(compiling) $(gotool) golangci-lint run $(others)
 
 .PHONY: fuzz

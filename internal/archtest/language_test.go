@@ -21,7 +21,13 @@ var (
 )
 
 func TestLanguage(t *testing.T) {
-	checkBaseline(t, "language.txt", languageFindings(theTree(t)))
+	now := countFindings(languageFindings(theTree(t)))
+	for _, where := range slices.Sorted(maps.Keys(now)) {
+		for _, group := range slices.Sorted(maps.Keys(now[where])) {
+			t.Errorf("%s: %s: %d findings. List them: go test ./internal/archtest -run Show -v -show %s -group %s",
+				where, group, now[where][group], where, group)
+		}
+	}
 }
 
 // TestLanguageShow lists the findings that -show selects.
