@@ -74,7 +74,7 @@ func (w *loadRun) manifestFiles(at, name string) ([]string, error) {
 		case e.IsDir() || strings.HasPrefix(e.Name(), "."):
 		case strings.HasPrefix(e.Name(), "kustomization."):
 			return nil, w.refuseAddon(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
-				"build it, and name the resulting file: kubectl kustomize "+name+" > FILE")
+				"render it, and use the resulting file instead: kubectl kustomize "+name+" > FILE")
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 			files = append(files, filepath.Join(name, e.Name()))
 		}
@@ -113,7 +113,7 @@ func (w *loadRun) decodeObjects(at, name string, text []byte, out *Addon) error 
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == "kustomize.config.k8s.io" {
 			return w.refuseAddon(IDUnusable, at, name+" is a kustomization, which Slipway does not build",
-				"build it, and name the resulting file: kubectl kustomize DIRECTORY > FILE")
+				"render it, and use the resulting file instead: kubectl kustomize DIRECTORY > FILE")
 		}
 		removeServerFields(o)
 	}

@@ -207,7 +207,7 @@ func (b *builder) obtainBundle(ctx context.Context) (*Bundle, error) {
 		if path, ok := b.findCached(); ok {
 			have, err := openVerified(ctx, path)
 			if !isCorrupt(err) {
-				b.request.ReportProgress(Progress{Phase: source.Note, Message: "using the bundle in the cache, " + path})
+				b.request.ReportProgress(Progress{Phase: source.Note, Message: "using the cached bundle " + path})
 				return have, err
 			}
 			b.request.ReportProgress(Progress{
@@ -264,7 +264,7 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 	}
 	b.request.ReportProgress(Progress{
 		Phase:   source.Note,
-		Message: fmt.Sprintf("%s does not answer: using the bundle in the cache, %s (%v)", name, path, cause),
+		Message: fmt.Sprintf("%s does not answer: using the cached bundle %s (%v)", name, path, cause),
 	})
 	return have, nil
 }

@@ -447,7 +447,7 @@ func TestBuild_UsesCacheIfSourceIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Digest() != want.Digest() || len(notes) != 1 || !strings.Contains(notes[0], "using the bundle in the cache") {
+	if got.Digest() != want.Digest() || len(notes) != 1 || !strings.Contains(notes[0], "using the cached bundle") {
 		t.Errorf("got %s, notes %q", got.Digest(), notes)
 	}
 	o.Arches = []string{"arm64"}

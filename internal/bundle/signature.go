@@ -145,7 +145,7 @@ func ParseSince(text string, keys bool) (time.Time, error) {
 	switch {
 	case err != nil:
 		return t, newProblem(IDOldSignature, "write a date or a time, such as 2026-11-26 or 2026-11-26T08:00:00Z",
-			"%q is not a time for --not-older-than", text)
+			"%q is not a valid time for --not-older-than", text)
 	case !keys:
 		return t, newProblem(IDOldSignature, "add --key: the signing time is trusted only if the signature is verified",
 			"--not-older-than needs a key")

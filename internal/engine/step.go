@@ -345,7 +345,8 @@ func remedyFor(reason string) string {
 		return "mount the disk that holds the data, or, if the data is lost, delete the node and add it again"
 	case op.ReasonNotServing:
 		return "read 'journalctl -u kubelet' on the host, fix the cause, then resume. If the cluster file is the cause, correct and apply it. " +
-			"If the host cannot be repaired, remove it while others serve: slipway delete node NAME (--forget if the host does not answer)"
+			"If the host cannot be repaired, remove it while other nodes are healthy: slipway delete node NAME " +
+			"(--forget if the host does not answer)"
 	case op.ReasonUnhealthy:
 		return "read 'journalctl' on the host, then correct the cluster file and apply it"
 	case op.ReasonEtcdRemoved:

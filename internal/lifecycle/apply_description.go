@@ -295,7 +295,7 @@ func (p *prepared) revertSettings(ctx context.Context, failed *Result, under *lo
 	root.Detail = strings.TrimSpace(root.Reason + "\n" + root.Detail)
 	root.Reason = idReverted
 	root.Message += fmt.Sprintf("; the settings of this host and of hosts changed before it were rolled back (%s)", back.Operation)
-	root.Remedy = "correct the file, which still has the settings that did not work, and apply it"
+	root.Remedy = "correct the failed settings in the cluster file, then apply the file"
 }
 
 // runRollback runs the rollback of this operation under its locks. It does not inherit the

@@ -31,9 +31,12 @@ func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 			[]cut{{onHAProxy, "endpoint.haproxy"}},
 			other, true,
 		},
-		{"another holder", "control planes of both modes would hold an address", onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, vip, true},
 		{
-			"another holder than the unfinished change", "control planes of both modes would hold an address", onHAProxy,
+			"another holder", "control planes in the old and the new mode would hold an address",
+			onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, vip, true,
+		},
+		{
+			"another holder than the unfinished change", "control planes in the old and the new mode would hold an address", onHAProxy,
 			[]cut{{onKeepalived, "endpoint.name"}},
 			vip, true,
 		},

@@ -158,7 +158,8 @@ func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 			told[c.Name] = true
 			list = append(list, diag.Diagnostic{
 				ID: idBeyondAuthority, Severity: diag.Warning, Host: l.Name,
-				Message: fmt.Sprintf("certificates shall be valid for %s, but CA %s expires on %s: they expire with it",
+				Message: fmt.Sprintf("certificates are configured to be valid for %s, but CA %s expires on %s: "+
+					"certificates that it signs expire then too",
 					p.env.CertValidity(), c.Name, c.Expires.Format(time.DateOnly)),
 				Hint: "plan a rotation of the CA: a CA cannot be renewed",
 			})

@@ -195,8 +195,8 @@ func (s *service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []ag
 			"switch encryption on first: write kubernetes.encryption into the cluster file, and run: slipway apply -f FILE")
 	}
 	if u.earlier.key != "" && u.earlier.key != u.source.Key {
-		return refused(idBackupChanged, "this restore began with another backup than "+r.Backup+" now contains, or for other etcd hosts",
-			"put the first file back, or, if a host was removed since then, start a new restore: slipway etcd restore "+
+		return refused(idBackupChanged, "the backup "+r.Backup+" or the list of etcd hosts has changed since this restore began",
+			"restore the original file, or, if a host was removed since then, start a new restore: slipway etcd restore "+
 				env.Cluster.Name+" --from FILE")
 	}
 	return nil

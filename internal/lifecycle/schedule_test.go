@@ -308,12 +308,12 @@ func TestRestoreTests_AreReported(t *testing.T) {
 		},
 		{
 			"in the future", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} },
-			false, "it is unknown whether its snapshots are tested: the latest",
+			false, "cannot tell whether its snapshots are tested on schedule: the latest",
 		},
 		{
 			"none yet, in the future", "the clock was ahead",
 			func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false,
-			"it is unknown whether its snapshots are tested: no snapshot",
+			"cannot tell whether its snapshots are tested on schedule: no snapshot",
 		},
 		{
 			"never", "no test has run for weeks", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} },

@@ -105,7 +105,7 @@ func (p *prepared) findSigner(ctx context.Context) error {
 			ID: idSignerAdopted, Severity: diag.Warning, Host: h.Name,
 			Message: "hosts sign their backup sets with " + signer + ", and this manager signs with " + p.env.BackupSigner +
 				": the operation makes this manager use the key of the hosts",
-			Hint: "no action is needed: sets that this manager has signed stay trusted here",
+			Hint: "no action is needed: backup sets that this manager signed remain trusted",
 		})
 		p.formerSigner = p.env.BackupSigner
 		p.env.BackupKey, p.env.BackupSigner = secret.New(string(text)), signer

@@ -164,11 +164,11 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 	if _, err := safefile.Lstat(to); errors.As(err, new(*safefile.ForeignError)) {
 		return "", refused(idBackupFailed, err.Error(), "use the directory that the link points to, or remove the link")
 	} else if err == nil {
-		return "", refused(string(backup.Exists), to+" already exists", "use another file with --out; a backup is never overwritten")
+		return "", refused(string(backup.Exists), to+" already exists", "set --out to another file; a backup is never overwritten")
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
 		return "", refused(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist",
-			"create the directory, or use another file with --out")
+			"create the directory, or set --out to another file")
 	}
 	return to, nil
 }
@@ -199,7 +199,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return nil, refused(idBackupFailed, err.Error(), "use a file in a writable directory with --out")
+		return nil, refused(idBackupFailed, err.Error(), "set --out to a file in a writable directory")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
@@ -257,7 +257,7 @@ func (m *snapshotting) room(dir string, snapshot int64) error {
 		return refused(idBackupRoom, err.Error(), "free disk space there: the snapshot is stored there before it is encrypted")
 	}
 	if err := transfer.CheckRoom(to, need); err != nil {
-		return refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
+		return refused(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
 	}
 	return nil
 }
@@ -475,7 +475,7 @@ func unusable(err error) error {
 		backup.Damaged:   "use another set: slipway etcd snapshots",
 		backup.Encrypted: "use the key file that age-keygen wrote: --identity FILE",
 		backup.Unknown:   "use a file that 'slipway etcd snapshot' has written",
-		backup.Exists:    "use another file with --out; a backup is never overwritten",
+		backup.Exists:    "set --out to another file; a backup is never overwritten",
 	}[e.Reason]
 	return refused(string(e.Reason), e.Message, hint)
 }

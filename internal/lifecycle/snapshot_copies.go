@@ -56,7 +56,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 				"/"+list[i].File.Name)
 	case i < 0:
 		return nil, refused(idBackupNotThere,
-			"copy target "+name+" ("+inspect.CopyPlace(to)+") has no such copy of this cluster: "+orNone(file), see)
+			"copy target "+name+" ("+inspect.CopyPlace(to)+") has "+noCopy(file)+" of this cluster", see)
 	}
 	k := list[i]
 	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, session: q.Session, report: &inspect.EtcdReport{Name: c.Name}}
@@ -65,7 +65,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}
 	m.sweep(filepath.Dir(m.to))
 	if err := transfer.CheckRoom(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "free disk space, or use a file on another disk with --out")
+		return nil, refused(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
 	}
 	note(progress, "",
 		fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, inspect.CopyPlace(to), k.Host,
@@ -79,11 +79,11 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}, s.Store.ChownToOwner(m.to)
 }
 
-func orNone(file string) string {
+func noCopy(file string) string {
 	if file == "" {
-		return "there is none"
+		return "no copies"
 	}
-	return file
+	return "no copy " + file
 }
 
 // bring writes a copy to a file on this machine, completely or not at all.
@@ -91,7 +91,7 @@ func (m *snapshotting) bring(ctx context.Context, q *inspect.CopyQuery, to v1alp
 	dir := filepath.Dir(m.to)
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return refused(idBackupFailed, err.Error(), "use a file in a writable directory with --out")
+		return refused(idBackupFailed, err.Error(), "set --out to a file in a writable directory")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "copy")

@@ -406,7 +406,7 @@ func TestCopies_FailuresAreReported(t *testing.T) {
 		}, "not copied to nas: the latest"},
 		{"in the future", "the clock was ahead", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(20 * time.Hour)}, {Target: "vault", Copied: now.Add(time.Minute)}}
-		}, "it is unknown whether its snapshots are copied to nas"},
+		}, "cannot tell whether its snapshots are copied to nas"},
 		{"one too many", "the target may become full", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now, Kept: 4, Unremoved: "locked"}, {Target: "vault", Copied: now}}
 		}, "copied to nas, but old copies there cannot be removed: locked"},

@@ -106,7 +106,7 @@ func (c *creation) checkOptions() error {
 		return err
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
-		return refuseWith(IDOutputExists, c.Out+" already exists", "use another file with --out, or remove this file")
+		return refuseWith(IDOutputExists, c.Out+" already exists", "set --out to another file, or remove this file")
 	}
 	if err := c.checkNames(); err != nil {
 		return err

@@ -80,7 +80,7 @@ func (v *validator) checkOneOf(path, value string, known, toCome []string) {
 	case slices.Contains(toCome, value):
 		v.refuse(idNotSupportedYet, path, strconv.Quote(value)+" is not supported yet", "use "+orList(known))
 	default:
-		v.refuse(idUnknownValue, path, "there is no "+strconv.Quote(value)+" here", SuggestWord(value, known))
+		v.refuse(idUnknownValue, path, strconv.Quote(value)+" is not a valid value", SuggestWord(value, known))
 	}
 }
 

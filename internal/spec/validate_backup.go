@@ -238,7 +238,7 @@ func (v backupValidator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
 	}
 	v.checkSecretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
 	v.requireText(at+".hostKey", to.HostKey,
-		"run `ssh-keyscan ADDRESS`, compare the key on the backup server, and write the key type and the key from the output")
+		"run `ssh-keyscan ADDRESS`, compare the key with the one on the backup server, and write the key type and the key from the output")
 	v.checkHostKey(to.HostKey, at+".hostKey")
 }
 

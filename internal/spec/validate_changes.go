@@ -103,7 +103,8 @@ func (v changeValidator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint)
 		// The old endpoint exists until no node uses it, and neither endpoint knows of
 		// the other.
 		v.refuse(idEndpointChange, path+".mode",
-			fmt.Sprintf("mode %s cannot change to %s in place: control planes of both modes would hold an address at the same time", o.Mode, n.Mode),
+			fmt.Sprintf("mode %s cannot change to %s in place: during the change, control planes in the old and the new mode "+
+				"would hold an address at the same time", o.Mode, n.Mode),
 			fmt.Sprintf("write mode: %s%s", o.Mode, between))
 	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && canonicalIP(o.Address) == canonicalIP(n.Address):
 		// Nodes would use the new endpoint without a test, because it looks like the old

@@ -52,7 +52,8 @@ func (c containerdChecker) checkDataDirs(settings map[string]any) {
 }
 
 func movedFrom(setting, dir string) string {
-	return setting + " moves data away from " + dir + ": Slipway would not wait for its disk at boot, and would not remove the data"
+	return setting + " moves data out of " + dir + "; Slipway waits at boot only for a disk at " + dir +
+		", and removes this data only from " + dir
 }
 
 func mountAt(dir string) string {

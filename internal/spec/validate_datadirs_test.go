@@ -17,8 +17,8 @@ func TestDataDirs_RefuseMoves(t *testing.T) {
 		"nothing": {func(*v1alpha1.ClusterSpec) {}, nil},
 		"a kubelet flag": {func(s *v1alpha1.ClusterSpec) {
 			s.Kubernetes.Kubelet.ExtraArgs = map[string]string{"root-dir": "/data/kubelet", "v": "4"}
-		}, []string{"root-dir moves data away from /var/lib/kubelet: Slipway would not wait for its disk at boot, and " +
-			"would not remove the data"}},
+		}, []string{"root-dir moves data out of /var/lib/kubelet; Slipway waits at boot only for a disk at /var/lib/kubelet, " +
+			"and removes this data only from /var/lib/kubelet"}},
 		"the standard directory": {func(s *v1alpha1.ClusterSpec) {
 			s.Kubernetes.Kubelet.ExtraArgs = map[string]string{"root-dir": "/var/lib/kubelet"}
 			s.Kubernetes.Kubelet.Config = map[string]any{"staticPodPath": "/etc/kubernetes/manifests"}
@@ -26,14 +26,17 @@ func TestDataDirs_RefuseMoves(t *testing.T) {
 		}, nil},
 		"a kubelet field": {func(s *v1alpha1.ClusterSpec) {
 			s.Kubernetes.Kubelet.Config = map[string]any{"podLogsDir": "/data/logs", "maxPods": 60}
-		}, []string{"podLogsDir moves data away from /var/log/pods: Slipway would not wait for its disk at boot, and would not remove the data"}},
+		}, []string{"podLogsDir moves data out of /var/log/pods; Slipway waits at boot only for a disk at /var/log/pods, " +
+			"and removes this data only from /var/log/pods"}},
 		"containerd": {func(s *v1alpha1.ClusterSpec) {
 			s.ContainerRuntime.Config = "root = \"/data/containerd\"\n[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nroot_path " +
 				"= \"/data/o\"\n"
 		}, []string{
-			"line 1: root moves data away from /var/lib/containerd: Slipway would not wait for its disk at boot, and would not remove the data",
-			"line 3: root_path moves data away from /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs: " +
-				"Slipway would not wait for its disk at boot, and would not remove the data",
+			"line 1: root moves data out of /var/lib/containerd; Slipway waits at boot only for a disk at /var/lib/containerd, " +
+				"and removes this data only from /var/lib/containerd",
+			"line 3: root_path moves data out of /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs; " +
+				"Slipway waits at boot only for a disk at /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs, " +
+				"and removes this data only from /var/lib/containerd/io.containerd.snapshotter.v1.overlayfs",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -198,8 +198,9 @@ func inDomain(name, domain string) bool {
 
 // Kubernetes' own messages have regular expressions instead.
 const (
-	keyHint   = "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit first and last, after an optional DNS name and '/'"
-	valueHint = "use up to 63 letters, digits, '-', '_' and '.', with a letter or digit first and last; the value can be empty"
+	keyHint = "use an optional DNS name and '/', then up to 63 letters, digits, '-', '_' and '.', " +
+		"beginning and ending with a letter or digit"
+	valueHint = "use up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit; the value can be empty"
 )
 
 func labelKey(key string) bool     { return len(validation.IsQualifiedName(key)) == 0 }

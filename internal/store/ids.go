@@ -22,7 +22,7 @@ const (
 func foreignFileError(err *fileowner.ForeignError) error {
 	return diag.List{{
 		ID: idForeign, Severity: diag.Error, Message: err.Error(),
-		Hint: "replace it with a file or directory of the user, or set SLIPWAY_HOME to another directory",
+		Hint: "replace it with a file or directory that your user owns, or set SLIPWAY_HOME to another directory",
 	}}
 }
 

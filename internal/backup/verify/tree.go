@@ -88,14 +88,14 @@ func (t *tree) checkNode(at, length int64, within bool) error {
 		number := func(i int64) int64 { return int64(binary.LittleEndian.Uint32(raw[from+4*i:])) }
 		if kind == branchPage {
 			if from+number(0)+number(1) > length {
-				return fmt.Errorf("a key ends outside of it: it has only %d bytes", length)
+				return fmt.Errorf("a key extends past the end: there are only %d bytes", length)
 			}
 			t.ahead = append(t.ahead, binary.LittleEndian.Uint64(raw[from+8:]))
 			continue
 		}
 		value, valueBytes := from+number(1)+number(2), number(3)
 		if value+valueBytes > length {
-			return fmt.Errorf("a value ends outside of it: it has only %d bytes", length)
+			return fmt.Errorf("a value extends past the end: there are only %d bytes", length)
 		}
 		if number(0)&bucketElement == 0 {
 			continue

@@ -153,7 +153,7 @@ func WriteDrill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 		is = "NOT VERIFIED"
 	}
 	fmt.Fprintf(w, "\nSnapshot of %s, revision %d, %s", r.Member, r.Revision, is)
-	fmt.Fprintf(w, "\nTaken %s; restored on %s with etcd %s and removed again in %.0f s\n",
+	fmt.Fprintf(w, "\nTaken %s; restore test on %s with etcd %s: %.0f s, including cleanup\n",
 		r.Taken.UTC().Format(timestampFormat), r.Host, r.Etcd, r.Seconds)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
 	return err

@@ -13,7 +13,7 @@ var clusterChange = Section{
 			ID:      "endpoint-change",
 			Summary: "Nodes cannot test this change of the control plane endpoint.",
 			Cause: "The old endpoint would be removed before nodes have tested the new one. This applies to:\n\n" +
-				"- another address or router ID in a mode in which control planes hold an address\n" +
+				"- a new address or router ID, in a mode where a control plane holds the address\n" +
 				"- one such mode instead of another\n" +
 				"- another address in mode `updater`\n" +
 				"- mode `external` without an address on an existing cluster\n" +
@@ -52,7 +52,7 @@ var clusterChange = Section{
 			Cause: "The file changes `spec.containerRuntime.type` and other settings. If a node does not work afterwards, " +
 				"the cause would be unknown. Settings of the runtime (`containerRuntime`, `bundle`, `bundleKeys`) may " +
 				"change together with it.",
-			Remedy: "Apply it first and the other changes afterwards, or the other way round.\n\n" +
+			Remedy: "Apply the runtime change and the other changes separately, in either order.\n\n" +
 				"While such a change is unfinished, other changes are refused too: run `slipway resume` or `slipway " +
 				"rollback`. You can remove permanently lost hosts before that: `slipway delete node NAME --forget`. See " +
 				"[runtimes.md](runtimes.md#from-one-to-the-other).",
@@ -207,7 +207,7 @@ var clusterChange = Section{
 			Summary: "A node did not work with new settings, and the cluster was rolled back automatically.",
 			Cause: "The failing node and the nodes that got the settings before it have their previous settings again. The " +
 				"message has the component that did not work and, if known, the reason.",
-			Remedy: "The file still has the settings that did not work: correct it and apply it ([Settings of a cluster " +
+			Remedy: "The cluster file still has the failed settings: correct them, then apply the file ([Settings of a cluster " +
 				"that runs](settings.md)). To keep the failed state of a node for examination, apply with " +
 				"`--no-revert`.",
 		},

@@ -40,8 +40,8 @@ var connection = Section{
 			Summary: "The host key is unknown and cannot be accepted.",
 			Cause: "One of these is the reason:\n\n" +
 				"- The file for known host keys cannot be written.\n" +
-				"- A `known_hosts` file cannot be read. It could revoke the key, so Slipway does not treat it as empty. " +
-				"Make it readable.\n" +
+				"- A `known_hosts` file cannot be read. An unreadable file may revoke the key, so Slipway does " +
+				"not treat the file as empty. Make it readable.\n" +
 				"- A `@cert-authority` line names a CA for this host, but the host has no certificate from that CA that " +
 				"is valid for its address. Sign the host key for that address.",
 			Remedy: "Fix the reason that the message names. Or compare the key with the key on the console of the host, and " +

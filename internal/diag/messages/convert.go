@@ -2,9 +2,9 @@ package messages
 
 var conversion = Section{
 	Title: "Converting a KubeKey file",
-	Intro: "These messages name the KubeKey file and a place in it. Other ids are the same as for a cluster file, " +
-		"and name the KubeKey field that the value comes from. [Coming from KubeKey](../from-kubekey.md) lists " +
-		"the new place of each field.",
+	Intro: "These messages name the KubeKey file and a place in it. Conversion can also report ids of the cluster " +
+		"file. Messages with such ids name the KubeKey field that the value comes from. [Coming from " +
+		"KubeKey](../from-kubekey.md) lists the new place of each field.",
 	Messages: []Message{
 		{
 			ID:      "lost-in-conversion",

@@ -132,7 +132,7 @@ var etcdBackups = Section{
 			Cause: "The hosts of this cluster sign their backup sets with another key than this manager, because another " +
 				"manager set them up. When the operation runs, this manager takes over that key from a control plane, " +
 				"so that both use the same key. A plan alone changes nothing.",
-			Remedy: "No action is needed: sets that this manager has signed with its own key stay trusted here. To use a " +
+			Remedy: "No action is needed: backup sets that this manager signed with its own key remain trusted. To use a " +
 				"new key, first remove the old one here and on the hosts ([Backup](backup.md#who-is-as-good-as-root)).",
 		},
 		{
@@ -163,7 +163,7 @@ var etcdBackups = Section{
 			Summary: "An interrupted restore cannot continue.",
 			Cause: "Its file now contains another backup, or an etcd host was removed since then, for which its data was " +
 				"prepared. Some hosts may already have the data of the first backup, and the two must not be mixed.",
-			Remedy: "Put the first file back. If a host was removed, start a new restore with `slipway etcd restore`.",
+			Remedy: "Restore the original file. If a host was removed, start a new restore with `slipway etcd restore`.",
 		},
 		{
 			ID:      "invalid-recipient",
@@ -266,8 +266,8 @@ var scheduledBackups = Section{
 			ID:      "backup-not-there",
 			Summary: "The host or target has no such snapshot.",
 			Cause: "Reported by `etcd snapshot`. With `--of HOST`, this host is unreachable, or has no such scheduled " +
-				"snapshot. With `--copy PLACE`, the cluster has no copy target with this name, or the target has no " +
-				"such copy of this cluster.",
+				"snapshot. With `--copy PLACE`, the cluster has no copy target with this name, or the target does " +
+				"not have the requested copy of this cluster.",
 			Remedy: "List the snapshots with `slipway etcd snapshots NAME --hosts`, and the copies with `slipway etcd " +
 				"snapshots NAME --copies`.",
 		},

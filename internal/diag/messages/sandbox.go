@@ -67,7 +67,7 @@ var sandboxes = Section{
 		},
 		{
 			ID:      "sandbox-bad-file",
-			Summary: "The file of `--from` cannot be read, has no hosts, or has host names that a machine cannot have.",
+			Summary: "The file given with `--from` cannot be read, has no hosts, or has invalid host names.",
 			Remedy:  "Correct the file. Each host needs a unique, valid host name.",
 		},
 		{

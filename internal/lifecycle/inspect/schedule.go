@@ -166,7 +166,7 @@ func (a *ScheduledHost) evaluateCopies(c *v1alpha1.Cluster, now time.Time, warn 
 				k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case isInFuture(now, k.Copied):
 			warn(idBackupCopy, a.Host, "make a copy with the current time, on the host: systemctl start slipway-backup",
-				"it is unknown whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
+				"cannot tell whether its snapshots are copied to %s: %s, which is in the future", k.Target, last)
 		case now.Sub(k.Copied) > late:
 			warn(idBackupCopy, a.Host, "start a snapshot and its copies on the host: systemctl start slipway-backup",
 				"its snapshots are not copied to %s: %s, although one should be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
@@ -200,7 +200,7 @@ func (a *ScheduledHost) evaluateRestoreTests(c *v1alpha1.Cluster, now time.Time,
 			"the restore test of a snapshot that began at %s was interrupted; %s", d.Begun.UTC().Format(time.RFC3339), last)
 	case isInFuture(now, since):
 		warn(idBackupDrill, a.Host, "run a restore test with the current time, on the host: systemctl start slipway-backup",
-			"it is unknown whether its snapshots are tested: %s; the interval counts from %s, which is in the future",
+			"cannot tell whether its snapshots are tested on schedule: %s; the interval starts at %s, which is in the future",
 			last, since.UTC().Format(time.RFC3339))
 	case now.Sub(since) > lateBy*every:
 		warn(idBackupDrill, a.Host, "start a snapshot and its restore test on the host: systemctl start slipway-backup",

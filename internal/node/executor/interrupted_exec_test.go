@@ -126,7 +126,7 @@ func TestConclusive(t *testing.T) {
 		t.Errorf("before it has: %q", r.Summary)
 	}
 	h.write("etc/kubelet.conf", "credentials\n") // the kubelet's
-	if r := h.check(o)[0]; r.Summary != "record that it is done" {
+	if r := h.check(o)[0]; r.Summary != "record the command as done" {
 		t.Errorf("once it has: %q", r.Summary)
 	}
 	h.apply(o)

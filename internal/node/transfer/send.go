@@ -319,7 +319,7 @@ func (s *sender) askReceived(f frame) (int64, error) {
 	}
 	a := <-s.answers
 	if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
-		a.err = fmt.Errorf("the receiver sent %q to a question", a.Kind)
+		a.err = fmt.Errorf("unexpected reply from the receiver: kind %q", a.Kind)
 	}
 	if a.err != nil {
 		return 0, a.err

@@ -57,7 +57,8 @@ func (c *conversion) convertEndpoint() {
 	case "haproxy":
 		if e.Address != "" {
 			c.refuse(idInvalidValue, endpointPath+".address",
-				"internalLoadbalancer haproxy has no address; KubeKey rejects this combination as well", "remove one of the two")
+				"address cannot be combined with internalLoadbalancer haproxy; KubeKey rejects this combination as well",
+				"remove one of the two")
 		}
 		c.convertBalancer(v1alpha1.EndpointHAProxy, lb, "")
 	case "kube-vip":

@@ -96,9 +96,9 @@ func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 			h.Address, h.InternalAddress = was.Address, was.InternalAddress
 			continue
 		}
-		d.noteDifference("spec.hosts["+strconv.Itoa(i)+"]",
-			"in the saved description, SSH connects to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
-			"write it to address if it is correct, and "+was.InternalAddress+" to internalAddress")
+		saved := strconv.Quote(was.Address)
+		d.noteDifference("spec.hosts["+strconv.Itoa(i)+"]", "the saved SSH address "+saved+" is not an address of node "+h.Name,
+			"set address to "+saved+" if "+saved+" is correct, and internalAddress to "+was.InternalAddress)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestRecord_CannotRedirectLogins(t *testing.T) {
 		{
 			name:   "another machine's address",
 			record: `hosts: [{name: cp1, address: evil.example, internalAddress: 10.0.0.11, roles: [control-plane]}]`,
-			says:   []string{`SSH connects to "evil.example"`},
+			says:   []string{`the saved SSH address "evil.example"`},
 		},
 		{name: "the operator's machine", record: `hosts: [{name: cp1, address: localhost, internalAddress: 10.0.0.11, roles: [control-plane]}]`},
 		{

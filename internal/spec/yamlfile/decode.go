@@ -264,7 +264,7 @@ func (d *Decoder) decodeAny(n *yaml.Node, path string) (any, bool) {
 	}
 	x, ok := parseScalar(n)
 	if !ok {
-		d.Report(n, path, IDWrongType, "found "+describeNode(n, path)+", which cannot be kept as a number",
+		d.Report(n, path, IDWrongType, "found "+describeNode(n, path)+", which is not a finite 64-bit decimal number",
 			"write a plain decimal number, or put the value in quotes")
 	}
 	return x, ok

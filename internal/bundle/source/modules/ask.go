@@ -64,7 +64,7 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	answer := out.String() + talk.String()
 	for _, w := range q.want {
 		if !strings.Contains(answer, w) {
-			return newProblem(IDWrongVersion, "report this error and the line above as a bug; the program was not kept",
+			return newProblem(IDWrongVersion, "report this error and the line above as a bug; the compiled program was discarded",
 				"%s printed %q for %q (%v), expected %q in it", filepath.Base(q.member), strings.TrimSpace(answer), strings.Join(q.args, " "), err, w)
 		}
 	}

@@ -32,7 +32,7 @@ func (x *GetOp) Check(ctx context.Context, h *host.Host) (v host.CheckResult, er
 	if o.Prefix == "" {
 		return v, host.Invalid("reading the values of all keys is not supported")
 	}
-	err = errors.New("no member is named")
+	err = errors.New("no etcd endpoint was given")
 	for _, endpoint := range o.Endpoints {
 		var found op.EtcdKeyValues
 		if found, err = valuesAtRevision(ctx, h, o, endpoint); err == nil {

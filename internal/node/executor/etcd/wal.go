@@ -193,7 +193,7 @@ func (r *WALReader) addRecord(raw []byte) error {
 	sum := uint32(outer.number[2])
 	if outer.number[1] == WALCRC {
 		if r.crc != 0 && r.crc != sum {
-			return errors.New("it does not continue the previous file")
+			return errors.New("the file does not continue the previous WAL file")
 		}
 		r.crc = sum
 		return nil
@@ -211,7 +211,7 @@ func (r *WALReader) addRecord(raw []byte) error {
 	switch n := inner.number; outer.number[1] {
 	case WALMetadata:
 		if r.self|r.is.Cluster != 0 && (r.self != n[1] || r.is.Cluster != n[2]) {
-			return errors.New("it belongs to a different member than the previous file")
+			return errors.New("the file belongs to a different member than the previous WAL file")
 		}
 		r.self, r.is.Cluster = n[1], n[2]
 	case WALEntry:

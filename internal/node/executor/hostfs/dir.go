@@ -255,7 +255,7 @@ func (x *AbsentOp) Check(_ context.Context, h *host.Host) (host.CheckResult, err
 	if mounts, err := ledger.MountedBelow(h.DiskPath(o.Path)); err != nil || len(mounts) > 0 {
 		return v, errors.Join(err, host.Invalid("%s contains mounts: %s", o.Path, strings.Join(mounts, ", ")))
 	}
-	v.Change = "remove with its content"
+	v.Change = "remove the directory and its contents"
 	return v, nil
 }
 

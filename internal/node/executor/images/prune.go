@@ -190,7 +190,7 @@ func usedDockerImages(ctx context.Context, h *host.Host, ref string) (bool, erro
 	case err != nil:
 		return false, errors.Join(ctx.Err(), fmt.Errorf("%w: %w", errNoDocker, err))
 	case status != http.StatusOK || json.Unmarshal(answer, &containers) != nil:
-		return false, dockerError("asking Docker for containers of "+ref, status, answer)
+		return false, dockerError("listing Docker containers that use image "+ref, status, answer)
 	}
 	return len(containers) > 0, nil
 }

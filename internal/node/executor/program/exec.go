@@ -154,7 +154,7 @@ func checkGuards(ctx context.Context, h *host.Host, o op.Exec) (string, error) {
 		return why, err
 	}
 	if known && !rec.Done {
-		return "record that it is done", nil
+		return "record the command as done", nil
 	}
 	if o.Again != "" {
 		return "run: " + o.Again, nil
