@@ -33,7 +33,9 @@ func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 		},
 		{
 			"another holder", "control planes in the old and the new mode would hold an address",
-			onKeepalived, []cut{{onHAProxy, "endpoint.haproxy"}}, vip, true,
+			onKeepalived,
+			[]cut{{onHAProxy, "endpoint.haproxy"}},
+			vip, true,
 		},
 		{
 			"another holder than the unfinished change", "control planes in the old and the new mode would hold an address", onHAProxy,
