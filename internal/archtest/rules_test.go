@@ -98,7 +98,7 @@ var rules = []rule{
 	},
 	{
 		layer: 1, pkg: "internal/kubeletcsr", exactly: true, may: []string{"internal/node/op", "internal/pki"},
-		why: "links into the node helper: which requests of kubelets may be approved; asks nobody",
+		why: "links into the node helper: which requests of kubelets may be approved; sends no request",
 	},
 	{
 		layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"},
@@ -127,7 +127,7 @@ var rules = []rule{
 			"internal/bounded", "internal/node/atomicfile", "internal/node/executor/host",
 			"internal/node/op",
 		},
-		why: "the state of units; changes none by itself",
+		why: "queries the state of units; changes no unit",
 	},
 	{
 		layer: 1, pkg: "internal/node/executor/health", exactly: true,

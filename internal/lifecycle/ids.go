@@ -56,7 +56,6 @@ const (
 	idRotationCert        = "authority-missing"
 	idKeyElsewhere        = "account-key-elsewhere"
 	idAuthorityElsewhere  = "authority-elsewhere"
-	idAuthorityHeld       = op.IDAuthorityHeld
 	idBackupNotThere      = "backup-not-there"
 	idCopyTarget          = "backup-copy-unreachable"
 	idOperationUnfinished = "operation-unfinished"

@@ -23,39 +23,25 @@ func mayMaintain(recorded *v1alpha1.Cluster, what string) error {
 	return nil
 }
 
-// refuseDuringEtcdSwap refuses to change hosts while a restore or a rescue is unfinished: some etcd
-// members may have the new data and others the previous data. Only that operation knows
-// which, and stops what must not run in the meantime.
+// refuseDuringEtcdSwap refuses to change hosts while a restore or a rescue is unfinished:
+// some etcd members may have the new data and others the previous data. Only that
+// operation knows which, and stops what must not run in the meantime.
 func (s *service) refuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
 	swaps, err := s.unfinishedEtcdSwap(recorded.Name)
 	if swaps == nil || err != nil {
 		return err
 	}
-	if operation.Kind(swaps.Spec.Type).Hosts() == operation.RemainingHosts {
-		return rescueUnfinished(swaps)
+	id := idOperationUnfinished
+	if operation.Kind(swaps.Spec.Type).DeclaresLost() {
+		id = idRescueUnfinished
 	}
-	return restoreUnfinished(swaps)
+	return refused(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",
+		"finish the operation first: slipway resume "+recorded.Name)
 }
 
-// restoreUnfinished refuses to change hosts while a restore is unfinished.
-func restoreUnfinished(swaps *v1alpha1.Operation) error {
-	return swapUnfinished(swaps, idOperationUnfinished)
-}
-
-// rescueUnfinished refuses to change hosts while a rescue is unfinished.
-func rescueUnfinished(swaps *v1alpha1.Operation) error {
-	return swapUnfinished(swaps, idRescueUnfinished)
-}
-
-func swapUnfinished(swaps *v1alpha1.Operation, id string) error {
-	name := swaps.Spec.Cluster
-	return refused(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+name+" and is unfinished",
-		"finish the operation first: slipway resume "+name)
-}
-
-// unfinishedEtcdSwap returns the latest restore or rescue that has begun to replace the etcd data. It
-// returns nil if there is none, or if that operation or a later restore or rescue has
-// reached the point at which all members serve the new data.
+// unfinishedEtcdSwap returns the latest restore or rescue that has begun to replace the
+// etcd data. It returns nil if there is none, or if that operation or a later restore or
+// rescue has reached the point at which all members serve the new data.
 func (s *service) unfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.ListOperations(name)
 	if err != nil {

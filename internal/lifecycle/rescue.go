@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -66,7 +65,7 @@ func hasPart(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 
 // isLost reports whether a host was declared lost (--lost).
 func (p *prepared) isLost(name string) bool {
-	return p.request.Kind.Hosts() == operation.RemainingHosts && slices.Contains(p.request.Nodes, name)
+	return p.request.Kind.DeclaresLost() && slices.Contains(p.request.Nodes, name)
 }
 
 // mayRescue refuses a rescue that is not needed or whose --lost list is wrong. Each

@@ -426,7 +426,7 @@ func TestLongUpgradeBack(t *testing.T) {
 	b.takesBack(t, "a worker")
 	asked := a.endAsker(t)
 	n, gap := w.stopWriter(t)
-	t.Logf("figure: taken back twice: %d writes acknowledged and none lost, %.1f s without one; %d requests to a "+
+	t.Logf("figure: rolled back twice: %d writes acknowledged and none lost, %.1f s without one; %d requests to a "+
 		"workload on the way back, none failed",
 		n, gap.Seconds(), asked)
 	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))

@@ -33,7 +33,7 @@ var kubeconfigs = Section{
 		},
 		{
 			ID:      "no-kubectl",
-			Summary: "There is no kubectl for this machine that can be used.",
+			Summary: "Slipway has no kubectl that works on this machine.",
 			Cause: "`slipway kubectl` runs the kubectl of the cluster's bundle, but this machine has no such bundle, or " +
 				"the bundle has no kubectl for it.\n\n" +
 				"Root also refuses a kubectl that another user could replace, because that user could read your " +

@@ -31,7 +31,7 @@ func (k *testHost) Beat(ctx context.Context, _ remote.Lock) (bool, error) {
 }
 
 func TestKeepAlive_StopsOperationWithoutMajority(t *testing.T) {
-	beating := func(t *testing.T, for_ time.Duration, keepers ...*testHost) error {
+	beating := func(t *testing.T, duration time.Duration, keepers ...*testHost) error {
 		t.Helper()
 		l := &Lock{need: len(keepers)/2 + 1}
 		for _, k := range keepers {
@@ -40,7 +40,7 @@ func TestKeepAlive_StopsOperationWithoutMajority(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
 		defer stop(nil)
 		end := l.KeepAlive(ctx, stop)
-		time.Sleep(for_)
+		time.Sleep(duration)
 		end()
 		return context.Cause(ctx)
 	}

@@ -145,6 +145,10 @@ func (k Kind) Known() bool {
 	return ok
 }
 
+// DeclaresLost reports whether the hosts of a request are permanently lost and take no
+// part in the operation.
+func (k Kind) DeclaresLost() bool { return k.of().hosts == RemainingHosts }
+
 // Verb returns what an operation does to a cluster, as part of a sentence.
 func (k Kind) Verb() string {
 	if v := k.of().verb; v != "" {

@@ -19,9 +19,6 @@ import (
 
 const (
 	stepApprove = "certs.approve"
-	// ApproveUnit is the timer of a control plane that approves serving certificates of
-	// kubelets.
-	ApproveUnit = approveName + ".timer"
 	approveName = "slipway-approve"
 	// requestsPath is the API path of the requests for serving certificates of kubelets.
 	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

@@ -55,11 +55,6 @@ func ScheduleSnapshots(env module.Env) engine.Module {
 	}}}
 }
 
-// HasSchedule reports whether a host takes snapshots automatically.
-func HasSchedule(env module.Env, h v1alpha1.Host) bool {
-	return env.Cluster.Spec.Etcd.Backup != nil && facts.RunsEtcd(env.Cluster, h.Roles)
-}
-
 // HasRestoreTests reports whether a host runs restore tests of its snapshots.
 func HasRestoreTests(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	b := c.Spec.Etcd.Backup
