@@ -29,7 +29,7 @@ func Find(pid int) (Process, error) {
 }
 
 func (p Process) stopIf(check func() error) error {
-	if !p.Alive() {
+	if !p.IsAlive() {
 		return os.ErrProcessDone
 	}
 	if err := check(); err != nil {
