@@ -248,9 +248,10 @@ func (c clusterRotator) trustOnControlPlane(h *engine.Host, text, signer []byte,
 	return append(list, c.waitServing()...), nil
 }
 
-// waitServing waits until the API server of a control plane uses the CAs in its files.
+// waitServing waits until the API server of a control plane uses the CAs in its files, and
+// the components that use it are healthy.
 func (c clusterRotator) waitServing() op.List {
-	return op.List{waitCAsLoaded(c.env), waitAPIServes(c.env)}
+	return append(op.List{waitCAsLoaded(c.env), waitAPIServes(c.env)}, c.env.ComponentsHealthy()...)
 }
 
 // readAdmin reads the kubeconfig of the administrator. It is the last operation of a step

@@ -115,7 +115,7 @@ func WaitControlPlaneRestarted(env module.Env) engine.Module {
 func UpgradeEtcd(env module.Env) engine.Module {
 	const id = "upgrade.etcd"
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{repairMembersTask(env), {
-		ID: id, Title: "replace etcd", Needs: []string{stepRepairMembers}, Timeout: 8 * time.Minute,
+		ID: id, Title: "replace etcd", Needs: []string{stepRepairMembers}, Timeout: 20 * time.Minute,
 		On: func(h *engine.Host) bool { return env.HasStackedEtcd() && h.HasRole(v1alpha1.RoleControlPlane) },
 		// On the host on which the cluster was created this works like any change of the
 		// settings.
@@ -128,7 +128,7 @@ func UpgradeEtcd(env module.Env) engine.Module {
 			}
 			e = gateOnAllMembers(env, e)
 			e.Then.TimeoutSeconds = 300 // another image is started
-			return op.List{
+			return append(op.List{
 				e,
 				waitContainer(env, "etcd"),
 				// A ready member serves a linearizable read, so it has caught up.
@@ -137,7 +137,7 @@ func UpgradeEtcd(env module.Env) engine.Module {
 				// find it again.
 				op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
 				waitLocalAPI(env),
-			}, nil
+			}, env.ComponentsHealthy()...), nil
 		},
 	}}}
 }
