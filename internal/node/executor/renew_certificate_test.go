@@ -542,3 +542,63 @@ func TestRenewalPutBack(t *testing.T) {
 		t.Errorf("put back, the host is another (-want +got):\n%s", d)
 	}
 }
+
+// TestRestore_RemovesRenewedKubeletCredentials renews and removes credentials that the
+// kubelet created. Whatever the directory was before, a restore leaves none of them.
+func TestRestore_RemovesRenewedKubeletCredentials(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		prepare func(*testHost)
+	}{
+		{"missing directory", func(*testHost) {}},
+		{"empty directory", func(h *testHost) { h.disk("var/lib/kubelet") }},
+		{"directory with content", func(h *testHost) { h.write("var/lib/kubelet/pki/theirs.pem", "their key") }},
+	} {
+		for _, reset := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, reset %t", c.name, reset), func(t *testing.T) {
+				h := newHost(t)
+				h.write("etc/systemd/system/kubelet.service", "[Service]\n")
+				h.running(true)
+				now := time.Now()
+				ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-24*time.Hour), now.Add(240*time.Hour))
+				h.write("etc/pki/ca.crt", ca.Cert)
+				h.write("etc/pki/ca.key", ca.Key)
+				c.prepare(h)
+				before := h.outside()
+				h.apply(op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true, Shared: []string{"pki", "pods"}})
+				cert, key := ca.IssueCertificate(t, "system:node:cp1", now.Add(time.Hour))
+				h.write("var/lib/kubelet/pki/kubelet-client-1.pem", cert+key)
+				if err := os.Symlink("kubelet-client-1.pem", h.path(kubeletPEM)); err != nil {
+					t.Fatal(err)
+				}
+				h.write("var/lib/kubelet/pki/kubelet.crt", cert)
+				h.write("var/lib/kubelet/pki/kubelet.key", key)
+				renew := op.RenewCertificate{
+					CertificateFile: op.CertificateFile{Path: kubeletPEM, Key: kubeletPEM, CA: "/etc/pki/ca.crt"}, CAKey: "/etc/pki/ca.key",
+					ValiditySeconds: 24 * 3600, Unit: "kubelet.service",
+				}
+				remade := op.RenewCertificate{
+					CertificateFile: op.CertificateFile{Path: "/var/lib/kubelet/pki/kubelet.crt", Key: "/var/lib/kubelet/pki/kubelet.key"},
+					Remade:          true, Unit: "kubelet.service", ValiditySeconds: 24 * 3600,
+				}
+				link := op.RenewCertificate{
+					CertificateFile: op.CertificateFile{Path: kubeletPEM},
+					Remade:          true, Unit: "kubelet.service", ValiditySeconds: 1,
+				}
+				for _, o := range []op.Op{renew, remade, link} {
+					if r := h.apply(o)[0]; r.Status != op.Changed {
+						t.Fatalf("%+v", r)
+					}
+				}
+				h.write("var/lib/kubelet/pki/kubelet-client-2.pem", cert+key)
+				if reset {
+					h.apply(op.Reset{Paths: []string{"/var/lib/kubelet"}})
+				}
+				r := h.apply(op.RestoreHost{})[0]
+				if d := cmp.Diff(before, h.outside()); d != "" {
+					t.Errorf("after the restore (%s) the host is another (-want +got):\n%s", r.Output, d)
+				}
+			})
+		}
+	}
+}
