@@ -20,7 +20,8 @@ import (
 // one the log is damaged: what its database has comes back.
 func TestLongRescue(t *testing.T) {
 	b := newBalanced(t, "e2e-rescue", 3, 2)
-	spares := []string{b.spare, b.workers[1]}
+	returned := b.controlPlanes[0]
+	spares := []string{b.spare, returned}
 	b.setHosts(t, b.controlPlanes, b.workers[:1])
 	b.setEndpoint(t, "haproxy")
 	r := b.createCluster(t, b.file)
@@ -34,6 +35,7 @@ func TestLongRescue(t *testing.T) {
 	}{
 		{"drills", b.runRestoreTests},
 		{"two of three are destroyed", b.isRescued},
+		{"a lost host comes back", func(t *testing.T) { b.resetsReturned(t, returned) }},
 		{"back to three", func(t *testing.T) { b.growsBack(t, spares) }},
 		{"two are destroyed, and the log of the third is damaged", b.isRescuedByDatabase},
 	} {
@@ -112,6 +114,29 @@ func (b *balanced) isRescued(t *testing.T) {
 	t.Logf("figure: lost hosts taken off in %.0f s", r.took.Seconds())
 	b.setHosts(t, []string{left}, b.workers)
 	b.waitForRecovery(t)
+	b.runsNew(t)
+}
+
+// resetsReturned starts a lost control plane with its old data. The members and the cluster
+// are not affected, and the machine is as before the cluster after a reset.
+func (b *balanced) resetsReturned(t *testing.T, m string) {
+	host := "root@" + b.addresses[m]
+	b.mustRun(t, "sandbox", "start", m)
+	eventually(t, 2*time.Minute, "its old etcd runs", func() error {
+		if r := b.runSlipway(t, "sandbox", "exec", m, "--", "pgrep", "-x", "etcd"); r.code != 0 {
+			return errors.New("there is no etcd process")
+		}
+		return nil
+	})
+	<-time.After(20 * time.Second) // in which it tries to reach the other members
+	b.waitForRecovery(t)
+	if r := b.mustExit(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
+		t.Errorf("with the old member of %s:\n%s", m, r.stdout)
+	}
+	refusedBy(t, b.mustExit(t, 2, "add", "nodes", b.name, "--host", host+"=control-plane,name="+m, "--yes"),
+		"[host-returned]", "slipway delete node --host")
+	b.mustExit(t, 0, "delete", "node", "--cluster", b.name, "--host", host, "--yes")
+	requireSame(t, m+" before the cluster and after its reset", "touched", b.before[m], b.takeSnapshot(t, m))
 	b.runsNew(t)
 }
 
