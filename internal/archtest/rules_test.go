@@ -449,7 +449,7 @@ var rules = []rule{
 
 	{
 		layer: 5, pkg: "internal/cli", may: []string{"internal/remote", "internal/node/transfer"},
-		why: "a front: asks lifecycle; imports no other front",
+		why: "a front: asks lifecycle, whose packages have the types of the results; imports no other front",
 	},
 	{layer: 5, pkg: "internal/cli/program", why: "what commands have of the program; knows none of them"},
 	{layer: 5, pkg: "internal/cli/view", why: "shows events; decides nothing"},

@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // certsCheckCommand holds what "certs check" needs.
@@ -63,9 +64,9 @@ Exit codes:
 				return err
 			}
 			switch found.Verdict {
-			case lifecycle.CertificatesFine:
+			case inspect.CertificatesFine:
 				return nil
-			case lifecycle.CertificatesUnknown:
+			case inspect.CertificatesUnknown:
 				return &exitError{code: exitPartial}
 			}
 			return &exitError{code: exitChanges}
@@ -80,12 +81,12 @@ Exit codes:
 // for.
 func (c certsCheckCommand) readCertificates(ctx context.Context, r lifecycle.Request,
 	within time.Duration,
-) (*lifecycle.Certificates, error) {
+) (*inspect.Certificates, error) {
 	svc, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return readWithProgress(ctx, c.console, func(progress event.Sink) (*lifecycle.Certificates, error) {
+	return readWithProgress(ctx, c.console, func(progress event.Sink) (*inspect.Certificates, error) {
 		return svc.Certificates(ctx, r, within, progress)
 	})
 }

@@ -9,26 +9,27 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // certificateInspector is an inspector that can only read certificates.
 type certificateInspector struct {
 	inspector
-	verdict lifecycle.CertificateVerdict
+	verdict inspect.CertificateVerdict
 	within  time.Duration
 }
 
 func (i *certificateInspector) Certificates(
 	_ context.Context, r lifecycle.Request, within time.Duration, _ event.Sink,
-) (*lifecycle.Certificates, error) {
+) (*inspect.Certificates, error) {
 	i.within = within
-	return &lifecycle.Certificates{Name: r.Name, Verdict: i.verdict}, nil
+	return &inspect.Certificates{Name: r.Name, Verdict: i.verdict}, nil
 }
 
 func TestCertsCheck_ExitCodeFollowsTheVerdict(t *testing.T) {
-	for verdict, want := range map[lifecycle.CertificateVerdict]int{
-		lifecycle.CertificatesFine: exitDone, lifecycle.CertificatesUnknown: exitPartial,
-		lifecycle.CertificatesExpire: exitChanges, lifecycle.CertificatesExpired: exitChanges,
+	for verdict, want := range map[inspect.CertificateVerdict]int{
+		inspect.CertificatesFine: exitDone, inspect.CertificatesUnknown: exitPartial,
+		inspect.CertificatesExpire: exitChanges, inspect.CertificatesExpired: exitChanges,
 	} {
 		t.Run(string(verdict), func(t *testing.T) {
 			var out bytes.Buffer

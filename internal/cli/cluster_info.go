@@ -8,15 +8,15 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 func newClusterInfoCommand(c inspectCommand) *cobra.Command {
-	report := clusterReport[inspector, lifecycle.Info]{
-		read: func(ctx context.Context, svc inspector, cluster string, progress event.Sink) (*lifecycle.Info, error) {
+	report := clusterReport[inspector, inspect.Info]{
+		read: func(ctx context.Context, svc inspector, cluster string, progress event.Sink) (*inspect.Info, error) {
 			return svc.Info(ctx, cluster, progress)
 		},
-		show: func(w io.Writer, info *lifecycle.Info, style view.Style) error {
+		show: func(w io.Writer, info *inspect.Info, style view.Style) error {
 			return view.WriteInfo(w, info, c.env.Now(), style)
 		},
 	}

@@ -10,7 +10,7 @@ import (
 
 	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/cli/view"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/node/transfer"
 )
 
@@ -47,9 +47,9 @@ skipped.`,
 			case remoteFrom && remoteTo:
 				return newProblem(idUsage, "copy to this machine first, and then to the other hosts", "one of the two paths must be on this machine")
 			case remoteFrom:
-				return c.copyFiles(cmd.Context(), from, w, lifecycle.Copy{Here: dst, There: src, Fetch: true})
+				return c.copyFiles(cmd.Context(), from, w, hostexec.Copy{Here: dst, There: src, Fetch: true})
 			case remoteTo:
-				return c.copyFiles(cmd.Context(), to, w, lifecycle.Copy{Here: src, There: dst})
+				return c.copyFiles(cmd.Context(), to, w, hostexec.Copy{Here: src, There: dst})
 			}
 			return newProblem(idUsage, "give the hosts: slipway cp SRC SELECTOR:DST", "neither path is on a host")
 		},
@@ -77,7 +77,7 @@ func splitHostPath(arg string) (selector, path string, onHosts bool) {
 	return "", arg, false
 }
 
-func (c hostCommand) copyFiles(ctx context.Context, selector string, flags workFlags, files lifecycle.Copy) error {
+func (c hostCommand) copyFiles(ctx context.Context, selector string, flags workFlags, files hostexec.Copy) error {
 	svc, targets, err := c.selector.selectHosts(ctx, selector)
 	if err != nil {
 		return err
@@ -95,11 +95,11 @@ func (c hostCommand) copyFiles(ctx context.Context, selector string, flags workF
 	defer shown.Close()
 	out := &errorKeeper{w: c.Out}
 	files.Read = shown.ShowRead
-	files.Progress = func(t lifecycle.Target, p transfer.Progress) {
+	files.Progress = func(t hostexec.Target, p transfer.Progress) {
 		shown.ShowProgress(label(t.Cluster, t.Host.Name), view.CopyProgress(p))
 	}
 	if c.format != view.Text {
-		w.Done = func(r lifecycle.HostResult) { _ = view.WriteItem(out, c.format, r) } // out keeps the error
+		w.Done = func(r hostexec.HostResult) { _ = view.WriteItem(out, c.format, r) } // out keeps the error
 	}
 	results, err := svc.Copy(ctx, w, files)
 	shown.Close()
@@ -111,7 +111,7 @@ func (c hostCommand) copyFiles(ctx context.Context, selector string, flags workF
 }
 
 // printCopies prints where the copies are.
-func (c hostCommand) printCopies(results []lifecycle.HostResult, isFetch bool, label func(cluster, host string) string) {
+func (c hostCommand) printCopies(results []hostexec.HostResult, isFetch bool, label func(cluster, host string) string) {
 	for _, r := range results {
 		if r.Copied == nil || r.Failed() {
 			continue

@@ -4,11 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/access"
 )
 
 func newCreateManifestCommand(c describeCommand) *cobra.Command {
-	var r lifecycle.ManifestRequest
+	var r access.ManifestRequest
 	var out, runtime, kubeconfig string
 	var fromCluster bool
 	cmd := &cobra.Command{

@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 func newEtcdCommand(c inspectCommand, others ...*cobra.Command) *cobra.Command {
@@ -35,14 +35,14 @@ Exit codes:
 
 // newEtcdReportCommand returns a command that reads the state of etcd and shows it.
 func (c inspectCommand) newEtcdReportCommand(
-	use, short, long string, show func(io.Writer, *lifecycle.EtcdReport, view.Style) error,
+	use, short, long string, show func(io.Writer, *inspect.EtcdReport, view.Style) error,
 ) *cobra.Command {
-	report := clusterReport[inspector, lifecycle.EtcdReport]{
-		read: func(ctx context.Context, svc inspector, cluster string, progress event.Sink) (*lifecycle.EtcdReport, error) {
+	report := clusterReport[inspector, inspect.EtcdReport]{
+		read: func(ctx context.Context, svc inspector, cluster string, progress event.Sink) (*inspect.EtcdReport, error) {
 			return svc.Etcd(ctx, cluster, progress)
 		},
 		show: show,
-		exit: func(r *lifecycle.EtcdReport) error { return exitForVerdict(use, r) },
+		exit: func(r *inspect.EtcdReport) error { return exitForVerdict(use, r) },
 	}
 	return &cobra.Command{
 		Use: use + " [NAME]", Short: short,
@@ -57,11 +57,11 @@ within 30 seconds also when the API is down, and lists unreachable hosts.`,
 
 // exitForVerdict returns an exitError if the exit code for a report is not 0. For the
 // command members, that is the case only if the members could not be listed.
-func exitForVerdict(use string, r *lifecycle.EtcdReport) error {
+func exitForVerdict(use string, r *inspect.EtcdReport) error {
 	switch {
-	case r.Etcd.Message != "", use == "health" && (r.Verdict == lifecycle.Down || r.Verdict == lifecycle.Absent):
+	case r.Etcd.Message != "", use == "health" && (r.Verdict == inspect.Down || r.Verdict == inspect.Absent):
 		return &exitError{code: exitFailed}
-	case use == "health" && r.Verdict == lifecycle.Degraded:
+	case use == "health" && r.Verdict == inspect.Degraded:
 		return &exitError{code: exitPartial}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 func newEtcdSnapshotsCommand(c backupCommand) *cobra.Command {
@@ -66,26 +66,26 @@ With --copies, lists the copies of scheduled snapshots at their targets
 
 // showScheduled returns the function that lists the hosts' scheduled snapshots.
 func (c backupCommand) showScheduled() func(*cobra.Command, []string) error {
-	return clusterReport[backupManager, lifecycle.Scheduled]{
-		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.Scheduled, error) {
+	return clusterReport[backupManager, inspect.Scheduled]{
+		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*inspect.Scheduled, error) {
 			return svc.Scheduled(ctx, cluster, progress)
 		},
-		show: func(w io.Writer, s *lifecycle.Scheduled, style view.Style) error {
+		show: func(w io.Writer, s *inspect.Scheduled, style view.Style) error {
 			return view.WriteScheduled(w, s, c.env.Now(), style)
 		},
-		exit: func(s *lifecycle.Scheduled) error { return exitUnless(s.Good, exitPartial) },
+		exit: func(s *inspect.Scheduled) error { return exitUnless(s.Good, exitPartial) },
 	}.newRunFunc(c.console, c.clusters, c.open)
 }
 
 // showCopies returns the function that lists the copies of scheduled snapshots.
 func (c backupCommand) showCopies() func(*cobra.Command, []string) error {
-	return clusterReport[backupManager, lifecycle.CopyReport]{
-		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.CopyReport, error) {
+	return clusterReport[backupManager, inspect.CopyReport]{
+		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*inspect.CopyReport, error) {
 			return svc.Copies(ctx, cluster, progress)
 		},
-		show: func(w io.Writer, r *lifecycle.CopyReport, style view.Style) error {
+		show: func(w io.Writer, r *inspect.CopyReport, style view.Style) error {
 			return view.WriteCopies(w, r, c.env.Now(), style)
 		},
-		exit: func(r *lifecycle.CopyReport) error { return exitUnless(r.Good, exitPartial) },
+		exit: func(r *inspect.CopyReport) error { return exitUnless(r.Good, exitPartial) },
 	}.newRunFunc(c.console, c.clusters, c.open)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 )
 
 func newExecCommand(c hostCommand) *cobra.Command {
@@ -35,7 +35,7 @@ that the program failed on a host, or that a host was not reachable.`,
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return newProblem(idUsage, "slipway exec SELECTOR -- PROGRAM [ARG...]", "expected one selector before --, and a program after it")
 			}
-			p := lifecycle.Program{Argv: args[1:]}
+			p := hostexec.Program{Argv: args[1:]}
 			if shell {
 				p.Argv = []string{"/bin/sh", "-c", strings.Join(args[1:], " ")}
 			}
@@ -51,7 +51,7 @@ that the program failed on a host, or that a host was not reachable.`,
 	return cmd
 }
 
-func (c hostCommand) runProgram(ctx context.Context, selector string, flags workFlags, p lifecycle.Program) error {
+func (c hostCommand) runProgram(ctx context.Context, selector string, flags workFlags, p hostexec.Program) error {
 	svc, targets, err := c.selector.selectHosts(ctx, selector)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"slipway.dev/slipway/internal/cli/view"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 )
 
 // An errorKeeper passes data to a writer and keeps the first error.
@@ -42,26 +42,26 @@ func (k *errorKeeper) firstError(err error) error {
 // newHostOutputs returns a function that gives the writers for a host's output, a
 // function that is called when a host has ended, which may be nil, and a function that
 // writes the rest.
-func (c *console) newHostOutputs(to *errorKeeper, targets []lifecycle.Target) (
-	output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func(),
+func (c *console) newHostOutputs(to *errorKeeper, targets []hostexec.Target) (
+	output func(hostexec.Target) (io.Writer, io.Writer), done func(hostexec.HostResult), finish func(),
 ) {
 	if c.format != view.Text {
 		kept := map[[2]string]*[2]view.HostBuffer{}
 		for _, t := range targets {
 			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]view.HostBuffer{}
 		}
-		output = func(t lifecycle.Target) (io.Writer, io.Writer) {
+		output = func(t hostexec.Target) (io.Writer, io.Writer) {
 			k := kept[[2]string{t.Cluster, t.Host.Name}]
 			return &k[0], &k[1]
 		}
-		return output, func(r lifecycle.HostResult) {
+		return output, func(r hostexec.HostResult) {
 			k := kept[[2]string{r.Cluster, r.Host}]
 			_ = view.WriteItem(to, c.format, view.NewHostOutput(r, &k[0], &k[1])) // to keeps the error
 			*k = [2]view.HostBuffer{}
 		}, func() {}
 	}
 	if len(targets) == 1 {
-		return func(lifecycle.Target) (io.Writer, io.Writer) { return to, c.Err }, nil, func() {}
+		return func(hostexec.Target) (io.Writer, io.Writer) { return to, c.Err }, nil, func() {}
 	}
 	label := newTargetLabeler(targets)
 	var names []string
@@ -73,7 +73,7 @@ func (c *console) newHostOutputs(to *errorKeeper, targets []lifecycle.Target) (
 	for i, t := range targets {
 		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.NewWriter(to, names[i]), errw.NewWriter(c.Err, names[i])}
 	}
-	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
+	output = func(t hostexec.Target) (io.Writer, io.Writer) {
 		o := open[t.Cluster+"@"+t.Host.Name]
 		return o[0], o[1]
 	}

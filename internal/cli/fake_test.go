@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/access"
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -30,7 +31,7 @@ var epoch = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
 
 const operationID = "20261120-181502-create-x7k2"
 
-// fake is a lifecycle.Service that follows a scenario. It refuses every call that the
+// fake is a Service that follows a scenario. It refuses every call that the
 // scenario does not expect.
 type fake struct {
 	// Prepare is the result of Prepare, PrepareSaved…: a plan ("create", "empty",
@@ -428,7 +429,7 @@ func (s service) Describe(_ context.Context, conf []byte, o live.Options) (*live
 	return nil, newUnexpectedError("Describe")
 }
 
-func (s service) Manifest(_ context.Context, r lifecycle.ManifestRequest) ([]byte, diag.List, error) {
+func (s service) Manifest(_ context.Context, r access.ManifestRequest) ([]byte, diag.List, error) {
 	if s.fake.Describe == "" {
 		return nil, nil, newUnexpectedError("Manifest")
 	}

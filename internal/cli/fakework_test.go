@@ -12,6 +12,8 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
@@ -19,8 +21,8 @@ import (
 )
 
 // Targets selects from the hosts that Cluster returns.
-func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, diag.List, error) {
-	var out []lifecycle.Target
+func (s service) Targets(ctx context.Context, selector, cluster string) ([]hostexec.Target, diag.List, error) {
+	var out []hostexec.Target
 	for _, choice := range spec.SplitByCluster(selector) {
 		if choice.Cluster != "" {
 			cluster = choice.Cluster
@@ -34,7 +36,7 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 			return nil, nil, err
 		}
 		for _, h := range hosts {
-			out = append(out, lifecycle.Target{Cluster: cluster, Host: h})
+			out = append(out, hostexec.Target{Cluster: cluster, Host: h})
 		}
 	}
 	if s.Lacks {
@@ -44,10 +46,10 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 }
 
 // runOnTargets returns the result of each host. The scenario can make w1 unreachable.
-func (s service) runOnTargets(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
-	var out []lifecycle.HostResult
+func (s service) runOnTargets(w hostexec.Work, do func(hostexec.Target) hostexec.HostResult) []hostexec.HostResult {
+	var out []hostexec.HostResult
 	for _, t := range w.Targets {
-		r := lifecycle.HostResult{
+		r := hostexec.HostResult{
 			ExitCode: -1,
 			Error: &diag.Diagnostic{
 				ID: string(remote.Unreachable), Severity: diag.Error,
@@ -66,7 +68,7 @@ func (s service) runOnTargets(w lifecycle.Work, do func(lifecycle.Target) lifecy
 	return out
 }
 
-func (s service) Exec(_ context.Context, w lifecycle.Work, p lifecycle.Program) ([]lifecycle.HostResult, error) {
+func (s service) Exec(_ context.Context, w hostexec.Work, p hostexec.Program) ([]hostexec.HostResult, error) {
 	c := call{Method: "Exec", Args: p.Argv}
 	if w.Root {
 		c.Kind = "root"
@@ -74,18 +76,18 @@ func (s service) Exec(_ context.Context, w lifecycle.Work, p lifecycle.Program) 
 	if err := s.recordCall(c); err != nil {
 		return nil, err
 	}
-	return s.runOnTargets(w, func(t lifecycle.Target) lifecycle.HostResult {
+	return s.runOnTargets(w, func(t hostexec.Target) hostexec.HostResult {
 		out, errw := p.Output(t)
 		fmt.Fprintf(out, "one\r\ntwo")
 		fmt.Fprintln(errw, "oops")
 		if p.In != nil {
 			_, _ = io.Copy(out, p.In)
 		}
-		return lifecycle.HostResult{ExitCode: s.Exit}
+		return hostexec.HostResult{ExitCode: s.Exit}
 	}), nil
 }
 
-func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]lifecycle.HostResult, error) {
+func (s service) Copy(_ context.Context, w hostexec.Work, c hostexec.Copy) ([]hostexec.HostResult, error) {
 	kind := "send"
 	if c.Fetch {
 		kind = "fetch"
@@ -93,55 +95,55 @@ func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]
 	if err := s.recordCall(call{Method: "Copy", Kind: kind, Args: []string{c.Here, c.There}}); err != nil {
 		return nil, err
 	}
-	return s.runOnTargets(w, func(t lifecycle.Target) lifecycle.HostResult {
+	return s.runOnTargets(w, func(t hostexec.Target) hostexec.HostResult {
 		c.Progress(t, transfer.Progress{Done: 5, Total: 5})
 		sum := &transfer.Summary{To: "/there", Files: 2, Bytes: 5}
 		if c.There == "partly" {
 			sum.Skipped, sum.SkippedFiles = 3, []transfer.Skipped{{Path: "sub/\x1b[2Jx", Reason: "permission denied"}}
 		}
-		return lifecycle.HostResult{Copied: sum}
+		return hostexec.HostResult{Copied: sum}
 	}), nil
 }
 
-func (s service) Login(_ context.Context, t lifecycle.Target, sh remote.Shell) (int, error) {
+func (s service) Login(_ context.Context, t hostexec.Target, sh remote.Shell) (int, error) {
 	return s.Exit, s.recordCall(call{Method: "Login", Name: t.Cluster + "@" + t.Host.Name, Args: sh.Argv})
 }
 
 // Info describes a cluster whose API is reachable, unless a host is lost.
-func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycle.Info, error) {
+func (s service) Info(ctx context.Context, name string, _ event.Sink) (*inspect.Info, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	in := &lifecycle.Info{
-		Name: name, Verdict: lifecycle.Healthy, Summary: "all is well", Warnings: diag.List{}, Phase: c.Status.Phase, Kubernetes: "v1.37.1",
-		Endpoint: lifecycle.EndpointInfo{Address: "api.prod.internal:6443", Mode: "none", Answers: true, Through: "cp1"},
-		Etcd: lifecycle.EtcdInfo{
+	in := &inspect.Info{
+		Name: name, Verdict: inspect.Healthy, Summary: "all is well", Warnings: diag.List{}, Phase: c.Status.Phase, Kubernetes: "v1.37.1",
+		Endpoint: inspect.EndpointInfo{Address: "api.prod.internal:6443", Mode: "none", Answers: true, Through: "cp1"},
+		Etcd: inspect.EtcdInfo{
 			Type: "stacked",
-			Members: []lifecycle.EtcdMember{{
+			Members: []inspect.EtcdMember{{
 				Name: "cp1", ID: "a", Leader: true, Answers: true, Healthy: true,
 				DBBytes: 3 << 20, Version: "3.7.0", Endpoint: "https://10.0.0.11:2379",
 			}},
 		},
-		Certificates: []lifecycle.Certificate{
+		Certificates: []inspect.Certificate{
 			{Host: "cp1", Path: "/etc/kubernetes/admin.conf", Expires: epoch.AddDate(0, 0, -1)},
 			{Host: "cp1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: epoch.AddDate(1, 0, 0)},
 		},
-		AddOns: []lifecycle.AddOn{
+		AddOns: []inspect.AddOn{
 			{Name: "coredns", Version: "v1.14.2", Ready: 2, Wanted: 2},
 			{Name: "kube-proxy", Version: "v1.37.1", Ready: -1, Wanted: -1},
 		},
-		Operations: []lifecycle.OperationInfo{{ID: operationID, Type: "create", Phase: "Succeeded", Created: epoch}},
+		Operations: []inspect.OperationInfo{{ID: operationID, Type: "create", Phase: "Succeeded", Created: epoch}},
 		Next:       "slipway kubectl " + name + " -- get pods -A",
 	}
-	res := lifecycle.Resources{CPU: "2", Memory: "4Gi", Pods: "110", Disk: "40Gi"}
+	res := inspect.Resources{CPU: "2", Memory: "4Gi", Pods: "110", Disk: "40Gi"}
 	for _, h := range c.Spec.Hosts {
-		n := lifecycle.NodeInfo{
+		n := inspect.NodeInfo{
 			Name: h.Name, Roles: h.Roles, Address: h.Address, Version: "v1.37.1", Ready: "Ready", Host: "ok", Endpoint: "ok", Kubelet: "active",
-			Capacity: res, Allocatable: lifecycle.Resources{CPU: "1900m", Memory: "3Gi", Pods: "110"}, ResourcesFrom: "api", OS: "Debian 12",
+			Capacity: res, Allocatable: inspect.Resources{CPU: "1900m", Memory: "3Gi", Pods: "110"}, ResourcesFrom: "api", OS: "Debian 12",
 		}
 		if h.Name == s.Lost {
-			in.Verdict = lifecycle.Degraded
+			in.Verdict = inspect.Degraded
 			in.Warnings = append(in.Warnings,
 				diag.Diagnostic{ID: "host-unreachable", Severity: diag.Warning, Host: h.Name, Message: "no answer on port 22", Hint: "is it up?"})
 			n.Host, n.Endpoint, n.Ready, n.ResourcesFrom = "no answer", "", "Unknown", ""
@@ -154,7 +156,7 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 // Certificates returns some certificates of a cluster with two hosts.
 func (s service) Certificates(ctx context.Context, r lifecycle.Request, within time.Duration,
 	_ event.Sink,
-) (*lifecycle.Certificates, error) {
+) (*inspect.Certificates, error) {
 	if err := s.recordCall(call{
 		Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil,
 		Args: []string{within.String()},
@@ -167,11 +169,11 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 			return nil, err
 		}
 	}
-	c := &lifecycle.Certificates{
-		Name: name, Verdict: cmp.Or(lifecycle.CertificateVerdict(s.Certs), lifecycle.CertificatesFine),
+	c := &inspect.Certificates{
+		Name: name, Verdict: cmp.Or(inspect.CertificateVerdict(s.Certs), inspect.CertificatesFine),
 		Warnings: diag.List{}, Unasked: []string{}, Next: "slipway certs check prod --within 2160h",
 	}
-	c.Automatic = []lifecycle.AutoRenewal{
+	c.Automatic = []inspect.AutoRenewal{
 		{
 			Host: "cp1", Active: true,
 			AutoOutcome: &op.AutoOutcome{
@@ -181,23 +183,23 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 		},
 		{Host: "w1"},
 	}
-	add := func(host, what, path, by string, days int) *lifecycle.Certificate {
+	add := func(host, what, path, by string, days int) *inspect.Certificate {
 		at := epoch.AddDate(0, 0, days)
-		c.Certificates = append(c.Certificates, lifecycle.Certificate{
+		c.Certificates = append(c.Certificates, inspect.Certificate{
 			Host: host, Name: what, Path: path, Subject: what, Authority: by, Begins: epoch.AddDate(-1, 0, days),
 			Expires: at, SecondsLeft: int64(days) * 24 * 3600,
 		})
 		return &c.Certificates[len(c.Certificates)-1]
 	}
 	switch c.Verdict {
-	case lifecycle.CertificatesExpired:
+	case inspect.CertificatesExpired:
 		c.Summary, c.Next = "1 of 4 certificates have expired", "slipway certs renew prod"
 		c.Warnings = diag.List{{
 			ID: "certificate-expires", Severity: diag.Warning, Host: "cp1",
 			Message: "/etc/kubernetes/admin.conf expired on 2026-11-19", Hint: "renew it: slipway certs renew prod",
 		}}
 		add("cp1", "admin.conf", "/etc/kubernetes/admin.conf", "kubernetes", -1).Due = true
-	case lifecycle.CertificatesUnknown:
+	case inspect.CertificatesUnknown:
 		c.Summary, c.Next, c.Unasked = "hosts could not be asked: w1", "slipway precheck prod", []string{"w1"}
 		c.Warnings = diag.List{{ID: "host-unreachable", Severity: diag.Warning, Host: "w1", Message: "no answer on port 22", Hint: "is it up?"}}
 	default:
@@ -211,22 +213,22 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 
 // Etcd describes an etcd in which one member is on a host that may be lost; the member is
 // unreachable then.
-func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*lifecycle.EtcdReport, error) {
+func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*inspect.EtcdReport, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
-	r := &lifecycle.EtcdReport{
-		Name: name, Verdict: lifecycle.Healthy, Summary: "all 2 members answer, the leader is cp1", Warnings: diag.List{},
-		Etcd: lifecycle.EtcdInfo{Type: "stacked", ClusterID: "c0ffee", Revision: 4711, Through: "cp1"}, Next: "slipway etcd snapshot " + name,
+	r := &inspect.EtcdReport{
+		Name: name, Verdict: inspect.Healthy, Summary: "all 2 members answer, the leader is cp1", Warnings: diag.List{},
+		Etcd: inspect.EtcdInfo{Type: "stacked", ClusterID: "c0ffee", Revision: 4711, Through: "cp1"}, Next: "slipway etcd snapshot " + name,
 	}
 	for i, host := range []string{"cp1", "w1"} {
-		m := lifecycle.EtcdMember{
+		m := inspect.EtcdMember{
 			Name: host, ID: fmt.Sprintf("%x", 10+i), Endpoint: "https://" + host + ":2379",
 			PeerURLs: []string{"https://" + host + ":2380"},
 		}
-		h := lifecycle.EtcdHost{Name: host, Address: "10.0.0.1" + fmt.Sprint(i+1), Host: "ok", FreeBytes: 30 << 30, TotalBytes: 40 << 30}
+		h := inspect.EtcdHost{Name: host, Address: "10.0.0.1" + fmt.Sprint(i+1), Host: "ok", FreeBytes: 30 << 30, TotalBytes: 40 << 30}
 		if host == s.Lost {
-			r.Verdict, r.Summary = lifecycle.Degraded, "1 of 2 members answer, the leader is cp1"
+			r.Verdict, r.Summary = inspect.Degraded, "1 of 2 members answer, the leader is cp1"
 			r.Warnings = append(r.Warnings,
 				diag.Diagnostic{ID: "etcd-member", Severity: diag.Warning, Host: host, Message: "the etcd member does not answer"})
 			h.Host, h.FreeBytes, h.TotalBytes = "no answer", 0, 0
@@ -274,18 +276,18 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 	return &i, s.recordCall(call{Method: "Snapshot", Name: name, Args: append([]string{o.Out}, o.Recipients...)})
 }
 
-func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lifecycle.Scheduled, error) {
+func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*inspect.Scheduled, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
 	at := epoch.Add(-time.Hour)
-	return &lifecycle.Scheduled{
+	return &inspect.Scheduled{
 		Name: name, On: true, Next: "slipway etcd snapshot " + name + " --of cp1",
 		Warnings: diag.List{{
 			ID: "backup-by-itself", Severity: diag.Warning, Host: "cp1",
 			Message: "it could not take a snapshot: there is no room", Hint: "on the host: journalctl -u slipway-backup",
 		}},
-		Hosts: []lifecycle.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{
+		Hosts: []inspect.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{
 			At: epoch, Failed: "there is no room", Kept: []op.KeptSnapshot{
 				{
 					Taken: at, Etcd: "3.7.0",
@@ -306,15 +308,15 @@ func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lif
 	}, nil
 }
 
-func (s service) Copies(ctx context.Context, name string, _ event.Sink) (*lifecycle.CopyReport, error) {
+func (s service) Copies(ctx context.Context, name string, _ event.Sink) (*inspect.CopyReport, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
-	r := &lifecycle.CopyReport{
+	r := &inspect.CopyReport{
 		Name: name, Good: s.Lost == "", Next: "slipway etcd snapshot " + name + " --copy nas",
-		Targets: []lifecycle.CopyTarget{{
+		Targets: []inspect.CopyTarget{{
 			Name: "nas", At: "/mnt/nas",
-			Copies: []lifecycle.CopyInfo{{
+			Copies: []inspect.CopyInfo{{
 				File:  name + "_0123456789ab_cp1_20261120-170000_4711.tar.age",
 				Bytes: 4 << 20, Host: "cp1", Taken: epoch.Add(-time.Hour), Revision: 4711, Verified: true,
 			}},

@@ -10,7 +10,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -30,7 +30,7 @@ type hostSelector struct {
 }
 
 // selectHosts returns the service, and the hosts of a selector.
-func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRunner, []lifecycle.Target, error) {
+func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRunner, []hostexec.Target, error) {
 	svc, err := s.open(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRu
 
 // newTargetLabeler returns a function that names a target: with its cluster if the
 // targets are in several clusters.
-func newTargetLabeler(targets []lifecycle.Target) func(cluster, host string) string {
+func newTargetLabeler(targets []hostexec.Target) func(cluster, host string) string {
 	for _, t := range targets {
 		if t.Cluster != targets[0].Cluster {
 			return func(cluster, host string) string { return cluster + "@" + host }
@@ -124,16 +124,16 @@ func (w *workFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&w.parallel, "parallel", 50, "maximum number of hosts at the same time")
 }
 
-func (w *workFlags) newWork(targets []lifecycle.Target) (lifecycle.Work, error) {
+func (w *workFlags) newWork(targets []hostexec.Target) (hostexec.Work, error) {
 	if w.parallel < 1 {
-		return lifecycle.Work{}, newProblem(idUsage, "", "--parallel must be at least 1, got %d", w.parallel)
+		return hostexec.Work{}, newProblem(idUsage, "", "--parallel must be at least 1, got %d", w.parallel)
 	}
-	return lifecycle.Work{Targets: targets, Root: w.root, Parallel: w.parallel}, nil
+	return hostexec.Work{Targets: targets, Root: w.root, Parallel: w.parallel}, nil
 }
 
 // reportHostResults prints which hosts failed, and why. It returns an exitError if a
 // host failed or a file was skipped.
-func (c *console) reportHostResults(ctx context.Context, targets []lifecycle.Target, results []lifecycle.HostResult) error {
+func (c *console) reportHostResults(ctx context.Context, targets []hostexec.Target, results []hostexec.HostResult) error {
 	label := newTargetLabeler(targets)
 	failed, skipped := 0, 0
 	for _, r := range results {
@@ -166,7 +166,7 @@ func (c *console) reportHostResults(ctx context.Context, targets []lifecycle.Tar
 }
 
 // listSkippedFiles returns warnings for the files of directories that were not copied.
-func listSkippedFiles(r lifecycle.HostResult, host string) diag.List {
+func listSkippedFiles(r hostexec.HostResult, host string) diag.List {
 	if r.Skipped() == 0 {
 		return nil
 	}

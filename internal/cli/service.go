@@ -10,6 +10,9 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/access"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -56,9 +59,9 @@ type operationReader interface {
 // An inspector reads the state of hosts and clusters, and changes nothing.
 type inspector interface {
 	Precheck(ctx context.Context, r lifecycle.Request, progress event.Sink) (diag.List, error)
-	Info(ctx context.Context, name string, progress event.Sink) (*lifecycle.Info, error)
-	Certificates(ctx context.Context, r lifecycle.Request, within time.Duration, progress event.Sink) (*lifecycle.Certificates, error)
-	Etcd(ctx context.Context, name string, progress event.Sink) (*lifecycle.EtcdReport, error)
+	Info(ctx context.Context, name string, progress event.Sink) (*inspect.Info, error)
+	Certificates(ctx context.Context, r lifecycle.Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error)
+	Etcd(ctx context.Context, name string, progress event.Sink) (*inspect.EtcdReport, error)
 	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
 }
 
@@ -66,17 +69,17 @@ type inspector interface {
 type backupManager interface {
 	Snapshot(ctx context.Context, name string, o lifecycle.SnapshotOptions, progress event.Sink) (*lifecycle.SnapshotInfo, error)
 	Snapshots(ctx context.Context, name string) ([]lifecycle.SnapshotInfo, error)
-	Scheduled(ctx context.Context, name string, progress event.Sink) (*lifecycle.Scheduled, error)
-	Copies(ctx context.Context, name string, progress event.Sink) (*lifecycle.CopyReport, error)
+	Scheduled(ctx context.Context, name string, progress event.Sink) (*inspect.Scheduled, error)
+	Copies(ctx context.Context, name string, progress event.Sink) (*inspect.CopyReport, error)
 	Drill(ctx context.Context, name string, o lifecycle.DrillOptions, progress event.Sink) (*lifecycle.DrillReport, error)
 }
 
 // A hostRunner runs programs on hosts, copies files, and opens login shells.
 type hostRunner interface {
-	Targets(ctx context.Context, selector, cluster string) (targets []lifecycle.Target, warnings diag.List, err error)
-	Exec(ctx context.Context, w lifecycle.Work, p lifecycle.Program) ([]lifecycle.HostResult, error)
-	Copy(ctx context.Context, w lifecycle.Work, c lifecycle.Copy) ([]lifecycle.HostResult, error)
-	Login(ctx context.Context, t lifecycle.Target, sh remote.Shell) (int, error)
+	Targets(ctx context.Context, selector, cluster string) (targets []hostexec.Target, warnings diag.List, err error)
+	Exec(ctx context.Context, w hostexec.Work, p hostexec.Program) ([]hostexec.HostResult, error)
+	Copy(ctx context.Context, w hostexec.Work, c hostexec.Copy) ([]hostexec.HostResult, error)
+	Login(ctx context.Context, t hostexec.Target, sh remote.Shell) (int, error)
 }
 
 // A clusterAccess gives users access to the API of a cluster.
@@ -90,7 +93,7 @@ type clusterAccess interface {
 // A describer writes cluster files and bundle manifests for running clusters.
 type describer interface {
 	Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error)
-	Manifest(ctx context.Context, r lifecycle.ManifestRequest) (text []byte, warnings diag.List, err error)
+	Manifest(ctx context.Context, r access.ManifestRequest) (text []byte, warnings diag.List, err error)
 }
 
 // Settings configure a service.

@@ -96,7 +96,7 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 
 // asRecorded fills in defaults like complete, for an operation that must change nothing
 // else: it leaves out defaults that are newer than the saved cluster.
-func (s *service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
+func (s *Service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	wanted := s.complete(c, recorded)
 	if recorded != nil {
 		spec.KeepServing(wanted, c, recorded)
@@ -106,7 +106,7 @@ func (s *service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 
 // fromFile returns the cluster that a file describes. During a change of the container
 // runtime, also an unfinished one, nothing else may change.
-func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (s *Service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	wanted := s.complete(c, recorded)
 	if !created(recorded) {
 		return wanted, nil
@@ -154,7 +154,7 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 
 // nodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
 // the runtime has begun to stop containers and that are not back in service.
-func (s *service) nodesBetweenRuntimes(cluster string) (out []string, err error) {
+func (s *Service) nodesBetweenRuntimes(cluster string) (out []string, err error) {
 	ops, err := s.Store.ListOperations(cluster)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (s *service) nodesBetweenRuntimes(cluster string) (out []string, err error)
 
 // refuseDuringRuntimeChange refuses to add or remove hosts while a change of the container runtime is
 // unfinished: only that change knows which runtime each node shall have.
-func (s *service) refuseDuringRuntimeChange(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+func (s *Service) refuseDuringRuntimeChange(kind operation.Kind, recorded *v1alpha1.Cluster) error {
 	if !kind.ChangesNodes() {
 		return nil
 	}

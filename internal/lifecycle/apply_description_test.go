@@ -430,8 +430,8 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 
 // SSH settings are not rolled back: logins with the previous settings could fail.
 func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
-	for name, by := range map[string]func(*testing.T, *service, Request){
-		"automatically": func(t *testing.T, s *service, r Request) {
+	for name, by := range map[string]func(*testing.T, *Service, Request){
+		"automatically": func(t *testing.T, s *Service, r Request) {
 			p, err := s.Prepare(t.Context(), r, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -443,7 +443,7 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"by rollback": func(t *testing.T, s *service, r Request) {
+		"by rollback": func(t *testing.T, s *Service, r Request) {
 			r.KeepFailed = true
 			for _, prepare := range []func() (Prepared, error){
 				func() (Prepared, error) { return s.Prepare(t.Context(), r, nil) },

@@ -26,10 +26,10 @@ type moment struct {
 // moments.
 func (w *world) killed(t *testing.T, r Request) []moment {
 	t.Helper()
-	return w.killedAt(t, func(s *service) (Prepared, error) { return s.Prepare(t.Context(), r, nil) })
+	return w.killedAt(t, func(s *Service) (Prepared, error) { return s.Prepare(t.Context(), r, nil) })
 }
 
-func (w *world) killedAt(t *testing.T, prepare func(*service) (Prepared, error)) []moment {
+func (w *world) killedAt(t *testing.T, prepare func(*Service) (Prepared, error)) []moment {
 	t.Helper()
 	var moments []moment
 	n := 0

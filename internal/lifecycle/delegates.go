@@ -25,77 +25,6 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-type (
-	// Target is hostexec.Target, for front ends.
-	Target = hostexec.Target
-	// HostResult is hostexec.HostResult, for front ends.
-	HostResult = hostexec.HostResult
-	// Work is hostexec.Work, for front ends.
-	Work = hostexec.Work
-	// Program is hostexec.Program, for front ends.
-	Program = hostexec.Program
-	// Copy is hostexec.Copy, for front ends.
-	Copy = hostexec.Copy
-)
-
-// A ManifestRequest describes a bundle manifest.
-type ManifestRequest = access.ManifestRequest
-
-type (
-	// Info is inspect.Info, for front ends.
-	Info = inspect.Info
-	// Verdict is inspect.Verdict, for front ends.
-	Verdict = inspect.Verdict
-	// EndpointInfo is inspect.EndpointInfo, for front ends.
-	EndpointInfo = inspect.EndpointInfo
-	// NodeInfo is inspect.NodeInfo, for front ends.
-	NodeInfo = inspect.NodeInfo
-	// Resources is inspect.Resources, for front ends.
-	Resources = inspect.Resources
-	// AddOn is inspect.AddOn, for front ends.
-	AddOn = inspect.AddOn
-	// OperationInfo is inspect.OperationInfo, for front ends.
-	OperationInfo = inspect.OperationInfo
-	// EtcdReport is inspect.EtcdReport, for front ends.
-	EtcdReport = inspect.EtcdReport
-	// EtcdInfo is inspect.EtcdInfo, for front ends.
-	EtcdInfo = inspect.EtcdInfo
-	// EtcdHost is inspect.EtcdHost, for front ends.
-	EtcdHost = inspect.EtcdHost
-	// EtcdMember is inspect.EtcdMember, for front ends.
-	EtcdMember = inspect.EtcdMember
-	// Certificates is inspect.Certificates, for front ends.
-	Certificates = inspect.Certificates
-	// Certificate is inspect.Certificate, for front ends.
-	Certificate = inspect.Certificate
-	// CertificateVerdict is inspect.CertificateVerdict, for front ends.
-	CertificateVerdict = inspect.CertificateVerdict
-	// AutoRenewal is inspect.AutoRenewal, for front ends.
-	AutoRenewal = inspect.AutoRenewal
-	// Scheduled is inspect.Scheduled, for front ends.
-	Scheduled = inspect.Scheduled
-	// ScheduledHost is inspect.ScheduledHost, for front ends.
-	ScheduledHost = inspect.ScheduledHost
-	// CopyReport is inspect.CopyReport, for front ends.
-	CopyReport = inspect.CopyReport
-	// CopyTarget is inspect.CopyTarget, for front ends.
-	CopyTarget = inspect.CopyTarget
-	// CopyInfo is inspect.CopyInfo, for front ends.
-	CopyInfo = inspect.CopyInfo
-)
-
-// The verdicts.
-const (
-	Healthy             = inspect.Healthy
-	Degraded            = inspect.Degraded
-	Down                = inspect.Down
-	Absent              = inspect.Absent
-	CertificatesFine    = inspect.CertificatesFine
-	CertificatesExpire  = inspect.CertificatesExpire
-	CertificatesExpired = inspect.CertificatesExpired
-	CertificatesUnknown = inspect.CertificatesUnknown
-)
-
 // waitTimes limit waits that package inspect does not know.
 type waitTimes struct {
 	// file is how long a fetched file may deliver no data: the host reads the whole
@@ -111,12 +40,12 @@ func usualWaits() waitTimes {
 }
 
 // Environment returns the environment for pipelines of a cluster.
-func (s *service) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
+func (s *Service) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
 	return s.environment(ctx, c)
 }
 
 // savedClusters are the saved clusters, with errors for front ends.
-type savedClusters struct{ svc *service }
+type savedClusters struct{ svc *Service }
 
 // ListClusters returns the names of the saved clusters.
 func (s savedClusters) ListClusters() ([]string, error) { return s.svc.Store.ListClusters() }
@@ -147,15 +76,17 @@ func (s savedClusters) OpenBundle(ctx context.Context, env module.Env, arch stri
 	return src.opened.Load(), nil
 }
 
-// Kubeconfig returns the admin kubeconfig.
-func (s *service) Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error) {
+// Kubeconfig returns the admin kubeconfig, with the first address at which the API is
+// ready. Live asks control planes instead of the store; warnings name the control planes
+// whose kubeconfig was refused.
+func (s *Service) Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error) {
 	conf, warnings, err = s.Access.Kubeconfig(ctx, name, live)
 	conf, err = found(conf, err)
 	return conf, warnings, err
 }
 
 // dialer returns the dialer for queries and work outside of operations.
-func (s *service) dialer() hostconn.Dialer {
+func (s *Service) dialer() hostconn.Dialer {
 	return hostconn.Dialer{Connect: s.Connect, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 }
 
@@ -168,7 +99,7 @@ type parts struct {
 }
 
 // delegate sets up the parts.
-func (s *service) delegate() {
+func (s *Service) delegate() {
 	saved := savedClusters{s}
 	s.Executor = hostexec.New(hostexec.Config{
 		Clusters: saved, Dialer: s.dialer(), Resolve: s.Resolve, Shell: s.Shell, Warn: s.warn,
@@ -185,9 +116,10 @@ func (s *service) delegate() {
 	})
 }
 
-// Certificates returns the certificates on every host. It warns about certificates that
-// expire within a time; 0 selects the default.
-func (s *service) Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error) {
+// Certificates returns the certificates on every host of the request's cluster, or of the
+// saved cluster of its name. It warns about certificates that expire within a time; 0
+// selects the default.
+func (s *Service) Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error) {
 	c, err := s.described(ctx, r)
 	if err != nil {
 		return nil, err
@@ -197,7 +129,7 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 
 // described returns the request's cluster, from its file or otherwise from the saved
 // state, with all defaults. A saved cluster whose creation has not finished is refused.
-func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, error) {
+func (s *Service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, error) {
 	if r.Cluster == nil {
 		c, err := s.Cluster(ctx, r.Name)
 		return c, errors.Join(err, unrecorded(c))
@@ -211,7 +143,7 @@ func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, 
 
 // readableSecrets returns the secrets of a cluster's registry and copy targets that this
 // machine can read.
-func (s *service) readableSecrets(c *v1alpha1.Cluster) []string {
+func (s *Service) readableSecrets(c *v1alpha1.Cluster) []string {
 	out := s.registrySecrets(c)
 	if keys, err := inspect.ReadCopySecrets(c); err == nil {
 		for _, key := range keys {
@@ -223,7 +155,7 @@ func (s *service) readableSecrets(c *v1alpha1.Cluster) []string {
 
 // registrySecrets returns the password of the cluster's registry, if this machine can read
 // it, and the login with it.
-func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
+func (s *Service) registrySecrets(c *v1alpha1.Cluster) []string {
 	p := c.Spec.Registry.Private
 	if p == nil {
 		return nil

@@ -67,7 +67,7 @@ const drillTime = 20 * time.Minute
 // Drill tests a backup set: it restores the set into a separate etcd on a host with an
 // etcd member and compares the result with the set's description. It does not touch the
 // cluster's etcd and leaves nothing on the host. progress may be nil.
-func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (_ *DrillReport, err error) {
+func (s *Service) Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (_ *DrillReport, err error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 }
 
 // newest returns the file of a cluster's newest set that has data and may be used.
-func (s *service) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
+func (s *Service) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
 	list, err := s.Snapshots(ctx, name)
 	if err != nil {
 		return "", err
@@ -157,7 +157,7 @@ func drillHost(l *inspect.Session, r *inspect.EtcdReport) *inspect.Host {
 }
 
 // drillOn tests a set on a host.
-func (s *service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *openedSet,
+func (s *Service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *openedSet,
 	progress event.Sink,
 ) (is op.EtcdRestoreTested, err error) {
 	note(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")

@@ -54,7 +54,7 @@ func (d *driller) Apply(ctx context.Context, b remote.Batch, heard func(remote.P
 
 // drilled returns a service whose hosts can run restore tests, with a backup of its
 // cluster.
-func drilled(t *testing.T) (*world, Service, *drills, *SnapshotInfo) {
+func drilled(t *testing.T) (*world, *Service, *drills, *SnapshotInfo) {
 	t.Helper()
 	w, _ := backedUp(t)
 	i := w.snapshot(SnapshotOptions{})

@@ -18,7 +18,7 @@ import (
 // begun has the steps that may have changed something. A step that failed or was killed
 // may have done all its work: if a later attempt finds nothing to do, the step may
 // still have changed something earlier.
-func (s *service) steps(id string) (done, begun map[string]bool, err error) {
+func (s *Service) steps(id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
 	before := map[string]bool{} // begun in earlier attempts
 	err = s.Store.ReadEvents(id, func(e event.Event) error {
@@ -47,7 +47,7 @@ func refusesPlace(e event.Event) bool {
 // earlierAttempts returns what was done by all operations of a cluster since the latest one
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
-func (s *service) earlierAttempts(name string) (a attempts, err error) {
+func (s *Service) earlierAttempts(name string) (a attempts, err error) {
 	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return a, err
@@ -106,7 +106,7 @@ func (a attempts) isVacated(h v1alpha1.Host) bool {
 
 // changed returns the hosts that an operation keeps in the cluster and on which it has
 // begun steps.
-func (s *service) changed(operation string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
+func (s *Service) changed(operation string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
@@ -134,7 +134,7 @@ func containsAddressOf(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
 // touchedHosts returns the hosts of an existing cluster that were changed since its
 // latest successful operation, without the hosts that were in the cluster then, which
 // another machine may replace. placed lists the hosts that still have their places.
-func (s *service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
+func (s *Service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
 	a, err := s.earlierAttempts(recorded.Name)
 	if !a.any || err != nil {
 		return nil, nil, err
@@ -152,7 +152,7 @@ func (s *service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1
 }
 
 // plannedCluster returns the cluster description of an operation's plan.
-func (s *service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
+func (s *Service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
 	c, err := s.Store.LoadPlannedCluster(operation)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (s *service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
 }
 
 // plannedClusterWithout returns the same without the hosts that were force-removed since then.
-func (s *service) plannedClusterWithout(operation string, lost []string) (*v1alpha1.Cluster, error) {
+func (s *Service) plannedClusterWithout(operation string, lost []string) (*v1alpha1.Cluster, error) {
 	c, err := s.plannedCluster(operation)
 	if err == nil {
 		spec.RemoveHosts(c, lost...)

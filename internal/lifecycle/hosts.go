@@ -24,7 +24,7 @@ import (
 
 // observe connects to all hosts and reads their facts, including which of the given
 // marks they have. A host that cannot be queried is in the result with its error.
-func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string,
+func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string,
 	progress event.Sink,
 ) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))

@@ -149,7 +149,7 @@ func TestInfo(t *testing.T) {
 }
 
 // impatient returns a service with short time limits.
-func (w *world) impatient() *service {
+func (w *world) impatient() *Service {
 	s := w.service()
 	const soon = 3 * time.Second
 	s.Limits = inspect.Limits{Total: 4 * soon, Host: soon, Through: soon}

@@ -30,7 +30,7 @@ import (
 
 // prepared implements Prepared.
 type prepared struct {
-	svc     *service
+	svc     *Service
 	request Request
 	name    string // of the cluster
 	// behaviour is how operations of the request's kind are prepared.
@@ -94,8 +94,10 @@ func (p *prepared) Close() error {
 	return errors.Join(closeAll(p.hosts), p.behaviour.close())
 }
 
-// Prepare observes, checks and plans.
-func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error) {
+// Prepare observes, checks and plans. The error is a diag.List for refused input (nothing
+// was touched), *LockedError, or another. progress, which may be nil, receives events about
+// connecting, checking and building the bundle.
+func (s *Service) Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error) {
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 	return p, nil
 }
 
-func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
+func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
 	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.request.Kind.RemovesCluster()
 	if p.behaviour.wanted == nil { // a resume and a rollback have set it already
 		if err := p.become(p.request.Kind); err != nil {
@@ -153,7 +155,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 }
 
 // connect connects to the hosts and checks them.
-func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
+func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
 	c, staying := p.asked()
 	p.content = p2p.New(&p.blobs)
 	hosts, found := s.observe(ctx, c, p.content, p.marks, progress)
@@ -239,7 +241,7 @@ func (p *prepared) choosePipeline() (err error) {
 	return err
 }
 
-func (s *service) makePlan(ctx context.Context, p *prepared) error {
+func (s *Service) makePlan(ctx context.Context, p *prepared) error {
 	if err := p.choosePipeline(); err != nil {
 		return err
 	}
@@ -351,9 +353,10 @@ func (p *prepared) Savable() error {
 		"use passwordFrom instead of password, or apply the file itself: slipway apply -f FILE")
 }
 
-// PrepareSaved plans again for the cluster of a saved plan, and returns an error if the
-// result differs.
-func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
+// PrepareSaved plans again for the cluster of a saved plan. It returns a *StaleError with
+// the difference if the plan would have another effect now. From r it uses only what the
+// user ignores or overrides, not the subject.
+func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
 	c, err := store.ClusterOfPlan(saved)
 	if err != nil {
 		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
@@ -383,9 +386,9 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	return p, nil
 }
 
-// Precheck returns all findings of all hosts; for an upgrade, also everything that
+// Precheck observes the hosts and returns all findings of all hosts; for an upgrade, also everything that
 // could obstruct the upgrade.
-func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
+func (s *Service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
 	if !r.Kind.ChangesVersion() {
 		r.Kind = operation.Apply
 	}

@@ -40,7 +40,7 @@ func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
 // Clusters returns the saved clusters by name. A cluster with damaged state still exists
 // and is listed too, so that a command without a cluster name does not choose another
 // one instead.
-func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
+func (s *Service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	names, err := s.Store.ListClusters()
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	return out, nil
 }
 
-func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
+func (s *Service) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
 	c, err := s.Store.LoadCluster(name)
 	if err != nil {
 		return sum, err
@@ -106,7 +106,7 @@ func begun(ops []v1alpha1.Operation) (at time.Time) {
 }
 
 // Cluster returns the saved spec with the latest status.
-func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
+func (s *Service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
 	c, err := found(s.Store.LoadCluster(name))
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, er
 
 // settle corrects the phase of a cluster whose operation was killed: its lock is free, so
 // no operation is running.
-func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (s *Service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if status.SettledPhase(c.Status.Phase) == c.Status.Phase {
 		return c, nil
 	}
@@ -132,9 +132,10 @@ func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	return now, nil
 }
 
-// Operations returns the operations of a cluster, newest first. It warns about an
+// Operations returns the operations of a cluster, or of all clusters if it is "", newest
+// first. It warns about an
 // operation whose saved state is damaged and still returns the others.
-func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
+func (s *Service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
 	ops, damaged, err := s.Store.ListReadableOperations(cluster)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Oper
 }
 
 // interrupted corrects the phase of an operation that was killed.
-func (s *service) interrupted(o *v1alpha1.Operation) error {
+func (s *Service) interrupted(o *v1alpha1.Operation) error {
 	if o.Status.Phase != v1alpha1.OperationRunning {
 		return nil
 	}
@@ -168,8 +169,8 @@ func (s *service) interrupted(o *v1alpha1.Operation) error {
 	return nil
 }
 
-// Operation finds an operation by a prefix of its id.
-func (s *service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
+// Operation finds an operation by its id or a unique prefix of it.
+func (s *Service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
 	o, err := found(s.Store.FindOperation(id))
 	if err != nil {
 		return nil, err
@@ -177,8 +178,9 @@ func (s *service) Operation(_ context.Context, id string) (*v1alpha1.Operation, 
 	return o, s.interrupted(o)
 }
 
-// Events calls fn for each event of an operation.
-func (s *service) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
+// Events calls fn for each event of an operation. With follow, it continues until the
+// operation has ended.
+func (s *Service) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
 	o, err := found(s.Store.FindOperation(id))
 	if err != nil {
 		return err
@@ -213,9 +215,10 @@ func notSlipway(name string, h *store.Holder) error {
 		"find the process that holds the lock file with 'fuser', and stop it")
 }
 
-// Cancel asks the process that runs the cluster's operation to stop, and
-// waits for its end.
-func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) error {
+// Cancel asks the process that runs the cluster's operation to stop cleanly, and returns
+// when it has ended or ctx is done. progress, which may be nil, receives an event when the
+// process has been asked.
+func (s *Service) Cancel(ctx context.Context, name string, progress event.Sink) error {
 	holder, err := s.Store.LockHolder(name)
 	if err != nil {
 		return err

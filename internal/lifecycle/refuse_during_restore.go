@@ -26,7 +26,7 @@ func mayMaintain(recorded *v1alpha1.Cluster, what string) error {
 // refuseDuringEtcdSwap refuses to change hosts while a restore or a rescue is unfinished:
 // some etcd members may have the new data and others the previous data. Only that
 // operation knows which, and stops what must not run in the meantime.
-func (s *service) refuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
+func (s *Service) refuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
 	swaps, err := s.unfinishedEtcdSwap(recorded.Name)
 	if swaps == nil || err != nil {
 		return err
@@ -42,7 +42,7 @@ func (s *service) refuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
 // unfinishedEtcdSwap returns the latest restore or rescue that has begun to replace the
 // etcd data. It returns nil if there is none, or if that operation or a later restore or
 // rescue has reached the point at which all members serve the new data.
-func (s *service) unfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
+func (s *Service) unfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ const maxRegistryPassword = 72
 // ownRegistry returns the secrets of the cluster's registry, nil if it has none. They are
 // the user's, or are generated once and saved with the cluster. Plans contain none of
 // them.
-func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
+func (s *Service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 	if _, ok := spec.RegistryHost(env.Cluster); !ok {
 		return nil, nil
 	}
@@ -125,7 +125,7 @@ func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 	return r, nil
 }
 
-func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
+func (s *Service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
 	if own.PasswordFrom == nil {
 		text, err := s.Store.LoadOrCreate(cluster, store.RegistryPassword, func() ([]byte, error) { return []byte(rand.Text()), nil })
 		return secret.New(string(text)), err
@@ -153,7 +153,7 @@ const mostHashes = 3
 // registryHash returns a hash of the registry's password: a saved one, or a new one. The
 // saved hashes are sorted by their last use, latest first; the oldest are removed. If two
 // processes write at the same time, one hash is lost: then the one on the host counts.
-func (s *service) registryHash(cluster string, r *module.Registry) (string, error) {
+func (s *Service) registryHash(cluster string, r *module.Registry) (string, error) {
 	text, err := s.Store.LoadFile(cluster, store.RegistryHashes)
 	if err != nil {
 		return "", err
@@ -176,7 +176,7 @@ func (s *service) registryHash(cluster string, r *module.Registry) (string, erro
 
 // registryAuthority sets the CA that signs the registry's certificate, and generates it
 // if there is none.
-func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
+func (s *Service) registryAuthority(env module.Env, r *module.Registry) error {
 	name := env.Cluster.Name
 	var err error
 	r.CAKey, err = s.Store.LoadOrCreate(name, store.RegistryCAKey, func() ([]byte, error) {

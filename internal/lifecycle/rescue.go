@@ -72,7 +72,7 @@ func (p *prepared) isLost(name string) bool {
 // host with an etcd member or a control plane must be either reachable or declared
 // lost, and a host that was declared lost must not be reachable. A resumed rescue
 // has passed these checks already.
-func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
+func (s *Service) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
 	if p.continues != nil {
 		return nil
 	}

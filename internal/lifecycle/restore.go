@@ -104,7 +104,7 @@ func (p *prepared) openSet(ctx context.Context, earlier begunRestore, progress e
 
 // unpack reads a backup set and refuses it if the cluster cannot be restored from it.
 // It makes the paths in the request absolute.
-func (s *service) unpack(r *RestoreRequest, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
+func (s *Service) unpack(r *RestoreRequest, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
@@ -144,7 +144,7 @@ func inFile(err error, file string) error {
 }
 
 // fill reads and checks the set.
-func (s *service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []age.Identity) (err error) {
+func (s *Service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []age.Identity) (err error) {
 	if err := sweepOld(s.Store.Home(), ".restore-*"); err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (u *openedSet) begunUnsigned(set *backup.Set, r *RestoreRequest) bool {
 
 // renewedBefore returns how many restores and rescues of a cluster of this name began
 // before the operation that continues, if there is one.
-func (s *service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
+func (s *Service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
 	ops, err := s.Store.ListOperations(name)
 	for _, o := range ops {
 		if operation.Kind(o.Spec.Type).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {

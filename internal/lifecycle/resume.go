@@ -23,7 +23,7 @@ import (
 
 // unfinished returns the latest operation of a cluster if it has not succeeded.
 // It skips operations that never began: they changed nothing.
-func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
+func (s *Service) unfinished(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err
@@ -68,8 +68,8 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	return &ops[0], nil
 }
 
-// PrepareResume prepares to resume the latest unfinished operation.
-func (s *service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+// PrepareResume prepares to resume the latest unfinished operation of a cluster.
+func (s *Service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
 	o, err := s.unfinished(name)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 // file that the saved cluster was made from, if that exists, and a difference is a
 // warning. It compares nothing if the operation removes the cluster or is about
 // certificates.
-func (s *service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
+func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
 	if !operation.Kind(o.Spec.Type).ComparesFile() {
 		return nil, nil
 	}
@@ -175,7 +175,7 @@ func (s *service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 }
 
 // equalsSaved reports whether a cluster from a file in dir equals the saved one.
-func (s *service) equalsSaved(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
+func (s *Service) equalsSaved(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
 	wanted := s.asRecorded(c, recorded)
 	if err := spec.MakePathsAbsolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
 		return false, err

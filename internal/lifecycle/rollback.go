@@ -14,7 +14,7 @@ import (
 // PrepareRollback prepares to roll back the latest unfinished operation: a create by
 // resetting the hosts, an apply by applying the previous description, an upgrade by
 // reversing its steps.
-func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+func (s *Service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
 	r.Name = name
 	p, err := s.prepareRollback(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 	return p, nil
 }
 
-func (s *service) prepareRollback(ctx context.Context, p *prepared, progress event.Sink) (*prepared, error) {
+func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress event.Sink) (*prepared, error) {
 	name := p.request.Name
 	o, err := s.unfinished(name)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
 
 // sourceBefore returns the previous cluster file, or empty text if it is not known: the
 // saved file belongs to the operation that is rolled back.
-func (s *service) sourceBefore(name string) ([]byte, error) {
+func (s *Service) sourceBefore(name string) ([]byte, error) {
 	text, err := s.Store.KeptSource(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return []byte{}, nil
@@ -74,7 +74,7 @@ func (s *service) sourceBefore(name string) ([]byte, error) {
 
 // descriptionBefore returns the description of the latest successful operation; if there is none,
 // the description of the creation. Hosts that were force-removed since then are left out.
-func (s *service) descriptionBefore(name string) (*v1alpha1.Cluster, error) {
+func (s *Service) descriptionBefore(name string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err

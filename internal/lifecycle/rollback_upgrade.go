@@ -87,7 +87,7 @@ func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 }
 
 // describeBackupBefore describes the backup set from before an upgrade, and what a restore of it loses.
-func (s *service) describeBackupBefore(o *v1alpha1.Operation) string {
+func (s *Service) describeBackupBefore(o *v1alpha1.Operation) string {
 	set := s.backupSetOf(o)
 	if set == nil {
 		return "; this machine has no backup set from before the upgrade"
@@ -102,7 +102,7 @@ func (s *service) describeBackupBefore(o *v1alpha1.Operation) string {
 
 // refuseCompletedUpgrade replaces the error "nothing unfinished" if the latest operation is a completed
 // upgrade: it explains that this upgrade cannot be rolled back.
-func (s *service) refuseCompletedUpgrade(name string, unfinished error) error {
+func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 	var list diag.List
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
 		return unfinished
@@ -131,7 +131,7 @@ func (s *service) refuseCompletedUpgrade(name string, unfinished error) error {
 
 // refuseOnceRetired refuses to roll back an upgrade that has begun to remove the files of the
 // previous version from hosts. All other steps of such an upgrade are done.
-func (s *service) refuseOnceRetired(o *v1alpha1.Operation) error {
+func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
 	if !isUpgrade(o) {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (p *prepared) refuseObjectsInUse(used []string) (diag.List, error) {
 }
 
 // describeRestoreInstead describes the restore of the data from before an upgrade, and what it loses.
-func (s *service) describeRestoreInstead(o *v1alpha1.Operation) string {
+func (s *Service) describeRestoreInstead(o *v1alpha1.Operation) string {
 	const again = "restore the data from before the upgrade, which loses these objects and all other later writes"
 	set := s.backupSetOf(o)
 	switch {
@@ -273,7 +273,7 @@ func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool,
 }
 
 // latestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
-func (s *service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
+func (s *Service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.ListOperations(name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return isUpgrade(&o) && o.Status.StartTime != nil

@@ -103,7 +103,7 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 	w.refusing("w1", "upgrade.kubelet-config")
 	w.do(toNewest, event.Failed)
 	w.machines["w1"].refuse = nil
-	for _, m := range w.killedAt(t, func(s *service) (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) }) {
+	for _, m := range w.killedAt(t, func(s *Service) (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) }) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world

@@ -110,7 +110,7 @@ func (m *machine) says(t *testing.T, change func(*op.AutoSnapshotOutcome)) {
 
 // toldOf checks that all reports about snapshots contain the text want. If want is "", no
 // report has a warning with the id.
-func toldOf(t *testing.T, svc *service, id, want, reason string) {
+func toldOf(t *testing.T, svc *Service, id, want, reason string) {
 	t.Helper()
 	s, err := svc.Scheduled(t.Context(), "prod", nil)
 	if err != nil {

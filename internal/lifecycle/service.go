@@ -56,26 +56,26 @@ type Config struct {
 	Source string
 }
 
-type service struct {
+// A Service manages the lifecycle of clusters. A front end declares small interfaces with
+// the methods that it needs. A Service has the methods of its parts too.
+type Service struct {
 	Config
 	parts
 	waits waitTimes
 }
 
 // New returns the service for the clusters whose state is saved on this machine.
-func New(c Config) Service {
+func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &service{Config: c, waits: usualWaits()}
+	s := &Service{Config: c, waits: usualWaits()}
 	s.delegate()
 	return s
 }
 
-var _ Service = (*service)(nil)
-
 // warn reports saved items that are skipped.
-func (s *service) warn(damaged diag.List) {
+func (s *Service) warn(damaged diag.List) {
 	if s.Warn == nil || len(damaged) == 0 {
 		return
 	}
@@ -91,7 +91,7 @@ func refused(id, message, hint string) diag.List {
 }
 
 // record returns the saved cluster, nil if there is none.
-func (s *service) record(name string) (*v1alpha1.Cluster, error) {
+func (s *Service) record(name string) (*v1alpha1.Cluster, error) {
 	c, err := s.Store.LoadCluster(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
@@ -148,7 +148,7 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 }
 
 // changeable refuses changes that an existing cluster does not support.
-func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
+func (s *Service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 	var been []*v1alpha1.Cluster
 	is, want := recorded.Spec, wanted.Spec
 	if !reflect.DeepEqual(is.ControlPlaneEndpoint, want.ControlPlaneEndpoint) || is.Kubernetes.ProxyMode != want.Kubernetes.ProxyMode {
@@ -163,7 +163,7 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 // The first one is from the latest successful operation, or from the creation if none succeeded
 // after it. The others are from all operations that have begun since. Hosts that were
 // force-removed since then are left out.
-func (s *service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
+func (s *Service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.ListOperations(recorded.Name)
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (s *service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1
 
 // hasUnfinishedEndpointChange reports whether a change of the control plane endpoint is unfinished. The next
 // operation continues that change on all hosts.
-func (s *service) hasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool, error) {
+func (s *Service) hasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool, error) {
 	if !created(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return false, nil
 	}
@@ -205,7 +205,7 @@ func (s *service) hasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool,
 
 // complete fills in defaults. A saved cluster keeps its version, its bundle and the
 // addresses of its hosts if the file does not set them.
-func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
+func (s *Service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c = spec.CopyCluster(c)
 	version := s.Catalogue.DefaultVersion()
 	if recorded != nil {
@@ -244,7 +244,7 @@ func isThere(bundle string) bool {
 
 // valid refuses an invalid cluster, and a version for which there is neither a minor in
 // the catalogue nor a bundle.
-func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
+func (s *Service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
 	named := spec.CopyCluster(c)
 	if err := spec.MakePathsAbsolute(named, p); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.C
 
 // releases returns the catalogue. If it does not have the version, later minors of
 // bundles are added: of bundles in the cache and of the named ones, "" for none.
-func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
+func (s *Service) releases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
 	if _, err := s.Catalogue.ResolveVersion(version); err == nil {
 		return s.Catalogue, nil
 	}
@@ -272,7 +272,7 @@ func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version str
 }
 
 // resolve returns the release for a version of a cluster.
-func (s *service) resolve(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (release.Release, error) {
+func (s *Service) resolve(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (release.Release, error) {
 	known, err := s.releases(ctx, c, version, named...)
 	if err != nil {
 		return release.Release{}, err
@@ -282,7 +282,7 @@ func (s *service) resolve(ctx context.Context, c *v1alpha1.Cluster, version stri
 
 // release returns the release of a cluster. A running cluster can be maintained even if
 // its bundle, the only source of its component versions, no longer exists.
-func (s *service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Release, error) {
+func (s *Service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Release, error) {
 	version := c.Spec.Kubernetes.Version
 	r, err := s.resolve(ctx, c, version, c.Spec.Bundle)
 	if err != nil && c.Status.Version == version {
@@ -292,7 +292,7 @@ func (s *service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Rel
 }
 
 // environment returns the environment for pipelines of a cluster.
-func (s *service) environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
+func (s *Service) environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
 	rel, err := s.release(ctx, c)
 	if err != nil {
 		return module.Env{}, err
@@ -302,13 +302,13 @@ func (s *service) environment(ctx context.Context, c *v1alpha1.Cluster) (module.
 
 // source finds or builds the bundle of a cluster.
 type source struct {
-	svc    *service
+	svc    *Service
 	env    module.Env
 	arches []string
 	opened atomic.Pointer[bundle.Bundle] // set by a task, read while blobs are served
 }
 
-func newSource(s *service, env module.Env, hosts []*engine.Host) *source {
+func newSource(s *Service, env module.Env, hosts []*engine.Host) *source {
 	var arches []string
 	for _, h := range hosts {
 		if a := module.HostArch(h); a != "" && !slices.Contains(arches, a) {
@@ -456,7 +456,7 @@ func note(to event.Sink, host, message string) { event.SendNote(to, host, messag
 
 // connecting describes how a host is logged in to, and what determined this. Connect
 // reports errors.
-func (s *service) connecting(h v1alpha1.Host, opts remote.Options) string {
+func (s *Service) connecting(h v1alpha1.Host, opts remote.Options) string {
 	if s.Resolve != nil {
 		if l, err := s.Resolve(h, opts); err == nil {
 			return "connecting to " + l.String()

@@ -38,7 +38,7 @@ type SetTrust struct {
 
 // knownKey returns the saved key that signs the backup sets of a cluster, nil if there is
 // none yet.
-func (s *service) knownKey(cluster string) (*backup.SigningKey, error) {
+func (s *Service) knownKey(cluster string) (*backup.SigningKey, error) {
 	key, _, err := s.keyOf(cluster, func() ([]byte, error) { return nil, store.ErrNotFound })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
@@ -47,11 +47,11 @@ func (s *service) knownKey(cluster string) (*backup.SigningKey, error) {
 }
 
 // signingKey returns that key and generates it if there is none yet.
-func (s *service) signingKey(cluster string) (*backup.SigningKey, secret.String, error) {
+func (s *Service) signingKey(cluster string) (*backup.SigningKey, secret.String, error) {
 	return s.keyOf(cluster, backup.NewSigningKey)
 }
 
-func (s *service) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
+func (s *Service) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
 	text, err := s.Store.LoadOrCreate(cluster, store.BackupKey, made)
 	if err != nil {
 		return nil, secret.String{}, err
@@ -64,7 +64,7 @@ func (s *service) keyOf(cluster string, made func() ([]byte, error)) (*backup.Si
 }
 
 // signs adds the signing key to the environment of a cluster whose hosts make backup sets.
-func (s *service) signs(env *module.Env) error {
+func (s *Service) signs(env *module.Env) error {
 	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (p *prepared) adoptSigner() error {
 
 // knownSigner adds only the public key to an environment, if there is one: operations that
 // set up no copies keep it in the cluster's ConfigMap.
-func (s *service) knownSigner(env *module.Env) error {
+func (s *Service) knownSigner(env *module.Env) error {
 	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (s *service) knownSigner(env *module.Env) error {
 }
 
 // trusted returns the public keys whose signatures are accepted for sets of a cluster.
-func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
+func (s *Service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
 	if t.WithKeys && !t.Unverified {
 		return nil, refused(idWithKeys, "--with-keys is only for unverified sets, but --unverified is not given",
 			"omit --with-keys: lost keys are always restored from a verified set")

@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -86,7 +87,7 @@ const snapshotTime = 15 * time.Minute
 
 // A snapshotting makes one backup set.
 type snapshotting struct {
-	svc      *service
+	svc      *Service
 	session  *inspect.Session
 	report   *inspect.EtcdReport
 	taken    time.Time
@@ -98,9 +99,9 @@ type snapshotting struct {
 	progress event.Sink
 }
 
-// Snapshot takes a snapshot and writes it into a backup set. It does not change the
-// cluster. progress may be nil.
-func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
+// Snapshot takes a snapshot of a cluster's etcd, verifies it and writes it into a backup
+// set. It does not change the cluster. progress may be nil.
+func (s *Service) Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
@@ -415,12 +416,13 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, t
 	})
 	defer silence.Stop()
 	tell := m.bytes(host.Spec.Name)
-	heard := func(t Target, p transfer.Progress) {
+	heard := func(t hostexec.Target, p transfer.Progress) {
 		silence.Reset(limit)
 		tell(t, p)
 	}
-	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: hostconn.WithSSH(m.session.Env.Cluster, host.Spec)}}, Root: true}
-	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
+	source := hostexec.Target{Cluster: m.report.Name, Host: hostconn.WithSSH(m.session.Env.Cluster, host.Spec)}
+	work := hostexec.Work{Targets: []hostexec.Target{source}, Root: true}
+	results, err := m.svc.Copy(ctx, work, hostexec.Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
 	switch {
 	case err != nil:
 		return err
@@ -434,8 +436,8 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, t
 }
 
 // bytes reports the progress of fetching the snapshot.
-func (m *snapshotting) bytes(host string) func(Target, transfer.Progress) {
-	return func(_ Target, p transfer.Progress) {
+func (m *snapshotting) bytes(host string) func(hostexec.Target, transfer.Progress) {
+	return func(_ hostexec.Target, p transfer.Progress) {
 		if m.progress != nil {
 			m.progress.Emit(event.Event{Type: event.StepProgress, Host: host, Message: "fetching the snapshot", Done: p.Done, Total: p.Total})
 		}

@@ -22,7 +22,7 @@ import (
 
 // fetchCopy fetches a copy unchanged: TARGET is the newest copy there, TARGET/FILE is a
 // certain one.
-func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
+func (s *Service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
 	name, file, _ := strings.Cut(o.Copy, "/")
 	see := "list the copies: slipway etcd snapshots " + c.Name + " --copies"
 	i := slices.IndexFunc(inspect.CopyTargets(c), func(to v1alpha1.EtcdCopy) bool { return to.Name == name })

@@ -18,10 +18,11 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// Snapshots returns the sets in the default directory, newest first, including sets of
-// clusters that were removed from the saved state. It returns ErrNotFound for a cluster
+// Snapshots returns the backup sets in the default directory of this machine, newest
+// first, including sets of clusters that were removed from the saved state. An empty name
+// selects all clusters. It returns ErrNotFound for a cluster
 // that is not saved and has no sets.
-func (s *service) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
+func (s *Service) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
 	sets, err := s.setsOf(name)
 	if err == nil && name != "" && len(sets) == 0 {
 		_, err = s.Cluster(ctx, name)
@@ -29,7 +30,7 @@ func (s *service) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, e
 	return sets, err
 }
 
-func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
+func (s *Service) setsOf(name string) ([]SnapshotInfo, error) {
 	clusters := []string{name}
 	if name == "" {
 		var err error

@@ -126,19 +126,19 @@ func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 func TestUpgrade_DoesNotSkipNeededHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, down string
-		prepare            func(*service, Request) (Prepared, error)
+		prepare            func(*Service, Request) (Prepared, error)
 		offered            bool
 	}{
-		{"resume, a control plane", "workers would be newer than its API server", "cp3", func(s *service, r Request) (Prepared, error) {
+		{"resume, a control plane", "workers would be newer than its API server", "cp3", func(s *Service, r Request) (Prepared, error) {
 			return s.PrepareResume(t.Context(), "prod", r, nil)
 		}, false},
-		{"resume, a worker", "it is older than all API servers", "w2", func(s *service, r Request) (Prepared, error) {
+		{"resume, a worker", "it is older than all API servers", "w2", func(s *Service, r Request) (Prepared, error) {
 			return s.PrepareResume(t.Context(), "prod", r, nil)
 		}, true},
-		{"rollback, a worker", "it would be newer than the API servers", "w2", func(s *service, r Request) (Prepared, error) {
+		{"rollback, a worker", "it would be newer than the API servers", "w2", func(s *Service, r Request) (Prepared, error) {
 			return s.PrepareRollback(t.Context(), "prod", r, nil)
 		}, false},
-		{"rollback, a control plane", "its own kubelet would be newer too", "cp3", func(s *service, r Request) (Prepared, error) {
+		{"rollback, a control plane", "its own kubelet would be newer too", "cp3", func(s *Service, r Request) (Prepared, error) {
 			return s.PrepareRollback(t.Context(), "prod", r, nil)
 		}, false},
 	} {

@@ -220,7 +220,7 @@ func refuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error
 // the nodes have two versions, and only that operation knows their order. An operation
 // without a saved start also counts if the cluster's status names it: the cluster
 // description already has its version.
-func (s *service) refuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
+func (s *Service) refuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
 	ops, err := s.Store.ListOperations(recorded.Name)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error
 
 // clusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
 // operation left it that planned another version.
-func (s *service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
+func (s *Service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.ListOperations(name)
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (s *service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster,
 }
 
 // backupSetOf returns the backup set that an operation made, nil if it made none.
-func (s *service) backupSetOf(o *v1alpha1.Operation) *SnapshotInfo {
+func (s *Service) backupSetOf(o *v1alpha1.Operation) *SnapshotInfo {
 	if o.Status.StartTime == nil {
 		return nil
 	}

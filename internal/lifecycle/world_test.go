@@ -176,7 +176,7 @@ func (w *world) takeLocks(from string) {
 }
 
 // service returns a new process with the same saved state.
-func (w *world) service() *service {
+func (w *world) service() *Service {
 	st, err := store.Open(w.home)
 	if err != nil {
 		w.t.Fatal(err)
@@ -184,7 +184,7 @@ func (w *world) service() *service {
 	return New(Config{
 		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
 		Connect: w.connect, Dial: w.dial, Now: w.now,
-	}).(*service)
+	})
 }
 
 // dial reaches the API from this machine.

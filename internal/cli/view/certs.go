@@ -6,16 +6,16 @@ import (
 	"io"
 	"time"
 
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // WriteCertificates lists a cluster's certificates, the first to expire first. It writes
 // the verdict first and the next command last.
-func WriteCertificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style) error {
+func WriteCertificates(w io.Writer, c *inspect.Certificates, now time.Time, s Style) error {
 	p := paint(s.Colour)
-	code := map[lifecycle.CertificateVerdict]string{
-		lifecycle.CertificatesFine: green, lifecycle.CertificatesExpire: yellow,
-		lifecycle.CertificatesExpired: red, lifecycle.CertificatesUnknown: yellow,
+	code := map[inspect.CertificateVerdict]string{
+		inspect.CertificatesFine: green, inspect.CertificatesExpire: yellow,
+		inspect.CertificatesExpired: red, inspect.CertificatesUnknown: yellow,
 	}[c.Verdict]
 	fmt.Fprintf(w, "Certificates of %s: %s: %s\n", p.in(bold, c.Name), p.in(code, string(c.Verdict)), c.Summary)
 	if len(c.Warnings) > 0 {
@@ -41,7 +41,7 @@ func WriteCertificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s 
 }
 
 // writeAutoRenewals writes a table of the hosts' automatic certificate renewal.
-func writeAutoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) error {
+func writeAutoRenewals(w io.Writer, list []inspect.AutoRenewal, now time.Time) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -79,7 +79,7 @@ func formatDate(at time.Time) string {
 
 // describeSigner names the CA that signed a certificate, and notes if the kubelet renews
 // the certificate.
-func describeSigner(c lifecycle.Certificate) string {
+func describeSigner(c inspect.Certificate) string {
 	switch {
 	case c.CA:
 		return "itself"

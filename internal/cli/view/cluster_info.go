@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"slipway.dev/slipway/internal/bytesize"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // maxCertificates limits how many certificates are shown to people.
 const maxCertificates = 5
 
 // WriteInfo writes the state of a cluster: the verdict first, the next command last.
-func WriteInfo(w io.Writer, in *lifecycle.Info, now time.Time, s Style) error {
+func WriteInfo(w io.Writer, in *inspect.Info, now time.Time, s Style) error {
 	p := paint(s.Colour)
 	fmt.Fprintf(w, "%s is %s: %s\n", p.in(bold, in.Name), p.in(colourOfVerdict(in.Verdict), string(in.Verdict)), in.Summary)
 	if len(in.Warnings) > 0 {
@@ -30,7 +30,7 @@ func WriteInfo(w io.Writer, in *lifecycle.Info, now time.Time, s Style) error {
 		through = ", read through " + in.Endpoint.Through
 	}
 	fmt.Fprintf(w, "Endpoint:    %s, mode %s%s\n", in.Endpoint.Address, in.Endpoint.Mode, through)
-	parts := []func(io.Writer, *lifecycle.Info) error{
+	parts := []func(io.Writer, *inspect.Info) error{
 		writeInfoNodes, writeInfoResources, writeInfoEtcd, writeInfoCertificates(now), writeInfoAddOns, writeInfoOperations(now),
 	}
 	for _, part := range parts {
@@ -57,7 +57,7 @@ func formatState(state string) string {
 	return formatOK(state == "ok")
 }
 
-func writeInfoNodes(w io.Writer, in *lifecycle.Info) error {
+func writeInfoNodes(w io.Writer, in *inspect.Info) error {
 	var rows [][]string
 	for _, n := range in.Nodes {
 		var roles []string
@@ -74,7 +74,7 @@ func writeInfoNodes(w io.Writer, in *lifecycle.Info) error {
 }
 
 // writeInfoResources writes the resources of nodes that pods may use, of the total.
-func writeInfoResources(w io.Writer, in *lifecycle.Info) error {
+func writeInfoResources(w io.Writer, in *inspect.Info) error {
 	var rows [][]string
 	for _, n := range in.Nodes {
 		if n.ResourcesFrom == "" {
@@ -116,7 +116,7 @@ func formatQuantity(q resource.Quantity) string {
 
 func formatSize(q resource.Quantity) string { return bytesize.Format(q.Value()) }
 
-func writeInfoEtcd(w io.Writer, in *lifecycle.Info) error {
+func writeInfoEtcd(w io.Writer, in *inspect.Info) error {
 	if len(in.Etcd.Members) == 0 || in.Etcd.Message != "" {
 		_, err := fmt.Fprintf(w, "\netcd (%s): %s\n", in.Etcd.Type, cmp.Or(in.Etcd.Message, "no known members"))
 		return err
@@ -130,8 +130,8 @@ func writeInfoEtcd(w io.Writer, in *lifecycle.Info) error {
 	return WriteTable(w, []string{"ETCD MEMBER", "ROLE", "REACHABLE", "SIZE", "VERSION", "ENDPOINT"}, rows)
 }
 
-func writeInfoCertificates(now time.Time) func(io.Writer, *lifecycle.Info) error {
-	return func(w io.Writer, in *lifecycle.Info) error {
+func writeInfoCertificates(now time.Time) func(io.Writer, *inspect.Info) error {
+	return func(w io.Writer, in *inspect.Info) error {
 		if len(in.Certificates) == 0 {
 			return nil
 		}
@@ -157,7 +157,7 @@ func formatTimeLeft(d time.Duration) string {
 	return FormatAge(d)
 }
 
-func writeInfoAddOns(w io.Writer, in *lifecycle.Info) error {
+func writeInfoAddOns(w io.Writer, in *inspect.Info) error {
 	var rows [][]string
 	for _, a := range in.AddOns {
 		ready := "-"
@@ -176,8 +176,8 @@ func writeInfoAddOns(w io.Writer, in *lifecycle.Info) error {
 	return WriteTable(w, []string{"ADD-ON", "VERSION", "READY"}, rows)
 }
 
-func writeInfoOperations(now time.Time) func(io.Writer, *lifecycle.Info) error {
-	return func(w io.Writer, in *lifecycle.Info) error {
+func writeInfoOperations(now time.Time) func(io.Writer, *inspect.Info) error {
+	return func(w io.Writer, in *inspect.Info) error {
 		var rows [][]string
 		for _, o := range in.Operations {
 			row := []string{o.ID, string(o.Phase), FormatAge(now.Sub(o.Created))}

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -83,18 +84,18 @@ func TestViews_EscapeControlsInEveryField(t *testing.T) {
 	said := newHostileValue[event.Event]()
 	ending := newHostileValue[Ending]()
 	for name, show := range map[string]func(io.Writer, Style) error{
-		"info": func(w io.Writer, s Style) error { return WriteInfo(w, newHostileValue[lifecycle.Info](), now, s) },
+		"info": func(w io.Writer, s Style) error { return WriteInfo(w, newHostileValue[inspect.Info](), now, s) },
 		"certificates": func(w io.Writer, s Style) error {
-			return WriteCertificates(w, newHostileValue[lifecycle.Certificates](), now, s)
+			return WriteCertificates(w, newHostileValue[inspect.Certificates](), now, s)
 		},
 		"copies": func(w io.Writer, s Style) error {
-			return WriteCopies(w, newHostileValue[lifecycle.CopyReport](), now, s)
+			return WriteCopies(w, newHostileValue[inspect.CopyReport](), now, s)
 		},
 		"members": func(w io.Writer, s Style) error {
-			return WriteEtcdMembers(w, newHostileValue[lifecycle.EtcdReport](), s)
+			return WriteEtcdMembers(w, newHostileValue[inspect.EtcdReport](), s)
 		},
 		"health": func(w io.Writer, s Style) error {
-			return WriteEtcdHealth(w, newHostileValue[lifecycle.EtcdReport](), s)
+			return WriteEtcdHealth(w, newHostileValue[inspect.EtcdReport](), s)
 		},
 		"snapshot": func(w io.Writer, s Style) error {
 			return WriteSnapshot(w, newHostileValue[lifecycle.SnapshotInfo](), s)
@@ -103,7 +104,7 @@ func TestViews_EscapeControlsInEveryField(t *testing.T) {
 			return WriteSnapshots(w, []lifecycle.SnapshotInfo{*newHostileValue[lifecycle.SnapshotInfo]()}, now, false)
 		},
 		"schedule": func(w io.Writer, s Style) error {
-			return WriteScheduled(w, newHostileValue[lifecycle.Scheduled](), now, s)
+			return WriteScheduled(w, newHostileValue[inspect.Scheduled](), now, s)
 		},
 		"drill":   func(w io.Writer, s Style) error { return WriteDrill(w, newHostileValue[lifecycle.DrillReport](), s) },
 		"a table": func(w io.Writer, _ Style) error { return WriteTable(w, nil, [][]string{{controlText}}) },

@@ -9,17 +9,17 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bytesize"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // colourOfVerdict returns the colour of a verdict.
-func colourOfVerdict(v lifecycle.Verdict) string {
-	return map[lifecycle.Verdict]string{lifecycle.Healthy: green, lifecycle.Degraded: yellow, lifecycle.Down: red, lifecycle.Absent: red}[v]
+func colourOfVerdict(v inspect.Verdict) string {
+	return map[inspect.Verdict]string{inspect.Healthy: green, inspect.Degraded: yellow, inspect.Down: red, inspect.Absent: red}[v]
 }
 
 // WriteEtcdMembers writes the list of a cluster's etcd members: the verdict first, the
 // next command last.
-func WriteEtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
+func WriteEtcdMembers(w io.Writer, r *inspect.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
 		rows = append(rows, []string{
@@ -32,7 +32,7 @@ func WriteEtcdMembers(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 
 // WriteEtcdHealth writes the health of a cluster's etcd members: the verdict first, the
 // next command last.
-func WriteEtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
+func WriteEtcdHealth(w io.Writer, r *inspect.EtcdReport, s Style) error {
 	var rows [][]string
 	for _, m := range r.Etcd.Members {
 		index, behind := "-", "-"
@@ -49,7 +49,7 @@ func WriteEtcdHealth(w io.Writer, r *lifecycle.EtcdReport, s Style) error {
 	return writeEtcdReport(w, r, s, head, rows)
 }
 
-func writeEtcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []string, rows [][]string) error {
+func writeEtcdReport(w io.Writer, r *inspect.EtcdReport, s Style, head []string, rows [][]string) error {
 	p := paint(s.Colour)
 	fmt.Fprintf(w, "etcd of %s is %s: %s\n", p.in(bold, r.Name), p.in(colourOfVerdict(r.Verdict), string(r.Verdict)), r.Summary)
 	if len(r.Warnings) > 0 {
@@ -79,7 +79,7 @@ func writeEtcdReport(w io.Writer, r *lifecycle.EtcdReport, s Style, head []strin
 
 // roleOfMember returns the role of a member: leader, learner or follower; "-" if it
 // does not answer.
-func roleOfMember(m lifecycle.EtcdMember) string {
+func roleOfMember(m inspect.EtcdMember) string {
 	switch {
 	case m.Leader:
 		return "leader"
@@ -100,20 +100,20 @@ func formatBytes(n int64) string {
 
 // formatMemberHost returns whether the host of a member is reachable over SSH, for a
 // table; "-" if the member's host is unknown.
-func formatMemberHost(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
+func formatMemberHost(r *inspect.EtcdReport, m inspect.EtcdMember) string {
 	if i := findMemberHost(r, m); i >= 0 {
 		return formatState(r.Hosts[i].Host)
 	}
 	return "-"
 }
 
-func formatFreeDisk(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) string {
+func formatFreeDisk(r *inspect.EtcdReport, m inspect.EtcdMember) string {
 	if i := findMemberHost(r, m); i >= 0 && r.Hosts[i].TotalBytes > 0 {
 		return bytesize.Format(r.Hosts[i].FreeBytes)
 	}
 	return "-"
 }
 
-func findMemberHost(r *lifecycle.EtcdReport, m lifecycle.EtcdMember) int {
-	return slices.IndexFunc(r.Hosts, func(h lifecycle.EtcdHost) bool { return m.Name != "" && h.Name == m.Name })
+func findMemberHost(r *inspect.EtcdReport, m inspect.EtcdMember) int {
+	return slices.IndexFunc(r.Hosts, func(h inspect.EtcdHost) bool { return m.Name != "" && h.Name == m.Name })
 }

@@ -5,12 +5,12 @@ import (
 	"encoding/base64"
 	"unicode/utf8"
 
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 )
 
 // A HostOutput is the output of one host as JSON or YAML.
 type HostOutput struct {
-	lifecycle.HostResult
+	hostexec.HostResult
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
 	// Encoding is "base64" for both streams if one is not UTF-8 text, otherwise "".
@@ -51,7 +51,7 @@ func (b *HostBuffer) completeText() []byte {
 }
 
 // NewHostOutput returns the output of a host that was written to two buffers.
-func NewHostOutput(r lifecycle.HostResult, out, errw *HostBuffer) HostOutput {
+func NewHostOutput(r hostexec.HostResult, out, errw *HostBuffer) HostOutput {
 	o, e := out.completeText(), errw.completeText()
 	h := HostOutput{HostResult: r, Stdout: string(o), Stderr: string(e), Truncated: out.isTruncated || errw.isTruncated}
 	if !utf8.Valid(o) || !utf8.Valid(e) {

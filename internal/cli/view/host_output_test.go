@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/hostexec"
 )
 
 // TestHostOutput_KeepsExactBytes: JSON output contains the exact bytes that a host
@@ -45,7 +45,7 @@ func TestHostOutput_KeepsExactBytes(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		if d := cmp.Diff(tc.want, NewHostOutput(lifecycle.HostResult{}, &out, &errw)); d != "" {
+		if d := cmp.Diff(tc.want, NewHostOutput(hostexec.HostResult{}, &out, &errw)); d != "" {
 			t.Errorf("%s: %s (-want +got):\n%.400s", tc.name, tc.reason, d)
 		}
 	}

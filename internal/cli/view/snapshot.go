@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // timestampFormat is the format of times.
@@ -91,7 +92,7 @@ func WriteSnapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, n
 
 // WriteScheduled writes the scheduled snapshots of a cluster's hosts, their copies and
 // their restore tests.
-func WriteScheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) error {
+func WriteScheduled(w io.Writer, s *inspect.Scheduled, now time.Time, style Style) error {
 	is := "off"
 	if s.On {
 		is = "on"

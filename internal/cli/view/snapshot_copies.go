@@ -10,11 +10,11 @@ import (
 
 	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
 // writeCopyTable writes a table of the copies of the hosts' scheduled snapshots.
-func writeCopyTable(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
+func writeCopyTable(w io.Writer, hosts []inspect.ScheduledHost, now time.Time) error {
 	var rows [][]string
 	for _, h := range hosts {
 		if h.AutoSnapshotOutcome == nil {
@@ -39,7 +39,7 @@ func writeCopyTable(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time)
 }
 
 // writeDrillTable writes a table of the restore tests of the hosts' scheduled snapshots.
-func writeDrillTable(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
+func writeDrillTable(w io.Writer, hosts []inspect.ScheduledHost, now time.Time) error {
 	var rows [][]string
 	for _, h := range hosts {
 		if h.AutoSnapshotOutcome == nil || h.Drill == nil || h.Drill.At.IsZero() {
@@ -62,7 +62,7 @@ func writeDrillTable(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time
 }
 
 // WriteCopies writes the list of snapshot copies at each target.
-func WriteCopies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) error {
+func WriteCopies(w io.Writer, r *inspect.CopyReport, now time.Time, style Style) error {
 	var warnings diag.List
 	var rows [][]string
 	for _, t := range r.Targets {

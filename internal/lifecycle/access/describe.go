@@ -12,7 +12,8 @@ import (
 	"slipway.dev/slipway/internal/spec/live"
 )
 
-// Describe describes a running kubeadm cluster as a cluster file.
+// Describe describes a running kubeadm cluster as a cluster file. It queries only the
+// API of the kubeconfig.
 func (a *Access) Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error) {
 	client, err := kube.New(kubeconfig, nil, kube.Options{})
 	if err != nil {

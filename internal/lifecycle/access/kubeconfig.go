@@ -19,7 +19,9 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// Kubeconfig returns the admin kubeconfig.
+// Kubeconfig returns the admin kubeconfig, with the first address at which the API is
+// ready. Live asks control planes instead of the store; warnings name the control planes
+// whose kubeconfig was refused.
 func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
 	c, err := a.c.Clusters.LoadCluster(name)
 	if err != nil {
@@ -167,7 +169,8 @@ func (a *Access) WriteKubeconfigFile(ctx context.Context, env module.Env) (path 
 	return path, func() { _ = os.Remove(path) }, warnings, err // otherwise the cluster's next lock removes it
 }
 
-// AddMerged saves that a cluster's kubeconfig was merged into a file.
+// AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
+// absolute path.
 func (a *Access) AddMerged(name, path string) error { return a.c.Store.AddMerged(name, path) }
 
 // Merged returns the files into which a cluster's kubeconfig was merged.

@@ -23,7 +23,7 @@ import (
 	"slipway.dev/slipway/internal/safefile"
 )
 
-// Kubectl runs the bundle's kubectl against the cluster.
+// Kubectl runs the bundle's kubectl against the cluster and returns its exit code.
 func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
 	c, err := a.c.Clusters.LoadCluster(name)
 	if err != nil {

@@ -31,7 +31,7 @@ type ManifestRequest struct {
 	Kubeconfig []byte
 }
 
-// Manifest returns a bundle manifest. Warnings name the images that it leaves out.
+// Manifest returns a bundle manifest for a version or for a running cluster. Warnings name the images that it leaves out.
 func (a *Access) Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error) {
 	var w bundle.ManifestRequest
 	if r.Kubeconfig != nil {
