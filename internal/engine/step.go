@@ -235,7 +235,7 @@ func (r *Run) applyChanges(ctx context.Context, limit time.Duration, c *checked,
 	if s.task.Run != nil {
 		return nil, s.task.Run.Apply(ctx, c.scope)
 	}
-	if c.list.Whole() { // a cancelled operation waits for steps that must not be interrupted
+	if c.list.HasWholeStep() { // a cancelled operation waits for steps that must not be interrupted
 		whole, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, &timeoutError{after: limit})
 		defer cancel()
 		ctx = whole

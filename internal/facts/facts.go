@@ -122,7 +122,7 @@ func Addresses(f *op.HostFacts) []netip.Prefix {
 	var out []netip.Prefix
 	for _, a := range f.Addresses {
 		p, err := netip.ParsePrefix(a.Prefix)
-		if err != nil || virtual(a.Link) {
+		if err != nil || isContainerLink(a.Link) {
 			continue
 		}
 		if ip := p.Addr(); ip.IsGlobalUnicast() && !ip.IsLinkLocalUnicast() {
@@ -153,7 +153,7 @@ func OtherAddress(f *op.HostFacts, address string) string {
 	if err != nil {
 		return ""
 	}
-	link := Link(f, address)
+	link := LinkWithAddress(f, address)
 	var near, far []netip.Addr
 	for _, a := range f.Addresses {
 		for _, p := range Addresses(&op.HostFacts{Addresses: []op.Address{a}}) {
@@ -174,8 +174,8 @@ func OtherAddress(f *op.HostFacts, address string) string {
 	return ""
 }
 
-// Link returns the network link of a host that has an address, "" if none does.
-func Link(f *op.HostFacts, address string) string {
+// LinkWithAddress returns the network link of a host that has an address, "" if none does.
+func LinkWithAddress(f *op.HostFacts, address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return ""
@@ -188,8 +188,8 @@ func Link(f *op.HostFacts, address string) string {
 	return ""
 }
 
-// virtual reports whether a link belongs to a container network.
-func virtual(link string) bool {
+// isContainerLink reports whether a link belongs to a container network.
+func isContainerLink(link string) bool {
 	if i := strings.IndexByte(link, '@'); i >= 0 {
 		link = link[:i]
 	}

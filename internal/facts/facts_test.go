@@ -222,15 +222,15 @@ func TestOtherAddress_FindsTheSameNetwork(t *testing.T) {
 func TestWanted_IsDeterministic(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.ControlPlaneEndpoint.Port = 8443
-	got := Wanted(c)
+	got := WantedFacts(c)
 	want := []int{2379, 2380, 2381, 8443, 8472, 10248, 10249, 10250, 10256, 10257, 10259}
 	if diff := cmp.Diff(want, got.Ports); diff != "" {
 		t.Errorf("ports: -want +got\n%s", diff)
 	}
-	if diff := cmp.Diff(got, Wanted(c)); diff != "" {
+	if diff := cmp.Diff(got, WantedFacts(c)); diff != "" {
 		t.Errorf("asked twice, it differs:\n%s", diff)
 	}
-	for path := range Leftovers() {
+	for path := range LeftoverPaths() {
 		if !slices.Contains(got.Paths, path) {
 			t.Errorf("%s is not asked for", path)
 		}
@@ -288,7 +288,7 @@ func TestPorts_FollowRolesAndEtcdType(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []int
-			for _, p := range Ports(&v1alpha1.Cluster{Spec: tt.spec}, tt.roles) {
+			for _, p := range RequiredPorts(&v1alpha1.Cluster{Spec: tt.spec}, tt.roles) {
 				got = append(got, p.Number)
 			}
 			slices.Sort(got)

@@ -21,16 +21,16 @@ type Port struct {
 	Open bool
 }
 
-// Ports returns the ports of a host with these roles in a cluster; see the Kubernetes
+// RequiredPorts returns the ports of a host with these roles in a cluster; see the Kubernetes
 // documentation, "Ports and Protocols", and the flannel documentation, "Backends".
-func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
+func RequiredPorts(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 	var out []Port
 	if RunsKubelet(roles) {
 		out = append(out, Port{10250, "tcp", "kubelet", true}, Port{10248, "tcp", "kubelet", false})
 		if c.Spec.Kubernetes.ProxyMode != "none" {
 			out = append(out, Port{10249, "tcp", "kube-proxy", false}, Port{10256, "tcp", "kube-proxy", true})
 		}
-		if FlannelVXLAN(c) {
+		if UsesFlannelVXLAN(c) {
 			out = append(out, Port{8472, "udp", "flannel", true})
 		}
 	}
@@ -80,14 +80,14 @@ func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
 	return stacked && slices.Contains(roles, v1alpha1.RoleControlPlane)
 }
 
-// FlannelVXLAN reports whether the pod network is flannel with VXLAN.
-func FlannelVXLAN(c *v1alpha1.Cluster) bool {
+// UsesFlannelVXLAN reports whether the pod network is flannel with VXLAN.
+func UsesFlannelVXLAN(c *v1alpha1.Cluster) bool {
 	backend := c.Spec.Network.Flannel.Backend
-	return Flannel(c) && (backend == "" || backend == "vxlan")
+	return UsesFlannel(c) && (backend == "" || backend == "vxlan")
 }
 
-// Flannel reports whether the pod network is flannel.
-func Flannel(c *v1alpha1.Cluster) bool {
+// UsesFlannel reports whether the pod network is flannel.
+func UsesFlannel(c *v1alpha1.Cluster) bool {
 	return c.Spec.Network.Plugin == "" || c.Spec.Network.Plugin == "flannel"
 }
 
@@ -131,11 +131,11 @@ func DirImages(c *v1alpha1.Cluster) string {
 // of networks with the same name that users of kubeadm set up.
 const Reservations = "/var/lib/cni/networks/cbr0/[0-9a-f]*"
 
-// Links returns the names of network links that only a pod network creates.
-func Links() []string { return []string{"cni0", "flannel.1", "flannel-v6.1"} }
+// PodNetworkLinks returns the names of network links that only a pod network creates.
+func PodNetworkLinks() []string { return []string{"cni0", "flannel.1", "flannel-v6.1"} }
 
-// Units returns the services of a node, whatever its roles in a cluster.
-func Units(c *v1alpha1.Cluster) []string {
+// NodeUnits returns the services of a node, whatever its roles in a cluster.
+func NodeUnits(c *v1alpha1.Cluster) []string {
 	units := []string{"containerd.service", "kubelet.service"}
 	if c.Spec.ContainerRuntime.Type == "docker" {
 		units = append(units, "docker.service", "cri-docker.service")
@@ -159,9 +159,9 @@ func DataDirs(c *v1alpha1.Cluster) []string {
 	return dirs
 }
 
-// Replaced returns files and globs on a node that can belong to other software, and that
+// ReplacedFiles returns files and globs on a node that can belong to other software, and that
 // Slipway replaces until the host leaves the cluster.
-func Replaced(c *v1alpha1.Cluster) []string {
+func ReplacedFiles(c *v1alpha1.Cluster) []string {
 	paths := []string{"/etc/containerd/config.toml", "/etc/crictl.yaml", DirPlugins + "/*"}
 	programs := []string{"containerd", "containerd-shim-runc-v2", "crictl", "ctr", "kubeadm", "kubectl", "kubelet", "runc"}
 	if c.Spec.ContainerRuntime.Type == "docker" {
@@ -188,9 +188,9 @@ const (
 // DockerUnit makes the kubelet of a node use Docker: no other Slipway node has it.
 const DockerUnit = "/etc/systemd/system/cri-docker.service"
 
-// Leftovers returns paths and globs that only another cluster, container runtime or pod
+// LeftoverPaths returns paths and globs that only another cluster, container runtime or pod
 // network creates.
-func Leftovers() map[string]Leftover {
+func LeftoverPaths() map[string]Leftover {
 	return map[string]Leftover{
 		"/etc/kubernetes/admin.conf":   LeftoverCluster,
 		"/etc/kubernetes/kubelet.conf": LeftoverCluster,
@@ -214,10 +214,10 @@ func Leftovers() map[string]Leftover {
 	}
 }
 
-// Programs returns the programs that a host must already have. The kubelet, kubeadm and
+// RequiredPrograms returns the programs that a host must already have. The kubelet, kubeadm and
 // the container runtime call programs that the bundle cannot provide, and so does the unit
 // of a registry.
-func Programs(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
+func RequiredPrograms(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	list := []string{"systemctl", "mount", "umount", "losetup", "modprobe", "cp"}
 	if c.Spec.ContainerRuntime.Type == "docker" { // cri-dockerd uses them to find the address of a pod
 		list = append(list, "nsenter", "ip")
@@ -231,10 +231,10 @@ func Programs(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 // ProgramDirs returns the directories that are searched for programs.
 func ProgramDirs() []string { return []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} }
 
-// Reach returns the addresses that a host with these roles must be able to connect to:
+// RequiredPeers returns the addresses that a host with these roles must be able to connect to:
 // "host:port".
-func Reach(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
-	return append(EtcdEndpoints(c, roles), Endpoint(c, roles)...)
+func RequiredPeers(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
+	return append(EtcdEndpoints(c, roles), EndpointToCheck(c, roles)...)
 }
 
 // EtcdEndpoints returns the members of an external etcd that a host with these roles must
@@ -251,10 +251,10 @@ func EtcdEndpoints(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	return out
 }
 
-// Endpoint returns the address at which a host with these roles checks whether the API
+// EndpointToCheck returns the address at which a host with these roles checks whether the API
 // address is in use: "host:port". A load balancer must exist there; an address for
 // control planes must be free, whatever another host serves at it.
-func Endpoint(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
+func EndpointToCheck(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	ep := c.Spec.ControlPlaneEndpoint
 	controlPlane := slices.Contains(roles, v1alpha1.RoleControlPlane)
 	at := func(port int) string { return net.JoinHostPort(ep.Address, strconv.Itoa(port)) }
@@ -268,15 +268,16 @@ func Endpoint(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	return nil
 }
 
-// Wanted returns the facts to read from every host of a cluster, whatever its roles.
-func Wanted(c *v1alpha1.Cluster) op.Facts {
+// WantedFacts returns the facts to read from every host of a cluster, whatever its roles.
+func WantedFacts(c *v1alpha1.Cluster) op.Facts {
 	ports := map[int]bool{}
-	for _, p := range Ports(c, []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry}) {
+	every := []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry}
+	for _, p := range RequiredPorts(c, every) {
 		ports[p.Number] = true
 	}
-	paths := append(slices.Collect(maps.Keys(Leftovers())), Replaced(c)...)
+	paths := append(slices.Collect(maps.Keys(LeftoverPaths())), ReplacedFiles(c)...)
 	for _, dir := range ProgramDirs() {
-		for _, program := range Programs(c, []v1alpha1.Role{v1alpha1.RoleRegistry}) {
+		for _, program := range RequiredPrograms(c, []v1alpha1.Role{v1alpha1.RoleRegistry}) {
 			paths = append(paths, dir+"/"+program)
 		}
 	}
@@ -299,6 +300,6 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 		Dirs:  dirs,
 
 		Contents: append(DataDirs(c), DirEtcd),
-		Units:    append(Units(c), EtcdUnit, RegistryUnit),
+		Units:    append(NodeUnits(c), EtcdUnit, RegistryUnit),
 	}
 }

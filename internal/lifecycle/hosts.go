@@ -30,7 +30,7 @@ func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
-	wanted := facts.Wanted(c)
+	wanted := facts.WantedFacts(c)
 	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(),
 		noderemoval.MarkPaths(), containerruntime.MarkPaths(), marks)
 	var g errgroup.Group
@@ -43,7 +43,7 @@ func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 			conns[i], found[i].Err = s.Connect(ctx, h, opts)
 			if found[i].Err == nil {
 				wanted := wanted
-				wanted.Reach = facts.Reach(c, h.Roles)
+				wanted.Reach = facts.RequiredPeers(c, h.Roles)
 				found[i] = facts.ReadHost(ctx, c.Spec.Hosts[i], conns[i], wanted)
 			}
 			if found[i].Err == nil {

@@ -142,7 +142,7 @@ func (m *machine) facts() *op.HostFacts {
 	}
 	all := v1alpha1.ClusterSpec{ContainerRuntime: v1alpha1.ContainerRuntime{Type: "docker"}}
 	all.Registry.Private = &v1alpha1.PrivateRegistry{}
-	for _, p := range facts.Programs(&v1alpha1.Cluster{Spec: all}, []v1alpha1.Role{v1alpha1.RoleRegistry}) {
+	for _, p := range facts.RequiredPrograms(&v1alpha1.Cluster{Spec: all}, []v1alpha1.Role{v1alpha1.RoleRegistry}) {
 		f.Present = append(f.Present, "/usr/bin/"+p)
 	}
 	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)

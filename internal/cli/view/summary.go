@@ -119,13 +119,13 @@ func InGuide(reason string) string {
 // Onward writes the commands that continue the operation and roll it back.
 func (e Ending) Onward(w io.Writer) {
 	w = e.Style.Writer(w)
-	next, back := e.on()
+	next, back := e.nextCommands()
 	fmt.Fprintf(w, "Next: %s\nRollback: %s\n", next, back)
 }
 
-// on returns the commands that continue an operation that has not finished, and
+// nextCommands returns the commands that continue an operation that has not finished, and
 // roll it back.
-func (e Ending) on() (next, back string) {
+func (e Ending) nextCommands() (next, back string) {
 	switch {
 	case e.Result.Reverted:
 		return "correct the file, then run: slipway apply -f " + cmp.Or(e.File, "FILE"), "done; the cluster has its previous settings"

@@ -187,7 +187,7 @@ func TestJoinHostsEntry_LeadsToLeaderUntilAPIIsReady(t *testing.T) {
 // TestMarkPaths_IncludeFilesThatTasksUse: the files that these functions use are among
 // the facts of every host.
 func TestMarkPaths_IncludeFilesThatTasksUse(t *testing.T) {
-	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
+	asked := append(facts.WantedFacts(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
 	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifestPath("*"), "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {
 			t.Errorf("the facts do not include %s", path)

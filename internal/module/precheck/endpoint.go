@@ -17,7 +17,7 @@ func (r *report) checkBalancer() {
 		return
 	}
 	const remedy = "start the load balancer, correct spec.controlPlaneEndpoint.address, or allow connections from the host to it"
-	for _, at := range r.silentAddresses(facts.Endpoint(r.cluster, r.host.Spec.Roles)) {
+	for _, at := range r.silentAddresses(facts.EndpointToCheck(r.cluster, r.host.Spec.Roles)) {
 		if r.isOwnHost() {
 			r.warn(idEndpointUnreachable, remedy, "cannot reach the load balancer at %s", at)
 			continue
@@ -48,7 +48,7 @@ func (r *report) checkVirtualAddress(asked []*facts.Host) {
 				"already has the address %s on an interface; this address is for the API, and a healthy control plane will hold it", ip)
 			return
 		}
-		places := facts.Endpoint(r.cluster, h.Spec.Roles)
+		places := facts.EndpointToCheck(r.cluster, h.Spec.Roles)
 		if silent := r.silentAddresses(slices.Clone(places)); len(silent) < len(places) {
 			r.fail(idAddressInUse, remedy, "the API address %s is already in use: something answers there", ip)
 			return

@@ -14,13 +14,13 @@ const virtual = "192.0.2.100"
 // holding makes control planes hold an address. No host gets an answer there.
 func holding(c *v1alpha1.Cluster, h []facts.Host) {
 	c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointKeepalived, virtual
-	h[0].Facts.Unreached = facts.Endpoint(c, h[0].Spec.Roles)
+	h[0].Facts.Unreached = facts.EndpointToCheck(c, h[0].Spec.Roles)
 }
 
 // balanced has an external load balancer that the worker cannot reach.
 func balanced(c *v1alpha1.Cluster, h []facts.Host) {
 	c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointExternal, virtual
-	h[1].Facts.Unreached = facts.Endpoint(c, h[1].Spec.Roles)
+	h[1].Facts.Unreached = facts.EndpointToCheck(c, h[1].Spec.Roles)
 }
 
 var endpointRows = []row{

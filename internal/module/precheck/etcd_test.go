@@ -55,11 +55,11 @@ var etcdRows = []row{
 	}, nil, ""},
 	{"external etcd unreachable", "no API server would start", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		external(c)
-		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)
+		h[0].Facts.Unreached = facts.RequiredPeers(c, h[0].Spec.Roles)
 		h[1].Facts.Unreached = slices.Clone(h[0].Facts.Unreached)
 	}, []string{"error etcd-unreachable cp1"}, "cannot reach etcd at 192.0.2.21:2379, 192.0.2.22:2379"},
 	{"one member of an external etcd unreachable", "the other members are enough", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		external(c)
-		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)[:1]
+		h[0].Facts.Unreached = facts.RequiredPeers(c, h[0].Spec.Roles)[:1]
 	}, []string{"warning etcd-unreachable cp1"}, ""},
 }

@@ -34,7 +34,7 @@ func (r *report) checkLeftovers() {
 		},
 	} {
 		var paths []string
-		for path, is := range facts.Leftovers() {
+		for path, is := range facts.LeftoverPaths() {
 			if is == kind.is && slices.Contains(r.host.Facts.Present, path) {
 				paths = append(paths, path)
 			}
@@ -52,7 +52,7 @@ func (r *report) checkLeftovers() {
 // have the same names, and are removed with it.
 func (r *report) checkLinks() {
 	var found, remedies []string
-	for _, link := range facts.Links() {
+	for _, link := range facts.PodNetworkLinks() {
 		if !r.isNode() || !slices.Contains(r.host.Facts.Links, link) {
 			continue
 		}
@@ -101,14 +101,14 @@ func (r *report) checkReplacedFiles() {
 		return
 	}
 	var found []string
-	for _, path := range facts.Replaced(r.cluster) {
+	for _, path := range facts.ReplacedFiles(r.cluster) {
 		if slices.Contains(r.host.Facts.Present, path) {
 			found = append(found, path)
 		}
 	}
 	for _, u := range r.host.Facts.Units {
 		switch {
-		case !slices.Contains(facts.Units(r.cluster), u.Name):
+		case !slices.Contains(facts.NodeUnits(r.cluster), u.Name):
 		case u.Running:
 			found = append(found, u.Name+" (running)")
 		case u.File != "":
@@ -125,7 +125,7 @@ func (r *report) checkReplacedFiles() {
 // a running node they may have been added on purpose.
 func (r *report) checkUnitCommands() {
 	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.isRegistry()}
-	for _, name := range facts.Units(r.cluster) {
+	for _, name := range facts.NodeUnits(r.cluster) {
 		units[name] = r.isNode()
 	}
 	for _, u := range r.host.Facts.Units {

@@ -32,7 +32,7 @@ func (r *report) checkOtherCluster() bool {
 
 // HoldsCluster reports whether a host was not only prepared, but has parts of a cluster.
 func HoldsCluster(f *op.HostFacts) bool {
-	for path := range facts.Leftovers() {
+	for path := range facts.LeftoverPaths() {
 		if slices.Contains(f.Present, path) {
 			return true
 		}
@@ -63,7 +63,7 @@ func (r *report) checkMachine() {
 		r.fail(idMachineIDMissing, "run systemd-machine-id-setup on the host", "has no machine id in /etc/machine-id; nodes are identified by it")
 	}
 	var missing []string
-	for _, program := range facts.Programs(r.cluster, spec.Roles) {
+	for _, program := range facts.RequiredPrograms(r.cluster, spec.Roles) {
 		if !slices.ContainsFunc(facts.ProgramDirs(), func(dir string) bool { return slices.Contains(f.Present, dir+"/"+program) }) {
 			missing = append(missing, program)
 		}
@@ -128,7 +128,7 @@ func (r *report) checkKernel() {
 	case mode == "ipvs":
 		need["ip_tables"], need["ipvs"] = "kube-proxy", "kube-proxy"
 	}
-	if facts.FlannelVXLAN(c) {
+	if facts.UsesFlannelVXLAN(c) {
 		need["vxlan"] = "flannel"
 	}
 	for _, feature := range slices.Sorted(maps.Keys(need)) {

@@ -36,7 +36,7 @@ func (r *report) checkAddresses() {
 		r.fail(idInternalAddress, remedy, "%s is the local host on every host, so other nodes cannot reach it; %s", ip, has)
 	case !hasAddress(r.host, ip):
 		r.fail(idInternalAddress, remedy, "has no interface with the address %s; %s", ip, has)
-	case r.isNode() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
+	case r.isNode() && facts.UsesFlannel(r.cluster) && facts.LinkWithAddress(r.host.Facts, ip.String()) == "lo":
 		r.failIfNew()(idInternalAddress, remedy, "has the address %s only on lo; flannel needs it on the interface to the other nodes", ip)
 	case len(r.cluster.Spec.Network.PodCIDR) > 1:
 		r.checkDualStack(ip, has)
@@ -52,15 +52,15 @@ func (r *report) checkDualStack(ip netip.Addr, has string) {
 	}
 	f := r.host.Facts
 	other := facts.OtherAddress(f, ip.String())
-	switch link := facts.Link(f, ip.String()); {
+	switch link := facts.LinkWithAddress(f, ip.String()); {
 	case other == "":
 		r.fail(idDualStack, "add an address that the other nodes can reach, or write one range each at spec.network.podCIDR and serviceCIDR",
 			"has no %s address, but with dual stack a node needs one address of each IP version; %s", version, has)
-	case r.isNode() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
+	case r.isNode() && facts.UsesFlannel(r.cluster) && facts.LinkWithAddress(f, other) != link:
 		r.failIfNew()(idDualStack, fmt.Sprintf("add an %s address to %s; "+
 			"or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
 			"has its %s address %s on %s and its other address %s on %s; "+
-				"flannel needs both on one interface", version, other, facts.Link(f, other), ip, link)
+				"flannel needs both on one interface", version, other, facts.LinkWithAddress(f, other), ip, link)
 	}
 }
 
@@ -113,7 +113,7 @@ func (r *report) checkServiceRoute() {
 		}) {
 			continue
 		}
-		link := facts.Link(r.host.Facts, internalAddress(r.host))
+		link := facts.LinkWithAddress(r.host.Facts, internalAddress(r.host))
 		r.warn(idDefaultRoute, fmt.Sprintf("add a default route and keep it across reboots (it does not have to lead anywhere): "+
 			"ip route add default dev %s metric 4096", link),
 			"has no default route and no route to the service network %s: "+

@@ -53,7 +53,7 @@ func soundFacts(name, address string) *op.HostFacts {
 		},
 		KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan"},
 	}
-	for _, dir := range facts.Wanted(&v1alpha1.Cluster{}).Dirs {
+	for _, dir := range facts.WantedFacts(&v1alpha1.Cluster{}).Dirs {
 		f.Disks = append(f.Disks, op.Disk{
 			Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2_000_000, Inodes: 2_500_000,
 		})

@@ -90,8 +90,8 @@ func (Exec) Kind() Kind { return KindExec }
 
 func (o Exec) Target() string { return o.Name }
 
-// Whole reports whether a list has a step that must not be interrupted.
-func (l List) Whole() bool {
+// HasWholeStep reports whether a list has a step that must not be interrupted.
+func (l List) HasWholeStep() bool {
 	for _, o := range l {
 		switch o := o.(type) {
 		case Exec:

@@ -92,7 +92,7 @@ func DroppingChains() []string {
 		return nil
 	}
 	defer n.Close()
-	chains, err := n.Chains()
+	chains, err := n.ListChains()
 	if err != nil {
 		return nil
 	}

@@ -41,9 +41,9 @@ func OpenNetlink(protocol int) (*netlinkSocket, error) {
 
 func (n *netlinkSocket) Close() { unix.Close(n.fd) }
 
-// Message encodes one request; requests with an acknowledgement get an answer even on
+// EncodeMessage encodes one request; requests with an acknowledgement get an answer even on
 // success.
-func (n *netlinkSocket) Message(kind, flags uint16, payload ...[]byte) []byte {
+func (n *netlinkSocket) EncodeMessage(kind, flags uint16, payload ...[]byte) []byte {
 	n.seq++
 	b := slices.Concat(append([][]byte{make([]byte, unix.SizeofNlMsghdr)}, payload...)...)
 	binary.NativeEndian.PutUint32(b[0:], uint32(len(b)))
@@ -92,7 +92,7 @@ func (n *netlinkSocket) Receive(each func(syscall.NetlinkMessage) bool) error {
 
 // dump returns all messages of a listing.
 func (n *netlinkSocket) dump(kind uint16, payload []byte) ([][]byte, error) {
-	if err := n.Send(n.Message(kind, unix.NLM_F_DUMP, payload)); err != nil {
+	if err := n.Send(n.EncodeMessage(kind, unix.NLM_F_DUMP, payload)); err != nil {
 		return nil, err
 	}
 	var out [][]byte
@@ -161,7 +161,7 @@ func DeleteLink(name string) error {
 	defer n.Close()
 	info := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(info[4:], uint32(link.Index))
-	if err := n.Send(n.Message(unix.RTM_DELLINK, unix.NLM_F_ACK, info)); err != nil {
+	if err := n.Send(n.EncodeMessage(unix.RTM_DELLINK, unix.NLM_F_ACK, info)); err != nil {
 		return err
 	}
 	err = n.Receive(func(m syscall.NetlinkMessage) bool { return m.Header.Type == unix.NLMSG_ERROR })

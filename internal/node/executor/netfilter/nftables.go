@@ -59,7 +59,7 @@ func HasNFTables() bool {
 		return false
 	}
 	defer n.Close()
-	_, err = n.Tables()
+	_, err = n.ListTables()
 	return err == nil
 }
 
@@ -88,8 +88,8 @@ func (n NFT) listObjects(message uint16, each func(family uint8, a map[uint16][]
 	return nil
 }
 
-// Tables lists all tables.
-func (n NFT) Tables() ([]Table, error) {
+// ListTables lists all tables.
+func (n NFT) ListTables() ([]Table, error) {
 	var out []Table
 	err := n.listObjects(unix.NFT_MSG_GETTABLE, func(family uint8, a map[uint16][][]byte) {
 		out = append(out, Table{family, attrText(a, unix.NFTA_TABLE_NAME)})
@@ -97,8 +97,8 @@ func (n NFT) Tables() ([]Table, error) {
 	return out, err
 }
 
-// Chains lists all chains.
-func (n NFT) Chains() ([]Chain, error) {
+// ListChains lists all chains.
+func (n NFT) ListChains() ([]Chain, error) {
 	var out []Chain
 	err := n.listObjects(unix.NFT_MSG_GETCHAIN, func(family uint8, a map[uint16][][]byte) {
 		c := Chain{Table: Table{family, attrText(a, unix.NFTA_CHAIN_TABLE)}, Name: attrText(a, unix.NFTA_CHAIN_NAME)}
@@ -111,8 +111,8 @@ func (n NFT) Chains() ([]Chain, error) {
 	return out, err
 }
 
-// Rules lists all rules.
-func (n NFT) Rules() ([]Rule, error) {
+// ListRules lists all rules.
+func (n NFT) ListRules() ([]Rule, error) {
 	var out []Rule
 	err := n.listObjects(unix.NFT_MSG_GETRULE, func(family uint8, a map[uint16][][]byte) {
 		r := Rule{Table: Table{family, attrText(a, unix.NFTA_RULE_TABLE)}, Chain: attrText(a, unix.NFTA_RULE_CHAIN)}
@@ -169,14 +169,14 @@ func ruleComment(expressions, userdata []byte) string {
 // one is acknowledged, which is enough: a failure is always reported, and thousands of
 // acknowledgements would not fit into the socket.
 func (n NFT) Commit(changes [][]byte) error {
-	batch := n.Message(unix.NFNL_MSG_BATCH_BEGIN, 0, nfgenmsg(unix.NFPROTO_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
+	batch := n.EncodeMessage(unix.NFNL_MSG_BATCH_BEGIN, 0, nfgenmsg(unix.NFPROTO_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))
 	last := changes[len(changes)-1]
 	binary.NativeEndian.PutUint16(last[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
 	seq := binary.NativeEndian.Uint32(last[8:])
 	for _, c := range changes {
 		batch = append(batch, c...)
 	}
-	batch = append(batch, n.Message(unix.NFNL_MSG_BATCH_END, 0, nfgenmsg(unix.NFPROTO_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))...)
+	batch = append(batch, n.EncodeMessage(unix.NFNL_MSG_BATCH_END, 0, nfgenmsg(unix.NFPROTO_UNSPEC, unix.NFNL_SUBSYS_NFTABLES))...)
 	if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(batch)+1<<16); err != nil {
 		return fmt.Errorf("increasing the buffer for a transaction: %w", err)
 	}
@@ -188,12 +188,12 @@ func (n NFT) Commit(changes [][]byte) error {
 	})
 }
 
-// Change is one request of a transaction.
-func (n NFT) Change(message uint16, family uint8, attributes ...[]byte) []byte {
-	return n.Message(nftType(message), 0, append([][]byte{nfgenmsg(family, 0)}, attributes...)...)
+// EncodeChange encodes one request of a transaction.
+func (n NFT) EncodeChange(message uint16, family uint8, attributes ...[]byte) []byte {
+	return n.EncodeMessage(nftType(message), 0, append([][]byte{nfgenmsg(family, 0)}, attributes...)...)
 }
 
 // DeleteTable returns the message that deletes a table.
 func (n NFT) DeleteTable(t Table) []byte {
-	return n.Change(unix.NFT_MSG_DELTABLE, t.Family, EncodeAttr(unix.NFTA_TABLE_NAME, CString(t.Name)))
+	return n.EncodeChange(unix.NFT_MSG_DELTABLE, t.Family, EncodeAttr(unix.NFTA_TABLE_NAME, CString(t.Name)))
 }

@@ -60,7 +60,7 @@ func (h held) removeAddresses() error {
 		info[0] = unix.AF_INET6
 	}
 	binary.NativeEndian.PutUint32(info[4:], uint32(h.link))
-	err = n.Send(n.Message(unix.RTM_DELADDR, unix.NLM_F_ACK, info, netfilter.EncodeAttr(unix.IFA_LOCAL, h.prefix.Addr().AsSlice())))
+	err = n.Send(n.EncodeMessage(unix.RTM_DELADDR, unix.NLM_F_ACK, info, netfilter.EncodeAttr(unix.IFA_LOCAL, h.prefix.Addr().AsSlice())))
 	if err == nil {
 		err = n.Receive(func(m syscall.NetlinkMessage) bool { return m.Header.Type == unix.NLMSG_ERROR })
 	}

@@ -38,13 +38,13 @@ type found struct {
 }
 
 func readAllRules(n netfilter.NFT) (f found, err error) {
-	if f.tables, err = n.Tables(); err != nil {
+	if f.tables, err = n.ListTables(); err != nil {
 		return f, err
 	}
-	if f.chains, err = n.Chains(); err != nil {
+	if f.chains, err = n.ListChains(); err != nil {
 		return f, err
 	}
-	f.rules, err = n.Rules()
+	f.rules, err = n.ListRules()
 	return f, err
 }
 
@@ -170,7 +170,7 @@ func removeOwnedRules(n netfilter.NFT, p packetFilter) error {
 	for _, r := range p.rules {
 		if stays(r.Table) {
 			changes = append(changes,
-				n.Change(unix.NFT_MSG_DELRULE, r.Table.Family, netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(r.Table.Name)),
+				n.EncodeChange(unix.NFT_MSG_DELRULE, r.Table.Family, netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(r.Table.Name)),
 					netfilter.EncodeAttr(unix.NFTA_RULE_CHAIN, netfilter.CString(r.Chain)),
 					netfilter.EncodeAttr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.Handle))))
 		}
@@ -178,14 +178,14 @@ func removeOwnedRules(n netfilter.NFT, p packetFilter) error {
 	// All rules of owned chains before any chain, because they jump to each other.
 	for _, c := range p.chains {
 		if stays(c.Table) {
-			changes = append(changes, n.Change(unix.NFT_MSG_DELRULE, c.Table.Family,
+			changes = append(changes, n.EncodeChange(unix.NFT_MSG_DELRULE, c.Table.Family,
 				netfilter.EncodeAttr(unix.NFTA_RULE_TABLE, netfilter.CString(c.Table.Name)),
 				netfilter.EncodeAttr(unix.NFTA_RULE_CHAIN, netfilter.CString(c.Name))))
 		}
 	}
 	for _, c := range p.chains {
 		if stays(c.Table) {
-			changes = append(changes, n.Change(unix.NFT_MSG_DELCHAIN, c.Table.Family,
+			changes = append(changes, n.EncodeChange(unix.NFT_MSG_DELCHAIN, c.Table.Family,
 				netfilter.EncodeAttr(unix.NFTA_CHAIN_TABLE, netfilter.CString(c.Table.Name)),
 				netfilter.EncodeAttr(unix.NFTA_CHAIN_NAME, netfilter.CString(c.Name))))
 		}
