@@ -87,7 +87,8 @@ race: node ## unit tests with the race detector
 	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m ./...
 
 .PHONY: lint
-lint: node ## style, mistakes, formatting, words, sizes, imports
+lint: node ## style, mistakes, formatting, words, sizes, imports, generated code
+	@$(compiling) hack/generate --check
 	@$(compiling) go test -vet=off ./internal/archtest
 	@$(compiling) $(gotool) golangci-lint run $(others)
 
@@ -106,6 +107,10 @@ lint-updater: ## lint for the updater, whose client library takes minutes
 .PHONY: e2e-apart
 e2e-apart: ## tests on real clusters that test leaves out
 	@$(MAKE) e2e RUN='$(apart)'
+
+.PHONY: generate
+generate: ## the code that is made from the API types
+	@hack/generate
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it

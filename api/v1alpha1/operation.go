@@ -4,6 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// +kubebuilder:object:root=true
+
 // Operation is one recorded run of a pipeline.
 type Operation struct {
 	metav1.TypeMeta   `json:",inline"`

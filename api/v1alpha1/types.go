@@ -1,3 +1,6 @@
+// +kubebuilder:object:generate=true
+// +groupName=slipway.dev
+
 // Package v1alpha1 has the types of group slipway.dev: Cluster, which users write,
 // and Operation, which each run saves. It imports only apimachinery, so that other
 // programs can use the types without Slipway.
@@ -13,6 +16,8 @@ const (
 	Version    = "v1alpha1"
 	APIVersion = Group + "/" + Version
 )
+
+// +kubebuilder:object:root=true
 
 // Cluster is a Kubernetes cluster on existing hosts.
 type Cluster struct {
@@ -213,7 +218,7 @@ type Audit struct {
 
 // KubeletSettings are the settings of all kubelets.
 type KubeletSettings struct {
-	Config    map[string]any    `json:"config,omitempty"` // fields of KubeletConfiguration
+	Config    Object            `json:"config,omitempty"` // fields of KubeletConfiguration
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
@@ -429,10 +434,10 @@ type Addon struct {
 	Chart     *Chart   `json:"chart,omitempty"`
 	// Values are the values of a chart. They override ValuesFiles, in which a later
 	// file overrides an earlier one.
-	Values      map[string]any `json:"values,omitempty"`
-	ValuesFiles []string       `json:"valuesFiles,omitempty"`
-	Namespace   string         `json:"namespace,omitempty"`  // of objects without a namespace; default: default
-	Kubernetes  []string       `json:"kubernetes,omitempty"` // supported minor versions, "1.37"; default: all
+	Values      Object   `json:"values,omitempty"`
+	ValuesFiles []string `json:"valuesFiles,omitempty"`
+	Namespace   string   `json:"namespace,omitempty"`  // of objects without a namespace; default: default
+	Kubernetes  []string `json:"kubernetes,omitempty"` // supported minor versions, "1.37"; default: all
 	// Wait: false does not wait until its workloads are ready.
 	Wait    *bool            `json:"wait,omitempty"`
 	Timeout *metav1.Duration `json:"timeout,omitempty"` // for this wait; default: 5m

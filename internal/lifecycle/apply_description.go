@@ -214,7 +214,7 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 // copySSHSettings sets the SSH settings of an earlier description to the saved ones, because
 // they may have changed since then. A host that is another machine now keeps its own.
 func copySSHSettings(c, recorded *v1alpha1.Cluster) {
-	now := spec.CopyCluster(recorded)
+	now := recorded.DeepCopy()
 	c.Spec.SSH = now.Spec.SSH
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]

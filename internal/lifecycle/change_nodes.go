@@ -73,7 +73,7 @@ func withAdded(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
-	wanted := spec.CopyCluster(recorded)
+	wanted := recorded.DeepCopy()
 	if r.Cluster == nil {
 		if r.Nodes, err = spec.AddHosts(wanted, r.Hosts); err != nil {
 			return nil, false, err
@@ -107,7 +107,7 @@ func withoutRemoved(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
-	wanted := spec.CopyCluster(recorded)
+	wanted := recorded.DeepCopy()
 	if p.returned, err = offRecord(recorded, r.Hosts); err == nil {
 		r.Nodes, err = removed(wanted, r.Nodes)
 	}
@@ -239,7 +239,7 @@ func sameNames(a, b *v1alpha1.Cluster) bool {
 
 // sameButOrder reports whether two descriptions are equal except for the order of hosts.
 func sameButOrder(a, b *v1alpha1.Cluster) bool {
-	a, b = spec.CopyCluster(a), spec.CopyCluster(b)
+	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, c := range []*v1alpha1.Cluster{a, b} {
 		slices.SortFunc(c.Spec.Hosts, func(x, y v1alpha1.Host) int { return strings.Compare(x.Name, y.Name) })
 	}
@@ -260,7 +260,7 @@ func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.LeavingHost) {
 // resumeTarget returns the target of an interrupted operation. The saved cluster contains
 // leaving hosts until they have left; the target does not.
 func resumeTarget(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
-	c := spec.CopyCluster(recorded)
+	c := recorded.DeepCopy()
 	c.Spec.Kubernetes.Version, c.Spec.Bundle = planned.Spec.Kubernetes.Version, planned.Spec.Bundle
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return find(planned.Spec.Hosts, h.Name) < 0 })
 	return c

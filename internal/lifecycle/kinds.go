@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/pipeline"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // A behaviour is how operations of one kind are prepared, run and described. Package
@@ -123,7 +122,7 @@ func usual() behaviour {
 // fileOrSaved returns the cluster of the file, or the saved one if there is no file.
 func fileOrSaved(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
 	if p.request.Cluster == nil {
-		return spec.CopyCluster(p.recorded), true, nil
+		return p.recorded.DeepCopy(), true, nil
 	}
 	wanted, err := p.svc.fromFile(p.request.Cluster, p.recorded)
 	return wanted, false, err
@@ -133,7 +132,7 @@ func fileOrSaved(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error
 // that is missing in the file must not be forgotten.
 func savedOrFile(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
 	if p.recorded != nil {
-		return spec.CopyCluster(p.recorded), true, nil
+		return p.recorded.DeepCopy(), true, nil
 	}
 	return fileOrSaved(ctx, p)
 }

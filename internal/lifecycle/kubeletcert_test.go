@@ -217,7 +217,7 @@ func (w *world) selfSigns() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if d := cmp.Diff(map[string]any{}, c.Spec.Kubernetes.Kubelet.Config, cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(v1alpha1.Object{}, c.Spec.Kubernetes.Kubelet.Config, cmpopts.EquateEmpty()); d != "" {
 		w.t.Errorf("saved kubelet settings (-want +got):\n%s", d)
 	}
 }

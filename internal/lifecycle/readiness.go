@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/release"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // readiness returns what could obstruct an upgrade, before anything is changed: in the
@@ -64,7 +63,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []re
 		if i == 0 {
 			continue
 		}
-		later := module.Env{Cluster: spec.CopyCluster(p.recorded), Release: is}
+		later := module.Env{Cluster: p.recorded.DeepCopy(), Release: is}
 		later.Cluster.Spec.Bundle = p.bundleFor(v) // the saved bundle is for one version only
 		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
 		if err != nil {

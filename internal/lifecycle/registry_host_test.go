@@ -138,7 +138,7 @@ func TestCreateWithRegistry(t *testing.T) {
 	if w.machines["w1"].files[ownHosts] != "" {
 		t.Error("nodes are configured for a registry that does not exist")
 	}
-	c = spec.CopyCluster(c)
+	c = c.DeepCopy()
 	c.Spec.Hosts = all
 	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("")) {
@@ -148,11 +148,11 @@ func TestCreateWithRegistry(t *testing.T) {
 		t.Error("there is no registry")
 	}
 
-	moved := spec.CopyCluster(c)
+	moved := c.DeepCopy()
 	moved.Spec.Hosts[slices.IndexFunc(all, func(h v1alpha1.Host) bool { return h.Name == "reg" })].Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
 	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: moved}, nil)
 	refusal(t, err, "roles-fixed")
-	other := spec.CopyCluster(c)
+	other := c.DeepCopy()
 	other.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
 	for _, kind := range []operation.Kind{operation.Apply, operation.InitRegistry} {
 		_, err = w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: other}, nil)
@@ -235,7 +235,7 @@ func TestInitRegistryInUse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			changed := spec.CopyCluster(c)
+			changed := c.DeepCopy()
 			change(changed)
 			_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: changed}, nil)
 			refusal(t, err, idRegistryInUse)
@@ -291,7 +291,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", store.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a password was generated: %v", err)
 	}
-	c = spec.CopyCluster(c)
+	c = c.DeepCopy()
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	c.Spec.Registry.Private = nil
 	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil)
@@ -465,7 +465,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 				delete(m.state, module.RegistryUnit+" started")
 				return &op.Error{Reason: op.ReasonUnhealthy, Message: "it does not serve"}
 			}
-			c = spec.CopyCluster(c)
+			c = c.DeepCopy()
 			tc.change(c.Spec.Registry.Private)
 			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
 			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted ||

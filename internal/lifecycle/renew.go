@@ -21,7 +21,6 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // Renewal selects the certificates to renew.
@@ -55,7 +54,7 @@ func renewCerts() behaviour {
 	w := &renewing{}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return spec.CopyCluster(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownNames(p.request.Renew.Names))
+		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownNames(p.request.Renew.Names))
 	}
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {

@@ -22,7 +22,6 @@ import (
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/release"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // rollbackUpgrade rolls back an unfinished upgrade.
@@ -72,7 +71,7 @@ func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 		}
 		to = was
 	}
-	back := spec.CopyCluster(recorded)
+	back := recorded.DeepCopy()
 	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
 	p.target = back
 	r.Removal.Force = r.Removal.Force || o.Spec.Force

@@ -18,7 +18,6 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/pki"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // A rotating is a rotation of CAs and keys, with the progress of each.
@@ -33,7 +32,7 @@ func rotateCA() behaviour {
 	w := &rotating{}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return spec.CopyCluster(p.recorded), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
+		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
 	}
 	b.begin = w.resumeSameRotation
 	b.observe = w.observe

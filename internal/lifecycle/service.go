@@ -206,7 +206,7 @@ func (s *Service) hasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool,
 // complete fills in defaults. A saved cluster keeps its version, its bundle and the
 // addresses of its hosts if the file does not set them.
 func (s *Service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
-	c = spec.CopyCluster(c)
+	c = c.DeepCopy()
 	version := s.Catalogue.DefaultVersion()
 	if recorded != nil {
 		spec.KeepLogin(c, recorded)
@@ -214,7 +214,7 @@ func (s *Service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
 			c.Spec.Bundle = recorded.Spec.Bundle // from "create --bundle"
 		}
-		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.CopyCluster(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" &&
+		if ep, was := &c.Spec.ControlPlaneEndpoint, recorded.DeepCopy().Spec.ControlPlaneEndpoint; ep.Mode == "" &&
 			was.Mode != v1alpha1.EndpointNone {
 			was.Domain, was.Port = ep.Domain, ep.Port
 			*ep = was // one control plane fewer does not change the mode
@@ -245,7 +245,7 @@ func isThere(bundle string) bool {
 // valid refuses an invalid cluster, and a version for which there is neither a minor in
 // the catalogue nor a bundle.
 func (s *Service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
-	named := spec.CopyCluster(c)
+	named := c.DeepCopy()
 	if err := spec.MakePathsAbsolute(named, p); err != nil {
 		return err
 	}

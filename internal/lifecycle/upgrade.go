@@ -87,7 +87,7 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Upgrade.Version,
 				"use the same version in both, or omit --to")
 		}
-		file = spec.CopyCluster(file)
+		file = file.DeepCopy()
 		if err := spec.MakePathsAbsolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 	if err := checkSettingsOnPath(recorded, was, path); err != nil {
 		return nil, err
 	}
-	wanted := spec.CopyCluster(recorded)
+	wanted := recorded.DeepCopy()
 	wanted.Spec.Kubernetes.Version = was
 	if p.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
 		if r.Cluster != nil {
@@ -162,7 +162,7 @@ func fileForMinor(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha
 	if says := file.Spec.Kubernetes.Version; !describesPathEnd(goesOn, o) || says != "" && says != o.Spec.Version {
 		return file
 	}
-	file = spec.CopyCluster(file)
+	file = file.DeepCopy()
 	file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = goesOn.Spec.Kubernetes.Version, goesOn.Spec.Addons, goesOn.Spec.Bundle
 	return file
 }

@@ -22,7 +22,7 @@ func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, stayin
 		list = append(list, p.findMisplacedHosts(found[:staying], found[staying:])...)
 		list = append(list, p.findLeavingHosts(found[:staying])...)
 	}
-	gone := spec.CopyCluster(c)
+	gone := c.DeepCopy()
 	gone.Spec.Hosts = gone.Spec.Hosts[staying:]
 	o.Level, o.Ignore = operation.RemovalPrecheck, nil
 	for _, d := range precheck.CheckHosts(gone, found[staying:], o) {

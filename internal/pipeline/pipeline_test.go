@@ -532,7 +532,7 @@ func TestTaskIDs_AreFrozen(t *testing.T) {
 	c.Spec.System.NTPServers = []string{"192.0.2.1"}
 	var b strings.Builder
 	env := newEnv(t, c)
-	c = spec.CopyCluster(c)
+	c = c.DeepCopy()
 	c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
 	apply, err := ApplyCluster(newEnv(t, c), testParts())
 	if err != nil {

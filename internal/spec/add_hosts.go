@@ -47,7 +47,7 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 		replaceMachine(c, is, h)
 		names = append(names, is.Name)
 	}
-	settings := CopyCluster(c).Spec.Kubernetes
+	settings := c.DeepCopy().Spec.Kubernetes
 	SetDefaults(c, DefaultOptions{})
 	c.Spec.Kubernetes = settings // an added host does not change defaults that are newer than the saved state
 	return names, problems.Err()

@@ -134,7 +134,7 @@ func TestAddHosts_KeepsSettings(t *testing.T) {
 	c.Spec.Hosts = []v1alpha1.Host{{Name: "cp-1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
 	SetDefaults(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
 	c.Spec.Kubernetes.Kubelet.Config = nil
-	was := CopyCluster(c).Spec.Kubernetes
+	was := c.DeepCopy().Spec.Kubernetes
 	f, err := ParseHostFlag("10.0.0.12=worker")
 	if err != nil {
 		t.Fatal(err)
@@ -212,9 +212,9 @@ func TestAddHosts_ReplacesMachines(t *testing.T) {
 			c := &v1alpha1.Cluster{}
 			c.Name = "prod"
 			c.Spec.Hosts = []v1alpha1.Host{was}
-			c = CopyCluster(c)
+			c = c.DeepCopy()
 			SetDefaults(c, DefaultOptions{})
-			want := CopyCluster(c)
+			want := c.DeepCopy()
 			tc.change(&want.Spec.Hosts[0])
 			f, err := ParseHostFlag(tc.flag)
 			if err != nil {

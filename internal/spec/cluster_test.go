@@ -27,7 +27,7 @@ func TestDefault_IsIdempotent(t *testing.T) {
 	for _, name := range []string{"minimal", "aliases", "everything"} {
 		c := loadTestdata(t, name)
 		SetDefaults(c, DefaultOptions{}) // the endpoint's mode is left to it
-		again := CopyCluster(c)
+		again := c.DeepCopy()
 		SetDefaults(again, DefaultOptions{KubernetesVersion: "v1.0.0"})
 		if d := cmp.Diff(c, again); d != "" {
 			t.Errorf("%s: applying defaults again changes it (-once +twice):\n%s", name, d)
@@ -41,7 +41,7 @@ func TestCopy_SharesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := CopyCluster(c)
+	d := c.DeepCopy()
 	if diff := cmp.Diff(c, d); diff != "" {
 		t.Errorf("a copy differs:\n%s", diff)
 	}
@@ -76,9 +76,9 @@ func TestDigest_IgnoresInlineSecrets(t *testing.T) {
 	if DigestOf(RedactCluster(c)) != DigestOf(c) {
 		t.Error("the digest depends on inline secrets")
 	}
-	other := CopyCluster(c)
+	other := c.DeepCopy()
 	other.Spec.Hosts[0].Name = "else"
-	renamed := CopyCluster(c)
+	renamed := c.DeepCopy()
 	renamed.Name = "else"
 	if DigestOf(other) == DigestOf(c) || DigestOf(renamed) == DigestOf(c) {
 		t.Error("the digest does not depend on the cluster")
@@ -281,7 +281,7 @@ func TestSelect_RefusesAmbiguousAddresses(t *testing.T) {
 
 func TestImmutable_RefusesFixedFields(t *testing.T) {
 	old := loadTestdata(t, "everything")
-	new := CopyCluster(old)
+	new := old.DeepCopy()
 	if found := FindForbiddenChanges(old, new); len(found) > 0 {
 		t.Errorf("nothing changed, yet: %v", found)
 	}
@@ -321,7 +321,7 @@ func TestProxyChange_NeedsCleanRules(t *testing.T) {
 	} {
 		old := &v1alpha1.Cluster{}
 		old.Spec.Kubernetes.ProxyMode = tc.from
-		wanted := CopyCluster(old)
+		wanted := old.DeepCopy()
 		wanted.Spec.Kubernetes.ProxyMode = tc.to
 		var got []string
 		for _, d := range FindForbiddenChanges(old, wanted) {

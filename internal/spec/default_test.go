@@ -36,11 +36,11 @@ func TestKeepServing_KeepsRecordedDefault(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			recorded, wanted := &v1alpha1.Cluster{}, CopyCluster(loaded.Cluster)
+			recorded, wanted := &v1alpha1.Cluster{}, loaded.Cluster.DeepCopy()
 			recorded.Spec.Kubernetes.Kubelet.Config = tc.recorded
 			SetDefaults(wanted, DefaultOptions{})
 			KeepServing(wanted, loaded.Cluster, recorded)
-			if d := cmp.Diff(tc.want, wanted.Spec.Kubernetes.Kubelet.Config); d != "" {
+			if d := cmp.Diff(v1alpha1.Object(tc.want), wanted.Spec.Kubernetes.Kubelet.Config); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})
@@ -117,7 +117,7 @@ func TestKubeletDefaults_RequestServingCertificates(t *testing.T) {
 			c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Kubernetes: tc.kubernetes}}
 			for range 2 { // again changes nothing
 				SetDefaults(c, DefaultOptions{})
-				if d := cmp.Diff(tc.want, c.Spec.Kubernetes.Kubelet.Config); d != "" {
+				if d := cmp.Diff(v1alpha1.Object(tc.want), c.Spec.Kubernetes.Kubelet.Config); d != "" {
 					t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 				}
 			}

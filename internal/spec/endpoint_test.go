@@ -302,7 +302,7 @@ func TestEndpointChange_CompletesHalfwayChange(t *testing.T) {
 		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
 		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = tc.is, tc.want
 		text := ""
-		was := CopyCluster(old)
+		was := old.DeepCopy()
 		was.Spec.ControlPlaneEndpoint = tc.was
 		for _, d := range FindForbiddenChanges(old, new, was, old) {
 			text += d.Message + "\n" + d.Hint

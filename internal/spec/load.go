@@ -62,7 +62,7 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.Positions}
 	all := d.Problems
 	if !d.Unreadable {
-		said := CopyCluster(c).Spec
+		said := c.DeepCopy().Spec
 		SetDefaults(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
 		options := ValidateOptions{Supported: l.Supported}
 		if l.Recorded != nil {

@@ -77,7 +77,7 @@ func TestSettingsChange_MatchesThePage(t *testing.T) {
 		if strings.HasPrefix(path, "spec.registry.private") {
 			old.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
 		}
-		wanted := CopyCluster(old)
+		wanted := old.DeepCopy()
 		at := reflect.ValueOf(&wanted.Spec)
 		for _, name := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "spec."), "[]"), ".") {
 			at = reflect.Indirect(at)

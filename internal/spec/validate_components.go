@@ -25,7 +25,7 @@ const (
 // ComponentSettings checks the flags, the feature gates and the kubelet fields of a
 // cluster against a future Kubernetes version.
 func ComponentSettings(c *v1alpha1.Cluster, version string) diag.List {
-	c = CopyCluster(c)
+	c = c.DeepCopy()
 	c.Spec.Kubernetes.Version = version
 	v := &validator{c: c}
 	v.checkComponents()

@@ -324,7 +324,7 @@ func asSentence(text string) string { return strings.ToUpper(text[:1]) + text[1:
 // validateResult validates the result. It reports problems at the original fields; true requests
 // another round.
 func (c *conversion) validateResult() (again bool) {
-	filled := spec.CopyCluster(c.out)
+	filled := c.out.DeepCopy()
 	spec.SetDefaults(filled, spec.DefaultOptions{KubernetesVersion: c.o.Default})
 	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: c.o.Supported}) {
 		from := c.originOf(f.Path)

@@ -303,7 +303,7 @@ func splitEndpoint(text string) (host string, port int) {
 // validateResult reports what Slipway's validation would reject: the file describes the cluster,
 // whether Slipway could create it or not.
 func (d *describer) validateResult() {
-	filled := spec.CopyCluster(d.out)
+	filled := d.out.DeepCopy()
 	spec.SetDefaults(filled, spec.DefaultOptions{KubernetesVersion: d.o.Default})
 	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: d.o.Supported, Recorded: filled}).Errors() {
 		f.Severity, f.Message = diag.Warning, makePrintable(f.Message)

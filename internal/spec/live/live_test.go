@@ -312,7 +312,7 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 					"[10.96.0.10]\nhttpCheckFrequency: 0s\nlogging: {flushFrequency: 0, options: {json: " +
 					"{infoBufferSize: '0'}}}\nhealthzPort: 10248\nmaxPods: 50\nevictionHard: {memory.available: 5%}\nfailSwapOn: false\n")
 			}, get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Kubelet.Config },
-			want: map[string]any{"maxPods": float64(50), "evictionHard": map[string]any{"memory.available": "5%"}, "failSwapOn": false},
+			want: v1alpha1.Object{"maxPods": float64(50), "evictionHard": map[string]any{"memory.available": "5%"}, "failSwapOn": false},
 		},
 
 		{

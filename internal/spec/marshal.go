@@ -13,55 +13,6 @@ import (
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// CopyCluster returns a deep copy of c.
-func CopyCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
-	out := new(v1alpha1.Cluster)
-	copyInto(reflect.ValueOf(out).Elem(), reflect.ValueOf(c).Elem())
-	return out
-}
-
-// copyInto copies by reflection, so that a new field needs no change here. Unexported
-// fields (of times) are shared; nothing changes them.
-func copyInto(dst, src reflect.Value) {
-	dst.Set(src)
-	switch src.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if src.IsNil() {
-			return
-		}
-		inner := reflect.New(src.Elem().Type())
-		copyInto(inner.Elem(), src.Elem())
-		if src.Kind() == reflect.Interface {
-			inner = inner.Elem()
-		}
-		dst.Set(inner)
-	case reflect.Slice:
-		if src.IsNil() {
-			return
-		}
-		dst.Set(reflect.MakeSlice(src.Type(), src.Len(), src.Len()))
-		for i := range src.Len() {
-			copyInto(dst.Index(i), src.Index(i))
-		}
-	case reflect.Map:
-		if src.IsNil() {
-			return
-		}
-		dst.Set(reflect.MakeMapWithSize(src.Type(), src.Len()))
-		for it := src.MapRange(); it.Next(); {
-			item := reflect.New(src.Type().Elem()).Elem()
-			copyInto(item, it.Value())
-			dst.SetMapIndex(it.Key(), item)
-		}
-	case reflect.Struct:
-		for i := range src.NumField() {
-			if src.Type().Field(i).IsExported() {
-				copyInto(dst.Field(i), src.Field(i))
-			}
-		}
-	}
-}
-
 // lastApplied is the annotation in which kubectl stores the whole object, with secrets.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -69,7 +20,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // status. Passwords are removed, so that loading the copy falls back to keys and the
 // agent.
 func RedactCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
-	out := CopyCluster(c)
+	out := c.DeepCopy()
 	out.Spec.SSH.Password = ""
 	for i := range out.Spec.Hosts {
 		out.Spec.Hosts[i].SSH.Password = ""
