@@ -13,9 +13,7 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -44,17 +42,44 @@ type Options struct {
 	Trust []byte
 }
 
-// A Client is a client for one cluster. Its methods may be called concurrently.
-type Client struct {
-	http    *http.Client
-	rest    rest.Interface
-	dynamic dynamic.Interface
-	kinds   *kindCache
-	server  *url.URL
-	// first is the first pause between two checks while waiting. It doubles each time, up
-	// to interval.
-	first, interval time.Duration
+// A Client is a client for one cluster. It has a method for each subject, which returns a
+// smaller client: client.Nodes().Drain(…). All methods may be called concurrently.
+type Client struct{ *connection }
+
+// APIServer returns the client for the API server itself: metrics, webhooks, aggregated APIs.
+func (c *Client) APIServer() APIServer { return APIServer{c.connection} }
+
+// BootstrapTokens returns the client for the tokens with which nodes join.
+func (c *Client) BootstrapTokens() BootstrapTokens { return BootstrapTokens{c.connection} }
+
+// Budgets returns the client for PodDisruptionBudgets.
+func (c *Client) Budgets() Budgets { return Budgets{c.connection} }
+
+// CertificateRequests returns the client for certificate signing requests.
+func (c *Client) CertificateRequests() CertificateRequests {
+	return CertificateRequests{c.connection}
 }
+
+// ConfigMaps returns the client for ConfigMaps.
+func (c *Client) ConfigMaps() ConfigMaps { return ConfigMaps{c.connection} }
+
+// Machines returns the client for machines that may not be nodes again.
+func (c *Client) Machines() Machines { return Machines{c.connection} }
+
+// Nodes returns the client for nodes: labels, taints, readiness, capacity, drain.
+func (c *Client) Nodes() Nodes { return Nodes{c.connection} }
+
+// Objects returns the client for objects of any kind: apply, compare, wait, delete.
+func (c *Client) Objects() Objects { return Objects{c.connection} }
+
+// Pods returns the client for pods: images, placement on nodes.
+func (c *Client) Pods() Pods { return Pods{c.connection} }
+
+// Trust returns the client for the places that hold CAs and service account tokens.
+func (c *Client) Trust() Trust { return Trust{c.connection} }
+
+// Workloads returns the client for Deployments, StatefulSets and DaemonSets: rollout, restart.
+func (c *Client) Workloads() Workloads { return Workloads{c.connection} }
 
 // New returns a client for an admin kubeconfig. dial opens its connections; nil dials from
 // this machine. New refuses a kubeconfig that runs programs, names files or a proxy, or does
@@ -98,7 +123,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	return &Client{
+	return &Client{&connection{
 		http:     hc,
 		rest:     rc,
 		dynamic:  dyn,
@@ -106,7 +131,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 		server:   server,
 		first:    10 * time.Millisecond,
 		interval: 500 * time.Millisecond,
-	}, nil
+	}}, nil
 }
 
 // Close drops idle connections. The client can be used again after it.
@@ -177,26 +202,6 @@ var (
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 )
 
-// ConfigMap returns a ConfigMap, nil without an error if it does not exist.
-func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	u, err := c.dynamic.Resource(configMaps).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, c.describeError(err))
-	}
-	cm := &corev1.ConfigMap{}
-	if err := fromUnstructured(u, cm); err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
-	}
-	return cm, nil
-}
-
-func fromUnstructured(u *unstructured.Unstructured, into any) error {
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
-}
-
 // GetRaw returns the API server's JSON response for a path, such as /api/v1/events.
 func (c *Client) GetRaw(ctx context.Context, path string) ([]byte, error) {
 	out, err := c.rest.Get().AbsPath(path).DoRaw(ctx)
@@ -204,4 +209,10 @@ func (c *Client) GetRaw(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("reading %s: %w", path, c.describeError(err))
 	}
 	return out, nil
+}
+
+// WaitUntil calls look repeatedly until it returns "" or an error that is not temporary. When
+// ctx ends, the error contains what was missing last.
+func (c *Client) WaitUntil(ctx context.Context, look func(context.Context) (missing string, err error)) error {
+	return c.waitUntil(ctx, look)
 }

@@ -105,7 +105,7 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t, call{request: "GET /api/v1/nodes", status: tt.status, answer: statusAnswer(tt.status, "no")})
-			_, err := f.newClient().ListNodes(t.Context())
+			_, err := f.newClient().Nodes().List(t.Context())
 			wantReason(t, err, tt.want)
 			if IsTemporary(err) != tt.temp {
 				t.Errorf("temporary is %v, want %v: %s", IsTemporary(err), tt.temp, tt.reason)
@@ -135,25 +135,4 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 		cancel()
 		wantReason(t, newFakeAPI(t).newClient().CheckReady(ctx), ReasonTimeout)
 	})
-}
-
-func TestConfigMap_ReturnsNilIfMissing(t *testing.T) {
-	const path = "GET /api/v1/namespaces/kube-system/configmaps/x"
-	f := newFakeAPI(t,
-		call{request: path, status: 404},
-		call{
-			request: path,
-			answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system","resourceVersion":"7"},` +
-				`"data":{"a":"1"}}`,
-		},
-	)
-	c := f.newClient()
-	cm, err := c.ConfigMap(t.Context(), "kube-system", "x")
-	if cm != nil || err != nil {
-		t.Fatalf("got %v, %v; want nil for a missing ConfigMap and no error", cm, err)
-	}
-	cm, err = c.ConfigMap(t.Context(), "kube-system", "x")
-	if err != nil || cm.Data["a"] != "1" {
-		t.Fatalf("got %v, %v", cm, err)
-	}
 }

@@ -69,7 +69,7 @@ func IsTemporary(err error) bool {
 func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }
 
 // describeError converts an error of the client libraries into an *Error with a plain message.
-func (c *Client) describeError(err error) error {
+func (c *connection) describeError(err error) error {
 	var done *Error
 	if err == nil || errors.As(err, &done) {
 		return err
@@ -103,7 +103,7 @@ func (c *Client) describeError(err error) error {
 }
 
 // reachError handles errors that occur before the API server responds.
-func (c *Client) reachError(err error) (Reason, string) {
+func (c *connection) reachError(err error) (Reason, string) {
 	host := c.server.Host
 	var (
 		unknown x509.UnknownAuthorityError

@@ -23,7 +23,7 @@ type kindCache struct {
 
 // findResource returns the resource that serves a kind. The error satisfies meta.IsNoMatchError if
 // the cluster does not know the kind.
-func (c *Client) findResource(ctx context.Context, gvk schema.GroupVersionKind) (metav1.APIResource, error) {
+func (c *connection) findResource(ctx context.Context, gvk schema.GroupVersionKind) (metav1.APIResource, error) {
 	c.kinds.mu.Lock()
 	r, ok := c.kinds.known[gvk]
 	c.kinds.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *Client) findResource(ctx context.Context, gvk schema.GroupVersionKind) 
 
 // resourceFor returns the resource interface for an object, and a copy of the object with its
 // namespace set.
-func (c *Client) resourceFor(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface,
+func (c *connection) resourceFor(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface,
 	*unstructured.Unstructured, error,
 ) {
 	obj = obj.DeepCopy()

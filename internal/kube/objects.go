@@ -1,115 +1,223 @@
 package kube
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
+	"context"
+	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
-	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// DecodeObjects decodes manifests: YAML or JSON with several documents. Lists are expanded, empty
-// documents are skipped, and a duplicate key is an error.
-func DecodeObjects(manifests []byte) ([]*unstructured.Unstructured, error) {
-	var out []*unstructured.Unstructured
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return out, nil
+// Objects is a client for objects of any kind.
+type Objects struct{ *connection }
+
+// Apply applies objs with server-side apply: namespaces and CustomResourceDefinitions
+// first, the others in their order. Slipway becomes the owner of the given fields; other
+// fields are kept. Apply stops at the first error.
+func (c Objects) Apply(ctx context.Context, objs []*unstructured.Unstructured) error {
+	for _, obj := range sortByDependency(objs) {
+		if err := c.applyOne(ctx, obj); err != nil {
+			return fmt.Errorf("applying %s: %w", objectName(obj), c.describeError(err))
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading manifests, document %d: %w", n, err)
-		}
-		objs, err := decodeDocument(doc)
-		if err != nil {
-			return nil, fmt.Errorf("reading manifests, document %d: %w", n, err)
-		}
-		out = append(out, objs...)
 	}
+	return nil
 }
 
-// decodeDocument reads one document.
-func decodeDocument(doc []byte) ([]*unstructured.Unstructured, error) {
-	raw, err := yaml.YAMLToJSONStrict(doc)
+func (c Objects) applyOne(ctx context.Context, obj *unstructured.Unstructured) error {
+	r, obj, err := c.resourceFor(ctx, obj)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
-		return nil, nil
+	_, err = r.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil || !isDefinition(obj) {
+		return err
 	}
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(raw); err != nil {
-		// The original error contains the whole document, which may be a Secret.
-		return nil, errors.New("this is not a Kubernetes object: its kind is missing or invalid")
-	}
-	if !u.IsList() {
-		return []*unstructured.Unstructured{u}, checkComplete(u)
-	}
-	list, err := u.ToList()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*unstructured.Unstructured, len(list.Items))
-	for i := range list.Items {
-		out[i] = &list.Items[i]
-		if err := checkComplete(out[i]); err != nil {
-			return nil, fmt.Errorf("item %d: %w", i, err)
+	// Until a definition is established and published, requests for its kinds return
+	// "not found".
+	return c.waitUntil(ctx, func(ctx context.Context) (string, error) {
+		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return "", err
 		}
+		if conditionStatus(live, "Established") != "True" {
+			return "the definition is not established yet", nil
+		}
+		for _, gvk := range definedKinds(live) {
+			if _, err := c.findResource(ctx, gvk); meta.IsNoMatchError(err) {
+				return "its kind is not served yet", nil
+			} else if err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	})
+}
+
+// FindExisting returns the objs that exist in the cluster.
+func (c Objects) FindExisting(ctx context.Context, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, obj := range objs {
+		r, obj, err := c.resourceFor(ctx, obj)
+		if meta.IsNoMatchError(err) {
+			continue
+		}
+		if err == nil {
+			_, err = r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+		}
+		if isNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", objectName(obj), c.describeError(err))
+		}
+		out = append(out, obj)
 	}
 	return out, nil
 }
 
-// checkComplete returns an error if an object cannot be applied.
-func checkComplete(u *unstructured.Unstructured) error {
-	for _, field := range []string{"name", "namespace"} {
-		// In YAML, an unquoted n, yes or 1 is not text.
-		if _, _, err := unstructured.NestedString(u.Object, "metadata", field); err != nil {
-			return fmt.Errorf("metadata.%s of this %s is not text; put it in quotes", field, u.GetKind())
-		}
-	}
-	switch {
-	case u.GetAPIVersion() == "":
-		return errors.New("apiVersion is missing")
-	case u.GetKind() == "":
-		return errors.New("kind is missing")
-	case u.GetName() == "" && u.GetGenerateName() != "":
-		return fmt.Errorf("%s has generateName: an object without a fixed name cannot be applied twice", u.GetKind())
-	case u.GetName() == "":
-		return fmt.Errorf("%s has no metadata.name", u.GetKind())
-	}
-	for _, name := range []string{u.GetName(), u.GetNamespace()} {
-		if len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) || len(content.IsPathSegmentName(name)) > 0 {
-			return fmt.Errorf("%.80q cannot name a %s or its namespace", name, u.GetKind())
-		}
-	}
-	return errors.Join(checkStringValues(u, "labels"), checkStringValues(u, "annotations"))
-}
-
-// maxName is the maximum length of an object's name, in bytes.
-const maxName = 253
-
-// checkStringValues returns an error if a label or annotation is not text: such a value would hide all
-// others, including Helm hooks.
-func checkStringValues(u *unstructured.Unstructured, field string) error {
-	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", field)
-	all, ok := value.(map[string]any)
-	if !ok && value != nil {
-		return fmt.Errorf("metadata.%s of %s is not a mapping of names to text", field, objectName(u))
-	}
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if _, ok := all[key].(string); !ok {
-			return fmt.Errorf("%q in metadata.%s of %s is not text; put its value in quotes", key, field, objectName(u))
+// Delete deletes objs in reverse order and waits until they are gone. It ignores objects
+// that do not exist.
+func (c Objects) Delete(ctx context.Context, objs []*unstructured.Unstructured) error {
+	list := sortByDependency(objs)
+	slices.Reverse(list)
+	for _, obj := range list {
+		if err := c.deleteOne(ctx, obj); err != nil {
+			return fmt.Errorf("deleting %s: %w", objectName(obj), c.describeError(err))
 		}
 	}
 	return nil
+}
+
+func (c Objects) deleteOne(ctx context.Context, obj *unstructured.Unstructured) error {
+	return c.deleteWithPreconditions(ctx, obj, nil)
+}
+
+// deleteWithPreconditions deletes an object if it meets the preconditions; nil means none.
+func (c Objects) deleteWithPreconditions(ctx context.Context, obj *unstructured.Unstructured, still *metav1.Preconditions) error {
+	r, obj, err := c.resourceFor(ctx, obj)
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	policy := metav1.DeletePropagationBackground
+	err = r.Delete(ctx, obj.GetName(), metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: still})
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.waitUntil(ctx, func(ctx context.Context) (string, error) {
+		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+		if isNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if f := live.GetFinalizers(); len(f) > 0 {
+			return fmt.Sprintf("the object still exists, because of finalizers %v", f), nil
+		}
+		return "the object still exists", nil
+	})
+}
+
+// sortByDependency sorts objects by dependency: namespaces first, then CustomResourceDefinitions.
+func sortByDependency(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
+	rank := func(u *unstructured.Unstructured) int {
+		switch {
+		case u.GetKind() == "Namespace" && u.GetAPIVersion() == "v1":
+			return 0
+		case isDefinition(u):
+			return 1
+		}
+		return 2
+	}
+	out := slices.Clone(objs)
+	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return out
+}
+
+func isDefinition(u *unstructured.Unstructured) bool {
+	return u.GetKind() == "CustomResourceDefinition" && u.GroupVersionKind().Group == "apiextensions.k8s.io"
+}
+
+// Get returns an object from the cluster, nil if the object does not exist or the cluster
+// does not know its kind.
+func (c Objects) Get(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	r, obj, err := c.resourceFor(ctx, obj)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err == nil {
+		obj, err = r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+	}
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", objectName(obj), c.describeError(err))
+	}
+	return obj, nil
+}
+
+// DeleteLive deletes exactly the live object that was read, and waits until it is gone.
+// It does not delete a new object with the same name.
+func (c Objects) DeleteLive(ctx context.Context, live *unstructured.Unstructured) error {
+	var still *metav1.Preconditions
+	if uid := live.GetUID(); uid != "" {
+		still = &metav1.Preconditions{UID: &uid}
+	}
+	if err := c.deleteWithPreconditions(ctx, live, still); err != nil {
+		return fmt.Errorf("deleting %s: %w", objectName(live), c.describeError(err))
+	}
+	return nil
+}
+
+// RemoveLabel removes a label from an object and changes nothing else.
+func (c Objects) RemoveLabel(ctx context.Context, obj *unstructured.Unstructured, label string) error {
+	r, obj, err := c.resourceFor(ctx, obj)
+	if err == nil {
+		var patch []byte
+		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{label: nil}}}); err == nil {
+			_, err = r.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+		}
+	}
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("removing label %s from %s: %w", label, objectName(obj), c.describeError(err))
+	}
+	return nil
+}
+
+// ListNames returns the names of the objects of a resource, given as "group/version/resource",
+// as "namespace/name"; none if the API server does not serve it.
+func (c Objects) ListNames(ctx context.Context, resource string) (out []string, err error) {
+	parts := strings.Split(resource, "/")
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("%q is not of the form group/version/resource", resource)
+	}
+	list, err := c.dynamic.Resource(schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}).List(ctx,
+		metav1.ListOptions{})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", resource, c.describeError(err))
+	}
+	for _, item := range list.Items {
+		name := item.GetName()
+		if item.GetNamespace() != "" {
+			name = item.GetNamespace() + "/" + name
+		}
+		out = append(out, name)
+	}
+	return out, nil
 }

@@ -5,162 +5,160 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestDecodeObjects_ReadsOrRefusesManifests(t *testing.T) {
-	tests := map[string]struct {
-		reason string
-		in     string
-		want   []string
-		err    string
-	}{
-		"documents": {
-			"several, some of them empty or comments alone",
-			"---\n# nothing\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n---\napiVersion: " +
-				"v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\n---\n",
-			[]string{"Namespace a", "ConfigMap a/b"},
-			"",
-		},
-		"list": {
-			"kubectl get -o yaml gives lists",
-			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n- {apiVersion: " +
-				"v1, kind: Secret, metadata: {name: b}}\n",
-			[]string{"Secret a", "Secret b"},
-			"",
-		},
-		"JSON":      {"JSON is YAML", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, []string{"Namespace a"}, ""},
-		"nothing":   {"an empty text is valid", "", nil, ""},
-		"no name":   {"it could not be read again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
-		"made name": {"each apply would create another object", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
-		"name n": {
-			"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil,
-			"metadata.name of this Pod is not text",
-		},
-		"namespace 1": {"and this as a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 1}\n", nil, "metadata.namespace"},
-		"label 1": {
-			"one that is a number hid all of them",
-			"apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: web, version: 1}}\n",
-			nil, `document 1: "version" in metadata.labels of Pod a is not text`,
-		},
-		"annotation 5": {
-			"a hook of Helm's became an ordinary object",
-			"apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {helm.sh/hook: pre-install, helm.sh/hook-weight: 5}}\n",
-			nil, `"helm.sh/hook-weight" in metadata.annotations of Pod a is not text`,
-		},
-		"label null": {
-			"kubectl refuses it as well", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: {app: }}\n",
-			nil, `"app" in metadata.labels`,
-		},
-		"labels null": {"an empty map is valid", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: }\n", []string{"Pod a"}, ""},
-		"labels a list": {
-			"labels must be a mapping", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, labels: [1]}\n",
-			nil, "metadata.labels of Pod a is not a mapping",
-		},
-		"name with NUL": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: \"a\\0\"}\n", nil, `"a\x00" cannot name a Pod`},
-		"long name": {
-			"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: " + strings.Repeat("a", 254) + "}\n",
-			nil, "cannot name a Pod",
-		},
-		"name a/b": {"API servers refuse it", "apiVersion: v1\nkind: Pod\nmetadata: {name: a/b}\n", nil, "cannot name a Pod"},
-		"name a:b": {
-			"roles have such names", "apiVersion: v1\nkind: ClusterRole\nmetadata: {name: \"a:b\"}\n",
-			[]string{"ClusterRole a:b"},
-			"",
-		},
-		"no kind":       {"it is not an object", "apiVersion: v1\nmetadata: {name: a}\n", nil, "document 1"},
-		"no version":    {"the kind alone is ambiguous", "kind: Pod\nmetadata: {name: a}\n", nil, "apiVersion is missing"},
-		"twice":         {"one of the two would be lost", "apiVersion: v1\nkind: Pod\nkind: Pod\n", nil, "already"},
-		"scalar":        {"text is not an object", "hello", nil, "document 1"},
-		"second is bad": {"the error names the document", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n{", nil, "document 2"},
-		"bad item": {
-			"the error names the item",
-			"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0",
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			objs, err := DecodeObjects([]byte(tt.in))
-			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Fatalf("%s: error is %v, want it to say %q", tt.reason, err, tt.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", tt.reason, err)
-			}
-			if diff := cmp.Diff(tt.want, objectNames(objs)); diff != "" {
-				t.Errorf("%s: -want +got\n%s", tt.reason, diff)
-			}
-		})
+const (
+	coreKinds = `{"kind":"APIResourceList","groupVersion":"v1","resources":[
+{"name":"namespaces","kind":"Namespace","namespaced":false},
+{"name":"namespaces/status","kind":"Namespace","namespaced":false},
+{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`
+	crdKinds = `{"kind":"APIResourceList","groupVersion":"apiextensions.k8s.io/v1","resources":[
+{"name":"customresourcedefinitions","kind":"CustomResourceDefinition","namespaced":false}]}`
+	thingKinds = `{"kind":"APIResourceList","groupVersion":"a.dev/v1","resources":[
+{"name":"things","kind":"Thing","namespaced":true}]}`
+
+	crdPath   = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.a.dev"
+	nsPath    = "/api/v1/namespaces/ns"
+	mapPath   = "/api/v1/namespaces/default/configmaps/c"
+	thingPath = "/apis/a.dev/v1/namespaces/ns/things/t"
+	asSlipway = "?fieldManager=slipway&force=true"
+	dryRun    = "?dryRun=All&fieldManager=slipway&force=true"
+
+	crdAnswer = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.a.dev"},
+"spec":{"group":"a.dev","names":{"kind":"Thing"},"versions":[{"name":"v1","served":true},{"name":"v0","served":false}]}`
+)
+
+func TestObjectsApply_SendsNamespacesAndDefinitionsFirst(t *testing.T) {
+	f := newFakeAPI(t,
+		call{request: "GET /api/v1", answer: coreKinds},
+		call{request: "PATCH " + nsPath + asSlipway, body: `"kind":"Namespace"`, answer: `{"apiVersion":"v1","kind":"Namespace"}`},
+		call{request: "GET /apis/apiextensions.k8s.io/v1", answer: crdKinds},
+		call{request: "PATCH " + crdPath + asSlipway, answer: crdAnswer + "}"},
+		call{request: "GET " + crdPath, answer: crdAnswer + "}"},
+		call{request: "GET " + crdPath, status: 503},
+		call{request: "GET " + crdPath, answer: crdAnswer + `,"status":{"conditions":[{"type":"Established","status":"True"}]}}`},
+		call{request: "GET /apis/a.dev/v1", status: 404},
+		call{request: "GET " + crdPath, answer: crdAnswer + `,"status":{"conditions":[{"type":"Established","status":"True"}]}}`},
+		call{request: "GET /apis/a.dev/v1", answer: thingKinds},
+		call{request: "PATCH " + thingPath + asSlipway, body: `"size":3`, answer: `{"apiVersion":"a.dev/v1","kind":"Thing"}`},
+		call{request: "PATCH " + mapPath + asSlipway, body: `"namespace":"default"`, status: 422, answer: statusAnswer(422, "data is too long")},
+	)
+	err := f.newClient().Objects().Apply(t.Context(), decodeObjects(t, `
+{apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}, spec: {size: 3}}
+---
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.a.dev}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ns, namespace: wrong}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: never}}
+`))
+	wantReason(t, err, ReasonInvalid)
+	if err == nil || !strings.Contains(err.Error(), "applying ConfigMap c: data is too long") {
+		t.Errorf("error is %v", err)
 	}
 }
 
-func objectNames(objs []*unstructured.Unstructured) []string {
-	var out []string
-	for _, o := range objs {
-		out = append(out, objectName(o))
-	}
-	return out
-}
-
-// FuzzObjects: whatever the text, an object that is decoded can be applied.
-func FuzzObjects(f *testing.F) {
-	f.Add("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]")
-	f.Add("---\n---\n{}")
-	f.Add("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: [1]")
-	f.Add("apiVersion: v1\nkind: List\nitems: [null, 1]")
-	f.Fuzz(func(t *testing.T, in string) {
-		objs, err := DecodeObjects([]byte(in))
-		if err != nil {
-			return
-		}
-		for _, o := range objs {
-			if err := checkComplete(o); err != nil {
-				t.Errorf("an invalid object was decoded: %v", err)
-			}
-			if _, err := compareObjects(nil, o); err != nil {
-				t.Errorf("the object cannot be encoded: %v", err)
-			}
-		}
-	})
-}
-
-func TestSortByDependency_PutsNamespacesAndDefinitionsFirst(t *testing.T) {
-	objs, err := DecodeObjects([]byte(`
-{apiVersion: a.dev/v1, kind: Thing, metadata: {name: t}}
+func TestObjectsDiff_ReturnsChangesOfDryRun(t *testing.T) {
+	live := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"default","resourceVersion":"1"},"data":{"x":"1"}}`
+	f := newFakeAPI(t,
+		call{request: "GET /apis/a.dev/v1", status: 404},
+		call{request: "GET /api/v1", answer: coreKinds},
+		call{request: "GET " + mapPath, answer: live},
+		call{request: "PATCH " + mapPath + dryRun, answer: strings.Replace(live, `"x":"1"`, `"x":"2"`, 1)},
+		call{request: "GET " + mapPath, answer: live},
+		call{request: "PATCH " + mapPath + dryRun, answer: live},
+		call{request: "GET " + nsPath, status: 404},
+	)
+	got, err := f.newClient().Objects().Diff(t.Context(), decodeObjects(t, `
+{apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}}
 ---
-{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: ns}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {x: "2"}}
 ---
-{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: d}}
----
-{apiVersion: a.dev/v1, kind: Namespace, metadata: {name: foreign}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {x: "1"}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: ns}}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Namespace ns", "CustomResourceDefinition d", "Thing t", "ConfigMap ns/c", "Namespace foreign"}
-	if diff := cmp.Diff(want, objectNames(sortByDependency(objs))); diff != "" {
-		t.Errorf("the order: -want +got\n%s", diff)
+	var said []string
+	for _, ch := range got {
+		said = append(said, string(ch.Action)+" "+ch.ObjectName())
 	}
-	if objectName(objs[0]) != "Thing t" {
-		t.Error("the caller's list was reordered")
+	want := []string{"create Thing ns/t", "update ConfigMap default/c", "create Namespace ns"}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
 	}
 }
 
-// TestDecodeObjects_KeepsContentOutOfErrors: text that is not an object can still be part
-// of a Secret.
-func TestDecodeObjects_KeepsContentOutOfErrors(t *testing.T) {
-	for _, text := range []string{
-		"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n",
-		"kind: {hunter2: hunter2}\napiVersion: v1\n",
-	} {
-		_, err := DecodeObjects([]byte(text))
-		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %v", text, err)
-		}
+func TestObjectsDelete_DeletesInReverseOrderAndWaits(t *testing.T) {
+	f := newFakeAPI(t,
+		call{request: "GET /api/v1", answer: coreKinds},
+		call{request: "DELETE " + mapPath, body: `"propagationPolicy":"Background"`, status: 404},
+		call{request: "GET /apis/a.dev/v1", status: 404},
+		call{request: "DELETE " + nsPath, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		call{request: "GET " + nsPath, answer: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns","finalizers":["x"]}}`},
+		call{request: "GET " + nsPath, status: 404},
+	)
+	err := f.newClient().Objects().Delete(t.Context(), decodeObjects(t, `
+{apiVersion: v1, kind: Namespace, metadata: {name: ns}}
+---
+{apiVersion: a.dev/v1, kind: Thing, metadata: {name: t, namespace: ns}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}
+`))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// DeleteLive deletes exactly the object that was read.
+func TestObjectsDeleteLive_DeletesOnlyTheObjectThatWasRead(t *testing.T) {
+	const at = "/api/v1/namespaces/n/configmaps/a"
+	c := newFakeAPI(t,
+		call{request: "GET /api/v1", answer: mapKinds}, call{request: "GET " + at, answer: aMap},
+		call{request: "DELETE " + at, body: `"uid":"u-1"`, answer: `{}`}, call{request: "GET " + at, status: 404},
+		call{request: "GET " + at, status: 404},
+		call{request: "GET /apis/example.com/v1", status: 404},
+		call{request: "PATCH " + at + "?fieldManager=slipway", body: `{"metadata":{"labels":{"x":null}}}`, answer: aMap},
+	).newClient()
+	live, err := c.Objects().Get(t.Context(), decodeObject(t, aMap))
+	if err != nil || live.GetUID() != "u-1" {
+		t.Fatal(live, err)
+	}
+	if err := c.Objects().DeleteLive(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	if live, err := c.Objects().Get(t.Context(), decodeObject(t, aMap)); live != nil || err != nil {
+		t.Errorf("a missing object: %v, %v", live, err)
+	}
+	unknown := decodeObject(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")
+	if live, err := c.Objects().Get(t.Context(), unknown); live != nil || err != nil {
+		t.Errorf("an object of an unknown kind: %v, %v", live, err)
+	}
+	if err := c.Objects().RemoveLabel(t.Context(), decodeObject(t, aMap), "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestObjectsListNames_ReturnsNoneIfKindIsNotServed(t *testing.T) {
+	const path = "GET /apis/storagemigration.k8s.io/v1/storageversionmigrations"
+	f := newFakeAPI(t,
+		call{request: path, answer: listJSON(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration",` +
+			`"metadata":{"name":"m"}}`)},
+		call{request: path, status: 404},
+	)
+	c := f.newClient()
+	got, err := c.Objects().ListNames(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations")
+	if d := cmp.Diff([]string{"m"}, got); d != "" || err != nil {
+		t.Errorf("(-want +got):\n%s %v", d, err)
+	}
+	if got, err = c.Objects().ListNames(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations"); got != nil || err != nil {
+		t.Errorf("names of a kind that is not served: %v, %v", got, err)
+	}
+	if _, err = c.Objects().ListNames(t.Context(), "pods"); err == nil {
+		t.Error("want an error")
 	}
 }

@@ -75,5 +75,5 @@ func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
 		return nil, err
 	}
 	defer client.Close()
-	return client.ListNodes(ctx)
+	return client.Nodes().List(ctx)
 }

@@ -178,7 +178,7 @@ func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
 		}
 		defer client.Close()
 		for _, kind := range newer.Adds {
-			objects, err := client.ListNames(ctx, kind)
+			objects, err := client.Objects().ListNames(ctx, kind)
 			if err != nil {
 				return
 			}

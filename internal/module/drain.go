@@ -46,7 +46,7 @@ func (e Env) DrainNode(ctx context.Context, s *engine.Scope, node string) error 
 // kube.BlockedError.
 func (e Env) DrainNodeWith(ctx context.Context, s *engine.Scope, client *kube.Client, node string) error {
 	last := time.Time{}
-	return client.DrainNode(ctx, node, e.Removal.Force, func(m string) {
+	return client.Nodes().Drain(ctx, node, e.Removal.Force, func(m string) {
 		if time.Since(last) >= time.Second { // the text changes with each pod
 			last = time.Now()
 			s.ShowProgress("%s", m)

@@ -41,7 +41,7 @@ func KeepObjects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Un
 				}
 				return out, nil
 			}
-			changes, err := client.DiffObjects(ctx, objs)
+			changes, err := client.Objects().Diff(ctx, objs)
 			for _, c := range changes {
 				out = append(out, plan.OpChange{Kind: KindObject, Target: c.ObjectName(), Summary: string(c.Action), Diff: c.Diff})
 			}
@@ -52,7 +52,7 @@ func KeepObjects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Un
 			if err != nil {
 				return err
 			}
-			return engine.GetValue(s, KeyKube).ApplyObjects(ctx, objs)
+			return engine.GetValue(s, KeyKube).Objects().Apply(ctx, objs)
 		},
 	}
 }

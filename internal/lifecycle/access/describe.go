@@ -43,7 +43,7 @@ func observeCluster(ctx context.Context, client *kube.Client) (state live.State,
 			return nil
 		}
 		var cm *corev1.ConfigMap
-		if cm, err = client.ConfigMap(ctx, namespace, name); cm == nil {
+		if cm, err = client.ConfigMaps().Get(ctx, namespace, name); cm == nil {
 			return nil
 		}
 		if text, ok := cm.Data[key]; ok {
@@ -69,9 +69,9 @@ func observeCluster(ctx context.Context, client *kube.Client) (state live.State,
 	if err != nil {
 		return state, err
 	}
-	if state.DaemonSets, err = client.DaemonSets(ctx); err != nil {
+	if state.DaemonSets, err = client.Workloads().ListDaemonSets(ctx); err != nil {
 		return state, err
 	}
-	state.Nodes, err = client.ListNodes(ctx)
+	state.Nodes, err = client.Nodes().List(ctx)
 	return state, err
 }

@@ -80,10 +80,10 @@ func (a *Access) buildManifestOfCluster(ctx context.Context, kubeconfig []byte) 
 		return w, nil, diag.Refuse(idKubeconfigUnusable, err.Error(), "use another file with --kubeconfig")
 	}
 	defer client.Close()
-	nodes, err := client.ListNodes(ctx)
+	nodes, err := client.Nodes().List(ctx)
 	var images []kube.PodImage
 	if err == nil {
-		images, err = client.PodImages(ctx)
+		images, err = client.Pods().ListImages(ctx)
 	}
 	var said *kube.Error
 	if errors.As(err, &said) && ctx.Err() == nil {

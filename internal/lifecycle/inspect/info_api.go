@@ -107,7 +107,7 @@ func (s *Session) readAPI(ctx context.Context, client *kube.Client) (*apiResult,
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, s.in.Limits.Through)
 	defer cancel()
-	nodes, err := client.ListNodes(ctx)
+	nodes, err := client.Nodes().List(ctx)
 	if err != nil {
 		return nil, err
 	}

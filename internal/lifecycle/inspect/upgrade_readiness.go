@@ -59,12 +59,12 @@ func (s *Session) waitMovedPodsOf(ctx context.Context, h *Host, progress event.S
 	}
 	defer client.Close()
 	asked, cancel := context.WithTimeout(ctx, s.in.Limits.Through)
-	nodes, err := client.ListNodes(asked)
+	nodes, err := client.Nodes().List(asked)
 	cancel()
 	if err != nil {
 		return err // the next control plane is asked
 	}
-	return client.WaitBudgets(ctx, upgrade.NodesToDrain(nodes), func(missing string) {
+	return client.Budgets().Wait(ctx, upgrade.NodesToDrain(nodes), func(missing string) {
 		event.SendNote(progress, "", "waiting for pods that the previous minor moved: "+missing)
 	})
 }
@@ -138,7 +138,7 @@ func (s *Session) queryAPIServer(ctx context.Context, h *Host, r *precheck.Readi
 		return err
 	}
 	defer client.Close()
-	has, err := client.ReadAPIMetrics(ctx)
+	has, err := client.APIServer().ReadMetrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *Session) queryAPIServer(ctx context.Context, h *Host, r *precheck.Readi
 	if r.Silent == "" {
 		return nil
 	}
-	if hooks.there, err = client.ListWebhooks(ctx); err != nil {
+	if hooks.there, err = client.APIServer().ListWebhooks(ctx); err != nil {
 		return err
 	}
 	if err := s.queryCluster(ctx, client, r); err != nil {
@@ -167,14 +167,14 @@ func (s *Session) queryAPIServer(ctx context.Context, h *Host, r *precheck.Readi
 }
 
 func (s *Session) queryCluster(ctx context.Context, client *kube.Client, r *precheck.Readiness) (err error) {
-	nodes, err := client.ListNodes(ctx)
+	nodes, err := client.Nodes().List(ctx)
 	if err != nil {
 		return err
 	}
-	if r.Budgets, err = client.ListBlockingBudgets(ctx, upgrade.NodesToDrain(nodes)); err != nil {
+	if r.Budgets, err = client.Budgets().ListBlocking(ctx, upgrade.NodesToDrain(nodes)); err != nil {
 		return err
 	}
-	if r.Crowded, err = client.InsufficientCapacity(ctx, nodes, upgrade.NodesToDrain(nodes)); err != nil {
+	if r.Crowded, err = client.Nodes().InsufficientCapacity(ctx, nodes, upgrade.NodesToDrain(nodes)); err != nil {
 		return err
 	}
 	r.Unready, r.Skewed = nil, s.findOldKubelets(nodes, r.To)

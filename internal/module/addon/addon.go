@@ -63,7 +63,7 @@ func inventoryEntries(ctx context.Context, c *kube.Client, a addonsource.Addon, 
 		if known, ok := have.findEntry(e.Ref); ok {
 			e.Found = known.Found
 		} else if c != nil {
-			live, err := c.GetLive(ctx, o)
+			live, err := c.Objects().Get(ctx, o)
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func checkAddon(ctx context.Context, s *engine.Scope, a addonsource.Addon) ([]pl
 	if err != nil {
 		return nil, err
 	}
-	changes, err := c.DiffObjects(ctx, objectsOf(served))
+	changes, err := c.Objects().Diff(ctx, objectsOf(served))
 	if err != nil {
 		return nil, err
 	}
@@ -248,14 +248,14 @@ func applyObjects(ctx context.Context, s *engine.Scope, a addonsource.Addon, run
 				first = append(first, o)
 			}
 		}
-		if err := c.ApplyObjects(ctx, first); err != nil {
+		if err := c.Objects().Apply(ctx, first); err != nil {
 			return err
 		}
 		if err := runHooks(ctx, s, run, preHookPhase(have), want); err != nil {
 			return err
 		}
 	}
-	return c.ApplyObjects(ctx, objectsOf(a))
+	return c.Objects().Apply(ctx, objectsOf(a))
 }
 
 func waitReady(ctx context.Context, s *engine.Scope, a addonsource.Addon) error {
@@ -263,7 +263,7 @@ func waitReady(ctx context.Context, s *engine.Scope, a addonsource.Addon) error 
 		return nil
 	}
 	for _, o := range a.Objects {
-		if err := engine.GetValue(s, module.KeyKube).WaitSettled(ctx, o,
+		if err := engine.GetValue(s, module.KeyKube).Objects().WaitSettled(ctx, o,
 			func(m string) { s.ShowProgress("%s: %s", addonsource.RefOf(o), m) }); err != nil {
 			return err
 		}
@@ -308,10 +308,11 @@ func runHooks(ctx context.Context, s *engine.Scope, run []addonsource.Hook, phas
 		if err := deleteOwnObject(ctx, c, want, h.Object); err != nil {
 			return err
 		}
-		if err := c.ApplyObjects(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
+		if err := c.Objects().Apply(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
 			return fmt.Errorf("running hook %s: %w", phase, err)
 		}
-		if err := c.WaitSettled(ctx, h.Object, func(m string) { s.ShowProgress("%s: %s", addonsource.RefOf(h.Object), m) }); err != nil {
+		if err := c.Objects().WaitSettled(ctx, h.Object,
+			func(m string) { s.ShowProgress("%s: %s", addonsource.RefOf(h.Object), m) }); err != nil {
 			return fmt.Errorf("running hook %s: %w", phase, err)
 		}
 		if h.Goes {
@@ -331,9 +332,9 @@ func deleteOwnObject(ctx context.Context, c *kube.Client, of *inventory, o *unst
 	if e, ok := of.findEntry(addonsource.RefOf(o)); ok && e.Found {
 		return nil
 	}
-	live, err := c.GetLive(ctx, o)
+	live, err := c.Objects().Get(ctx, o)
 	if err != nil || live == nil || live.GetLabels()[addonsource.Label] != of.Name {
 		return err
 	}
-	return c.DeleteLive(ctx, live)
+	return c.Objects().DeleteLive(ctx, live)
 }

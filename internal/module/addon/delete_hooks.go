@@ -24,7 +24,7 @@ func deleteHooksSecret(name string) *unstructured.Unstructured {
 
 // savedDeleteHooks returns the saved delete hooks of an add-on; none if nothing is saved.
 func savedDeleteHooks(ctx context.Context, c *kube.Client, name string) (f addonsource.DeleteHooks, err error) {
-	live, err := c.GetLive(ctx, deleteHooksSecret(name))
+	live, err := c.Objects().Get(ctx, deleteHooksSecret(name))
 	if live == nil || err != nil {
 		return f, err
 	}
@@ -65,16 +65,16 @@ func saveDeleteHooks(ctx context.Context, c *kube.Client, a addonsource.Addon) e
 	o := deleteHooksSecret(a.Name)
 	o.SetLabels(map[string]string{mark: a.Name})
 	o.Object["data"] = map[string]any{hooksKey: base64.StdEncoding.EncodeToString(raw)}
-	return c.ApplyObjects(ctx, []*unstructured.Unstructured{o})
+	return c.Objects().Apply(ctx, []*unstructured.Unstructured{o})
 }
 
 // deleteObject deletes an object, if it exists.
 func deleteObject(ctx context.Context, c *kube.Client, o *unstructured.Unstructured) error {
-	live, err := c.GetLive(ctx, o)
+	live, err := c.Objects().Get(ctx, o)
 	if live == nil || err != nil {
 		return err
 	}
-	return c.DeleteLive(ctx, live)
+	return c.Objects().DeleteLive(ctx, live)
 }
 
 // hookFailed returns the error that stops a removal. Its hint has the commands

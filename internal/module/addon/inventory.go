@@ -59,7 +59,7 @@ func (e entry) asObject() *unstructured.Unstructured { return e.Ref.ToObject(e.V
 
 // readInventory returns the inventory of an add-on; nil if there is none.
 func readInventory(ctx context.Context, c *kube.Client, name string) (*inventory, error) {
-	cm, err := c.ConfigMap(ctx, namespace, prefix+name)
+	cm, err := c.ConfigMaps().Get(ctx, namespace, prefix+name)
 	if cm == nil || err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func readInventory(ctx context.Context, c *kube.Client, name string) (*inventory
 
 // listInventories returns the inventories of all add-ons, the newest first.
 func listInventories(ctx context.Context, c *kube.Client) ([]*inventory, error) {
-	maps, err := c.ConfigMaps(ctx, namespace, mark)
+	maps, err := c.ConfigMaps().List(ctx, namespace, mark)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (inv *inventory) saveInventory(ctx context.Context, c *kube.Client) error {
 	if err != nil {
 		return err
 	}
-	return c.ApplyObjects(ctx, []*unstructured.Unstructured{o})
+	return c.Objects().Apply(ctx, []*unstructured.Unstructured{o})
 }
 
 // isSameAs reports whether two inventories have the same objects from the same sources.

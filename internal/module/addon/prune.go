@@ -177,7 +177,7 @@ func (r removal) runPreDeleteHooks(ctx context.Context, s *engine.Scope) error {
 		if _, ok := r.findEntry(e.Ref); ok {
 			continue
 		}
-		live, err := c.GetLive(ctx, h.Object)
+		live, err := c.Objects().Get(ctx, h.Object)
 		if err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ type fate struct {
 // fateOf decides by the live object: it is removed if the add-on created it, and no other
 // owner has it.
 func fateOf(ctx context.Context, c *kube.Client, name string, e entry) (fate, error) {
-	live, err := c.GetLive(ctx, e.asObject())
+	live, err := c.Objects().Get(ctx, e.asObject())
 	switch {
 	case err != nil:
 		return fate{}, err
@@ -271,15 +271,15 @@ func removeObjects(ctx context.Context, c *kube.Client, s *engine.Scope, name st
 			continue
 		case Leaves:
 			s.ShowProgress("deleting %s", e.Ref)
-			live, err := c.GetLive(ctx, e.asObject())
+			live, err := c.Objects().Get(ctx, e.asObject())
 			if err == nil && live != nil {
-				err = c.DeleteLive(ctx, live)
+				err = c.Objects().DeleteLive(ctx, live)
 			}
 			if err != nil {
 				return err
 			}
 		default:
-			if err := c.RemoveLabel(ctx, e.asObject(), addonsource.Label); err != nil {
+			if err := c.Objects().RemoveLabel(ctx, e.asObject(), addonsource.Label); err != nil {
 				return err
 			}
 		}

@@ -64,6 +64,6 @@ func servingCert(ctx context.Context, c *kube.Client, a addonsource.Addon) (addo
 	if at < 0 {
 		return addonsource.ServingCert{}, fmt.Errorf("add-on %s has no Secret %s", a.Name, a.Serving.Secret)
 	}
-	live, err := c.GetLive(ctx, a.Objects[at])
+	live, err := c.Objects().Get(ctx, a.Objects[at])
 	return addonsource.ServingCertOf(live), err
 }

@@ -194,7 +194,7 @@ func markObject(name, next string) *unstructured.Unstructured {
 // readMarkTime returns when all components used the new key or CA. A mark of another
 // rotation is ignored.
 func readMarkTime(ctx context.Context, client *kube.Client, name, next string) (at time.Time, err error) {
-	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
+	cm, err := client.ConfigMaps().Get(ctx, metav1.NamespaceSystem, name)
 	if err != nil || cm == nil || cm.Data["to"] != next {
 		return at, err
 	}
@@ -207,10 +207,10 @@ func createMark(ctx context.Context, client *kube.Client, name, next string) (ti
 	if err != nil || !at.IsZero() {
 		return at, err
 	}
-	if err := client.DeleteObjects(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
+	if err := client.Objects().Delete(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
 		return at, err
 	}
-	if err := client.ApplyObjects(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
+	if err := client.Objects().Apply(ctx, []*unstructured.Unstructured{markObject(name, next)}); err != nil {
 		return at, err
 	}
 	return readMarkTime(ctx, client, name, next)
@@ -226,14 +226,14 @@ func deleteMarkAction(name string, key engine.Key[*kube.Client], gone bool) *eng
 			if client == nil || s.IsPending() {
 				return change, nil
 			}
-			cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
+			cm, err := client.ConfigMaps().Get(ctx, metav1.NamespaceSystem, name)
 			if err != nil || cm == nil && gone {
 				return nil, err
 			}
 			return change, nil
 		},
 		Apply: func(ctx context.Context, s *engine.Scope) error {
-			return engine.GetValue(s, key).DeleteObjects(ctx, []*unstructured.Unstructured{markObject(name, "")})
+			return engine.GetValue(s, key).Objects().Delete(ctx, []*unstructured.Unstructured{markObject(name, "")})
 		},
 	}
 }
@@ -276,14 +276,14 @@ func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]pl
 
 // oldTokenHolders returns the names of everything that still has an old token.
 func (r AccountRotation) oldTokenHolders(ctx context.Context, client *kube.Client, at time.Time) (out []string, err error) {
-	pods, err := client.FindTokenHolders(ctx, at)
+	pods, err := client.Trust().FindTokenHolders(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range pods {
 		out = append(out, w.String())
 	}
-	secrets, err := client.TokenSecrets(ctx)
+	secrets, err := client.Trust().ListTokenSecrets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +317,7 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	if err != nil {
 		return fmt.Errorf("recording when all tokens were signed with the new key: %w", err)
 	}
-	if err := restartOlder(ctx, s, client, client.FindTokenHolders, at); err != nil {
+	if err := restartOlder(ctx, s, client, client.Trust().FindTokenHolders, at); err != nil {
 		return err
 	}
 	held, err := r.oldTokenHolders(ctx, client, at)
@@ -356,7 +356,7 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload,
 	holders kube.HoldersFunc, at time.Time,
 ) error {
-	rolls, err := client.RollsOnRestart(ctx, w)
+	rolls, err := client.Workloads().RollsOnRestart(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -367,17 +367,17 @@ func restartWorkload(ctx context.Context, s *engine.Scope, client *kube.Client, 
 		err = rollOut(within, s, client, w, at, tell)
 	}
 	if err != nil || !rolls {
-		if deleted, failed := client.IsDeleted(ctx, w); failed != nil || !deleted {
+		if deleted, failed := client.Workloads().IsDeleted(ctx, w); failed != nil || !deleted {
 			return errors.Join(err, failed)
 		}
 	}
-	return client.WaitOldPodsGone(within, w, holders, at, tell)
+	return client.Workloads().WaitOldPodsGone(within, w, holders, at, tell)
 }
 
 func rollOut(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, at time.Time, tell func(string)) error {
 	s.ShowProgress("restarting %s", w)
-	if err := client.RestartWorkload(ctx, w, at); err != nil {
+	if err := client.Workloads().Restart(ctx, w, at); err != nil {
 		return err
 	}
-	return client.WaitRollout(ctx, w.Kind, w.Namespace, w.Name, tell)
+	return client.Workloads().WaitRollout(ctx, w.Kind, w.Namespace, w.Name, tell)
 }

@@ -28,7 +28,7 @@ var (
 type publishedCAs struct{ namespace, name, key string }
 
 func (t publishedCAs) writeCAs(ctx context.Context, client *kube.Client, text []byte) error {
-	return client.ApplyObjects(ctx, []*unstructured.Unstructured{{Object: map[string]any{
+	return client.Objects().Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": t.name, "namespace": t.namespace},
 		"data": map[string]any{t.key: string(text)},
 	}}})
@@ -37,7 +37,7 @@ func (t publishedCAs) writeCAs(ctx context.Context, client *kube.Client, text []
 // changedText returns the new content if the published CAs are different; nil if they are
 // equal, or if the object does not exist.
 func (t publishedCAs) changedText(ctx context.Context, client *kube.Client, authorities []byte) ([]byte, error) {
-	cm, err := client.ConfigMap(ctx, t.namespace, t.name)
+	cm, err := client.ConfigMaps().Get(ctx, t.namespace, t.name)
 	if err != nil || cm == nil || cm.Data[t.key] == "" {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*e
 					return change, err
 				}
 			}
-			if others, err := client.OtherRootCAs(ctx, matchSameCAs(text)); err != nil || len(others) > 0 {
+			if others, err := client.Trust().ListOtherRootCAs(ctx, matchSameCAs(text)); err != nil || len(others) > 0 {
 				return change, err
 			}
 			return nil, nil
@@ -91,7 +91,7 @@ func (c clusterRotator) publishAction(key engine.Key[*kube.Client], what func(*e
 					return err
 				}
 			}
-			return client.WaitRootCAs(ctx, matchSameCAs(text), func(missing string) { s.ShowProgress("%s", missing) })
+			return client.Trust().WaitRootCAs(ctx, matchSameCAs(text), func(missing string) { s.ShowProgress("%s", missing) })
 		},
 	}
 }
@@ -135,11 +135,11 @@ func (c clusterRotator) olderPods(ctx context.Context, s *engine.Scope) ([]plan.
 	if err != nil || at.IsZero() {
 		return change, err
 	}
-	older, err := client.FindCAHolders(ctx, at)
+	older, err := client.Trust().FindCAHolders(ctx, at)
 	if err != nil || len(older) > 0 {
 		return change, err
 	}
-	others, err := client.FindObjectsWithText(ctx, c.r.matchOldCA(next))
+	others, err := client.Trust().FindObjectsWithText(ctx, c.r.matchOldCA(next))
 	if err != nil || len(others) > 0 {
 		return change, err
 	}
@@ -159,10 +159,10 @@ func (c clusterRotator) renewPods(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return fmt.Errorf("recording when both CAs were published to pods: %w", err)
 	}
-	if err := restartOlder(ctx, s, client, client.FindCAHolders, at); err != nil {
+	if err := restartOlder(ctx, s, client, client.Trust().FindCAHolders, at); err != nil {
 		return err
 	}
-	pods, err := client.FindCAHolders(ctx, at)
+	pods, err := client.Trust().FindCAHolders(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (c clusterRotator) renewPods(ctx context.Context, s *engine.Scope) error {
 	for _, w := range pods {
 		names = append(names, w.String())
 	}
-	others, err := client.FindObjectsWithText(ctx, c.r.matchOldCA(next))
+	others, err := client.Trust().FindObjectsWithText(ctx, c.r.matchOldCA(next))
 	if err != nil {
 		return err
 	}
@@ -190,11 +190,11 @@ func (c clusterRotator) checkOldCAUnused(ctx context.Context, s *engine.Scope) e
 		return err
 	}
 	client := engine.GetValue(s, module.KeyKube)
-	trust, err := client.FindObjectsWithText(ctx, c.r.matchOldCA(next))
+	trust, err := client.Trust().FindObjectsWithText(ctx, c.r.matchOldCA(next))
 	if err != nil {
 		return err
 	}
-	show, err := client.FindConfigWithText(ctx, c.r.matchOldCert(next))
+	show, err := client.Trust().FindConfigWithText(ctx, c.r.matchOldCert(next))
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ type frontProxies struct{ AuthorityRotation }
 
 // publishedNow returns the CAs that are published.
 func publishedNow(ctx context.Context, client *kube.Client) ([]pki.Authority, error) {
-	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, published)
+	cm, err := client.ConfigMaps().Get(ctx, metav1.NamespaceSystem, published)
 	if err != nil || cm == nil || cm.Data[publishedKey] == "" {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func planAPICheck(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error)
 	if client == nil || s.IsPending() {
 		return any, nil
 	}
-	silent, err := client.SilentAPIs(ctx)
+	silent, err := client.APIServer().ListSilentAPIs(ctx)
 	if err != nil || len(silent) == 0 {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func planAPICheck(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error)
 // checkAggregatedAPIs returns an error that names the aggregated APIs that do not
 // answer API servers with the new certificates.
 func checkAggregatedAPIs(ctx context.Context, s *engine.Scope) error {
-	silent, err := engine.GetValue(s, module.KeyKube).SilentAPIs(ctx)
+	silent, err := engine.GetValue(s, module.KeyKube).APIServer().ListSilentAPIs(ctx)
 	if err != nil || len(silent) == 0 {
 		return err
 	}
@@ -249,7 +249,7 @@ func (f frontProxies) withdrawOldCA(ctx context.Context, s *engine.Scope) error 
 		if err != nil || haveSameCAs(now, stays) {
 			return "", err
 		}
-		return "the old CA is still published", client.ApplyObjects(ctx, []*unstructured.Unstructured{{Object: map[string]any{
+		return "the old CA is still published", client.Objects().Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": map[string]any{"name": published, "namespace": metav1.NamespaceSystem},
 			"data":     map[string]any{publishedKey: string(pki.BundleCAs(stays...))},

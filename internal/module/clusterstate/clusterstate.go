@@ -124,7 +124,7 @@ func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 				if err != nil {
 					return err
 				}
-				return engine.GetValue(s, module.KeyKube).ApplyObjects(ctx, objs)
+				return engine.GetValue(s, module.KeyKube).Objects().Apply(ctx, objs)
 			},
 		},
 	}}}

@@ -132,7 +132,7 @@ func removeModeTask(
 				if err != nil {
 					return err
 				}
-				return engine.GetValue(s, module.KeyKube).DeleteObjects(ctx, objs)
+				return engine.GetValue(s, module.KeyKube).Objects().Delete(ctx, objs)
 			},
 		},
 	}
@@ -144,7 +144,7 @@ func remainingObjects(ctx context.Context, s *engine.Scope, objs []*unstructured
 	if client == nil {
 		return nil, nil // no cluster yet
 	}
-	there, err := client.FindExisting(ctx, objs)
+	there, err := client.Objects().FindExisting(ctx, objs)
 	var out []plan.OpChange
 	for _, o := range there {
 		out = append(out, plan.OpChange{

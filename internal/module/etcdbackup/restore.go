@@ -258,7 +258,7 @@ func verifyRevisionTask(env module.Env, src Source) engine.Task {
 				if err != nil {
 					return err
 				}
-				revision, err := client.GetEtcdRevision(ctx)
+				revision, err := client.APIServer().GetEtcdRevision(ctx)
 				if err != nil {
 					return err
 				}
@@ -284,7 +284,7 @@ func waitNodesTask(env module.Env, on func(*engine.Host) bool) engine.Task {
 				return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "wait until it is ready"}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				return engine.GetValue(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
+				return engine.GetValue(s, module.KeyKube).Nodes().WaitReady(ctx, s.Host().Name,
 					*engine.GetValue(s, module.KeyKubeletStarted), func(m string) { s.ShowProgress("%s", m) })
 			},
 		},

@@ -154,14 +154,14 @@ func proxyTasks(env module.Env) []engine.Task {
 					if client == nil {
 						return change, nil
 					}
-					is, err := client.RestartedFor(ctx, pods)
+					is, err := client.Workloads().RestartedFor(ctx, pods)
 					if is == reason || err != nil {
 						return nil, err
 					}
 					return change, nil
 				},
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.GetValue(s, module.KeyKube).RestartFor(ctx, pods, reason)
+					return engine.GetValue(s, module.KeyKube).Workloads().RestartFor(ctx, pods, reason)
 				},
 			},
 		},
@@ -226,7 +226,7 @@ func describeConfigMap(name string) string { return "ConfigMap " + kubeSystem + 
 // diffSavedConfig returns how a saved configuration differs from what kubeadm wrote; "" if
 // it does not.
 func diffSavedConfig(ctx context.Context, client *kube.Client, name, key string) (string, error) {
-	by, found, err := client.FindFieldManagers(ctx, kubeSystem, name, key)
+	by, found, err := client.ConfigMaps().FindFieldManagers(ctx, kubeSystem, name, key)
 	switch {
 	case err != nil:
 		return "", err
@@ -249,14 +249,14 @@ func releaseSavedConfigs(ctx context.Context, s *engine.Scope) error {
 		if err != nil {
 			return err
 		}
-		live, err := client.ConfigMap(ctx, kubeSystem, r[0])
+		live, err := client.ConfigMaps().Get(ctx, kubeSystem, r[0])
 		if err != nil {
 			return err
 		}
 		if how == "" || live == nil {
 			continue
 		}
-		err = client.ApplyObjects(ctx, []*unstructured.Unstructured{{Object: object{
+		err = client.Objects().Apply(ctx, []*unstructured.Unstructured{{Object: object{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": r[0], "namespace": kubeSystem},
 			"data": object{r[1]: live.Data[r[1]] + "\n"},
 		}}})
@@ -321,7 +321,7 @@ func wantedAddons(ctx context.Context, s *engine.Scope) ([]*unstructured.Unstruc
 	for _, o := range engine.GetValue(s, keyAddons) {
 		o = o.DeepCopy()
 		if o.GetKind() == "Deployment" && !s.IsPending() {
-			n, err := engine.GetValue(s, module.KeyKube).GetReplicas(ctx, o.GetNamespace(), o.GetName())
+			n, err := engine.GetValue(s, module.KeyKube).Workloads().GetReplicas(ctx, o.GetNamespace(), o.GetName())
 			if err != nil {
 				return nil, err
 			}

@@ -328,7 +328,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 					if client == nil {
 						return errors.New("the API does not answer")
 					}
-					if err := client.RewriteObjects(ctx, r, func(n int) { s.ShowProgress("%d %s written", n, r) }); err != nil {
+					if err := client.Objects().Rewrite(ctx, r, func(n int) { s.ShowProgress("%d %s written", n, r) }); err != nil {
 						return err
 					}
 					if err := verifyStoredValues(ctx, env, s, r, e.rewrite[r]); err != nil {

@@ -119,7 +119,7 @@ const apiPatience = time.Minute
 func apiAnswers(ctx context.Context, client *kube.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	_, err := client.ConfigMap(ctx, "kube-system", "kubeadm-config")
+	_, err := client.ConfigMaps().Get(ctx, "kube-system", "kubeadm-config")
 	return err == nil
 }
 
@@ -301,7 +301,7 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if err != nil {
 		return err
 	}
-	err = engine.GetValue(s, module.KeyKube).PutBootstrapToken(ctx, kube.BootstrapToken{
+	err = engine.GetValue(s, module.KeyKube).BootstrapTokens().Create(ctx, kube.BootstrapToken{
 		ID: id, Secret: value, Description: tokenDescription(env), Validity: time.Hour,
 	})
 	if err != nil {
@@ -316,7 +316,7 @@ func staleTokens(ctx context.Context, env module.Env, client *kube.Client, made 
 	if client == nil {
 		return change, nil
 	}
-	ids, err := client.BootstrapTokens(ctx, tokenDescription(env))
+	ids, err := client.BootstrapTokens().List(ctx, tokenDescription(env))
 	if err != nil {
 		return nil, fmt.Errorf("listing join tokens: %w", err)
 	}
@@ -327,9 +327,9 @@ func staleTokens(ctx context.Context, env module.Env, client *kube.Client, made 
 }
 
 func deleteTokens(ctx context.Context, env module.Env, client *kube.Client) error {
-	ids, err := client.BootstrapTokens(ctx, tokenDescription(env))
+	ids, err := client.BootstrapTokens().List(ctx, tokenDescription(env))
 	for _, id := range ids {
-		err = errors.Join(err, client.DeleteBootstrapToken(ctx, id))
+		err = errors.Join(err, client.BootstrapTokens().Delete(ctx, id))
 	}
 	if err != nil {
 		return fmt.Errorf("deleting join tokens: %w", err)

@@ -131,7 +131,7 @@ func approveUntilServing(ctx context.Context, env module.Env, s *engine.Scope) e
 		if err != nil || why == "" {
 			return "", err
 		}
-		approved, left, err := client.ApproveServing(ctx, kubelet)
+		approved, left, err := client.CertificateRequests().ApproveServing(ctx, kubelet)
 		switch {
 		case err != nil:
 			return "", err

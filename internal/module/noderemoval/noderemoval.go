@@ -183,7 +183,7 @@ func planDelete(ctx context.Context, env module.Env, s *engine.Scope) (change []
 	if n != nil {
 		change = append(change, plan.OpChange{Kind: "node", Target: host, Summary: what})
 	}
-	turned, err := engine.GetValue(s, module.KeyKube).ListForgottenMachines(ctx)
+	turned, err := engine.GetValue(s, module.KeyKube).Machines().ListForgotten(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func unclaimedID(ctx context.Context, s *engine.Scope, id string) (string, error
 	if !kube.IsMachineID(id) {
 		return "", nil
 	}
-	all, err := engine.GetValue(s, module.KeyKube).ListNodes(ctx)
+	all, err := engine.GetValue(s, module.KeyKube).Nodes().List(ctx)
 	if err != nil ||
 		slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name != s.Host().Name && o.Status.NodeInfo.MachineID == id }) {
 		return "", err
@@ -253,7 +253,7 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 		return err
 	}
 	if id != "" {
-		if err := client.ForgetMachine(ctx, id); err != nil {
+		if err := client.Machines().Forget(ctx, id); err != nil {
 			return err
 		}
 		who := s.Host().Name
@@ -266,19 +266,19 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 			"the machine can rejoin the cluster with its present credentials", n.Name)
 	}
 	if n != nil {
-		if err := client.DeleteNode(ctx, n.Name); err != nil {
+		if err := client.Nodes().Delete(ctx, n.Name); err != nil {
 			return err
 		}
 	}
 	if n != nil && given { // other nodes were drained, and only have pods of DaemonSets
-		if err := client.DeletePods(ctx, n.Name); err != nil {
+		if err := client.Pods().DeleteOnNode(ctx, n.Name); err != nil {
 			return err
 		}
 	}
 	if s.Host().Facts == nil || !env.IsReset(s.Host()) {
 		return nil
 	}
-	return client.ReadmitMachine(ctx, s.Host().Facts.MachineID)
+	return client.Machines().Readmit(ctx, s.Host().Facts.MachineID)
 }
 
 // findNode returns the node with the name of the host, or nil. given reports whether
@@ -286,7 +286,7 @@ func deleteNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 // of the node. That machine is not contacted. If the host is no longer in the state, a
 // node of another machine does not belong to it.
 func findNode(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
-	n, err = engine.GetValue(s, module.KeyKube).GetNode(ctx, s.Host().Name)
+	n, err = engine.GetValue(s, module.KeyKube).Nodes().Get(ctx, s.Host().Name)
 	if n == nil || err != nil {
 		return nil, false, err
 	}
@@ -325,7 +325,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if n == nil || err != nil {
 		return nil, err
 	}
-	d, err := client.PodsToDrain(ctx, n.Name)
+	d, err := client.Nodes().PodsToDrain(ctx, n.Name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -345,7 +345,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 // otherNodeError returns an error for a host that is a node under another name: it
 // would not be drained under this one.
 func otherNodeError(ctx context.Context, s *engine.Scope) error {
-	all, err := engine.GetValue(s, module.KeyKube).ListNodes(ctx)
+	all, err := engine.GetValue(s, module.KeyKube).Nodes().List(ctx)
 	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
 		return err
 	}
@@ -387,7 +387,7 @@ func drainNode(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if n == nil || given || err != nil {
 		return err
 	}
-	if err := client.CordonNode(ctx, n.Name); err != nil {
+	if err := client.Nodes().Cordon(ctx, n.Name); err != nil {
 		return err
 	}
 	if !kube.NodeStateOf(n).Ready {

@@ -31,7 +31,7 @@ func previousNode(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
 	if f == nil || module.IsJoined(s.Host()) {
 		return nil, nil
 	}
-	n, err := engine.GetValue(s, module.KeyKube).GetNode(ctx, s.Host().Name)
+	n, err := engine.GetValue(s, module.KeyKube).Nodes().Get(ctx, s.Host().Name)
 	if n == nil || err != nil || kube.SameMachine(n, f.MachineID) {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, err
 	if err != nil {
 		return nil, err
 	}
-	turned, err := engine.GetValue(s, module.KeyKube).ListForgottenMachines(ctx)
+	turned, err := engine.GetValue(s, module.KeyKube).Machines().ListForgotten(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func planReplacement(ctx context.Context, s *engine.Scope) ([]plan.OpChange, err
 
 func deletePrevious(ctx context.Context, s *engine.Scope) error {
 	client := engine.GetValue(s, module.KeyKube)
-	if err := client.ReadmitMachine(ctx, s.Host().Facts.MachineID); err != nil {
+	if err := client.Machines().Readmit(ctx, s.Host().Facts.MachineID); err != nil {
 		return err
 	}
 	n, err := previousNode(ctx, s)
@@ -85,11 +85,11 @@ func deletePrevious(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return err
 	}
-	if err := client.ForgetMachine(ctx, id); err != nil {
+	if err := client.Machines().Forget(ctx, id); err != nil {
 		return err
 	}
-	if err := client.DeleteNode(ctx, n.Name); err != nil {
+	if err := client.Nodes().Delete(ctx, n.Name); err != nil {
 		return err
 	}
-	return client.DeletePods(ctx, n.Name)
+	return client.Pods().DeleteOnNode(ctx, n.Name)
 }

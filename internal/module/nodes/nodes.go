@@ -46,7 +46,7 @@ func WaitReady(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: notReady,
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.GetValue(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name,
+					return engine.GetValue(s, module.KeyKube).Nodes().WaitReady(ctx, s.Host().Name,
 						*engine.GetValue(s, module.KeyKubeletStarted), func(m string) { s.ShowProgress("%s", m) })
 				},
 			},
@@ -67,7 +67,7 @@ func ConfigureNodes(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return settingsDiff(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					_, err := engine.GetValue(s, module.KeyKube).PatchNode(ctx, s.Host().Name, wantedNode(env, s.Host()))
+					_, err := engine.GetValue(s, module.KeyKube).Nodes().Patch(ctx, s.Host().Name, wantedNode(env, s.Host()))
 					return err
 				},
 			},
@@ -81,7 +81,8 @@ func ConfigureNodes(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDNSMove(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.GetValue(s, module.KeyKube).SpreadPods(ctx, dns, newNodeName(env, s.Host()), func(m string) { s.ShowProgress("%s", m) })
+					return engine.GetValue(s, module.KeyKube).Pods().Spread(ctx, dns, newNodeName(env, s.Host()),
+						func(m string) { s.ShowProgress("%s", m) })
 				},
 			},
 		},
@@ -91,7 +92,7 @@ func ConfigureNodes(env module.Env) engine.Module {
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return dnsPending(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.GetValue(s, module.KeyKube).WaitRollout(ctx, "Deployment", "kube-system", "coredns",
+					return engine.GetValue(s, module.KeyKube).Workloads().WaitRollout(ctx, "Deployment", "kube-system", "coredns",
 						func(m string) { s.ShowProgress("%s", m) })
 				},
 			},
@@ -133,7 +134,7 @@ func planDNSMove(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.O
 	if client == nil || s.OperationID() == "" && isNewNode(env, s.Host()) {
 		return move, nil
 	}
-	if is, err := client.HasColocatedPods(ctx, dns, newNodeName(env, s.Host())); err != nil || !is {
+	if is, err := client.Pods().AreColocated(ctx, dns, newNodeName(env, s.Host())); err != nil || !is {
 		return nil, err
 	}
 	return move, nil
@@ -162,7 +163,7 @@ func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.
 	if client == nil {
 		return wait, nil
 	}
-	n, err := client.GetNode(ctx, s.Host().Name)
+	n, err := client.Nodes().Get(ctx, s.Host().Name)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if client == nil {
 		return wait, nil
 	}
-	n, err := client.GetNode(ctx, s.Host().Name)
+	n, err := client.Nodes().Get(ctx, s.Host().Name)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func dnsPending(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.Op
 	if client == nil {
 		return wait, nil
 	}
-	missing, err := client.RolloutPending(ctx, "Deployment", "kube-system", "coredns")
+	missing, err := client.Workloads().RolloutPending(ctx, "Deployment", "kube-system", "coredns")
 	var known *kube.Error
 	if errors.As(err, &known) && known.Reason == kube.ReasonNotFound {
 		return wait, nil // an earlier step creates it
@@ -217,7 +218,7 @@ func dnsPending(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.Op
 		return wait, err
 	}
 	for _, l := range env.Leaving {
-		if n, err := client.GetNode(ctx, l.Name); n != nil || err != nil {
+		if n, err := client.Nodes().Get(ctx, l.Name); n != nil || err != nil {
 			return wait, err // that node may have pods of CoreDNS
 		}
 	}

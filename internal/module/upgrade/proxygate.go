@@ -42,7 +42,7 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	bounded, cancel := context.WithTimeout(ctx, gateTime)
 	defer cancel()
 	h, client := s.Host(), engine.GetValue(s, module.KeyKube)
-	sets, err := client.DaemonSets(bounded)
+	sets, err := client.Workloads().ListDaemonSets(bounded)
 	if err == nil && !slices.Contains(sets, namespace+"/kube-proxy") { // another program replaces it
 		s.ShowProgress("there is no DaemonSet kube-proxy: not waiting for it")
 		return nil
@@ -72,7 +72,7 @@ type counterReader func(context.Context) (c op.ProxyCounters, missing string, er
 
 func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.Unstructured, read counterReader) error {
 	objs := []*unstructured.Unstructured{slice}
-	if err := client.DeleteObjects(ctx, objs); err != nil { // one of an interrupted attempt
+	if err := client.Objects().Delete(ctx, objs); err != nil { // one of an interrupted attempt
 		return err
 	}
 	var seen op.ProxyCounters
@@ -82,7 +82,7 @@ func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.
 	}); err != nil {
 		return err
 	}
-	for _, change := range []func(context.Context, []*unstructured.Unstructured) error{client.ApplyObjects, client.DeleteObjects} {
+	for _, change := range []func(context.Context, []*unstructured.Unstructured) error{client.Objects().Apply, client.Objects().Delete} {
 		if err := change(ctx, objs); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.
 func cleanUp(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return client.DeleteObjects(ctx, objs)
+	return client.Objects().Delete(ctx, objs)
 }
 
 // proxyCounters returns the counters of a host's kube-proxy, or why they are

@@ -61,7 +61,7 @@ func DrainAroundChange(env module.Env, outdated StateLossFunc) (before, after en
 					return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}, nil
 				},
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.GetValue(s, module.KeyKubeBefore).UncordonNode(ctx, s.Host().Name)
+					return engine.GetValue(s, module.KeyKubeBefore).Nodes().Uncordon(ctx, s.Host().Name)
 				},
 			},
 		},
@@ -83,7 +83,7 @@ func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFu
 	if client == nil {
 		return drain, nil
 	}
-	nodes, err := client.ListNodes(ctx)
+	nodes, err := client.Nodes().List(ctx)
 	if err != nil {
 		return nil, unlessDown(ctx, env, s, err)
 	}
@@ -91,7 +91,7 @@ func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFu
 	if at < 0 || !kube.NodeStateOf(&nodes[at]).Ready || !hasReplacement(nodes, at) {
 		return nil, nil
 	}
-	d, err := client.PodsToDrain(ctx, s.Host().Name)
+	d, err := client.Nodes().PodsToDrain(ctx, s.Host().Name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -108,7 +108,7 @@ func planSettingsDrain(ctx context.Context, env module.Env, outdated StateLossFu
 // they run.
 func drainForSettings(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.GetValue(s, module.KeyKubeBefore)
-	if err := client.CordonNode(ctx, s.Host().Name); err != nil {
+	if err := client.Nodes().Cordon(ctx, s.Host().Name); err != nil {
 		return err
 	}
 	err := env.DrainNodeWith(ctx, s, client, s.Host().Name)
@@ -138,7 +138,7 @@ func isSetAside(ctx context.Context, env module.Env, needs func(context.Context,
 	if client == nil {
 		return true, nil
 	}
-	n, err := client.GetNode(ctx, s.Host().Name)
+	n, err := client.Nodes().Get(ctx, s.Host().Name)
 	if err != nil {
 		return true, unlessDown(ctx, env, s, err)
 	}
@@ -168,5 +168,5 @@ func waitReady(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return fmt.Errorf("reading when the kubelet was started: %w", err)
 	}
-	return engine.GetValue(s, module.KeyKubeBefore).WaitNodeReady(ctx, s.Host().Name, at, func(m string) { s.ShowProgress("%s", m) })
+	return engine.GetValue(s, module.KeyKubeBefore).Nodes().WaitReady(ctx, s.Host().Name, at, func(m string) { s.ShowProgress("%s", m) })
 }

@@ -160,7 +160,7 @@ func drainTask(env module.Env) engine.Task {
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return planDrain(ctx, env, s) },
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				if err := engine.GetValue(s, module.KeyKube).CordonNode(ctx, s.Host().Name); err != nil {
+				if err := engine.GetValue(s, module.KeyKube).Nodes().Cordon(ctx, s.Host().Name); err != nil {
 					return err
 				}
 				return env.DrainNode(ctx, s, s.Host().Name)
@@ -183,7 +183,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if ended, err := hasStoppedComponents(ctx, env, s.Host()); ended || err != nil {
 		return nil, err // the API may be down with it
 	}
-	nodes, err := client.ListNodes(ctx)
+	nodes, err := client.Nodes().List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func planDrain(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if !hasReplacement(nodes, at) {
 		return nil, nil
 	}
-	d, err := client.PodsToDrain(ctx, n.Name)
+	d, err := client.Nodes().PodsToDrain(ctx, n.Name)
 	switch {
 	case err != nil:
 		return nil, err
@@ -276,7 +276,7 @@ func uncordonTask(env module.Env) engine.Task {
 						return open, err
 					}
 				}
-				n, err := client.GetNode(ctx, s.Host().Name)
+				n, err := client.Nodes().Get(ctx, s.Host().Name)
 				if n == nil || err != nil || !kube.IsCordoned(n) {
 					return nil, err
 				}
@@ -286,7 +286,7 @@ func uncordonTask(env module.Env) engine.Task {
 				if err := proxyGate(ctx, env, s); err != nil {
 					return err
 				}
-				return engine.GetValue(s, module.KeyKube).UncordonNode(ctx, s.Host().Name)
+				return engine.GetValue(s, module.KeyKube).Nodes().Uncordon(ctx, s.Host().Name)
 			},
 		},
 	}
@@ -327,7 +327,8 @@ func RollBackProxy(env module.Env) engine.Module {
 			func(ctx context.Context, s *engine.Scope) error {
 				bounded, cancel := context.WithTimeout(ctx, proxyTime)
 				defer cancel()
-				err := engine.GetValue(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.ShowProgress("%s", m) })
+				err := engine.GetValue(s, module.KeyKube).Workloads().WaitRollout(bounded, kind, namespace, name,
+					func(m string) { s.ShowProgress("%s", m) })
 				if err != nil && ctx.Err() == nil {
 					s.ShowProgress("continuing without it: %v", err)
 				}
@@ -353,14 +354,14 @@ func rollBackTask(id, title, kind, name, image string, then func(context.Context
 				if client == nil {
 					return back, nil
 				}
-				is, err := client.GetImage(ctx, kind, namespace, name, name)
+				is, err := client.Workloads().GetImage(ctx, kind, namespace, name, name)
 				if is == "" || is == image || err != nil {
 					return nil, err
 				}
 				return back, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				err := engine.GetValue(s, module.KeyKube).SetImage(ctx, kind, namespace, name, name, image)
+				err := engine.GetValue(s, module.KeyKube).Workloads().SetImage(ctx, kind, namespace, name, name, image)
 				if err != nil || then == nil {
 					return err
 				}
@@ -389,7 +390,7 @@ func WaitDaemonSets(env module.Env) engine.Module {
 				var waits []plan.OpChange
 				for _, set := range sets {
 					if client != nil {
-						missing, err := client.RolloutPending(ctx, "DaemonSet", set[0], set[1])
+						missing, err := client.Workloads().RolloutPending(ctx, "DaemonSet", set[0], set[1])
 						var known *kube.Error
 						if err != nil && (!errors.As(err, &known) || known.Reason != kube.ReasonNotFound) {
 							return nil, err
@@ -404,7 +405,8 @@ func WaitDaemonSets(env module.Env) engine.Module {
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				for _, set := range sets {
-					err := engine.GetValue(s, module.KeyKube).WaitRollout(ctx, "DaemonSet", set[0], set[1], func(m string) { s.ShowProgress("%s", m) })
+					err := engine.GetValue(s, module.KeyKube).Workloads().WaitRollout(ctx, "DaemonSet", set[0], set[1],
+						func(m string) { s.ShowProgress("%s", m) })
 					if err != nil {
 						return err
 					}
