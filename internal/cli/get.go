@@ -88,7 +88,7 @@ func (c getCommand) writeClusterTable(w io.Writer, list []lifecycle.ClusterSumma
 	}
 	chosen := ""
 	if s, err := c.openStore(); err == nil {
-		chosen, _ = s.DefaultCluster() // without it, no line is marked
+		chosen, _ = s.Clusters().Default() // without it, no line is marked
 	}
 	var rows [][]string
 	for _, cluster := range list {

@@ -20,7 +20,7 @@ shows the default cluster.`,
 				return err
 			}
 			if len(args) == 0 {
-				name, err := records.DefaultCluster()
+				name, err := records.Clusters().Default()
 				if err != nil {
 					return err
 				}
@@ -39,7 +39,7 @@ shows the default cluster.`,
 			if _, err := svc.Cluster(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if err := records.SetDefault(args[0]); err != nil {
+			if err := records.Clusters().SetDefault(args[0]); err != nil {
 				return err
 			}
 			return c.writeResult(map[string]string{"default": args[0]}, func(w io.Writer) error {

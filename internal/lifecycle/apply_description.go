@@ -155,7 +155,7 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 // nodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
 // the runtime has begun to stop containers and that are not back in service.
 func (s *Service) nodesBetweenRuntimes(cluster string) (out []string, err error) {
-	ops, err := s.Store.ListOperations(cluster)
+	ops, err := s.Store.Operations().List(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (s *Service) nodesBetweenRuntimes(cluster string) (out []string, err error)
 		ops = ops[:at]
 	}
 	for _, o := range slices.Backward(ops) {
-		err := s.Store.ReadEvents(o.Name, func(e event.Event) error {
+		err := s.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
 			at := slices.Index(out, e.Host)
 			switch {
 			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:

@@ -400,7 +400,7 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 		w, c, before := b.broken(t)
 		res := turns(t, w, c, func() {
 			var held *store.HeldError
-			if _, err := w.service().Store.LockCluster(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
+			if _, err := w.service().Store.Locks().Acquire(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
 				t.Errorf("another process here: %v", err)
 			}
 			for _, cp := range []string{"cp1", "cp2", "cp3"} {
@@ -473,7 +473,7 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 				return w.connect(ctx, h, o)
 			}
 			by(t, s, Request{Kind: operation.Apply, Cluster: c})
-			is, err := s.Store.LoadCluster("prod")
+			is, err := s.Store.Clusters().Load("prod")
 			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
 				t.Errorf("saved: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
 			}

@@ -153,7 +153,7 @@ func TestKubeconfig_ReplacesExpiredOne(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.service().Store.SaveKubeconfig("prod", kept); err != nil {
+			if err := w.service().Store.Kubeconfigs().Save("prod", kept); err != nil {
 				t.Fatal(err)
 			}
 			w.machines["cp1"].files["/etc/kubernetes/admin.conf"] = conf(tc.theirs)

@@ -110,7 +110,7 @@ func (w *world) recorded(ca *pkitest.Authority) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.service().Store.SaveKubeconfig("prod", conf); err != nil {
+	if err := w.service().Store.Kubeconfigs().Save("prod", conf); err != nil {
 		w.t.Fatal(err)
 	}
 }

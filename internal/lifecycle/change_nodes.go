@@ -202,7 +202,7 @@ func (p *prepared) fileDiffers(wanted *v1alpha1.Cluster) diag.List {
 		d.Hint = "show the changes: slipway plan -f " + cmp.Or(r.File, "FILE")
 		return diag.List{d}
 	}
-	source, err := s.Store.LoadSource(wanted.Name)
+	source, err := s.Store.Clusters().LoadSource(wanted.Name)
 	if err != nil || source.Path == "" {
 		return nil // there is no file to keep in step
 	}

@@ -406,7 +406,7 @@ func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
 // these hosts.
 func (w *world) wantRecords(names ...string) {
 	w.t.Helper()
-	c, err := w.service().Store.LoadCluster("prod")
+	c, err := w.service().Store.Clusters().Load("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

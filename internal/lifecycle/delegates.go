@@ -47,12 +47,12 @@ func (s *Service) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.
 // savedClusters are the saved clusters, with errors for front ends.
 type savedClusters struct{ svc *Service }
 
-// ListClusters returns the names of the saved clusters.
-func (s savedClusters) ListClusters() ([]string, error) { return s.svc.Store.ListClusters() }
+// List returns the names of the saved clusters.
+func (s savedClusters) List() ([]string, error) { return s.svc.Store.Clusters().List() }
 
-// LoadCluster returns a saved cluster as it was saved.
-func (s savedClusters) LoadCluster(name string) (*v1alpha1.Cluster, error) {
-	return found(s.svc.Store.LoadCluster(name))
+// Load returns a saved cluster as it was saved.
+func (s savedClusters) Load(name string) (*v1alpha1.Cluster, error) {
+	return found(s.svc.Store.Clusters().Load(name))
 }
 
 // Environment returns the environment for pipelines of a cluster.
@@ -165,7 +165,7 @@ func (s *Service) registrySecrets(c *v1alpha1.Cluster) []string {
 		if value, err := secret.ResolveSource(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
 			password = value.Reveal()
 		}
-	} else if text, err := bounded.ReadFile(s.Store.FilePath(c.Name, store.RegistryPassword), bounded.Word); err == nil {
+	} else if text, err := bounded.ReadFile(s.Store.ClusterFiles().Path(c.Name, store.RegistryPassword), bounded.Word); err == nil {
 		password = string(text)
 	}
 	if password == "" {

@@ -238,7 +238,7 @@ func TestAddresses(t *testing.T) {
 			c := w.cluster()
 			tc.change(w, c)
 			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
-			recorded, err := w.service().Store.LoadCluster("prod")
+			recorded, err := w.service().Store.Clusters().Load("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -685,7 +685,7 @@ func TestLock_NotTakenByCopyOfState(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a killed process blocks the next one: %v", err)
 	}
-	if err := first.svc.Store.EndHold("prod"); err != nil { // as in a copy that was made earlier
+	if err := first.svc.Store.Locks().EndHold("prod"); err != nil { // as in a copy that was made earlier
 		t.Fatal(err)
 	}
 	var locked *LockedError

@@ -72,7 +72,7 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 		return p.under.records, func() error { return nil }, nil
 	}
 	name := p.env.Cluster.Name
-	lock, err = p.svc.Store.LockCluster(ctx, name, store.Holder{})
+	lock, err = p.svc.Store.Locks().Acquire(ctx, name, store.Holder{})
 	var held *store.HeldError
 	switch {
 	case errors.As(err, &held):
@@ -116,7 +116,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err := p.begin(o); err != nil {
 		return nil, err
 	}
-	journal, err := p.svc.Store.OpenJournal(o.Name)
+	journal, err := p.svc.Store.Journals().Open(o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +139,8 @@ func (p *prepared) recordSettled() error {
 	if err := p.adoptSigner(); err != nil || !p.changesSavedState() {
 		return err
 	}
-	err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source())
-	return errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
+	err := p.svc.Store.Clusters().Save(p.env.Cluster, p.request.source())
+	return errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
 }
 
 // changesSavedState reports whether the description to save differs from the saved one, for
@@ -163,7 +163,7 @@ func (p *prepared) current() error {
 		return nil
 	}
 	if p.continues != nil {
-		o, err := p.svc.Store.LoadOperation(p.continues.Name)
+		o, err := p.svc.Store.Operations().Load(p.continues.Name)
 		if err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 	}
 	p.behaviour.save(p, &o)
-	return p.svc.Store.NewOperation(p.svc.Now(), o, p.plan)
+	return p.svc.Store.Operations().Create(p.svc.Now(), o, p.plan)
 }
 
 // begin saves the cluster, then the operation's name in the cluster's status, then the
@@ -204,7 +204,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 func (p *prepared) begin(o *v1alpha1.Operation) error {
 	if !p.request.Kind.RemovesCluster() && (p.continues == nil || p.request.Kind.ChangesVersion()) && p.request.Kind.SetsStatus() {
 		// Leaving hosts stay in the saved cluster until they have left.
-		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
+		if err := p.svc.Store.Clusters().Save(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err
 		}
 	}
@@ -220,7 +220,7 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 		o.Status.StartTime = &now
 	}
 	o.Status.EndTime, o.Status.Message = nil, ""
-	return p.svc.Store.SaveOperation(o)
+	return p.svc.Store.Operations().Save(o)
 }
 
 // source returns the cluster file to save, nil to keep the saved one.
@@ -255,7 +255,7 @@ func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 	st.Operation = o.Name
 	st.Version, st.Plugin = p.env.Release.Kubernetes, p.env.Cluster.Spec.Network.Plugin
 	st.Endpoint = p.env.APIEndpoint()
-	return p.svc.Store.SaveStatus(c.Name, st)
+	return p.svc.Store.Clusters().SaveStatus(c.Name, st)
 }
 
 // noteBegin sets the status while the operation runs.
@@ -291,7 +291,7 @@ func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
 	}
 	now := metav1.NewTime(p.svc.Now())
 	o.Status.Phase, o.Status.EndTime, o.Status.Message = v1alpha1.OperationFailed, &now, why.Error()
-	return p.svc.Store.SaveOperation(o)
+	return p.svc.Store.Operations().Save(o)
 }
 
 // execute runs the pipeline and saves its outcome.
@@ -402,7 +402,7 @@ func (p *prepared) kubeconfig() string {
 	if p.request.Kind.RemovesCluster() || p.request.Kind.PreparesHosts() {
 		return ""
 	}
-	return p.svc.Store.KubeconfigPath(p.env.Cluster.Name)
+	return p.svc.Store.Kubeconfigs().Path(p.env.Cluster.Name)
 }
 
 // deleteJoinTokens deletes join tokens after an operation that did not succeed. It is not a part of
@@ -430,21 +430,21 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	err := rec.emit(last)
 	var events []event.Event
-	err = errors.Join(err, p.svc.Store.ReadEvents(o.Name, func(e event.Event) error {
+	err = errors.Join(err, p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
 		events = append(events, e)
 		return nil
 	}))
 	o.Status = status.ReduceEvents(slices.Values(events))
 	res.Forgotten = p.request.Forget && p.request.Kind.RemovesCluster() && res.Outcome == event.Partial
 	if p.request.Kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
-		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))
+		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))
 	}
 	// The cluster is saved first: after an interruption in between, the operation can
 	// be resumed and finds nothing to do.
 	if p.request.Kind.CreatesCluster() && res.Outcome == event.Partial ||
 		p.request.Kind.NeedsBundle() && p.request.Kind.SetsStatus() && res.Outcome == event.Succeeded {
-		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
+		err = errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
-	return errors.Join(err, p.svc.Store.SaveOperation(o))
+	return errors.Join(err, p.svc.Store.Operations().Save(o))
 }

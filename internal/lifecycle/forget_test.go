@@ -196,7 +196,7 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 			}
 			w.do(gone, event.Failed)
 			w.machines["cp1"].refuse = nil
-			c, err := w.service().Store.LoadCluster("prod")
+			c, err := w.service().Store.Clusters().Load("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestForgetNode_ResumesAfterKill(t *testing.T) {
 				k := m.world
 				k.t = t
 				k.machines[host].down = errDown
-				c, err := k.service().Store.LoadCluster("prod")
+				c, err := k.service().Store.Clusters().Load("prod")
 				if err != nil {
 					t.Fatal(err)
 				}

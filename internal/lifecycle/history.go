@@ -21,7 +21,7 @@ import (
 func (s *Service) steps(id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
 	before := map[string]bool{} // begun in earlier attempts
-	err = s.Store.ReadEvents(id, func(e event.Event) error {
+	err = s.Store.Journals().ReadEvents(id, func(e event.Event) error {
 		step := e.Task + "@" + e.Host
 		switch {
 		case e.Type == event.OperationStarted:
@@ -48,7 +48,7 @@ func refusesPlace(e event.Event) bool {
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
 func (s *Service) earlierAttempts(name string) (a attempts, err error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	if err != nil {
 		return a, err
 	}
@@ -153,7 +153,7 @@ func (s *Service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1
 
 // plannedCluster returns the cluster description of an operation's plan.
 func (s *Service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
-	c, err := s.Store.LoadPlannedCluster(operation)
+	c, err := s.Store.Operations().LoadPlannedCluster(operation)
 	if err != nil {
 		return nil, err
 	}

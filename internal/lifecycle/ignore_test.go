@@ -149,10 +149,10 @@ func TestForget(t *testing.T) {
 			t.Errorf("forgotten: %t; not reset (-want +got):\n%s", res.Forgotten, d)
 		}
 		w.wantStatus("", "delete Failed", "create Succeeded")
-		if names, err := w.service().Store.ListClusters(); err != nil || len(names) > 0 {
+		if names, err := w.service().Store.Clusters().List(); err != nil || len(names) > 0 {
 			t.Errorf("state has clusters %v, %v", names, err)
 		}
-		if _, err := w.service().Store.LoadKubeconfig("prod"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := w.service().Store.Kubeconfigs().Load("prod"); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("the kubeconfig: %v", err)
 		}
 		o, err := w.service().Operation(t.Context(), res.Operation)

@@ -78,7 +78,7 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdStacked}
-	if err := w.service().Store.SaveCluster(c, nil); err != nil {
+	if err := w.service().Store.Clusters().Save(c, nil); err != nil {
 		t.Fatal(err)
 	}
 	_, err = w.service().Prepare(t.Context(),
@@ -112,7 +112,7 @@ func (w *world) etcdOfOthers() {
 	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
 		Endpoints: []string{"https://" + w.machines["cp1"].address + ":2379"}, CAFile: cert, CertFile: cert, KeyFile: key,
 	}}
-	if err := w.service().Store.SaveCluster(c, nil); err != nil {
+	if err := w.service().Store.Clusters().Save(c, nil); err != nil {
 		w.t.Fatal(err)
 	}
 }

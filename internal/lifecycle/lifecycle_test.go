@@ -117,7 +117,7 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 	c.Spec.SSH.Password = "canary"
 	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
-	recorded, err := w.service().Store.LoadCluster("prod")
+	recorded, err := w.service().Store.Clusters().Load("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	s := w.service()
-	recorded, err := s.Store.LoadCluster("prod")
+	recorded, err := s.Store.Clusters().Load("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 			t.Errorf("%s: the plan has %v", name, p.Steps)
 		}
 		w.do(r, event.Succeeded)
-		is, err := s.Store.LoadCluster("prod")
+		is, err := s.Store.Clusters().Load("prod")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +326,7 @@ func TestSavedPlan(t *testing.T) {
 	w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# mine")}, event.Succeeded)
 	saved = save(Request{Kind: operation.Apply, Cluster: w.cluster()})
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
-	if source, err := s.Store.LoadSource("prod"); !errors.Is(err, store.ErrNotFound) {
+	if source, err := s.Store.Clusters().LoadSource("prod"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the saved file is %+v (%v), want none as in the plan", source, err)
 	}
 
@@ -384,7 +384,7 @@ func TestLocked(t *testing.T) {
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
-		l, err := w.service().Store.LockCluster(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		l, err := w.service().Store.Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,7 +415,7 @@ func TestLocked(t *testing.T) {
 		_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
 		refusal(t, err, idNothingUnfinished)
 		// the default
-		if recorded, err := w.service().Store.LoadCluster("prod"); err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 {
+		if recorded, err := w.service().Store.Clusters().Load("prod"); err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 {
 			t.Errorf("the state is from an operation that never began (%v)", err)
 		}
 
@@ -494,7 +494,7 @@ func TestCancel(t *testing.T) {
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		s := w.service()
-		lock, err := s.Store.LockCluster(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -525,7 +525,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newWorld(t, "cp1").service()
-		lock, err := s.Store.LockCluster(t.Context(), "prod", store.Holder{PID: other.Process.Pid})
+		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{PID: other.Process.Pid})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -536,7 +536,7 @@ func TestCancel(t *testing.T) {
 	})
 	t.Run("by a process that has ended", func(t *testing.T) {
 		s := newWorld(t, "cp1").service()
-		lock, err := s.Store.LockCluster(t.Context(), "prod", store.Holder{PID: 1 << 30})
+		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{PID: 1 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -548,7 +548,7 @@ func TestCancel(t *testing.T) {
 	t.Run("on another machine", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		s := w.service()
-		lock, err := s.Store.LockCluster(t.Context(), "prod", store.Holder{PID: 1, Host: "elsewhere"})
+		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{PID: 1, Host: "elsewhere"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
 	if i < 0 {
 		return nil, ErrNotFound
 	}
-	conf, err := p.svc.Store.LoadKubeconfig(p.env.Cluster.Name)
+	conf, err := p.svc.Store.Kubeconfigs().Load(p.env.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
 // and is listed too, so that a command without a cluster name does not choose another
 // one instead.
 func (s *Service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
-	names, err := s.Store.ListClusters()
+	names, err := s.Store.Clusters().List()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *Service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 }
 
 func (s *Service) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
-	c, err := s.Store.LoadCluster(name)
+	c, err := s.Store.Clusters().Load(name)
 	if err != nil {
 		return sum, err
 	}
@@ -107,7 +107,7 @@ func begun(ops []v1alpha1.Operation) (at time.Time) {
 
 // Cluster returns the saved spec with the latest status.
 func (s *Service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
-	c, err := found(s.Store.LoadCluster(name))
+	c, err := found(s.Store.Clusters().Load(name))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *Service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if status.SettledPhase(c.Status.Phase) == c.Status.Phase {
 		return c, nil
 	}
-	holder, err := s.Store.LockHolder(c.Name)
+	holder, err := s.Store.Locks().Holder(c.Name)
 	if err != nil || holder != nil {
 		return c, err
 	}
@@ -136,7 +136,7 @@ func (s *Service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 // first. It warns about an
 // operation whose saved state is damaged and still returns the others.
 func (s *Service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
-	ops, damaged, err := s.Store.ListReadableOperations(cluster)
+	ops, damaged, err := s.Store.Operations().ListReadable(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +154,11 @@ func (s *Service) interrupted(o *v1alpha1.Operation) error {
 	if o.Status.Phase != v1alpha1.OperationRunning {
 		return nil
 	}
-	holder, err := s.Store.LockHolder(o.Spec.Cluster)
+	holder, err := s.Store.Locks().Holder(o.Spec.Cluster)
 	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
 		return err
 	}
-	now, err := s.Store.LoadOperation(o.Name) // it may have ended in the meantime
+	now, err := s.Store.Operations().Load(o.Name) // it may have ended in the meantime
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (s *Service) interrupted(o *v1alpha1.Operation) error {
 
 // Operation finds an operation by its id or a unique prefix of it.
 func (s *Service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
-	o, err := found(s.Store.FindOperation(id))
+	o, err := found(s.Store.Operations().Find(id))
 	if err != nil {
 		return nil, err
 	}
@@ -181,14 +181,14 @@ func (s *Service) Operation(_ context.Context, id string) (*v1alpha1.Operation, 
 // Events calls fn for each event of an operation. With follow, it continues until the
 // operation has ended.
 func (s *Service) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
-	o, err := found(s.Store.FindOperation(id))
+	o, err := found(s.Store.Operations().Find(id))
 	if err != nil {
 		return err
 	}
 	if follow {
-		return s.Store.FollowEvents(ctx, o.Name, fn)
+		return s.Store.Journals().FollowEvents(ctx, o.Name, fn)
 	}
-	return s.Store.ReadEvents(o.Name, fn)
+	return s.Store.Journals().ReadEvents(o.Name, fn)
 }
 
 // terminate asks the process that a lock names to stop. It returns os.ErrProcessDone if
@@ -219,7 +219,7 @@ func notSlipway(name string, h *store.Holder) error {
 // when it has ended or ctx is done. progress, which may be nil, receives an event when the
 // process has been asked.
 func (s *Service) Cancel(ctx context.Context, name string, progress event.Sink) error {
-	holder, err := s.Store.LockHolder(name)
+	holder, err := s.Store.Locks().Holder(name)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (s *Service) Cancel(ctx context.Context, name string, progress event.Sink) 
 	asked := 0 // the process that was asked to stop
 	ended := 0 // the process that the lock named and that had ended
 	for {
-		now, err := s.Store.LockHolder(name)
+		now, err := s.Store.Locks().Holder(name)
 		if err != nil || now == nil || asked != 0 && now.PID != asked {
 			return err
 		}

@@ -43,7 +43,7 @@ func (s *Service) refuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
 // etcd data. It returns nil if there is none, or if that operation or a later restore or
 // rescue has reached the point at which all members serve the new data.
 func (s *Service) unfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	if err != nil {
 		return nil, err
 	}

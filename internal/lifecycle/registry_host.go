@@ -127,7 +127,8 @@ func (s *Service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 
 func (s *Service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
 	if own.PasswordFrom == nil {
-		text, err := s.Store.LoadOrCreate(cluster, store.RegistryPassword, func() ([]byte, error) { return []byte(rand.Text()), nil })
+		text, err := s.Store.ClusterFiles().LoadOrCreate(cluster, store.RegistryPassword,
+			func() ([]byte, error) { return []byte(rand.Text()), nil })
 		return secret.New(string(text)), err
 	}
 	password, err := secret.ResolveSource(*own.PasswordFrom)
@@ -154,7 +155,7 @@ const mostHashes = 3
 // saved hashes are sorted by their last use, latest first; the oldest are removed. If two
 // processes write at the same time, one hash is lost: then the one on the host counts.
 func (s *Service) registryHash(cluster string, r *module.Registry) (string, error) {
-	text, err := s.Store.LoadFile(cluster, store.RegistryHashes)
+	text, err := s.Store.ClusterFiles().Load(cluster, store.RegistryHashes)
 	if err != nil {
 		return "", err
 	}
@@ -171,7 +172,7 @@ func (s *Service) registryHash(cluster string, r *module.Registry) (string, erro
 		return "", err
 	}
 	hashes = append([]string{hash}, hashes[:min(len(hashes), mostHashes-1)]...)
-	return hash, s.Store.SaveFile(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
+	return hash, s.Store.ClusterFiles().Save(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
 }
 
 // registryAuthority sets the CA that signs the registry's certificate, and generates it
@@ -179,15 +180,15 @@ func (s *Service) registryHash(cluster string, r *module.Registry) (string, erro
 func (s *Service) registryAuthority(env module.Env, r *module.Registry) error {
 	name := env.Cluster.Name
 	var err error
-	r.CAKey, err = s.Store.LoadOrCreate(name, store.RegistryCAKey, func() ([]byte, error) {
+	r.CAKey, err = s.Store.ClusterFiles().LoadOrCreate(name, store.RegistryCAKey, func() ([]byte, error) {
 		_, text, err := pki.NewKey()
 		return text, err
 	})
 	if err != nil {
 		return err
 	}
-	r.CAFile = s.Store.FilePath(name, store.RegistryCA)
-	r.CA, err = s.Store.LoadOrCreate(name, store.RegistryCA, func() ([]byte, error) {
+	r.CAFile = s.Store.ClusterFiles().Path(name, store.RegistryCA)
+	r.CA, err = s.Store.ClusterFiles().LoadOrCreate(name, store.RegistryCA, func() ([]byte, error) {
 		key, err := pki.ParseKey(r.CAKey)
 		if err != nil {
 			return nil, err
@@ -209,7 +210,8 @@ func (p *prepared) registryReady() []string {
 	out := []string{"Registry at https://" + name + ", with the images of the bundle"}
 	if own.PasswordFrom == nil {
 		out = append(out,
-			"Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+p.svc.Store.FilePath(p.env.Cluster.Name, store.RegistryPassword))
+			"Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+
+				p.svc.Store.ClusterFiles().Path(p.env.Cluster.Name, store.RegistryPassword))
 	}
 	if f := p.env.Registry.CAFile; f != "" {
 		out = append(out, "Its CA, for machines outside the cluster: "+f)

@@ -133,7 +133,7 @@ func TestRenew(t *testing.T) {
 // stored returns the kubeconfig that the manager saves.
 func (w *world) stored() []byte {
 	w.t.Helper()
-	text, err := w.service().Store.LoadKubeconfig("prod")
+	text, err := w.service().Store.Kubeconfigs().Load("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -229,7 +229,7 @@ func (u *openedSet) begunUnsigned(set *backup.Set, r *RestoreRequest) bool {
 // renewedBefore returns how many restores and rescues of a cluster of this name began
 // before the operation that continues, if there is one.
 func (s *Service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	for _, o := range ops {
 		if operation.Kind(o.Spec.Type).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++

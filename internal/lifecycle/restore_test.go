@@ -162,7 +162,7 @@ func TestRestoreAgain(t *testing.T) {
 		}
 	}
 	s := w.service()
-	ops, err := s.Store.ListOperations("prod")
+	ops, err := s.Store.Operations().List("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w.api.lost("cp3")
 			w.api.lose("cp3")
 			w.do(gone, event.Succeeded)
-			c, err := w.service().Store.LoadCluster("prod")
+			c, err := w.service().Store.Clusters().Load("prod")
 			if err != nil || find(c.Spec.Hosts, "cp3") >= 0 {
 				t.Errorf("cp3 is still saved: %v", err)
 			}
@@ -325,7 +325,7 @@ func TestRestoreWithoutHosts(t *testing.T) {
 		w.api.lose(name)
 	}
 	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
-	c, err := w.service().Store.LoadCluster("prod")
+	c, err := w.service().Store.Clusters().Load("prod")
 	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
 		t.Errorf("cp2 or cp3 is still saved: %v", err)
 	}

@@ -24,7 +24,7 @@ import (
 // unfinished returns the latest operation of a cluster if it has not succeeded.
 // It skips operations that never began: they changed nothing.
 func (s *Service) unfinished(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 		}
 		return nil, diag.List{d}
 	}
-	source, err := s.Store.LoadSource(goesOn.Name)
+	source, err := s.Store.Clusters().LoadSource(goesOn.Name)
 	if errors.Is(err, store.ErrNotFound) || err == nil && source.Path == "" {
 		return nil, nil
 	}

@@ -55,7 +55,7 @@ func TestUnknownOperation(t *testing.T) {
 	w.machines["w1"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
 	s := w.service()
-	ops, err := s.Store.ListOperations("prod")
+	ops, err := s.Store.Operations().List("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestUnknownOperation(t *testing.T) {
 	}
 	o := ops[0]
 	o.Spec.Type = "bogus"
-	if err := s.Store.SaveOperation(&o); err != nil {
+	if err := s.Store.Operations().Save(&o); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.PrepareResume(t.Context(), "prod", Request{}, nil)
@@ -136,11 +136,11 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 			}
 			w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# second")}, event.Failed)
 			w.machines["w1"].refuse = nil
-			if source, err := w.service().Store.LoadSource("prod"); err != nil || string(source.Text) != "# second" {
+			if source, err := w.service().Store.Clusters().LoadSource("prod"); err != nil || string(source.Text) != "# second" {
 				t.Errorf("before the rollback the file is %+v, %v", source, err)
 			}
 			w.rollback(event.Succeeded)
-			source, err := w.service().Store.LoadSource("prod")
+			source, err := w.service().Store.Clusters().LoadSource("prod")
 			if errors.Is(err, store.ErrNotFound) {
 				source, err = new(store.Source), nil
 			}

@@ -65,7 +65,7 @@ func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
 // sourceBefore returns the previous cluster file, or empty text if it is not known: the
 // saved file belongs to the operation that is rolled back.
 func (s *Service) sourceBefore(name string) ([]byte, error) {
-	text, err := s.Store.KeptSource(name)
+	text, err := s.Store.Clusters().LoadKeptSource(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return []byte{}, nil
 	}
@@ -75,7 +75,7 @@ func (s *Service) sourceBefore(name string) ([]byte, error) {
 // descriptionBefore returns the description of the latest successful operation; if there is none,
 // the description of the creation. Hosts that were force-removed since then are left out.
 func (s *Service) descriptionBefore(name string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	if err != nil {
 		return nil, err
 	}

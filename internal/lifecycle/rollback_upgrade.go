@@ -56,7 +56,7 @@ func rollbackUpgrade() behaviour {
 // that have left since then are not added again.
 func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	s, r := p.svc, &p.request
-	recorded, err := s.Store.LoadCluster(o.Spec.Cluster)
+	recorded, err := s.Store.Clusters().Load(o.Spec.Cluster)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
 		return unfinished
 	}
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool,
 
 // latestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
 func (s *Service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return isUpgrade(&o) && o.Status.StartTime != nil
 	})

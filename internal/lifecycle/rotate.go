@@ -118,7 +118,7 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 	if p.continues != nil {
 		return nil
 	}
-	ops, err := p.svc.Store.ListOperations(p.name)
+	ops, err := p.svc.Store.Operations().List(p.name)
 	if err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func withAuthority(t *testing.T) (w *world, old string) {
 			m.state["read by "+o.Manifest] = "what was there before"
 		}
 	}
-	if err := w.service().Store.SaveKubeconfig("prod", w.outside("cp1")); err != nil {
+	if err := w.service().Store.Kubeconfigs().Save("prod", w.outside("cp1")); err != nil {
 		t.Fatal(err)
 	}
 	w.api.shows, w.api.kubeletShows = w.shown, w.shownBy

@@ -92,7 +92,7 @@ func refused(id, message, hint string) diag.List {
 
 // record returns the saved cluster, nil if there is none.
 func (s *Service) record(name string) (*v1alpha1.Cluster, error) {
-	c, err := s.Store.LoadCluster(name)
+	c, err := s.Store.Clusters().Load(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -164,7 +164,7 @@ func (s *Service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 // after it. The others are from all operations that have begun since. Hosts that were
 // force-removed since then are left out.
 func (s *Service) descriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
-	ops, err := s.Store.ListOperations(recorded.Name)
+	ops, err := s.Store.Operations().List(recorded.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -432,15 +432,19 @@ func (b *source) options() bundle.BuildOptions {
 type records struct{ *store.Store }
 
 func (r records) Kubeconfig(name string) ([]byte, error) {
-	text, err := r.Store.LoadKubeconfig(name)
+	text, err := r.Store.Kubeconfigs().Load(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
 	return text, err
 }
 
+func (r records) SaveKubeconfig(name string, content []byte) error {
+	return r.Store.Kubeconfigs().Save(name, content)
+}
+
 func (r records) TakeOff(cluster, host string) (left []string, err error) {
-	c, err := r.Store.LoadCluster(cluster)
+	c, err := r.Store.Clusters().Load(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -448,7 +452,7 @@ func (r records) TakeOff(cluster, host string) (left []string, err error) {
 	for _, h := range c.Spec.Hosts {
 		left = append(left, h.Name)
 	}
-	return left, r.Store.SaveCluster(c, nil)
+	return left, r.Store.Clusters().Save(c, nil)
 }
 
 // note sends a note about an event before an operation has begun.

@@ -52,13 +52,13 @@ func (s *Service) signingKey(cluster string) (*backup.SigningKey, secret.String,
 }
 
 func (s *Service) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
-	text, err := s.Store.LoadOrCreate(cluster, store.BackupKey, made)
+	text, err := s.Store.ClusterFiles().LoadOrCreate(cluster, store.BackupKey, made)
 	if err != nil {
 		return nil, secret.String{}, err
 	}
 	key, err := backup.ParseSigningKey(text)
 	if err != nil {
-		return nil, secret.String{}, fmt.Errorf("%s: %w", s.Store.FilePath(cluster, store.BackupKey), err)
+		return nil, secret.String{}, fmt.Errorf("%s: %w", s.Store.ClusterFiles().Path(cluster, store.BackupKey), err)
 	}
 	return key, secret.New(string(text)), nil
 }
@@ -120,7 +120,7 @@ func (p *prepared) adoptSigner() error {
 	if p.formerSigner == "" {
 		return nil
 	}
-	return p.svc.Store.AdoptBackupKey(p.env.Cluster.Name, []byte(p.env.BackupKey.Reveal()), p.formerSigner)
+	return p.svc.Store.Backups().AdoptKey(p.env.Cluster.Name, []byte(p.env.BackupKey.Reveal()), p.formerSigner)
 }
 
 // knownSigner adds only the public key to an environment, if there is one: operations that
@@ -147,7 +147,7 @@ func (s *Service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error
 		return nil, err
 	}
 	out := []backup.PublicKey{key.PublicKey()}
-	former, err := s.Store.LoadFormerSigners(cluster)
+	former, err := s.Store.Backups().LoadFormerSigners(cluster)
 	if err != nil {
 		return nil, err
 	}

@@ -169,14 +169,14 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 			w.do(r, event.Failed)
 			w.machines["cp3"].refuse = nil
 			s := w.service()
-			ops, err := s.Store.ListOperations("prod")
+			ops, err := s.Store.Operations().List("prod")
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, o := range ops {
 				if operation.Kind(o.Spec.Type) == operation.RestoreEtcd {
 					tc.record(&o)
-					if err := s.Store.SaveOperation(&o); err != nil {
+					if err := s.Store.Operations().Save(&o); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -321,7 +321,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		former, err := s.Store.LoadFormerSigners("prod")
+		former, err := s.Store.Backups().LoadFormerSigners("prod")
 		if err != nil || len(former) > 0 {
 			t.Errorf("a plan has added %v to the former keys, %v", former, err)
 		}
@@ -330,7 +330,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		}
 	}
 	p := w.prepared(s.Prepare(t.Context(), apply, nil))
-	lock, err := s.Store.LockCluster(t.Context(), "prod", store.Holder{})
+	lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Error("the key of the first manager is no longer on its host")
 	}
 	// Without any other change, the key is taken over as well, under the lock.
-	if err := s.Store.AdoptBackupKey("prod", []byte(first), own.PublicKey().String()); err != nil {
+	if err := s.Store.Backups().AdoptKey("prod", []byte(first), own.PublicKey().String()); err != nil {
 		t.Fatal(err)
 	}
 	p = w.prepared(s.Prepare(t.Context(), apply, nil))

@@ -153,7 +153,7 @@ func (s *Service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 // place returns the path of the set.
 func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
-		dir, err := m.svc.Store.MakeBackups(name)
+		dir, err := m.svc.Store.Backups().MakeDir(name)
 		if err != nil {
 			return "", err
 		}
@@ -245,7 +245,7 @@ func (m *snapshotting) passes() (string, error) {
 	if len(m.keys) == 0 {
 		return filepath.Dir(m.to), nil
 	}
-	return m.svc.Store.MakeBackups(m.report.Name)
+	return m.svc.Store.Backups().MakeDir(m.report.Name)
 }
 
 // room returns an error if the disks lack space for the snapshot in a directory or for

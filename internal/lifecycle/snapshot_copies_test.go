@@ -141,7 +141,7 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	w, m := newWorld(t, "cp1", "w1"), copiestest.ListenSFTP(t)
 	w.create(event.Succeeded)
 	w.do(Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, event.Succeeded)
-	admin, err := w.service().Store.LoadKubeconfig("prod")
+	admin, err := w.service().Store.Kubeconfigs().Load("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 	m := copiestest.ListenSFTP(t)
 	svc := w.impatient()
 	c := copiedTo(t, w.everyHour(8), m)
-	admin, err := svc.Store.LoadKubeconfig("prod")
+	admin, err := svc.Store.Kubeconfigs().Load("prod")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func (w *world) noneLeft() {
 			}
 		}
 	}
-	dir, err := w.service().Store.BackupDir("prod")
+	dir, err := w.service().Store.Backups().Dir("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestSnapshot_KeepsPlainDataPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := w.service().Store.BackupDir("prod")
+	own, err := w.service().Store.Backups().Dir("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestSnapshot_RemovesOldTemporaryFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := w.service().Store
-	own, err := store.MakeBackups("prod")
+	own, err := store.Backups().MakeDir("prod")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,13 +34,13 @@ func (s *Service) setsOf(name string) ([]SnapshotInfo, error) {
 	clusters := []string{name}
 	if name == "" {
 		var err error
-		if clusters, err = s.Store.BackedUp(); err != nil {
+		if clusters, err = s.Store.Backups().ListClusters(); err != nil {
 			return nil, err
 		}
 	}
 	out := []SnapshotInfo{}
 	for _, c := range clusters {
-		dir, err := s.Store.BackupDir(c)
+		dir, err := s.Store.Backups().Dir(c)
 		if err != nil {
 			return nil, err
 		}

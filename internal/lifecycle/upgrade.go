@@ -221,7 +221,7 @@ func refuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error
 // without a saved start also counts if the cluster's status names it: the cluster
 // description already has its version.
 func (s *Service) refuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
-	ops, err := s.Store.ListOperations(recorded.Name)
+	ops, err := s.Store.Operations().List(recorded.Name)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error
 // clusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
 // operation left it that planned another version.
 func (s *Service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.ListOperations(name)
+	ops, err := s.Store.Operations().List(name)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (p *prepared) describeCompletedUpgrade(res *Result) []string {
 	if res.Outcome != event.Succeeded {
 		return nil
 	}
-	o, err := p.svc.Store.LoadOperation(res.Operation)
+	o, err := p.svc.Store.Operations().Load(res.Operation)
 	if err != nil {
 		return nil // there was nothing to do
 	}

@@ -377,13 +377,13 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 	w.machines["w1"].refuse = nil
 	s := w.service()
 	for _, k := range []operation.Kind{operation.RenewCerts, operation.DefragEtcd, operation.RestoreEtcd} {
-		o, err := s.Store.NewOperation(w.now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
+		o, err := s.Store.Operations().Create(w.now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := metav1.NewTime(w.now())
 		o.Status.Phase, o.Status.StartTime = v1alpha1.OperationSucceeded, &now
-		if err := s.Store.SaveOperation(o); err != nil {
+		if err := s.Store.Operations().Save(o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +413,7 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Store.SaveCluster(p.env.Cluster, nil); err != nil {
+			if err := s.Store.Clusters().Save(p.env.Cluster, nil); err != nil {
 				t.Fatal(err)
 			}
 			if tc.noted {

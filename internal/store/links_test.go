@@ -29,29 +29,31 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 		to   string // below the directory of others
 		do   func(s *Store, op string) error
 	}{
-		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.LockCluster(t.Context(), "prod", Holder{})) }},
-		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.LockHolder("prod")) }},
-		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return errorOf(s.OpenJournal(op)) }},
-		{"journal that is read", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error {
-			return s.ReadEvents(op, func(event.Event) error { return nil })
+		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error {
+			return errorOf(s.Locks().Acquire(t.Context(), "prod", Holder{}))
 		}},
-		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return errorOf(s.LoadSource("prod")) }},
-		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.LoadKubeconfig("prod")) }},
-		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("prod", ""), nil) }},
-		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
+		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.Locks().Holder("prod")) }},
+		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return errorOf(s.Journals().Open(op)) }},
+		{"journal that is read", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error {
+			return s.Journals().ReadEvents(op, func(event.Event) error { return nil })
+		}},
+		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return errorOf(s.Clusters().LoadSource("prod")) }},
+		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.Kubeconfigs().Load("prod")) }},
+		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().Save(clusterNamed("prod", ""), nil) }},
+		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
 		{
 			"kubeconfig that is saved", "clusters/prod", "etc",
-			func(s *Store, _ string) error { return s.SaveKubeconfig("prod", adminKubeconfig(t)) },
+			func(s *Store, _ string) error { return s.Kubeconfigs().Save("prod", adminKubeconfig(t)) },
 		},
-		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.RemoveCluster("prod") }},
+		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().Remove("prod") }},
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
-			return errorOf(s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))
+			return errorOf(s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))
 		}},
-		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.ListOperations("")) }},
-		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.SaveCluster(clusterNamed("lab", ""), nil) }},
-		{"backups", "backups", "etc", func(s *Store, _ string) error { return errorOf(s.MakeBackups("prod")) }},
-		{"backups of a cluster", "backups/prod", "etc", func(s *Store, _ string) error { return errorOf(s.MakeBackups("prod")) }},
-		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }},
+		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }},
+		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.Clusters().Save(clusterNamed("lab", ""), nil) }},
+		{"backups", "backups", "etc", func(s *Store, _ string) error { return errorOf(s.Backups().MakeDir("prod")) }},
+		{"backups of a cluster", "backups/prod", "etc", func(s *Store, _ string) error { return errorOf(s.Backups().MakeDir("prod")) }},
+		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.Clusters().Default()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := t.TempDir()
@@ -59,8 +61,8 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 			s, err := Open(home, OwnedBy(uid, gid))
 			requireNoError(t, err)
 			fillStore(t, s)
-			requireNoError(t, errorOf(s.MakeBackups("lab")))
-			ops, err := s.ListOperations("")
+			requireNoError(t, errorOf(s.Backups().MakeDir("lab")))
+			ops, err := s.Operations().List("")
 			requireNoError(t, err)
 			op := ops[0].Name
 			requireNoError(t, os.MkdirAll(filepath.Join(others, "etc"), 0o755))
@@ -103,7 +105,7 @@ func TestLinks_ToOwnDirectoriesAreFollowed(t *testing.T) {
 	s, err := Open(home, OwnedBy(1000, 1001))
 	requireNoError(t, err)
 	fillStore(t, s)
-	requireNoError(t, errorOf(s.MakeBackups("prod")))
+	requireNoError(t, errorOf(s.Backups().MakeDir("prod")))
 	for _, file := range []string{"clusters/prod/cluster.json", "backups/prod"} {
 		requireNoError(t, errorOf(os.Stat(filepath.Join(disk, file))))
 	}
@@ -114,19 +116,19 @@ func TestReads_CreateNoDirectory(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "none")
 	s, err := Open(home)
 	requireNoError(t, err)
-	names, err := s.ListClusters()
+	names, err := s.Clusters().List()
 	requireNoError(t, err)
-	ops, err := s.ListOperations("")
+	ops, err := s.Operations().List("")
 	requireNoError(t, err)
 	if len(names)+len(ops) > 0 {
 		t.Errorf("clusters %v and operations %v of a home that is not there", names, ops)
 	}
-	if _, err := s.LoadCluster("prod"); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Clusters().Load("prod"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("cluster: error %v, want ErrNotFound", err)
 	}
-	requireNoError(t, errorOf(s.LockHolder("prod")))
-	requireNoError(t, errorOf(s.DefaultCluster()))
-	requireNoError(t, errorOf(s.BackedUp()))
+	requireNoError(t, errorOf(s.Locks().Holder("prod")))
+	requireNoError(t, errorOf(s.Clusters().Default()))
+	requireNoError(t, errorOf(s.Backups().ListClusters()))
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("reading has made %s: %v", home, err)
 	}

@@ -33,7 +33,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 
 	"slipway.dev/slipway/internal/fileowner"
 )
@@ -46,17 +45,31 @@ var ErrInvalidName = errors.New("invalid name: use at most 63 lower-case letters
 
 var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// A Store is one state directory. Its methods may be called from several goroutines and
+// A Store is one state directory. It has a method for each subject, which returns a smaller
+// store: st.Clusters().Load(…). All methods may be called from several goroutines and
 // processes at the same time. Changes of a cluster are made under that cluster's lock.
-type Store struct {
-	home  string
-	owner *fileowner.Owner // the owner of new files and directories
-	// rename renames files in a directory; tests replace it with a crash.
-	rename func(from, to string) error
+type Store struct{ *directory }
 
-	mu    sync.Mutex
-	roots map[string]*os.Root
-}
+// Clusters returns the store of specs, their cluster files and the latest status.
+func (s *Store) Clusters() Clusters { return Clusters{s.directory} }
+
+// ClusterFiles returns the store of generated passwords and keys of clusters.
+func (s *Store) ClusterFiles() ClusterFiles { return ClusterFiles{s.directory} }
+
+// Kubeconfigs returns the store of admin kubeconfigs.
+func (s *Store) Kubeconfigs() Kubeconfigs { return Kubeconfigs{s.directory} }
+
+// Locks returns the locks of clusters.
+func (s *Store) Locks() Locks { return Locks{s.directory} }
+
+// Operations returns the store of operations and their plans.
+func (s *Store) Operations() Operations { return Operations{s.directory} }
+
+// Journals returns the store of the events of operations.
+func (s *Store) Journals() Journals { return Journals{s.directory} }
+
+// Backups returns the store of backup sets and the keys that sign them.
+func (s *Store) Backups() Backups { return Backups{s.directory} }
 
 // An Option configures a store.
 type Option func(*Store)
@@ -74,7 +87,7 @@ func Open(home string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
-	s := &Store{home: home, roots: map[string]*os.Root{}}
+	s := &Store{&directory{home: home, roots: map[string]*os.Root{}}}
 	s.rename = s.renameIn
 	for _, o := range opts {
 		o(s)
@@ -103,10 +116,6 @@ func (s *Store) Home() string { return s.home }
 // Owner returns the owner of the store if it is not the user who runs the program,
 // otherwise nil.
 func (s *Store) Owner() *fileowner.Owner { return s.owner }
-
-func (s *Store) joinHome(elem ...string) string {
-	return filepath.Join(append([]string{s.home}, elem...)...)
-}
 
 // idBytes is the length of a manager id.
 const idBytes = 16
@@ -142,38 +151,6 @@ func (s *Store) ManagerID() (string, error) {
 	return "", fmt.Errorf("reading the manager id: %w", fs.ErrNotExist)
 }
 
-// DefaultCluster returns the cluster that SetDefault selected, or "".
-func (s *Store) DefaultCluster() (string, error) {
-	file := s.joinHome("default")
-	b, err := s.readFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	name := strings.TrimSpace(string(b))
-	if err == nil && name != "" {
-		err = checkName(name)
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the default cluster: %w", damagedFileError(file, err))
-	}
-	return name, nil
-}
-
-// SetDefault selects the cluster for commands that do not name one; "" removes the
-// selection.
-func (s *Store) SetDefault(name string) error {
-	if name == "" {
-		if err := s.removeFile(s.joinHome("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	if err := checkName(name); err != nil {
-		return err
-	}
-	return s.writeFile(s.joinHome("default"), []byte(name+"\n"))
-}
-
 // KnownHosts returns the path of the file with host keys. It creates an empty file, so
 // that the file belongs to the owner of the store when others append to it.
 func (s *Store) KnownHosts() (string, error) {
@@ -198,4 +175,9 @@ func randomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
 	return hex.EncodeToString(b)
+}
+
+// ChownToOwner makes the owner of the store the owner of a file outside of it.
+func (s *Store) ChownToOwner(path string) error {
+	return s.owner.GiveFiles(path)
 }

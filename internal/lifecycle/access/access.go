@@ -28,8 +28,8 @@ const (
 
 // Clusters are the saved clusters.
 type Clusters interface {
-	// LoadCluster returns a cluster, or store.ErrNotFound.
-	LoadCluster(name string) (*v1alpha1.Cluster, error)
+	// Load returns a cluster, or store.ErrNotFound.
+	Load(name string) (*v1alpha1.Cluster, error)
 	// Environment returns the environment of a cluster.
 	Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error)
 	// OpenBundle opens the bundle of a cluster for an architecture. It returns nil if no

@@ -23,7 +23,7 @@ import (
 // ready. Live asks control planes instead of the store; warnings name the control planes
 // whose kubeconfig was refused.
 func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
-	c, err := a.c.Clusters.LoadCluster(name)
+	c, err := a.c.Clusters.Load(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,11 +45,11 @@ func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte
 
 // SavedKubeconfig returns the saved admin kubeconfig.
 func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
-	c, err := a.c.Clusters.LoadCluster(name)
+	c, err := a.c.Clusters.Load(name)
 	if err != nil {
 		return nil, err
 	}
-	conf, err := a.c.Store.LoadKubeconfig(name)
+	conf, err := a.c.Store.Kubeconfigs().Load(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, diag.Refuse(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet",
 			"finish the creation: slipway resume "+name)
@@ -63,7 +63,7 @@ func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
 	// Earlier versions saved the fields of the host's file as they were.
 	admin, err := kubeconfig.Untrusted{Text: conf}.Verify(nil)
 	if err != nil {
-		return nil, diag.Refuse(idDamaged, a.c.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(),
+		return nil, diag.Refuse(idDamaged, a.c.Store.Kubeconfigs().Path(name)+" cannot be used: "+err.Error(),
 			"get it from a control plane: slipway kubeconfig "+name+" --live")
 	}
 	return clusterstate.MakeKubeconfigFor(module.Env{Cluster: c}, admin, OutsideAddress(c))
@@ -89,13 +89,13 @@ func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte,
 		}
 		return kept, warnings, nil
 	}
-	return theirs, warnings, a.c.Store.SaveKubeconfig(env.Cluster.Name, theirs)
+	return theirs, warnings, a.c.Store.Kubeconfigs().Save(env.Cluster.Name, theirs)
 }
 
 // readLiveKubeconfig returns the admin kubeconfig of the first control plane that has a valid one.
 // Warnings name the control planes before it whose kubeconfig was refused.
 func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
-	recorded, err := a.c.Store.LoadKubeconfig(env.Cluster.Name)
+	recorded, err := a.c.Store.Kubeconfigs().Load(env.Cluster.Name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nil, err
 	}
@@ -162,16 +162,20 @@ func (a *Access) WriteKubeconfigFile(ctx context.Context, env module.Env) (path 
 	if err != nil {
 		return "", nil, nil, err
 	}
-	if recorded, err := a.c.Store.LoadKubeconfig(name); err == nil && bytes.Equal(conf, recorded) {
-		return a.c.Store.KubeconfigPath(name), func() {}, warnings, nil
+	if recorded, err := a.c.Store.Kubeconfigs().Load(name); err == nil && bytes.Equal(conf, recorded) {
+		return a.c.Store.Kubeconfigs().Path(name), func() {}, warnings, nil
 	}
-	path, err = a.c.Store.AnotherKubeconfig(name, conf)
+	path, err = a.c.Store.Kubeconfigs().WriteAnother(name, conf)
 	return path, func() { _ = os.Remove(path) }, warnings, err // otherwise the cluster's next lock removes it
 }
 
 // AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
 // absolute path.
-func (a *Access) AddMerged(name, path string) error { return a.c.Store.AddMerged(name, path) }
+func (a *Access) AddMerged(name, path string) error {
+	return a.c.Store.Kubeconfigs().AddMerged(name, path)
+}
 
 // Merged returns the files into which a cluster's kubeconfig was merged.
-func (a *Access) Merged(name string) ([]string, error) { return a.c.Store.ListMerged(name) }
+func (a *Access) Merged(name string) ([]string, error) {
+	return a.c.Store.Kubeconfigs().ListMerged(name)
+}

@@ -25,7 +25,7 @@ import (
 
 // Kubectl runs the bundle's kubectl against the cluster and returns its exit code.
 func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
-	c, err := a.c.Clusters.LoadCluster(name)
+	c, err := a.c.Clusters.Load(name)
 	if err != nil {
 		return 0, err
 	}
@@ -42,7 +42,7 @@ func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.
 	}
 	if opened == nil || runtime.GOOS != "linux" {
 		return 0, diag.Refuse(idNoKubectl, "no available bundle of "+env.Release.Kubernetes+" has a kubectl for this machine",
-			"use your own kubectl: kubectl --kubeconfig "+a.c.Store.KubeconfigPath(name))
+			"use your own kubectl: kubectl --kubeconfig "+a.c.Store.Kubeconfigs().Path(name))
 	}
 	program, err := a.unpackKubectl(opened)
 	if err != nil {

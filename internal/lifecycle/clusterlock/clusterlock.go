@@ -107,7 +107,7 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 			return nil, r.lockedError(&st)
 		}
 	}
-	if l.lock.Process, err = r.Store.BeginHold(r.Cluster); err != nil {
+	if l.lock.Process, err = r.Store.Locks().BeginHold(r.Cluster); err != nil {
 		return nil, err
 	}
 	var other *remote.LockState
@@ -133,7 +133,7 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 		return l, nil
 	}
 	// Hosts that were not reached may still have locks of processes that crashed.
-	l.released = func() error { return r.Store.EndHold(r.Cluster, l.lock.Process) }
+	l.released = func() error { return r.Store.Locks().EndHold(r.Cluster, l.lock.Process) }
 	l.Release(context.WithoutCancel(ctx))
 	switch {
 	case ctx.Err() != nil:
@@ -154,7 +154,7 @@ func newLock(r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(
 	if err != nil {
 		return nil, nil, err
 	}
-	before, err := r.Store.ListUnreleased(r.Cluster)
+	before, err := r.Store.Locks().ListUnreleased(r.Cluster)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,7 +163,7 @@ func newLock(r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(
 	isOurs = func(other remote.Lock) bool {
 		return other.Manager == manager && (other.Process == "" || slices.Contains(before, other.Process))
 	}
-	l = &Lock{log: r.Log, replaced: map[string]string{}, released: func() error { return r.Store.EndHold(r.Cluster) }}
+	l = &Lock{log: r.Log, replaced: map[string]string{}, released: func() error { return r.Store.Locks().EndHold(r.Cluster) }}
 	for name, st := range seen {
 		if st.Held && isOurs(st.Holder) {
 			l.replaced[name] = st.Holder.Process

@@ -36,11 +36,11 @@ const (
 
 // Clusters are the saved clusters.
 type Clusters interface {
-	// ListClusters returns their names.
-	ListClusters() ([]string, error)
-	// LoadCluster returns a cluster. The error is store.ErrNotFound if there is none, and a
+	// List returns their names.
+	List() ([]string, error)
+	// Load returns a cluster. The error is store.ErrNotFound if there is none, and a
 	// diag.List if its saved state is damaged.
-	LoadCluster(name string) (*v1alpha1.Cluster, error)
+	Load(name string) (*v1alpha1.Cluster, error)
 }
 
 // A Config configures an Executor.

@@ -47,13 +47,13 @@ func newTestExecutor(t *testing.T) *Executor {
 			h.Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
 			c.Spec.Hosts = append(c.Spec.Hosts, h)
 		}
-		if err := st.SaveCluster(c, nil); err != nil {
+		if err := st.Clusters().Save(c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d := dial.New(remotetest.BuildHelper(t))
 	return New(Config{
-		Clusters: st, Dialer: hostconn.Dialer{Connect: d.Connect, KnownHosts: filepath.Join(home, "known_hosts"), Home: home},
+		Clusters: st.Clusters(), Dialer: hostconn.Dialer{Connect: d.Connect, KnownHosts: filepath.Join(home, "known_hosts"), Home: home},
 		Resolve: d.ResolveLogin, Shell: d.StartShell,
 	})
 }
@@ -147,7 +147,7 @@ func TestTargets_SkipsDamagedClustersOfPattern(t *testing.T) {
 		c := &v1alpha1.Cluster{}
 		c.Name = cluster
 		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "192.0.2.1"}}
-		if err := st.SaveCluster(c, nil); err != nil {
+		if err := st.Clusters().Save(c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestTargets_SkipsDamagedClustersOfPattern(t *testing.T) {
 		{"e*@cp1", "nothing is left of the pattern", "", true, 0},
 	} {
 		var heard diag.List
-		s := New(Config{Clusters: st, Warn: func(l diag.List) { heard = append(heard, l...) }})
+		s := New(Config{Clusters: st.Clusters(), Warn: func(l diag.List) { heard = append(heard, l...) }})
 		list, warnings, err := s.Targets(t.Context(), tc.selector, "prod")
 		var got []string
 		for _, x := range list {
@@ -367,7 +367,7 @@ func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResul
 	}
 	host := &brittleHost{lives: lives}
 	defer host.ends.Wait()
-	s := New(Config{Clusters: st, Dialer: hostconn.Dialer{
+	s := New(Config{Clusters: st.Clusters(), Dialer: hostconn.Dialer{
 		Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil },
 	}})
 	c := Copy{Here: from, There: to}

@@ -91,10 +91,10 @@ func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 // skips clusters with damaged state and warns about them, as long as one cluster is left.
 func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
 	if !isPattern(name) {
-		c, err := e.c.Clusters.LoadCluster(name)
+		c, err := e.c.Clusters.Load(name)
 		return []*v1alpha1.Cluster{c}, err
 	}
-	names, err := e.c.Clusters.ListClusters()
+	names, err := e.c.Clusters.List()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
 		if ok, err := path.Match(name, n); !ok || err != nil {
 			continue
 		}
-		c, err := e.c.Clusters.LoadCluster(n)
+		c, err := e.c.Clusters.Load(n)
 		var list diag.List
 		switch {
 		case err == nil:

@@ -74,7 +74,7 @@ func (in *Inspector) StartSession(ctx context.Context, c *v1alpha1.Cluster) (_ c
 func (in *Inspector) NewSession(env module.Env) *Session {
 	all := env.Cluster.Spec.Hosts
 	s := &Session{in: in, Env: env, ControlPlanes: make(chan *Host, len(all)), members: make(chan *Host, len(all))}
-	s.Admin, _ = in.c.Store.LoadKubeconfig(env.Cluster.Name) // a new cluster has no kubeconfig yet
+	s.Admin, _ = in.c.Store.Kubeconfigs().Load(env.Cluster.Name) // a new cluster has no kubeconfig yet
 	for _, h := range all {
 		s.Hosts = append(s.Hosts, &Host{Spec: h})
 	}

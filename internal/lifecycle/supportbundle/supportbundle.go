@@ -236,7 +236,7 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 	} else {
 		d.addObject("info.json", info)
 	}
-	ops, damaged, err := d.collector.c.Store.ListReadableOperations(c.Name)
+	ops, damaged, err := d.collector.c.Store.Operations().ListReadable(c.Name)
 	if err != nil {
 		d.addMissing("operations", err)
 	}
@@ -246,13 +246,13 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 	for _, o := range ops[:min(len(ops), maxOperations)] {
 		dir := "operations/" + o.Name + "/"
 		d.addObject(dir+"operation.json", o)
-		if p, err := d.collector.c.Store.LoadPlan(o.Name); err != nil {
+		if p, err := d.collector.c.Store.Operations().LoadPlan(o.Name); err != nil {
 			d.addMissing(dir+"plan.json", err)
 		} else {
 			d.addObject(dir+"plan.json", p)
 		}
 		var journal [][]byte
-		if err := d.collector.c.Store.ReadEvents(o.Name, func(e event.Event) error {
+		if err := d.collector.c.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
 			line, err := json.Marshal(e)
 			journal = append(journal, d.redactor.redactJSON(line, ""))
 			return err

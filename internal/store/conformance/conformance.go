@@ -20,30 +20,39 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// A Backend is a store under test.
-type Backend interface {
-	ManagerID() (string, error)
-	DefaultCluster() (string, error)
+// Clusters is the part of a store under test that keeps clusters.
+type Clusters interface {
+	Default() (string, error)
 	SetDefault(name string) error
 
-	LoadCluster(name string) (*v1alpha1.Cluster, error)
+	Load(name string) (*v1alpha1.Cluster, error)
 	LoadSource(name string) (*store.Source, error)
-	ListClusters() ([]string, error)
-	SaveCluster(c *v1alpha1.Cluster, source *store.Source) error
+	List() ([]string, error)
+	Save(c *v1alpha1.Cluster, source *store.Source) error
 	KeepSource(name string) error
-	KeptSource(name string) ([]byte, error)
+	LoadKeptSource(name string) ([]byte, error)
 	SaveStatus(name string, status v1alpha1.ClusterStatus) error
-	SaveKubeconfig(name string, content []byte) error
-	LoadKubeconfig(name string) ([]byte, error)
-	RemoveCluster(name string) error
-	LockHolder(name string) (*store.Holder, error)
+	Remove(name string) error
+}
 
-	NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error)
-	SaveOperation(o *v1alpha1.Operation) error
-	LoadOperation(id string) (*v1alpha1.Operation, error)
-	ListOperations(cluster string) ([]v1alpha1.Operation, error)
-	FindOperation(prefix string) (*v1alpha1.Operation, error)
+// Kubeconfigs is the part of a store under test that keeps admin kubeconfigs.
+type Kubeconfigs interface {
+	Save(name string, content []byte) error
+	Load(name string) ([]byte, error)
+}
+
+// Operations is the part of a store under test that keeps operations.
+type Operations interface {
+	Create(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error)
+	Save(o *v1alpha1.Operation) error
+	Load(id string) (*v1alpha1.Operation, error)
+	List(cluster string) ([]v1alpha1.Operation, error)
+	Find(prefix string) (*v1alpha1.Operation, error)
 	LoadPlan(id string) (*plan.Plan, error)
+}
+
+// Journals is the part of a store under test that reads journals.
+type Journals interface {
 	ReadEvents(id string, fn func(event.Event) error) error
 	FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error
 }
@@ -55,11 +64,17 @@ type Journal interface {
 	LastSeq() int64
 }
 
-// A Subject is a backend, with its methods that return backend-specific types.
+// A Subject is a store under test. Functions stand for methods that return types of the
+// backend.
 type Subject struct {
-	Backend
-	Lock    func(ctx context.Context, name string, who store.Holder) (release func() error, err error)
-	Journal func(id string) (Journal, error)
+	Clusters    Clusters
+	Kubeconfigs Kubeconfigs
+	Operations  Operations
+	Journals    Journals
+	ManagerID   func() (string, error)
+	Holder      func(name string) (*store.Holder, error)
+	Lock        func(ctx context.Context, name string, who store.Holder) (release func() error, err error)
+	Journal     func(id string) (Journal, error)
 	// Again opens the same state as another process would.
 	Again func() Subject
 	// Tear adds an incomplete event to a journal, as a crash does.
@@ -109,16 +124,16 @@ func managerID(t *testing.T, s Subject) {
 }
 
 func defaultCluster(t *testing.T, s Subject) {
-	if d, err := s.DefaultCluster(); d != "" || err != nil {
+	if d, err := s.Clusters.Default(); d != "" || err != nil {
 		t.Errorf("before any choice: %q, %v", d, err)
 	}
-	requireNoError(t, s.SetDefault("prod"))
-	if d, err := s.Again().DefaultCluster(); d != "prod" || err != nil {
+	requireNoError(t, s.Clusters.SetDefault("prod"))
+	if d, err := s.Again().Clusters.Default(); d != "prod" || err != nil {
 		t.Errorf("after SetDefault: %q, %v", d, err)
 	}
-	requireNoError(t, s.SetDefault(""))
-	requireNoError(t, s.SetDefault(""))
-	if d, err := s.DefaultCluster(); d != "" || err != nil {
+	requireNoError(t, s.Clusters.SetDefault(""))
+	requireNoError(t, s.Clusters.SetDefault(""))
+	if d, err := s.Clusters.Default(); d != "" || err != nil {
 		t.Errorf("after taking it back: %q, %v", d, err)
 	}
 }
@@ -134,29 +149,29 @@ func newCluster(name string) *v1alpha1.Cluster {
 }
 
 func testClusters(t *testing.T, s Subject) {
-	_, err := s.LoadCluster("prod")
+	_, err := s.Clusters.Load("prod")
 	wantErr(t, "reading what is not there", err, store.ErrNotFound)
-	_, err = s.LoadKubeconfig("prod")
+	_, err = s.Kubeconfigs.Load("prod")
 	wantErr(t, "reading a kubeconfig that is not there", err, store.ErrNotFound)
 
-	requireNoError(t, s.SaveCluster(newCluster("prod"), nil))
-	requireNoError(t, s.SaveCluster(newCluster("lab"), nil))
+	requireNoError(t, s.Clusters.Save(newCluster("prod"), nil))
+	requireNoError(t, s.Clusters.Save(newCluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
-	requireNoError(t, s.SaveStatus("prod", status))
+	requireNoError(t, s.Clusters.SaveStatus("prod", status))
 	admin, err := kubeconfig.Admin{
 		Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"),
 		Certificate: []byte("b"), Key: []byte("c"),
 	}.Bytes()
 	requireNoError(t, err)
-	requireNoError(t, s.SaveKubeconfig("prod", admin))
-	if err := s.SaveKubeconfig("prod", append(admin, "extensions: []\n"...)); err == nil {
+	requireNoError(t, s.Kubeconfigs.Save("prod", admin))
+	if err := s.Kubeconfigs.Save("prod", append(admin, "extensions: []\n"...)); err == nil {
 		t.Error("a kubeconfig with other fields was saved")
 	}
-	requireNoError(t, s.SetDefault("prod"))
+	requireNoError(t, s.Clusters.SetDefault("prod"))
 
 	want := newCluster("prod")
 	want.Status = status
-	got, err := s.Again().LoadCluster("prod")
+	got, err := s.Again().Clusters.Load("prod")
 	requireNoError(t, err)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("cluster (-want +got):\n%s", d)
@@ -164,56 +179,56 @@ func testClusters(t *testing.T, s Subject) {
 	// The status is kept apart: recording the spec again does not lose it.
 	changed := newCluster("prod")
 	changed.Spec.Bundle = "/srv/bundle"
-	requireNoError(t, s.SaveCluster(changed, nil))
-	got, err = s.LoadCluster("prod")
+	requireNoError(t, s.Clusters.Save(changed, nil))
+	got, err = s.Clusters.Load("prod")
 	requireNoError(t, err)
 	if got.Spec.Bundle != "/srv/bundle" || got.Status.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("after a second SaveCluster: bundle %q, phase %q", got.Spec.Bundle, got.Status.Phase)
 	}
-	names, err := s.ListClusters()
+	names, err := s.Clusters.List()
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{"lab", "prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
 
-	requireNoError(t, s.RemoveCluster("prod"))
-	_, err = s.LoadCluster("prod")
+	requireNoError(t, s.Clusters.Remove("prod"))
+	_, err = s.Clusters.Load("prod")
 	wantErr(t, "reading what was removed", err, store.ErrNotFound)
-	_, err = s.LoadKubeconfig("prod")
+	_, err = s.Kubeconfigs.Load("prod")
 	wantErr(t, "reading the kubeconfig of what was removed", err, store.ErrNotFound)
-	if d, _ := s.DefaultCluster(); d != "" {
+	if d, _ := s.Clusters.Default(); d != "" {
 		t.Errorf("the default is %q after its removal", d)
 	}
-	requireNoError(t, s.RemoveCluster("prod"))
+	requireNoError(t, s.Clusters.Remove("prod"))
 }
 
 func testSources(t *testing.T, s Subject) {
 	prod := newCluster("prod")
 	mine := &store.Source{Text: []byte("# mine\n"), Path: "/home/ada/prod file.yaml"}
-	requireNoError(t, s.SaveCluster(prod, mine))
-	requireNoError(t, s.SaveCluster(prod, nil))
-	requireNoError(t, s.SaveCluster(newCluster("lab"), nil))
-	source, err := s.LoadSource("prod")
+	requireNoError(t, s.Clusters.Save(prod, mine))
+	requireNoError(t, s.Clusters.Save(prod, nil))
+	requireNoError(t, s.Clusters.Save(newCluster("lab"), nil))
+	source, err := s.Clusters.LoadSource("prod")
 	if d := cmp.Diff(mine, source); d != "" || err != nil {
 		t.Errorf("source, %v, want what the user wrote (-want +got):\n%s", err, d)
 	}
-	_, err = s.KeptSource("prod")
+	_, err = s.Clusters.LoadKeptSource("prod")
 	wantErr(t, "a source that was not kept", err, store.ErrNotFound)
-	requireNoError(t, s.KeepSource("prod"))
-	requireNoError(t, s.SaveCluster(prod, &store.Source{Text: []byte("# newer\n")}))
-	if source, err := s.LoadSource("prod"); err != nil || source.Path != "" {
+	requireNoError(t, s.Clusters.KeepSource("prod"))
+	requireNoError(t, s.Clusters.Save(prod, &store.Source{Text: []byte("# newer\n")}))
+	if source, err := s.Clusters.LoadSource("prod"); err != nil || source.Path != "" {
 		t.Errorf("source %+v, %v: the path is another file's", source, err)
 	}
-	if b, err := s.Again().KeptSource("prod"); string(b) != "# mine\n" || err != nil {
+	if b, err := s.Again().Clusters.LoadKeptSource("prod"); string(b) != "# mine\n" || err != nil {
 		t.Errorf("kept source %q, %v: want the one from before", b, err)
 	}
-	requireNoError(t, s.SaveCluster(prod, new(store.Source)))
-	_, err = s.LoadSource("prod")
+	requireNoError(t, s.Clusters.Save(prod, new(store.Source)))
+	_, err = s.Clusters.LoadSource("prod")
 	wantErr(t, "a source that was taken away", err, store.ErrNotFound)
-	requireNoError(t, s.KeepSource("prod"))
-	_, err = s.KeptSource("prod")
+	requireNoError(t, s.Clusters.KeepSource("prod"))
+	_, err = s.Clusters.LoadKeptSource("prod")
 	wantErr(t, "keeping that there is none", err, store.ErrNotFound)
-	_, err = s.LoadSource("lab")
+	_, err = s.Clusters.LoadSource("lab")
 	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
 }
 
@@ -229,22 +244,22 @@ func testNames(t *testing.T, s Subject) {
 		{"a\x00", "not text"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			wantErr(t, "SaveCluster", s.SaveCluster(newCluster(tc.name), nil), store.ErrInvalidName)
-			wantErr(t, "RemoveCluster", s.RemoveCluster(tc.name), store.ErrInvalidName)
-			_, err := s.LoadCluster(tc.name)
+			wantErr(t, "SaveCluster", s.Clusters.Save(newCluster(tc.name), nil), store.ErrInvalidName)
+			wantErr(t, "RemoveCluster", s.Clusters.Remove(tc.name), store.ErrInvalidName)
+			_, err := s.Clusters.Load(tc.name)
 			wantErr(t, "Cluster", err, store.ErrInvalidName)
 			_, err = s.Lock(t.Context(), tc.name, store.Holder{})
 			wantErr(t, "Lock", err, store.ErrInvalidName)
 			_, err = s.Journal(tc.name)
 			wantErr(t, "Journal", err, store.ErrInvalidName)
-			_, err = s.NewOperation(began, v1alpha1.OperationSpec{Cluster: tc.name, Type: "create"}, new(plan.Plan))
+			_, err = s.Operations.Create(began, v1alpha1.OperationSpec{Cluster: tc.name, Type: "create"}, new(plan.Plan))
 			wantErr(t, "NewOperation", err, store.ErrInvalidName)
 		})
 	}
 }
 
 func testLock(t *testing.T, s Subject) {
-	if h, err := s.LockHolder("prod"); h != nil || err != nil {
+	if h, err := s.Holder("prod"); h != nil || err != nil {
 		t.Errorf("holder of what was never locked: %v, %v", h, err)
 	}
 	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
@@ -256,7 +271,7 @@ func testLock(t *testing.T, s Subject) {
 	if held.Cluster != "prod" || held.Holder.Operation != "op-1" || held.Holder.PID == 0 {
 		t.Errorf("second lock: %+v, want it to name the holder", held)
 	}
-	if h, err := s.Again().LockHolder("prod"); err != nil || h == nil || h.Operation != "op-1" {
+	if h, err := s.Again().Holder("prod"); err != nil || h == nil || h.Operation != "op-1" {
 		t.Errorf("holder: %+v, %v", h, err)
 	}
 	other, err := s.Again().Lock(t.Context(), "lab", store.Holder{})
@@ -265,7 +280,7 @@ func testLock(t *testing.T, s Subject) {
 	}
 	requireNoError(t, other())
 	requireNoError(t, release())
-	if h, err := s.LockHolder("prod"); h != nil || err != nil {
+	if h, err := s.Holder("prod"); h != nil || err != nil {
 		t.Errorf("holder after release: %v, %v", h, err)
 	}
 	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{})
@@ -276,12 +291,12 @@ func testLock(t *testing.T, s Subject) {
 func lockAndRemoval(t *testing.T, s Subject) {
 	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
 	requireNoError(t, err)
-	requireNoError(t, s.SaveCluster(newCluster("prod"), nil))
-	requireNoError(t, s.RemoveCluster("prod"))
+	requireNoError(t, s.Clusters.Save(newCluster("prod"), nil))
+	requireNoError(t, s.Clusters.Remove("prod"))
 	requireNoError(t, release())
 	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{Operation: "op-2"})
 	requireNoError(t, err)
-	if h, err := s.LockHolder("prod"); err != nil || h == nil || h.Operation != "op-2" {
+	if h, err := s.Holder("prod"); err != nil || h == nil || h.Operation != "op-2" {
 		t.Errorf("holder: %+v, %v", h, err)
 	}
 	requireNoError(t, release())

@@ -18,7 +18,7 @@ import (
 func beginOperation(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
 	t.Helper()
 	spec := v1alpha1.OperationSpec{Cluster: cluster, Type: "create", PlanDigest: "sha256:1"}
-	o, err := s.NewOperation(at, spec, &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
+	o, err := s.Operations.Create(at, spec, &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
 	requireNoError(t, err)
 	return o
 }
@@ -36,14 +36,14 @@ func testOrder(t *testing.T, s Subject) {
 		{"delete", began.Add(-time.Hour)}, // the clock was set back
 		{"create", began.Add(time.Minute)},
 	} {
-		op, err := s.NewOperation(o.at, v1alpha1.OperationSpec{Cluster: "prod", Type: o.kind}, new(plan.Plan))
+		op, err := s.Operations.Create(o.at, v1alpha1.OperationSpec{Cluster: "prod", Type: o.kind}, new(plan.Plan))
 		requireNoError(t, err)
 		made = append([]string{op.Name}, made...)
 		if !op.CreationTimestamp.Time.Equal(o.at) {
 			t.Errorf("operation %s says that it was made at %s, not at %s", op.Name, op.CreationTimestamp, o.at)
 		}
 	}
-	got, err := s.Again().ListOperations("prod")
+	got, err := s.Again().Operations.List("prod")
 	requireNoError(t, err)
 	if d := cmp.Diff(made, listIDs(got)); d != "" {
 		t.Errorf("operations, newest first (-made +got):\n%s", d)
@@ -60,43 +60,43 @@ func testOperations(t *testing.T, s Subject) {
 	if first.Status.Phase != v1alpha1.OperationPending {
 		t.Errorf("phase %q at the start", first.Status.Phase)
 	}
-	got, err := s.Again().ListOperations("prod")
+	got, err := s.Again().Operations.List("prod")
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of prod, newest first (-want +got):\n%s", d)
 	}
-	got, err = s.ListOperations("")
+	got, err = s.Operations.List("")
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{other.Name, second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of all (-want +got):\n%s", d)
 	}
 
 	first.Status.Phase = v1alpha1.OperationSucceeded
-	requireNoError(t, s.SaveOperation(first))
-	back, err := s.Again().FindOperation("20261120-181502")
+	requireNoError(t, s.Operations.Save(first))
+	back, err := s.Again().Operations.Find("20261120-181502")
 	requireNoError(t, err)
 	if back.Name != first.Name || back.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Errorf("found %s in phase %s", back.Name, back.Status.Phase)
 	}
-	p, err := s.LoadPlan(first.Name)
+	p, err := s.Operations.LoadPlan(first.Name)
 	requireNoError(t, err)
 	if p.Digest != "sha256:1" || p.Cluster != "prod" {
 		t.Errorf("plan %+v", p)
 	}
-	_, err = s.FindOperation("2025")
+	_, err = s.Operations.Find("2025")
 	wantErr(t, "an unknown prefix", err, store.ErrNotFound)
 	var many *store.AmbiguousError
-	if _, err = s.FindOperation("2026"); !errors.As(err, &many) || len(many.IDs) != 3 {
+	if _, err = s.Operations.Find("2026"); !errors.As(err, &many) || len(many.IDs) != 3 {
 		t.Errorf("an ambiguous prefix: %v", err)
 	}
-	if _, err := s.FindOperation(first.Name); err != nil {
+	if _, err := s.Operations.Find(first.Name); err != nil {
 		t.Errorf("a whole id: %v", err)
 	}
-	_, err = s.LoadOperation("20261120-181502-create-zzzz")
+	_, err = s.Operations.Load("20261120-181502-create-zzzz")
 	wantErr(t, "an unknown id", err, store.ErrNotFound)
 
-	requireNoError(t, s.RemoveCluster("prod"))
-	got, err = s.ListOperations("prod")
+	requireNoError(t, s.Clusters.Remove("prod"))
+	got, err = s.Operations.List("prod")
 	requireNoError(t, err)
 	if len(got) != 2 {
 		t.Errorf("%d operations after the cluster's removal: want the history to stay", len(got))
@@ -118,7 +118,7 @@ func stepEvent(task string) event.Event {
 func readEvents(t *testing.T, s Subject, id string) []event.Event {
 	t.Helper()
 	var out []event.Event
-	requireNoError(t, s.ReadEvents(id, func(e event.Event) error { out = append(out, e); return nil }))
+	requireNoError(t, s.Journals.ReadEvents(id, func(e event.Event) error { out = append(out, e); return nil }))
 	return out
 }
 
@@ -156,12 +156,12 @@ func testJournal(t *testing.T, s Subject) {
 
 	stop := errors.New("stop")
 	n := 0
-	err = s.ReadEvents(o.Name, func(event.Event) error { n++; return stop })
+	err = s.Journals.ReadEvents(o.Name, func(event.Event) error { n++; return stop })
 	wantErr(t, "Read with a failing fn", err, stop)
 	if n != 1 {
 		t.Errorf("fn was called %d times after its error", n)
 	}
-	wantErr(t, "reading an unknown operation", s.ReadEvents("nothing", func(event.Event) error { return nil }), store.ErrNotFound)
+	wantErr(t, "reading an unknown operation", s.Journals.ReadEvents("nothing", func(event.Event) error { return nil }), store.ErrNotFound)
 }
 
 func tornJournal(t *testing.T, s Subject) {
@@ -199,7 +199,7 @@ func damagedJournal(t *testing.T, s Subject) {
 	requireNoError(t, j.Append(stepEvent("a")))
 	requireNoError(t, j.Close())
 	s.Tear(o.Name, "{\"seq\":\n{\"seq\":3,\"type\":\"note\"}\n")
-	if err := s.ReadEvents(o.Name, func(event.Event) error { return nil }); err == nil {
+	if err := s.Journals.ReadEvents(o.Name, func(event.Event) error { return nil }); err == nil {
 		t.Error("reading: want an error, events are missing in the middle")
 	}
 	if _, err := s.Journal(o.Name); err == nil {
@@ -216,7 +216,7 @@ func testFollow(t *testing.T, s Subject) {
 	got := make(chan event.Event)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Again().FollowEvents(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
+		ended <- s.Again().Journals.FollowEvents(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
 	}()
 	j, err := s.Journal(o.Name)
 	requireNoError(t, err)
@@ -242,7 +242,7 @@ func testFollow(t *testing.T, s Subject) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	n := 0
-	err = s.FollowEvents(ctx, o.Name, func(event.Event) error {
+	err = s.Journals.FollowEvents(ctx, o.Name, func(event.Event) error {
 		if n++; n == 4 {
 			cancel(gone)
 		}
@@ -259,7 +259,7 @@ func followOrphan(t *testing.T, s Subject) {
 	requireNoError(t, j.Append(stepEvent("a")))
 	requireNoError(t, j.Close())
 	n := 0
-	err = s.FollowEvents(t.Context(), o.Name, func(event.Event) error { n++; return nil })
+	err = s.Journals.FollowEvents(t.Context(), o.Name, func(event.Event) error { n++; return nil })
 	wantErr(t, "following what nobody runs", err, store.ErrNoEnd)
 	if n != 1 {
 		t.Errorf("%d events, want those there are", n)

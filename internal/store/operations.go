@@ -16,6 +16,9 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
+// Operations is the store of operations and their plans.
+type Operations struct{ *directory }
+
 // An AmbiguousError is returned for a prefix of several operation ids.
 type AmbiguousError struct {
 	Prefix string
@@ -33,24 +36,20 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("%q matches several operations: %s%s", e.Prefix, strings.Join(few, ", "), more)
 }
 
-func (s *Store) operationPath(id string, elem ...string) string {
-	return s.joinHome(append([]string{"operations", id}, elem...)...)
-}
-
 // stampFormat is the time at the beginning of an id.
 const stampFormat = "20060102-150405"
 
-// NewOperation saves an operation that is about to begin, with its plan, in phase
+// Create saves an operation that is about to begin, with its plan, in phase
 // Pending. Its id begins with the time, so that ids sort by age:
 // "20261120-181502-create-x7k2". If that time is not after the time of the latest id, for
 // example because the clock was set back, the id is one second after the latest one.
-func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
+func (s Operations) Create(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
 	if err := errors.Join(checkName(spec.Cluster), checkName(spec.Type)); err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
 	now = now.UTC()
 	stamp := now
-	ids, err := s.operationIDs()
+	ids, err := s.listIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +76,11 @@ func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan
 		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
 	}
 	// Last, because an operation without this file is not listed.
-	return o, s.SaveOperation(o)
+	return o, s.Save(o)
 }
 
-// SaveOperation saves the state of an operation.
-func (s *Store) SaveOperation(o *v1alpha1.Operation) error {
+// Save saves the state of an operation.
+func (s Operations) Save(o *v1alpha1.Operation) error {
 	if err := checkName(o.Name); err != nil {
 		return fmt.Errorf("saving an operation: %w", err)
 	}
@@ -91,8 +90,8 @@ func (s *Store) SaveOperation(o *v1alpha1.Operation) error {
 	return nil
 }
 
-// LoadOperation returns the operation with that id, or ErrNotFound.
-func (s *Store) LoadOperation(id string) (*v1alpha1.Operation, error) {
+// Load returns the operation with that id, or ErrNotFound.
+func (s Operations) Load(id string) (*v1alpha1.Operation, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading operation: %w", err)
 	}
@@ -104,7 +103,7 @@ func (s *Store) LoadOperation(id string) (*v1alpha1.Operation, error) {
 }
 
 // LoadPlan returns the plan of an operation.
-func (s *Store) LoadPlan(id string) (*plan.Plan, error) {
+func (s Operations) LoadPlan(id string) (*plan.Plan, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading plan: %w", err)
 	}
@@ -116,7 +115,7 @@ func (s *Store) LoadPlan(id string) (*plan.Plan, error) {
 }
 
 // LoadPlannedCluster returns the cluster description in the plan of an operation.
-func (s *Store) LoadPlannedCluster(id string) (*v1alpha1.Cluster, error) {
+func (s Operations) LoadPlannedCluster(id string) (*v1alpha1.Cluster, error) {
 	p, err := s.LoadPlan(id)
 	if err != nil {
 		return nil, err
@@ -141,24 +140,24 @@ func ClusterOfPlan(p *plan.Plan) (*v1alpha1.Cluster, error) {
 	return c, nil
 }
 
-// ListOperations returns the operations of a cluster, or of all clusters if it is "", newest
+// List returns the operations of a cluster, or of all clusters if it is "", newest
 // first. A damaged operation that may belong to the cluster is an error: a caller must
 // not take an earlier operation for the latest one.
-func (s *Store) ListOperations(cluster string) ([]v1alpha1.Operation, error) {
-	out, damaged, err := s.ListReadableOperations(cluster)
+func (s Operations) List(cluster string) ([]v1alpha1.Operation, error) {
+	out, damaged, err := s.ListReadable(cluster)
 	return out, errors.Join(err, damaged.Err())
 }
 
-// ListReadableOperations returns the Operations that can be read, and the problems of the others. The
+// ListReadable returns the Operations that can be read, and the problems of the others. The
 // plan of a damaged operation shows its cluster; if the plan is damaged as well, the
 // operation may belong to any cluster.
-func (s *Store) ListReadableOperations(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
-	ids, err := s.operationIDs()
+func (s Operations) ListReadable(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
+	ids, err := s.listIDs()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range ids {
-		o, err := s.LoadOperation(id)
+		o, err := s.Load(id)
 		var list diag.List
 		switch {
 		case errors.As(err, &list):
@@ -175,17 +174,17 @@ func (s *Store) ListReadableOperations(cluster string) (out []v1alpha1.Operation
 	return out, damaged, nil
 }
 
-// FindOperation returns the operation whose id begins with prefix, ErrNotFound if there
+// Find returns the operation whose id begins with prefix, ErrNotFound if there
 // is none, or *AmbiguousError if there are several.
-func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
-	ids, err := s.operationIDs()
+func (s Operations) Find(prefix string) (*v1alpha1.Operation, error) {
+	ids, err := s.listIDs()
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	for _, id := range ids {
 		if id == prefix {
-			return s.LoadOperation(id)
+			return s.Load(id)
 		}
 		if strings.HasPrefix(id, prefix) {
 			found = append(found, id)
@@ -195,14 +194,14 @@ func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 	case 0:
 		return nil, fmt.Errorf("operation %s: %w", prefix, ErrNotFound)
 	case 1:
-		return s.LoadOperation(found[0])
+		return s.Load(found[0])
 	}
 	return nil, &AmbiguousError{Prefix: prefix, IDs: found}
 }
 
-// operationIDs returns all ids, newest first. Incomplete operations that a crash left are
+// listIDs returns all ids, newest first. Incomplete operations that a crash left are
 // not among them.
-func (s *Store) operationIDs() ([]string, error) {
+func (s Operations) listIDs() ([]string, error) {
 	entries, err := s.readDir(s.joinHome("operations"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing operations: %w", err)

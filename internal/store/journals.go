@@ -17,6 +17,9 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
+// Journals is the store of the events of operations.
+type Journals struct{ *directory }
+
 // ErrNoEnd is the error for an operation without an end whose process was killed.
 var ErrNoEnd = errors.New("the operation was interrupted: its process no longer runs")
 
@@ -32,9 +35,9 @@ type Journal struct {
 	fail error
 }
 
-// OpenJournal opens the journal of an operation for appending. It first removes an incomplete
+// Open opens the journal of an operation for appending. It first removes an incomplete
 // last line, which a crash may have left. The caller holds the cluster's lock.
-func (s *Store) OpenJournal(id string) (*Journal, error) {
+func (s Journals) Open(id string) (*Journal, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
@@ -124,8 +127,8 @@ func (j *Journal) Close() error {
 // ReadEvents calls fn for each event of an operation, in order, and stops at the
 // first error of fn. A torn last line is not an event. An operation that has
 // not begun has none.
-func (s *Store) ReadEvents(id string, fn func(event.Event) error) error {
-	f, err := s.openJournal(id)
+func (s Journals) ReadEvents(id string, fn func(event.Event) error) error {
+	f, err := s.openExisting(id)
 	if f == nil || err != nil {
 		return err
 	}
@@ -136,9 +139,10 @@ func (s *Store) ReadEvents(id string, fn func(event.Event) error) error {
 	return nil
 }
 
-// openJournal returns nil if there is no journal yet.
-func (s *Store) openJournal(id string) (*os.File, error) {
-	if _, err := s.LoadOperation(id); err != nil {
+// openExisting returns nil if there is no journal yet.
+func (s Journals) openExisting(id string) (*os.File, error) {
+	_, err := Operations{s.directory}.Load(id)
+	if err != nil {
 		return nil, err
 	}
 	f, err := s.openFile(s.operationPath(id, "journal.jsonl"))
@@ -151,10 +155,10 @@ func (s *Store) openJournal(id string) (*os.File, error) {
 	return f, nil
 }
 
-// FollowEvents is Read that continues with new events until the operation has finished (nil),
+// FollowEvents is ReadEvents that continues with new events until the operation has finished (nil),
 // its process no longer runs (ErrNoEnd), or ctx is done.
-func (s *Store) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
-	o, err := s.LoadOperation(id)
+func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
+	o, err := Operations{s.directory}.Load(id)
 	if err != nil {
 		return err
 	}
@@ -169,13 +173,13 @@ func (s *Store) FollowEvents(ctx context.Context, id string, fn func(event.Event
 	defer func() { _ = f.Close() }()
 	for {
 		if f == nil {
-			if f, err = s.openJournal(id); err != nil {
+			if f, err = s.openExisting(id); err != nil {
 				return err
 			}
 		}
 		// The holder is asked before the journal is read to its end, so
 		// that nothing it wrote last is missed.
-		h, err := s.LockHolder(o.Spec.Cluster)
+		h, err := Locks{s.directory}.Holder(o.Spec.Cluster)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 const tmpPrefix = ".tmp-"
 
 // writeTemp writes content to a new file next to path, syncs it, and returns its path.
-func (s *Store) writeTemp(path string, content []byte) (string, error) {
+func (s *directory) writeTemp(path string, content []byte) (string, error) {
 	path = filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+"-"+randomHex(6))
 	err := s.withRoot(path, true, func(root *os.Root, name string) error {
 		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -37,8 +37,8 @@ func (s *Store) writeTemp(path string, content []byte) (string, error) {
 	return path, err
 }
 
-// writeFile replaces the file at path atomically. It is synced when write returns.
-func (s *Store) writeFile(path string, content []byte) error {
+// writeFile replaces the file at path atomically. It is synced when writeFile returns.
+func (s *directory) writeFile(path string, content []byte) error {
 	name, err := s.writeTemp(path, content)
 	if err == nil {
 		err = s.rename(name, path)
@@ -49,8 +49,8 @@ func (s *Store) writeFile(path string, content []byte) error {
 	return s.syncDir(filepath.Dir(path))
 }
 
-// createFile is write for a file that must not exist yet; otherwise it returns fs.ErrExist.
-func (s *Store) createFile(path string, content []byte) error {
+// createFile is writeFile for a file that must not exist yet; otherwise it returns fs.ErrExist.
+func (s *directory) createFile(path string, content []byte) error {
 	temp, err := s.writeTemp(path, content)
 	if err == nil {
 		err = s.withExisting(temp, func(root *os.Root, name string) error {
@@ -63,7 +63,7 @@ func (s *Store) createFile(path string, content []byte) error {
 	return s.syncDir(filepath.Dir(path))
 }
 
-func (s *Store) writeJSON(path string, v any) error {
+func (s *directory) writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", filepath.Base(path), err)
@@ -72,7 +72,7 @@ func (s *Store) writeJSON(path string, v any) error {
 }
 
 // readJSON decodes the file at path. A missing file is ErrNotFound.
-func (s *Store) readJSON(path string, v any) error {
+func (s *directory) readJSON(path string, v any) error {
 	b, err := s.readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound
@@ -87,7 +87,7 @@ func (s *Store) readJSON(path string, v any) error {
 }
 
 // removeTempFiles removes temporary files that a crash left in dir.
-func (s *Store) removeTempFiles(dir string) error {
+func (s *directory) removeTempFiles(dir string) error {
 	entries, err := s.readDir(dir)
 	if err != nil {
 		return err

@@ -40,62 +40,67 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 		read                func(*Store, string) error
 		lost                error // once the file is moved away
 	}{
-		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound},
+		{
+			"cluster", "clusters/prod/cluster.json", garbage,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+		},
 		{
 			"cluster that is no file", "clusters/prod/cluster.json", unreadable,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
 		{
 			"cluster with copies nowhere", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
 		{
 			"cluster with copies by no key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
 		{
 			"cluster with copies by half a key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":` +
 				`{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
 			func(s *Store, _ string) error {
-				return errorOf(s.LoadCluster("prod"))
+				return errorOf(s.Clusters().Load("prod"))
 			}, ErrNotFound,
 		},
 		{
 			"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
 		{
 			"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
 		{
 			"cluster that is null", "clusters/prod/cluster.json", "null",
-			func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
-		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.LoadCluster("prod")) }, nil},
-		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.ListOperations("")) }, nil},
+		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, nil},
+		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }, nil},
 		{
 			"operation that may be the latest", "OP/operation.json", garbage,
-			func(s *Store, _ string) error { return errorOf(s.ListOperations("prod")) }, nil,
+			func(s *Store, _ string) error { return errorOf(s.Operations().List("prod")) }, nil,
 		},
-		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.LoadPlan(id)) }, ErrNotFound},
+		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.Operations().LoadPlan(id)) }, ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
-			func(s *Store, id string) error { return s.ReadEvents(id, func(event.Event) error { return nil }) }, nil,
+			func(s *Store, id string) error {
+				return s.Journals().ReadEvents(id, func(event.Event) error { return nil })
+			}, nil,
 		},
 		{
 			"journal, when it is followed", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
-				return s.FollowEvents(t.Context(), id, func(event.Event) error { return nil })
+				return s.Journals().FollowEvents(t.Context(), id, func(event.Event) error { return nil })
 			}, ErrNoEnd,
 		},
 		{
 			"journal, when it goes on", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
-				j, err := s.OpenJournal(id)
+				j, err := s.Journals().Open(id)
 				if err == nil {
 					err = j.Close()
 				}
@@ -104,14 +109,14 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 		},
 		{
 			"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
-			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound,
+			func(s *Store, id string) error { return errorOf(s.Operations().LoadPlannedCluster(id)) }, ErrNotFound,
 		},
 		{
 			"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
-			func(s *Store, id string) error { return errorOf(s.LoadPlannedCluster(id)) }, ErrNotFound,
+			func(s *Store, id string) error { return errorOf(s.Operations().LoadPlannedCluster(id)) }, ErrNotFound,
 		},
-		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }, nil},
-		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.DefaultCluster()) }, nil},
+		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.Clusters().Default()) }, nil},
+		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.Clusters().Default()) }, nil},
 		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
 		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
 	} {
@@ -120,7 +125,7 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 			s, err := Open(home)
 			requireNoError(t, err)
 			fillStore(t, s)
-			ops, err := s.ListOperations("prod")
+			ops, err := s.Operations().List("prod")
 			requireNoError(t, err)
 			id := ops[0].Name
 			file := filepath.Join(home, strings.Replace(tc.file, "OP", "operations/"+id, 1))
@@ -147,7 +152,7 @@ func TestRecords_IgnoreRemains(t *testing.T) {
 	s, err := Open(home)
 	requireNoError(t, err)
 	fillStore(t, s)
-	before, err := s.ListOperations("")
+	before, err := s.Operations().List("")
 	requireNoError(t, err)
 	for _, file := range []string{
 		"clusters/half/source.yaml", "clusters/half/.tmp-cluster.json-0a1b2c", "clusters/prod.bak/cluster.json", "clusters/notes",
@@ -157,21 +162,21 @@ func TestRecords_IgnoreRemains(t *testing.T) {
 		requireNoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
 		requireNoError(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))
 	}
-	names, err := s.ListClusters()
+	names, err := s.Clusters().List()
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{"prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
-	after, err := s.ListOperations("")
+	after, err := s.Operations().List("")
 	requireNoError(t, err)
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("operations (-before +after):\n%s", d)
 	}
-	if _, err := s.LoadCluster("half"); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Clusters().Load("half"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("half a cluster: %v", err)
 	}
-	requireNoError(t, s.SaveCluster(clusterNamed("half", ""), nil)) // and can become a whole one
-	requireNoError(t, errorOf(s.LoadCluster("half")))
+	requireNoError(t, s.Clusters().Save(clusterNamed("half", ""), nil)) // and can become a whole one
+	requireNoError(t, errorOf(s.Clusters().Load("half")))
 }
 
 // TestUnwritable_ExplainsTheError uses the errors of system calls for full disks and for
@@ -187,7 +192,7 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 	requireNoError(t, err)
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM} {
 		s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: errno} }
-		err := s.SaveCluster(clusterNamed("prod", ""), nil)
+		err := s.Clusters().Save(clusterNamed("prod", ""), nil)
 		checkExplained(t, errno.Error(), err, idUnwritable, filepath.Join(home, "clusters/prod/cluster.json"))
 		if strings.Count(err.Error(), home) != 1 {
 			t.Errorf("%v: names the file more than once", err)
@@ -195,14 +200,14 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 	}
 	s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EIO} }
 	var list diag.List
-	if err := s.SaveCluster(clusterNamed("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
+	if err := s.Clusters().Save(clusterNamed("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("a disk that fails is no full one: %v", err)
 	}
 	s.rename = os.Rename
 
-	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.OpenJournal(o.Name)
+	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	good := j.f
@@ -221,25 +226,25 @@ func TestReadable_SkipsDamagedOperations(t *testing.T) {
 	s, err := Open(home)
 	requireNoError(t, err)
 	fillStore(t, s)
-	ops, err := s.ListOperations("")
+	ops, err := s.Operations().List("")
 	requireNoError(t, err)
 	file := filepath.Join(home, "operations", ops[0].Name, "operation.json")
 	requireNoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	requireNoError(t, s.writeJSON(filepath.Join(filepath.Dir(file), "plan.json"), &plan.Plan{Cluster: "prod"}))
-	got, bad, err := s.ListReadableOperations("")
+	got, bad, err := s.Operations().ListReadable("")
 	requireNoError(t, err)
 	if d := cmp.Diff(append([]v1alpha1.Operation(nil), ops[1:]...), got); d != "" {
 		t.Errorf("the others (-want +got):\n%s", d)
 	}
 	checkExplained(t, "the damaged one", bad, idDamaged, file)
 	for cluster, want := range map[string]int{ops[0].Spec.Cluster: 1, "other": 0} {
-		_, bad, err := s.ListReadableOperations(cluster)
+		_, bad, err := s.Operations().ListReadable(cluster)
 		requireNoError(t, err)
 		if len(bad) != want {
 			t.Errorf("cluster %s: %d damaged operations, want %d: its plan says whose it is", cluster, len(bad), want)
 		}
 	}
-	requireNoError(t, errorOf(s.ListOperations("other")))
+	requireNoError(t, errorOf(s.Operations().List("other")))
 }
 
 // TestOpen_RefusesAFileAsHome: a home that cannot be a directory is rejected with a remedy.

@@ -2,16 +2,30 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/fsync"
 )
+
+// A directory is a state directory: it reads and writes files below it. All stores by
+// subject share it.
+type directory struct {
+	home  string
+	owner *fileowner.Owner // the owner of new files and directories
+	// rename renames files in a directory; tests replace it with a crash.
+	rename func(from, to string) error
+
+	mu    sync.Mutex
+	roots map[string]*os.Root
+}
 
 // apart are directories below the home that may be links to another disk. Under sudo,
 // root works in directories that belong to another user, who can place links there. So
@@ -21,7 +35,7 @@ var apart = []string{"clusters", "operations", "backups"}
 
 // openRoot opens the home ("") or a directory of apart, once. If making is false, a missing
 // directory is fs.ErrNotExist.
-func (s *Store) openRoot(part string, making bool) (*os.Root, error) {
+func (s *directory) openRoot(part string, making bool) (*os.Root, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.roots[part]; r != nil {
@@ -40,7 +54,7 @@ func (s *Store) openRoot(part string, making bool) (*os.Root, error) {
 }
 
 // locatePath returns the root for a path of the store, and the path relative to it.
-func (s *Store) locatePath(path string, making bool) (*os.Root, string, error) {
+func (s *directory) locatePath(path string, making bool) (*os.Root, string, error) {
 	rel, err := filepath.Rel(s.home, path)
 	if err != nil {
 		return nil, "", err
@@ -57,11 +71,11 @@ func (s *Store) locatePath(path string, making bool) (*os.Root, string, error) {
 }
 
 // withExisting calls f with the root of an existing path, and adds the full path to errors.
-func (s *Store) withExisting(path string, f func(root *os.Root, name string) error) error {
+func (s *directory) withExisting(path string, f func(root *os.Root, name string) error) error {
 	return s.withRoot(path, false, f)
 }
 
-func (s *Store) withRoot(path string, making bool, f func(root *os.Root, name string) error) error {
+func (s *directory) withRoot(path string, making bool, f func(root *os.Root, name string) error) error {
 	root, name, err := s.locatePath(path, making)
 	if err != nil {
 		return withPath(path, err)
@@ -93,7 +107,7 @@ func withPath(path string, err error) error {
 }
 
 // makeDir creates a directory and its missing parents, sets their owner, and syncs them.
-func (s *Store) makeDir(dir string) error {
+func (s *directory) makeDir(dir string) error {
 	err := s.withRoot(dir, true, func(root *os.Root, name string) error {
 		for i := range strings.Split(name, "/") {
 			if err := s.mkdirIn(root, filepath.Join(strings.Split(name, "/")[:i+1]...)); err != nil {
@@ -105,7 +119,7 @@ func (s *Store) makeDir(dir string) error {
 	return addWriteHint(dir, err)
 }
 
-func (s *Store) mkdirIn(root *os.Root, name string) error {
+func (s *directory) mkdirIn(root *os.Root, name string) error {
 	switch info, err := root.Stat(name); {
 	case err == nil && !info.IsDir():
 		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
@@ -126,7 +140,7 @@ func (s *Store) mkdirIn(root *os.Root, name string) error {
 	return fsync.SyncDirIn(root, filepath.Dir(name))
 }
 
-func (s *Store) readFile(path string) (b []byte, err error) {
+func (s *directory) readFile(path string) (b []byte, err error) {
 	err = s.withExisting(path, func(root *os.Root, name string) error {
 		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
@@ -139,33 +153,33 @@ func (s *Store) readFile(path string) (b []byte, err error) {
 	return b, err
 }
 
-func (s *Store) readDir(path string) (entries []fs.DirEntry, err error) {
+func (s *directory) readDir(path string) (entries []fs.DirEntry, err error) {
 	err = s.withExisting(path, func(root *os.Root, name string) error { entries, err = fs.ReadDir(root.FS(), name); return err })
 	return entries, err
 }
 
-func (s *Store) statFile(path string) (info fs.FileInfo, err error) {
+func (s *directory) statFile(path string) (info fs.FileInfo, err error) {
 	err = s.withExisting(path, func(root *os.Root, name string) error { info, err = root.Stat(name); return err })
 	return info, err
 }
 
-func (s *Store) openFile(path string) (f *os.File, err error) {
+func (s *directory) openFile(path string) (f *os.File, err error) {
 	err = s.withExisting(path, func(root *os.Root, name string) error { f, err = root.Open(name); return err })
 	return f, err
 }
 
 // openOwn opens a file that the store appends to, and creates it if it does not exist;
 // see owner.OpenFile.
-func (s *Store) openOwn(path string) (f *os.File, err error) {
+func (s *directory) openOwn(path string) (f *os.File, err error) {
 	err = s.withExisting(path, func(root *os.Root, name string) error { f, err = s.owner.OpenFile(root, name, 0); return err })
 	return f, addWriteHint(path, err)
 }
 
-func (s *Store) removeFile(path string) error {
+func (s *directory) removeFile(path string) error {
 	return s.withExisting(path, func(root *os.Root, name string) error { return root.Remove(name) })
 }
 
-func (s *Store) removeAll(path string) error {
+func (s *directory) removeAll(path string) error {
 	err := s.withExisting(path, func(root *os.Root, name string) error { return root.RemoveAll(name) })
 	if errors.Is(err, fs.ErrNotExist) { // the parent directory is missing
 		return nil
@@ -174,11 +188,49 @@ func (s *Store) removeAll(path string) error {
 }
 
 // syncDir syncs a directory.
-func (s *Store) syncDir(dir string) error { return s.withExisting(dir, fsync.SyncDirIn) }
+func (s *directory) syncDir(dir string) error { return s.withExisting(dir, fsync.SyncDirIn) }
 
 // renameIn is os.Rename within one directory.
-func (s *Store) renameIn(from, to string) error {
+func (s *directory) renameIn(from, to string) error {
 	return s.withExisting(from, func(root *os.Root, name string) error {
 		return root.Rename(name, filepath.Join(filepath.Dir(name), filepath.Base(to)))
 	})
+}
+
+func (s *directory) joinHome(elem ...string) string {
+	return filepath.Join(append([]string{s.home}, elem...)...)
+}
+
+func (s *directory) clusterPath(name string, elem ...string) string {
+	return s.joinHome(append([]string{"clusters", name}, elem...)...)
+}
+
+func (s *directory) operationPath(id string, elem ...string) string {
+	return s.joinHome(append([]string{"operations", id}, elem...)...)
+}
+
+// putFile writes a file of a cluster, or removes it if there is no content.
+func (s *directory) putFile(name, file string, content []byte) error {
+	if len(content) > 0 {
+		return s.writeFile(s.clusterPath(name, file), content)
+	}
+	if err := s.removeFile(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readClusterFile returns a file of a cluster.
+func (s *directory) readClusterFile(name, file string) ([]byte, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	b, err := s.readFile(s.clusterPath(name, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s of cluster %s: %w", file, name, err)
+	}
+	return b, nil
 }

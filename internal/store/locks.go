@@ -15,6 +15,9 @@ import (
 	"slipway.dev/slipway/internal/process"
 )
 
+// Locks are the locks of clusters.
+type Locks struct{ *directory }
+
 // A Holder is the process that holds a cluster's lock.
 type Holder struct {
 	PID       int       `json:"pid"`
@@ -45,7 +48,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("cluster %s is locked by %s", e.Cluster, e.Holder)
 }
 
-// lockPatience is how long Lock tries: a process that asks for the holder also holds the
+// lockPatience is how long Acquire tries: a process that asks for the holder also holds the
 // lock for an instant.
 const (
 	lockPatience = 300 * time.Millisecond
@@ -58,9 +61,9 @@ type Lock struct {
 	f *os.File
 }
 
-// LockCluster takes a cluster's lock, whether the cluster is saved or not. It does not wait for
+// Acquire takes a cluster's lock, whether the cluster is saved or not. It does not wait for
 // another holder but returns a *HeldError. PID, Host and Since of the holder may be empty.
-func (s *Store) LockCluster(ctx context.Context, name string, who Holder) (*Lock, error) {
+func (s Locks) Acquire(ctx context.Context, name string, who Holder) (*Lock, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
 	}
@@ -70,7 +73,7 @@ func (s *Store) LockCluster(ctx context.Context, name string, who Holder) (*Lock
 	tick := time.NewTicker(lockInterval)
 	defer tick.Stop()
 	for {
-		l, err := s.tryLock(name)
+		l, err := s.tryAcquire(name)
 		if err != nil {
 			return nil, fmt.Errorf("locking cluster %s: %w", name, err)
 		}
@@ -91,8 +94,8 @@ func (s *Store) LockCluster(ctx context.Context, name string, who Holder) (*Lock
 	}
 }
 
-// tryLock returns nil if another process has the lock or has just removed its file.
-func (s *Store) tryLock(name string) (*Lock, error) {
+// tryAcquire returns nil if another process has the lock or has just removed its file.
+func (s Locks) tryAcquire(name string) (*Lock, error) {
 	if err := s.makeDir(s.clusterPath(name)); err != nil {
 		return nil, err
 	}
@@ -139,8 +142,8 @@ func (l *Lock) Release() error {
 	return errors.Join(l.f.Truncate(0), l.f.Close())
 }
 
-// LockHolder returns the holder of a cluster's lock, nil if it is free.
-func (s *Store) LockHolder(name string) (*Holder, error) {
+// Holder returns the holder of a cluster's lock, nil if it is free.
+func (s Locks) Holder(name string) (*Holder, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("checking the lock: %w", err)
 	}
@@ -167,7 +170,7 @@ func (s *Store) LockHolder(name string) (*Holder, error) {
 }
 
 // readHolder returns an empty Holder if none is written yet.
-func (s *Store) readHolder(path string) (Holder, error) {
+func (s Locks) readHolder(path string) (Holder, error) {
 	f, err := s.openFile(path)
 	if err != nil {
 		return Holder{}, err

@@ -36,39 +36,22 @@ func adminKubeconfig(t *testing.T) []byte {
 	return text
 }
 
-// TestKubeconfig_DropsUnsafeSettings: settings that can run programs or send files are not saved.
-func TestKubeconfig_DropsUnsafeSettings(t *testing.T) {
-	s, err := Open(t.TempDir())
-	requireNoError(t, err)
-	bad := append(adminKubeconfig(t), "extensions: []\n"...)
-	requireNoError(t, s.SaveKubeconfig("prod", adminKubeconfig(t)))
-	if err := s.SaveKubeconfig("prod", bad); err == nil {
-		t.Error("it was saved")
-	}
-	if path, err := s.AnotherKubeconfig("prod", bad); err == nil {
-		t.Errorf("it was written: %s", path)
-	}
-	if text, err := s.LoadKubeconfig("prod"); err != nil || string(text) != string(adminKubeconfig(t)) {
-		t.Errorf("the one on record: %s, %v", text, err)
-	}
-}
-
 // fillStore makes one of everything.
 func fillStore(t *testing.T, s *Store) {
 	t.Helper()
 	id, err := s.ManagerID()
 	requireNoError(t, err)
-	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), &Source{Text: []byte(id)}))
-	requireNoError(t, s.SaveStatus("prod", v1alpha1.ClusterStatus{}))
-	requireNoError(t, s.SaveKubeconfig("prod", adminKubeconfig(t)))
-	requireNoError(t, s.SetDefault("prod"))
+	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), &Source{Text: []byte(id)}))
+	requireNoError(t, s.Clusters().SaveStatus("prod", v1alpha1.ClusterStatus{}))
+	requireNoError(t, s.Kubeconfigs().Save("prod", adminKubeconfig(t)))
+	requireNoError(t, s.Clusters().SetDefault("prod"))
 	_, err = s.KnownHosts()
 	requireNoError(t, err)
-	l, err := s.LockCluster(t.Context(), "prod", Holder{})
+	l, err := s.Locks().Acquire(t.Context(), "prod", Holder{})
 	requireNoError(t, err)
-	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.OpenJournal(o.Name)
+	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	requireNoError(t, j.Close())
@@ -112,7 +95,7 @@ func TestRoot_KeepsTheHomesOwner(t *testing.T) {
 	requireNoError(t, os.Chown(home, 1000, 1001))
 	s, err := Open(home)
 	requireNoError(t, err)
-	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), nil))
+	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), nil))
 	info, err := os.Stat(filepath.Join(home, "clusters", "prod", "cluster.json"))
 	requireNoError(t, err)
 	if st := info.Sys().(*syscall.Stat_t); st.Uid != 1000 || st.Gid != 1001 {
@@ -126,10 +109,10 @@ func TestCluster_ReadsOldSpellings(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
-	requireNoError(t, s.SaveCluster(clusterNamed("prod", ""), nil))
+	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), nil))
 	record := `{"metadata": {"name": "prod"}, "spec": {"hosts": [{"name": "cp1", "address": "FD00:0::11", "roles": ["control-plane"]}]}}`
 	requireNoError(t, os.WriteFile(filepath.Join(home, "clusters", "prod", "cluster.json"), []byte(record), 0o600))
-	c, err := s.LoadCluster("prod")
+	c, err := s.Clusters().Load("prod")
 	requireNoError(t, err)
 	if got := c.Spec.Hosts[0].Address; got != "fd00::11" {
 		t.Errorf("the host is at %q: it would be another than that of its file", got)
@@ -140,26 +123,26 @@ func TestWrite_SurvivesACrash(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
-	requireNoError(t, s.SaveCluster(clusterNamed("prod", "old"), nil))
+	requireNoError(t, s.Clusters().Save(clusterNamed("prod", "old"), nil))
 	crash := errors.New("crash")
 	s.rename = func(string, string) error { return crash }
-	if err := s.SaveCluster(clusterNamed("prod", "new"), nil); !errors.Is(err, crash) {
+	if err := s.Clusters().Save(clusterNamed("prod", "new"), nil); !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
 
 	s, err = Open(home)
 	requireNoError(t, err)
-	c, err := s.LoadCluster("prod")
+	c, err := s.Clusters().Load("prod")
 	requireNoError(t, err)
 	if c.Spec.Bundle != "old" {
 		t.Errorf("bundle %q after the crash, want the old record whole", c.Spec.Bundle)
 	}
-	names, err := s.ListClusters()
+	names, err := s.Clusters().List()
 	requireNoError(t, err)
 	if len(names) != 1 {
 		t.Errorf("clusters %v", names)
 	}
-	l, err := s.LockCluster(t.Context(), "prod", Holder{})
+	l, err := s.Locks().Acquire(t.Context(), "prod", Holder{})
 	requireNoError(t, err)
 	entries, err := os.ReadDir(filepath.Join(home, "clusters", "prod"))
 	requireNoError(t, err)
@@ -182,11 +165,11 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 		}
 		return os.Rename(from, to)
 	}
-	_, err = s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	_, err = s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	if !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
-	ops, err := s.ListOperations("")
+	ops, err := s.Operations().List("")
 	requireNoError(t, err)
 	if len(ops) != 0 {
 		t.Errorf("%d operations, want none: it never began", len(ops))
@@ -196,9 +179,9 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 func TestJournal_FailureIsFinal(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
-	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.OpenJournal(o.Name)
+	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)
 	good := j.f
 	broken, err := os.Open(good.Name())

@@ -16,7 +16,7 @@ const holdsFile = "holds.json"
 // lock on all hosts. For a caller that has the cluster's Lock, all of them have ended:
 // their locks can be taken over immediately. A process with a copy of the store is not
 // among them, unless the copy was made after that process began.
-func (s *Store) ListUnreleased(name string) (processes []string, err error) {
+func (s Locks) ListUnreleased(name string) (processes []string, err error) {
 	err = checkName(name)
 	if err == nil {
 		err = s.readJSON(s.clusterPath(name, holdsFile), &processes)
@@ -29,7 +29,7 @@ func (s *Store) ListUnreleased(name string) (processes []string, err error) {
 
 // BeginHold generates a random id for this process as the holder of a cluster's lock on
 // hosts, and saves it before any host gets it.
-func (s *Store) BeginHold(name string) (process string, err error) {
+func (s Locks) BeginHold(name string) (process string, err error) {
 	all, err := s.ListUnreleased(name)
 	if err != nil {
 		return "", err
@@ -48,7 +48,7 @@ func (s *Store) BeginHold(name string) (process string, err error) {
 
 // EndHold removes processes that BeginHold has saved. Without names it removes all of
 // them: no host has a lock of this store.
-func (s *Store) EndHold(name string, processes ...string) error {
+func (s Locks) EndHold(name string, processes ...string) error {
 	left, err := s.ListUnreleased(name)
 	if err != nil {
 		return err

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// Backups is the store of backup sets and the keys that sign them.
+type Backups struct{ *directory }
+
+// Dir returns the directory of a cluster's backup sets. The sets outlive the cluster.
+func (s Backups) Dir(cluster string) (string, error) {
+	if err := checkName(cluster); err != nil {
+		return "", fmt.Errorf("finding backups: %w", err)
+	}
+	return s.joinHome("backups", cluster), nil
+}
+
+// MakeDir creates the directory of a cluster's backup sets and returns its path.
+func (s Backups) MakeDir(cluster string) (string, error) {
+	dir, err := s.Dir(cluster)
+	if err != nil {
+		return "", err
+	}
+	if err := s.makeDir(dir); err != nil {
+		return "", fmt.Errorf("creating the backup directory: %w", err)
+	}
+	return dir, nil
+}
+
+// ListClusters returns the names of the clusters that have backups, sorted. Some of them may
+// no longer be saved.
+func (s Backups) ListClusters() (names []string, err error) {
+	entries, err := s.readDir(s.joinHome("backups"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if e.IsDir() && checkName(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// AdoptKey replaces the key that signs a cluster's backup sets, and keeps the public
+// key of the former one.
+func (s Backups) AdoptKey(name string, key []byte, former string) error {
+	list, err := s.LoadFormerSigners(name)
+	if err == nil && !slices.Contains(list, former) {
+		err = s.writeFile(s.clusterPath(name, FormerSigners), []byte(strings.Join(append(list, former), "\n")+"\n"))
+	}
+	if err == nil { // last, because the former key counts until then
+		err = s.writeFile(s.clusterPath(name, BackupKey), key)
+	}
+	if err != nil {
+		return fmt.Errorf("saving the backup signing key of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// LoadFormerSigners returns the public keys of FormerSigners.
+func (s Backups) LoadFormerSigners(name string) ([]string, error) {
+	text, err := s.readClusterFile(name, FormerSigners)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return strings.Fields(string(text)), err
+}

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// Clusters is the store of specs, their cluster files and the latest status.
+type Clusters struct{ *directory }
+
+// Load returns the saved spec of a cluster with its latest status, or ErrNotFound.
+func (s Clusters) Load(name string) (*v1alpha1.Cluster, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("reading cluster: %w", err)
+	}
+	c := new(v1alpha1.Cluster)
+	path := s.clusterPath(name, "cluster.json")
+	if err := s.readJSON(path, c); err != nil {
+		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
+	}
+	wrong := spec.CheckSavedState(c)
+	switch {
+	case c.Name != name:
+		wrong = fmt.Errorf("it belongs to cluster %q", c.Name)
+	case len(c.Spec.Hosts) == 0:
+		wrong = errors.New("its cluster has no hosts")
+	}
+	if wrong != nil {
+		return nil, fmt.Errorf("reading cluster %s: %w", name, damagedFileError(path, wrong))
+	}
+	spec.CanonicalizeAddresses(c) // earlier versions saved the spelling of the cluster file
+	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// A Source is a cluster file as the user wrote it.
+type Source struct {
+	Text []byte
+	// Path is its absolute path, "" if it was not a file.
+	Path string
+}
+
+// LoadSource returns the cluster file that a cluster was made from, or ErrNotFound if it was
+// made without one.
+func (s Clusters) LoadSource(name string) (*Source, error) {
+	text, err := s.readClusterFile(name, "source.yaml")
+	if err != nil {
+		return nil, err
+	}
+	path, err := s.readClusterFile(name, "source.path")
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	return &Source{Text: text, Path: strings.TrimSuffix(string(path), "\n")}, nil
+}
+
+// KeepSource keeps the current cluster file for a rollback.
+func (s Clusters) KeepSource(name string) error {
+	text, err := s.readClusterFile(name, "source.yaml")
+	if err == nil || errors.Is(err, ErrNotFound) {
+		err = s.putFile(name, "kept.yaml", text)
+	}
+	if err != nil {
+		return fmt.Errorf("saving the file of cluster %s for a rollback: %w", name, err)
+	}
+	return nil
+}
+
+// LoadKeptSource returns the file that KeepSource kept, or ErrNotFound.
+func (s Clusters) LoadKeptSource(name string) ([]byte, error) {
+	return s.readClusterFile(name, "kept.yaml")
+}
+
+// Save saves a spec and its cluster file. A nil source keeps the saved file, and a
+// source without text removes it. The status is not saved.
+func (s Clusters) Save(c *v1alpha1.Cluster, source *Source) error {
+	if err := checkName(c.Name); err != nil {
+		return fmt.Errorf("saving cluster: %w", err)
+	}
+	if err := s.makeDir(s.clusterPath(c.Name)); err != nil {
+		return fmt.Errorf("saving cluster %s: %w", c.Name, err)
+	}
+	if source != nil {
+		var path []byte
+		if source.Path != "" {
+			path = []byte(source.Path + "\n")
+		}
+		if err := errors.Join(s.putFile(c.Name, "source.yaml", source.Text), s.putFile(c.Name, "source.path", path)); err != nil {
+			return fmt.Errorf("saving the file of cluster %s: %w", c.Name, err)
+		}
+	}
+	recorded := *c
+	recorded.Status = v1alpha1.ClusterStatus{}
+	if err := s.writeJSON(s.clusterPath(c.Name, "cluster.json"), &recorded); err != nil {
+		return fmt.Errorf("saving cluster %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// SaveStatus saves the latest status of a cluster.
+func (s Clusters) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("saving status: %w", err)
+	}
+	if err := s.makeDir(s.clusterPath(name)); err != nil {
+		return fmt.Errorf("saving the status of cluster %s: %w", name, err)
+	}
+	if err := s.writeJSON(s.clusterPath(name, "status.json"), status); err != nil {
+		return fmt.Errorf("saving the status of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// List returns the names of the saved clusters, sorted.
+func (s Clusters) List() ([]string, error) {
+	entries, err := s.readDir(s.joinHome("clusters"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if checkName(e.Name()) != nil {
+			continue // for example a manual copy
+		}
+		if _, err := s.statFile(s.clusterPath(e.Name(), "cluster.json")); err == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Remove removes a cluster, and resets the default cluster if it is this one. Its
+// operations are kept. The caller holds the cluster's lock, which is valid until it is
+// released.
+func (s Clusters) Remove(name string) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("removing cluster: %w", err)
+	}
+	// cluster.json is removed first: after a crash in between, the cluster is no longer
+	// listed, and a new cluster overwrites its remaining files.
+	err := s.removeFile(s.clusterPath(name, "cluster.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing cluster %s: %w", name, err)
+	}
+	if err := s.removeAll(s.clusterPath(name)); err != nil {
+		return fmt.Errorf("removing cluster %s: %w", name, err)
+	}
+	if d, err := s.Default(); err == nil && d == name {
+		if err := s.SetDefault(""); err != nil {
+			return fmt.Errorf("removing cluster %s: %w", name, err)
+		}
+	}
+	if err := s.syncDir(s.joinHome("clusters")); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Default returns the cluster that SetDefault selected, or "".
+func (s Clusters) Default() (string, error) {
+	file := s.joinHome("default")
+	b, err := s.readFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	name := strings.TrimSpace(string(b))
+	if err == nil && name != "" {
+		err = checkName(name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the default cluster: %w", damagedFileError(file, err))
+	}
+	return name, nil
+}
+
+// SetDefault selects the cluster for commands that do not name one; "" removes the
+// selection.
+func (s Clusters) SetDefault(name string) error {
+	if name == "" {
+		if err := s.removeFile(s.joinHome("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return s.writeFile(s.joinHome("default"), []byte(name+"\n"))
+}
