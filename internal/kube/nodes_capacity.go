@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,32 +63,31 @@ func (c Nodes) InsufficientCapacity(ctx context.Context, all []corev1.Node, leav
 	return out, nil
 }
 
-// podRequests returns the resource requests of a pod: the maximum of the requests while it
-// runs and while it starts.
+// podRequests returns the resource requests of a pod as the scheduler counts them: the maximum
+// of the requests while it runs and while each init container runs. A sidecar, an init
+// container that always restarts, runs from its start on: next to the init containers after it
+// and to the containers. Requests for the pod as a whole replace these.
 func podRequests(p *corev1.Pod) corev1.ResourceList {
-	runs, starts := addResources(nil, p.Spec.Overhead), []corev1.ResourceList(nil)
+	var runs, sidecars, starts corev1.ResourceList
 	for _, c := range p.Spec.Containers {
 		runs = addResources(runs, c.Resources.Requests)
 	}
 	for _, c := range p.Spec.InitContainers {
+		now := addResources(sidecars, c.Resources.Requests)
+		starts = maxResources(starts, now)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars = now
 			runs = addResources(runs, c.Resources.Requests)
-			continue
-		}
-		starts = append(starts, addResources(p.Spec.Overhead, c.Resources.Requests))
-	}
-	for _, s := range starts {
-		for r, q := range s {
-			if is := runs[r]; q.Cmp(is) > 0 {
-				runs[r] = q
-			}
 		}
 	}
-	return runs
+	out := maxResources(runs, starts)
+	if whole := p.Spec.Resources; whole != nil {
+		maps.Copy(out, whole.Requests)
+	}
+	return addResources(out, p.Spec.Overhead)
 }
 
-// addResources returns the sum of two resource lists; minus the difference, without negative
-// values.
+// addResources returns the sum of two resource lists.
 func addResources(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, list := range []corev1.ResourceList{a, b} {
@@ -100,6 +100,19 @@ func addResources(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
+// maxResources returns the maximum of two resource lists, for each resource.
+func maxResources(a, b corev1.ResourceList) corev1.ResourceList {
+	out := addResources(nil, a)
+	for r, q := range b {
+		if is, ok := out[r]; !ok || q.Cmp(is) > 0 {
+			out[r] = q
+		}
+	}
+	return out
+}
+
+// subtractResources returns the difference of two resource lists, without values that are not
+// positive.
 func subtractResources(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for r, q := range a {
