@@ -8,7 +8,6 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -18,27 +17,11 @@ type applyCommand struct {
 	files *clusterFiles
 }
 
-// applyFlags holds the flags that change how a cluster is applied.
-type applyFlags struct {
-	change   changeFlags
-	forget   bool
-	removal  lifecycle.Removal
-	rollout  lifecycle.Rollout
-	noRevert bool
-}
-
-// setIn returns the request with the values of the flags.
-func (f *applyFlags) setIn(r lifecycle.Request) lifecycle.Request {
-	r = f.change.setIn(r)
-	r.Forget, r.Removal, r.Rollout, r.KeepFailed = f.forget, f.removal, f.rollout, f.noRevert
-	return r
-}
-
 func newApplyCommand(c applyCommand) *cobra.Command {
 	var (
 		file         string
 		allowRemoval bool
-		flags        applyFlags
+		options      lifecycle.ApplyOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "apply [-f FILE|PLAN] [NAME]",
@@ -56,7 +39,7 @@ workers. The next node starts when the previous node is healthy again. If a node
 does not become healthy, all nodes get their previous settings back automatically.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := c.newOperation(cmd.Context(), file, args, flags)
+			o, err := c.newOperation(cmd.Context(), file, args, options)
 			if err != nil {
 				return err
 			}
@@ -65,19 +48,22 @@ does not become healthy, all nodes get their previous settings back automaticall
 		},
 	}
 	addFileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
-	addLeavingHostFlags(cmd, &allowRemoval, &flags.forget, &flags.removal)
-	addMaxUnavailableFlag(cmd, &flags.rollout)
-	cmd.Flags().BoolVar(&flags.noRevert, "no-revert", false, "do not roll back new settings when a node does not become healthy")
-	flags.change.addFlags(cmd)
+	addLeavingHostFlags(cmd, &allowRemoval, &options.Forget, &options.Removal)
+	addMaxUnavailableFlag(cmd, &options.MaxUnavailable)
+	cmd.Flags().BoolVar(&options.KeepFailed, "no-revert", false, "do not roll back new settings when a node does not become healthy")
+	addOptionFlags(cmd, &options.Options)
 	return cmd
 }
 
 // newOperation returns the operation of apply: for a cluster file, for a saved plan, or
 // without a file for the cluster's saved state.
-func (c applyCommand) newOperation(ctx context.Context, file string, args []string, flags applyFlags) (o operation, err error) {
+func (c applyCommand) newOperation(
+	ctx context.Context, file string, args []string, options lifecycle.ApplyOptions,
+) (o operation, err error) {
 	if file == "" {
-		r, err := c.requests.newRequest(ctx, kinds.Apply, "", args, flags.change)
-		return operation{prepare: prepareRequest(flags.setIn(r))}, err
+		name, err := c.clusters.chooseCluster(ctx, args)
+		r := lifecycle.ApplyRequest{Subject: lifecycle.Subject{Name: name}, ApplyOptions: options}
+		return operation{prepare: prepareRequest(r)}, err
 	}
 	data, dir, err := c.files.readInput(ctx, file)
 	if err != nil {
@@ -86,7 +72,7 @@ func (c applyCommand) newOperation(ctx context.Context, file string, args []stri
 	saved, err := plan.Decode(data)
 	switch {
 	case err == nil:
-		return newSavedPlanOperation(file, args, saved, flags)
+		return newSavedPlanOperation(file, args, saved, options)
 	case !errors.Is(err, plan.ErrNotAPlan):
 		return o, newProblem(idPlanChanged, "create a new plan: slipway plan -f FILE --out PLAN", "%s: %v", displayFileName(file), err)
 	}
@@ -94,18 +80,20 @@ func (c applyCommand) newOperation(ctx context.Context, file string, args []stri
 	if err != nil {
 		return o, err
 	}
-	r := newFileRequest(kinds.Apply, d, flags.change)
-	return operation{prepare: prepareRequest(flags.setIn(r)), file: file}, d.checkName(file, args)
+	r := lifecycle.ApplyRequest{Subject: d.subject(), ApplyOptions: options}
+	return operation{prepare: prepareRequest(r), file: file}, d.checkName(file, args)
 }
 
 // newSavedPlanOperation returns the operation of a saved plan.
-func newSavedPlanOperation(file string, args []string, saved *plan.Plan, flags applyFlags) (o operation, err error) {
+func newSavedPlanOperation(
+	file string, args []string, saved *plan.Plan, options lifecycle.ApplyOptions,
+) (o operation, err error) {
 	if len(args) > 0 && args[0] != saved.Cluster {
 		return o, newProblem(idNameMismatch, "leave out the name, or give the right plan",
 			"%s is a plan for cluster %s, not %s", displayFileName(file), saved.Cluster, args[0])
 	}
 	o.prepare = func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
-		return svc.PrepareSaved(ctx, saved, flags.setIn(lifecycle.Request{}), progress)
+		return svc.PrepareSaved(ctx, saved, options, progress)
 	}
 	return o, nil
 }

@@ -17,7 +17,7 @@ import (
 type certsCheckCommand struct {
 	*console
 	clusters *clusterChooser
-	requests *requestBuilder
+	subjects *subjectReader
 	open     opener[inspector]
 }
 
@@ -51,11 +51,11 @@ Exit codes:
 			if cmd.Flags().Changed("within") && within <= 0 {
 				return newProblem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", within)
 			}
-			r, err := c.requests.newRequest(cmd.Context(), "", file, args, changeFlags{})
+			subject, err := c.subjects.readSubject(cmd.Context(), file, args)
 			if err != nil {
 				return err
 			}
-			found, err := c.readCertificates(cmd.Context(), r, within)
+			found, err := c.readCertificates(cmd.Context(), subject, within)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ Exit codes:
 
 // readCertificates reads the certificates. On a terminal it shows which hosts it waits
 // for.
-func (c certsCheckCommand) readCertificates(ctx context.Context, r lifecycle.Request,
+func (c certsCheckCommand) readCertificates(ctx context.Context, of lifecycle.Subject,
 	within time.Duration,
 ) (*inspect.Certificates, error) {
 	svc, err := c.open(ctx)
@@ -87,6 +87,6 @@ func (c certsCheckCommand) readCertificates(ctx context.Context, r lifecycle.Req
 		return nil, err
 	}
 	return readWithProgress(ctx, c.console, func(progress event.Sink) (*inspect.Certificates, error) {
-		return svc.Certificates(ctx, r, within, progress)
+		return svc.Certificates(ctx, of, within, progress)
 	})
 }

@@ -20,10 +20,10 @@ type certificateInspector struct {
 }
 
 func (i *certificateInspector) Certificates(
-	_ context.Context, r lifecycle.Request, within time.Duration, _ event.Sink,
+	_ context.Context, of lifecycle.Subject, within time.Duration, _ event.Sink,
 ) (*inspect.Certificates, error) {
 	i.within = within
-	return &inspect.Certificates{Name: r.Name, Verdict: i.verdict}, nil
+	return &inspect.Certificates{Name: of.Name, Verdict: i.verdict}, nil
 }
 
 func TestCertsCheck_ExitCodeFollowsTheVerdict(t *testing.T) {
@@ -37,7 +37,7 @@ func TestCertsCheck_ExitCodeFollowsTheVerdict(t *testing.T) {
 			clusters := &clusterChooser{}
 			hosts := &certificateInspector{verdict: verdict}
 			cmd := newCertsCheckCommand(certsCheckCommand{
-				console: c, clusters: clusters, requests: &requestBuilder{clusters: clusters}, open: newOpener[inspector](hosts),
+				console: c, clusters: clusters, subjects: &subjectReader{clusters: clusters}, open: newOpener[inspector](hosts),
 			})
 			got := exitDone
 			var exit *exitError

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // certsRenewCommand holds what "certs renew" needs.
@@ -17,8 +16,7 @@ type certsRenewCommand struct {
 }
 
 func newCertsRenewCommand(c certsRenewCommand) *cobra.Command {
-	var change changeFlags
-	var how lifecycle.Renewal
+	var r lifecycle.RenewCertsRequest
 	cmd := &cobra.Command{
 		Use:   "renew [NAME] [CERTIFICATE...]",
 		Short: "Renew a cluster's certificates",
@@ -40,31 +38,29 @@ given certificates are renewed, independent of their remaining lifetime.`,
   slipway certs renew prod apiserver front-proxy-client`,
 		ValidArgsFunction: c.completeArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("within") && how.Within <= 0 {
-				return newProblem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", how.Within)
+			if cmd.Flags().Changed("within") && r.Within <= 0 {
+				return newProblem(idUsage, "use for example --within 720h (30 days)", "--within must be greater than zero, got %s", r.Within)
 			}
 			cluster, names, err := c.splitArguments(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
-			if len(names) > 0 && (how.All || how.Within > 0) {
+			if len(names) > 0 && (r.All || r.Within > 0) {
 				return newProblem(idUsage, "leave out --all and --within, or the names of certificates",
 					"--all and --within cannot be used together with names of certificates")
 			}
-			how.Names = names
-			r, err := c.requests.newRequest(cmd.Context(), kinds.RenewCerts, "", cluster, change)
-			if err != nil {
+			r.Names = names
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), cluster); err != nil {
 				return err
 			}
-			r.Renew = how
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
 		},
 	}
-	cmd.Flags().BoolVar(&how.All, "all", false, "renew all certificates, independent of their remaining lifetime")
-	cmd.Flags().DurationVar(&how.Within, "within", 0,
+	cmd.Flags().BoolVar(&r.All, "all", false, "renew all certificates, independent of their remaining lifetime")
+	cmd.Flags().DurationVar(&r.Within, "within", 0,
 		"renew certificates that expire within this `time` (default: certificates in the last fifth of their lifetime)")
 	cmd.MarkFlagsMutuallyExclusive("all", "within")
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &r.Options)
 	return cmd
 }
 

@@ -6,12 +6,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newRotateCACommand(c operationCommand) *cobra.Command {
-	var change changeFlags
-	var which []string
+	var r lifecycle.RotateCARequest
 	cmd := &cobra.Command{
 		Use:   "rotate-ca [NAME]",
 		Short: "Rotate a CA or the service account signing key",
@@ -37,19 +35,18 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
   slipway certs rotate-ca prod --which etcd`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(which) == 0 {
+			if len(r.Names) == 0 {
 				return newProblem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
 			}
-			r, err := c.requests.newRequest(cmd.Context(), kinds.RotateCA, "", args, change)
-			if err != nil {
+			var err error
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), args); err != nil {
 				return err
 			}
-			r.Rotate = which
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
 		},
 	}
-	change.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&which, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(lifecycle.RotationNames(), ", "))
+	addOptionFlags(cmd, &r.Options)
+	cmd.Flags().StringSliceVar(&r.Names, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(lifecycle.RotationNames(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("which", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return lifecycle.RotationNames(), cobra.ShellCompDirectiveNoFileComp
 	})

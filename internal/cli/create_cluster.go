@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle"
 )
 
 // fileCommand holds what commands need that run an operation on the hosts of a file, or
@@ -15,7 +15,7 @@ type fileCommand struct {
 }
 
 func newCreateClusterCommand(c fileCommand) *cobra.Command {
-	var change changeFlags
+	var options lifecycle.Options
 	var file, kubernetes, bundle string
 	cmd := &cobra.Command{
 		Use:   "cluster [-f FILE] [NAME]",
@@ -34,12 +34,12 @@ is already in its state, and hosts that already belong to a cluster.`,
 			if err := d.setBundle(bundle); err != nil {
 				return err
 			}
-			return c.runner.runOperation(cmd.Context(),
-				operation{prepare: prepareRequest(newFileRequest(kinds.Create, d, change)), file: file, brief: true})
+			r := lifecycle.CreateRequest{Subject: d.subject(), Options: options}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), file: file, brief: true})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &options)
 	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version` for a cluster without a file")
 	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this `bundle`: a file, a directory or a registry reference")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle"
 )
 
 func newDeleteCommand(children ...*cobra.Command) *cobra.Command {
@@ -15,9 +15,9 @@ func newDeleteCommand(children ...*cobra.Command) *cobra.Command {
 
 func newDeleteClusterCommand(c operationCommand) *cobra.Command {
 	var (
-		change               changeFlags
-		file                 string
-		allowRemoval, forget bool
+		file         string
+		allowRemoval bool
+		r            lifecycle.DeleteRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "cluster [NAME]",
@@ -36,19 +36,18 @@ that it can and lists the others. A missing key or password on this machine does
 not mean that a host is lost: such a host is refused, also with --forget.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.Delete, file, args, change)
-			if err != nil {
+			var err error
+			if r.Subject, err = c.subjects.readSubject(cmd.Context(), file, args); err != nil {
 				return err
 			}
-			r.Forget = forget
 			return c.runner.runOperation(cmd.Context(), operation{
 				prepare: prepareRequest(r), file: file, isNamedByUser: len(args) > 0, allowRemoval: allowRemoval, brief: true,
 			})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file, for a cluster that is not in Slipway's state")
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &r.Options)
 	addAllowRemovalFlag(cmd, &allowRemoval)
-	cmd.Flags().BoolVar(&forget, "forget", false, "remove the cluster from Slipway's state even if hosts cannot be reset")
+	cmd.Flags().BoolVar(&r.Forget, "forget", false, "remove the cluster from Slipway's state even if hosts cannot be reset")
 	return cmd
 }

@@ -3,11 +3,11 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle"
 )
 
 func newEtcdDefragCommand(c operationCommand) *cobra.Command {
-	var change changeFlags
+	var r lifecycle.DefragEtcdRequest
 	cmd := &cobra.Command{
 		Use: "defrag [NAME]", Short: "Defragment the etcd databases",
 		Long: `Defragments the etcd members of a cluster one at a time, the leader last, and each
@@ -17,13 +17,13 @@ skipped. A full database (alarm NOSPACE) is compacted first, and the alarm is
 cleared when there is space again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.DefragEtcd, "", args, change)
-			if err != nil {
+			var err error
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), args); err != nil {
 				return err
 			}
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r)})
 		},
 	}
-	addBreakLockFlag(cmd, &change.breakLock)
+	addBreakLockFlag(cmd, &r.Options)
 	return cmd
 }

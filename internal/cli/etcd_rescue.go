@@ -5,15 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle"
 )
 
 func newEtcdRescueCommand(c operationCommand) *cobra.Command {
 	var (
-		change       changeFlags
 		lost         []string
-		from         string
 		allowRemoval bool
+		r            lifecycle.RescueEtcdRequest
 	)
 	cmd := &cobra.Command{
 		Use: "rescue [NAME] --lost HOST,...", Short: "Recover a cluster whose etcd has lost quorum",
@@ -41,19 +40,19 @@ with --yes, or with --allow-removal.`,
   slipway etcd rescue prod --lost cp1,cp2,cp3 --from cp5`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.RescueEtcd, "", args, change)
-			if err != nil {
+			var err error
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), args); err != nil {
 				return err
 			}
-			r.Nodes, r.Rescue.From = slices.Compact(slices.Sorted(slices.Values(lost))), from
+			r.Lost = slices.Compact(slices.Sorted(slices.Values(lost)))
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: prepareRequest(r), isNamedByUser: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
 	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are permanently lost")
-	cmd.Flags().StringVar(&from, "from", "", "use the data of this `host` instead of the most recent data")
+	cmd.Flags().StringVar(&r.From, "from", "", "use the data of this `host` instead of the most recent data")
 	_ = cmd.MarkFlagRequired("lost") // the flag is there
 	addAllowRemovalFlag(cmd, &allowRemoval)
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &r.Options)
 	return cmd
 }

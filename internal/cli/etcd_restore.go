@@ -4,15 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 func newEtcdRestoreCommand(c operationCommand) *cobra.Command {
 	var (
-		change         changeFlags
-		from, identity string
-		trust          lifecycle.SetTrust
-		allowRemoval   bool
+		allowRemoval bool
+		r            lifecycle.RestoreEtcdRequest
 	)
 	cmd := &cobra.Command{
 		Use: "restore [NAME] --from FILE", Short: "Restore a cluster's etcd from a backup set",
@@ -43,21 +40,20 @@ name with --yes, or with --allow-removal.`,
   slipway etcd restore prod --from prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.RestoreEtcd, "", args, change)
-			if err != nil {
+			var err error
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), args); err != nil {
 				return err
 			}
-			r.Restore.Backup, r.Restore.Identity, r.Restore.SetTrust = from, identity, trust
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: prepareRequest(r), isNamedByUser: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
-	addBackupSetFlags(cmd, &from, &identity)
-	addSetTrustFlags(cmd, &trust)
-	cmd.Flags().BoolVar(&trust.WithKeys, "with-keys", false,
+	addBackupSetFlags(cmd, &r.Backup, &r.Identity)
+	addSetTrustFlags(cmd, &r.SetTrust)
+	cmd.Flags().BoolVar(&r.WithKeys, "with-keys", false,
 		"with --unverified: also take lost CA and service account keys from the set; its author may have them")
 	_ = cmd.MarkFlagRequired("from") // the flag is there
 	addAllowRemovalFlag(cmd, &allowRemoval)
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &r.Options)
 	return cmd
 }

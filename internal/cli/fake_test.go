@@ -23,6 +23,7 @@ import (
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
 	"slipway.dev/slipway/internal/store"
 )
@@ -105,34 +106,82 @@ func (f *fake) recordCall(c call) error {
 	return errors.Join(json.NewEncoder(out).Encode(c), out.Close())
 }
 
-func (f *fake) recordRequest(method string, r lifecycle.Request) error {
-	c := call{
-		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
-		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
+// newCall returns the record of a call with a request.
+func newCall(method string, r lifecycle.Request) call {
+	c := call{Method: method, Kind: string(r.Kind())}
+	switch r := r.(type) {
+	case lifecycle.CreateRequest:
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+	case lifecycle.ApplyRequest:
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+		c.Forget, c.Force = r.Forget, r.Removal.Force
+	case lifecycle.DeleteRequest:
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+		c.Forget = r.Forget
+	case lifecycle.InitOSRequest:
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+	case lifecycle.InitRegistryRequest:
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+	case lifecycle.AddNodesRequest:
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+		c.setHosts(r.Hosts)
+	case lifecycle.DeleteNodesRequest:
+		c.Name, c.Nodes, c.Forget, c.Force = r.Name, r.Nodes, r.Forget, r.Removal.Force
+		c.setOptions(r.Options)
+		c.setHosts(r.Hosts)
+	case lifecycle.UpgradeRequest:
+		c.Bundle, c.Version, c.Follows, c.Force = r.Bundle, r.Version, r.Follows, r.Removal.Force
+		c.setSubject(r.Subject)
+		c.setOptions(r.Options)
+	case lifecycle.RenewCertsRequest:
+		c.Name, c.Args = r.Name, r.Names
+		if r.All {
+			c.Args = []string{"--all"}
+		} else if r.Within > 0 {
+			c.Args = []string{"--within", r.Within.String()}
+		}
+		c.setOptions(r.Options)
+	case lifecycle.RotateCARequest:
+		c.Name, c.Args = r.Name, r.Names
+		c.setOptions(r.Options)
+	case lifecycle.DefragEtcdRequest:
+		c.Name = r.Name
+		c.setOptions(r.Options)
+	case lifecycle.RestoreEtcdRequest:
+		c.Name, c.Args = r.Name, []string{r.Backup, r.Identity}
+		c.setOptions(r.Options)
+	case lifecycle.RescueEtcdRequest:
+		c.Name, c.Nodes = r.Name, r.Lost
+		c.setOptions(r.Options)
 	}
-	c.Force, c.Nodes, c.Bundle = r.Removal.Force, r.Nodes, r.Upgrade.Bundle
-	c.Version, c.Follows = r.Upgrade.Version, r.Upgrade.Follows
-	if c.Args = r.Renew.Names; r.Renew.All {
-		c.Args = []string{"--all"}
-	} else if r.Renew.Within > 0 {
-		c.Args = []string{"--within", r.Renew.Within.String()}
+	return c
+}
+
+func (c *call) setSubject(s lifecycle.Subject) {
+	c.Name, c.HasSource, c.File = s.Name, len(s.Source) > 0, s.File
+	if s.Cluster == nil {
+		return
 	}
-	if len(r.Rotate) > 0 {
-		c.Args = r.Rotate
+	c.Name, c.Kubernetes, c.Bundle = s.Cluster.Name, s.Cluster.Spec.Kubernetes.Version, s.Cluster.Spec.Bundle
+	for _, h := range s.Cluster.Spec.Hosts {
+		c.Hosts = append(c.Hosts, fmt.Sprintf("%s=%s %v", h.Name, h.Address, h.Roles))
 	}
-	if r.Restore.Backup != "" {
-		c.Args = []string{r.Restore.Backup, r.Restore.Identity}
-	}
-	for _, h := range r.Hosts {
+}
+
+func (c *call) setOptions(o lifecycle.Options) {
+	c.IgnoreChecks, c.IgnoreErrors, c.BreakLock = o.IgnoreChecks, o.IgnoreErrors, o.BreakLock
+}
+
+func (c *call) setHosts(hosts []spec.HostFlag) {
+	for _, h := range hosts {
 		c.Adds = append(c.Adds, fmt.Sprintf("%s@%s:%d=%v %s", h.User, h.Address, h.Port, h.Roles, h.Name))
 	}
-	if r.Cluster != nil {
-		c.Name, c.Kubernetes, c.Bundle = r.Cluster.Name, r.Cluster.Spec.Kubernetes.Version, r.Cluster.Spec.Bundle
-		for _, h := range r.Cluster.Spec.Hosts {
-			c.Hosts = append(c.Hosts, fmt.Sprintf("%s=%s %v", h.Name, h.Address, h.Roles))
-		}
-	}
-	return f.recordCall(c)
 }
 
 func newUnexpectedError(method string) error {
@@ -172,7 +221,7 @@ func (f *fake) newPrepared(name string, kind kinds.Kind, progress event.Sink) (l
 	return &fakePrepared{fake: f, plan: p}, p.Seal()
 }
 
-func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
+func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.ApplyOptions, progress event.Sink) (lifecycle.Prepared, error) {
 	if err := f.recordCall(call{Method: "PrepareSaved", Name: p.Cluster, Kind: p.Operation}); err != nil {
 		return nil, err
 	}
@@ -185,28 +234,34 @@ type service struct{ *fake }
 var _ Service = service{}
 
 func (s service) Prepare(_ context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := s.recordRequest("Prepare", r); err != nil {
+	c := newCall("Prepare", r)
+	if err := s.recordCall(c); err != nil {
 		return nil, err
 	}
-	return s.newPrepared(r.Name, r.Kind, progress)
+	return s.newPrepared(c.Name, r.Kind(), progress)
 }
 
-func (s service) PrepareResume(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := s.recordRequest("PrepareResume", r); err != nil {
+func (s service) PrepareResume(_ context.Context, r lifecycle.ResumeRequest, progress event.Sink) (lifecycle.Prepared, error) {
+	c := call{Method: "PrepareResume", Force: r.Removal.Force}
+	c.setSubject(r.Subject)
+	c.setOptions(r.Options)
+	if err := s.recordCall(c); err != nil {
 		return nil, err
 	}
-	return s.newPrepared(name, kinds.Create, progress)
+	return s.newPrepared(r.Name, kinds.Create, progress)
 }
 
-func (s service) PrepareRollback(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
-	if err := s.recordRequest("PrepareRollback", r); err != nil {
+func (s service) PrepareRollback(_ context.Context, r lifecycle.RollbackRequest, progress event.Sink) (lifecycle.Prepared, error) {
+	c := call{Method: "PrepareRollback", Name: r.Name, Force: r.Removal.Force}
+	c.setOptions(r.Options)
+	if err := s.recordCall(c); err != nil {
 		return nil, err
 	}
-	return s.newPrepared(name, kinds.RollbackCreate, progress)
+	return s.newPrepared(r.Name, kinds.RollbackCreate, progress)
 }
 
 func (s service) Precheck(_ context.Context, r lifecycle.Request, _ event.Sink) (diag.List, error) {
-	if err := s.recordRequest("Precheck", r); err != nil {
+	if err := s.recordCall(newCall("Precheck", r)); err != nil {
 		return nil, err
 	}
 	warning := diag.Diagnostic{ID: "few-cpus", Severity: diag.Warning, Host: "w1", Message: "one CPU"}

@@ -154,17 +154,17 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*inspect.
 }
 
 // Certificates returns some certificates of a cluster with two hosts.
-func (s service) Certificates(ctx context.Context, r lifecycle.Request, within time.Duration,
+func (s service) Certificates(ctx context.Context, of lifecycle.Subject, within time.Duration,
 	_ event.Sink,
 ) (*inspect.Certificates, error) {
 	if err := s.recordCall(call{
-		Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil,
+		Method: "Certificates", Name: of.Name, HasSource: of.Cluster != nil,
 		Args: []string{within.String()},
 	}); err != nil {
 		return nil, err
 	}
-	name := r.Name
-	if r.Cluster == nil {
+	name := of.Name
+	if of.Cluster == nil {
 		if _, err := s.Cluster(ctx, name); err != nil {
 			return nil, err
 		}

@@ -24,34 +24,21 @@ func addNoHeadersFlag(cmd *cobra.Command, without *bool) {
 	cmd.Flags().BoolVar(without, "no-headers", false, "omit the header of the table")
 }
 
-// changeFlags holds the flags that are common to commands that change hosts.
-type changeFlags struct {
-	ignoreErrors bool
-	ignoreChecks []string
-	breakLock    bool
-}
-
-// addFlags adds all flags.
-func (f *changeFlags) addFlags(cmd *cobra.Command) {
-	f.addIgnoreFlags(cmd)
-	addBreakLockFlag(cmd, &f.breakLock)
+// addOptionFlags adds the flags that are common to commands that change hosts.
+func addOptionFlags(cmd *cobra.Command, o *lifecycle.Options) {
+	addIgnoreFlags(cmd, o)
+	addBreakLockFlag(cmd, o)
 }
 
 // addIgnoreFlags adds the flags that ignore errors and findings of hosts.
-func (f *changeFlags) addIgnoreFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.ignoreErrors, "ignore-errors", false, "continue on other hosts when a host fails")
-	cmd.Flags().StringArrayVar(&f.ignoreChecks, "ignore-check", nil,
+func addIgnoreFlags(cmd *cobra.Command, o *lifecycle.Options) {
+	cmd.Flags().BoolVar(&o.IgnoreErrors, "ignore-errors", false, "continue on other hosts when a host fails")
+	cmd.Flags().StringArrayVar(&o.IgnoreChecks, "ignore-check", nil,
 		"ignore the precheck finding with this `id` (repeatable; saved with the operation)")
 }
 
-// setIn returns the request with the values of the flags.
-func (f *changeFlags) setIn(r lifecycle.Request) lifecycle.Request {
-	r.IgnoreChecks, r.IgnoreErrors, r.BreakLock = f.ignoreChecks, f.ignoreErrors, f.breakLock
-	return r
-}
-
-func addBreakLockFlag(cmd *cobra.Command, breaks *bool) {
-	cmd.Flags().BoolVar(breaks, "break-lock", false, "take over a lock whose holder is not reachable")
+func addBreakLockFlag(cmd *cobra.Command, o *lifecycle.Options) {
+	cmd.Flags().BoolVar(&o.BreakLock, "break-lock", false, "take over a lock whose holder is not reachable")
 }
 
 func addAllowRemovalFlag(cmd *cobra.Command, allow *bool) {
@@ -101,8 +88,8 @@ func (l *limitFlag) String() string {
 	return time.Duration(*l).String()
 }
 
-func addMaxUnavailableFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {
-	cmd.Flags().StringVar(&rollout.MaxUnavailable, "max-unavailable", "",
+func addMaxUnavailableFlag(cmd *cobra.Command, limit *string) {
+	cmd.Flags().StringVar(limit, "max-unavailable", "",
 		"how many workers may be unavailable at the same time: a number, or a percentage such as 20% (default 1)")
 }
 

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle"
 )
 
 func newInitCommand(children ...*cobra.Command) *cobra.Command {
@@ -14,7 +14,7 @@ func newInitCommand(children ...*cobra.Command) *cobra.Command {
 }
 
 func newInitOSCommand(c fileCommand) *cobra.Command {
-	var change changeFlags
+	var options lifecycle.Options
 	var file string
 	cmd := &cobra.Command{
 		Use:   "os [-f FILE] [NAME]",
@@ -27,16 +27,17 @@ time and host names. Without a file, prepares this machine.`,
 			if err != nil {
 				return err
 			}
-			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(newFileRequest(kinds.InitOS, d, change)), file: file})
+			r := lifecycle.InitOSRequest{Subject: d.subject(), Options: options}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), file: file})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &options)
 	return cmd
 }
 
 func newInitRegistryCommand(c fileCommand) *cobra.Command {
-	var change changeFlags
+	var options lifecycle.Options
 	var file, bundle string
 	cmd := &cobra.Command{
 		Use:   "registry -f FILE [NAME]",
@@ -56,12 +57,12 @@ that the registry does not have.`,
 			if err := d.setBundle(bundle); err != nil {
 				return err
 			}
-			return c.runner.runOperation(cmd.Context(),
-				operation{prepare: prepareRequest(newFileRequest(kinds.InitRegistry, d, change)), file: file})
+			r := lifecycle.InitRegistryRequest{Subject: d.subject(), Options: options}
+			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), file: file})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &options)
 	cmd.Flags().StringVar(&bundle, "bundle", "", "push the images of this `bundle`: a file, a directory or a registry reference")
 	return cmd
 }

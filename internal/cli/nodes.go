@@ -6,7 +6,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -18,9 +17,9 @@ func newAddCommand(children ...*cobra.Command) *cobra.Command {
 
 func newAddNodesCommand(c operationCommand) *cobra.Command {
 	var (
-		change changeFlags
-		file   string
-		hosts  []string
+		file  string
+		hosts []string
+		r     lifecycle.AddNodesRequest
 	)
 	cmd := &cobra.Command{
 		Use: "nodes {-f FILE | --host HOST...} [NAME]", Aliases: []string{"node"},
@@ -35,8 +34,8 @@ existing host. Slipway does not connect to workers that are already in the clust
   slipway add nodes prod --host root@10.0.0.14=worker --host root@10.0.0.15=worker,name=big`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.AddNodes, file, args, change)
-			if err != nil {
+			var err error
+			if r.Subject, err = c.subjects.readSubject(cmd.Context(), file, args); err != nil {
 				return err
 			}
 			for _, text := range hosts {
@@ -51,7 +50,7 @@ existing host. Slipway does not connect to workers that are already in the clust
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
 	cmd.Flags().StringArrayVar(&hosts, "host", nil, "a `HOST`: [user@]address[:port]=role[,role...][,name=NAME] (repeatable)")
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &r.Options)
 	cmd.MarkFlagsMutuallyExclusive("file", "host")
 	cmd.MarkFlagsOneRequired("file", "host")
 	return cmd
@@ -73,12 +72,10 @@ you reset it by its address with --host.`
 
 func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 	var (
-		change       changeFlags
 		cluster      string
 		hosts        []string
 		allowRemoval bool
-		forget       bool
-		removal      lifecycle.Removal
+		r            lifecycle.DeleteNodesRequest
 	)
 	cmd := &cobra.Command{
 		Use: "nodes {NODE... | --host HOST...}", Aliases: []string{"node"},
@@ -94,8 +91,8 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 			if cluster != "" {
 				clusterArgs = []string{cluster}
 			}
-			r, err := c.requests.newRequest(cmd.Context(), kinds.DeleteNodes, "", clusterArgs, change)
-			if err != nil {
+			var err error
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), clusterArgs); err != nil {
 				return err
 			}
 			if len(args) == 0 && len(hosts) == 0 {
@@ -108,7 +105,7 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 				}
 				r.Hosts = append(r.Hosts, flag)
 			}
-			r.Nodes, r.Forget, r.Removal = args, forget, removal
+			r.Nodes = args
 			return c.runner.runOperation(cmd.Context(), operation{prepare: prepareRequest(r), isNamedByUser: true, allowRemoval: allowRemoval})
 		},
 	}
@@ -118,7 +115,7 @@ func newDeleteNodesCommand(c operationCommand) *cobra.Command {
 	})
 	cmd.Flags().StringArrayVar(&hosts, "host", nil,
 		"reset a `HOST` that was removed with --forget and came back: [user@]address[:port] (repeatable)")
-	addLeavingHostFlags(cmd, &allowRemoval, &forget, &removal)
-	change.addFlags(cmd)
+	addLeavingHostFlags(cmd, &allowRemoval, &r.Forget, &r.Removal)
+	addOptionFlags(cmd, &r.Options)
 	return cmd
 }

@@ -7,7 +7,6 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // planCommand holds what "plan" needs.
@@ -18,9 +17,9 @@ type planCommand struct {
 
 func newPlanCommand(c planCommand) *cobra.Command {
 	var (
-		change    changeFlags
 		file, out string
 		exitCode  bool
+		r         lifecycle.ApplyRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "plan [-f FILE] [NAME]",
@@ -31,8 +30,8 @@ how far the hosts have drifted from the cluster's saved state.
 To apply a plan that you saved with --out, run: slipway apply -f PLAN`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.Apply, file, args, change)
-			if err != nil {
+			var err error
+			if r.Subject, err = c.subjects.readSubject(cmd.Context(), file, args); err != nil {
 				return err
 			}
 			// Only the plan goes to stdout; progress goes to stderr.
@@ -44,7 +43,7 @@ To apply a plan that you saved with --out, run: slipway apply -f PLAN`,
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addIgnoreFlags(cmd)
+	addIgnoreFlags(cmd, &r.Options)
 	cmd.Flags().StringVar(&out, "out", "", "save the plan to this `file`")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with code 4 if the plan has changes")
 	return cmd

@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // precheckCommand holds what "precheck" needs.
@@ -19,12 +18,12 @@ type precheckCommand struct {
 	prechecker *prechecker
 	files      *clusterFiles
 	clusters   *clusterChooser
-	requests   *requestBuilder
+	subjects   *subjectReader
 }
 
 func newPrecheckCommand(c precheckCommand) *cobra.Command {
-	var change changeFlags
 	var file string
+	var options lifecycle.Options
 	cmd := &cobra.Command{
 		Use:   "precheck [-f FILE] [NAME]",
 		Short: "Check hosts for problems",
@@ -35,33 +34,31 @@ ignores a finding.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			r, err := c.newPrecheckRequest(ctx, file, args, change)
+			subject, err := c.readSubjectOrThisHost(ctx, file, args)
 			if err != nil {
 				return err
 			}
-			return c.prechecker.checkAndReport(ctx, r)
+			return c.prechecker.checkAndReport(ctx, lifecycle.CreateRequest{Subject: subject, Options: options})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file; - is standard input")
-	change.addIgnoreFlags(cmd)
+	addIgnoreFlags(cmd, &options)
 	return cmd
 }
 
-// newPrecheckRequest returns a request for the cluster to check: for this machine, if no
+// readSubjectOrThisHost returns the cluster to check: a cluster of this machine, if no
 // cluster is given or saved.
-func (c precheckCommand) newPrecheckRequest(ctx context.Context, file string, args []string,
-	change changeFlags,
-) (lifecycle.Request, error) {
-	r, err := c.requests.newRequest(ctx, kinds.Create, file, args, change)
+func (c precheckCommand) readSubjectOrThisHost(ctx context.Context, file string, args []string) (lifecycle.Subject, error) {
+	subject, err := c.subjects.readSubject(ctx, file, args)
 	var list diag.List
-	if errors.As(err, &list) && list[0].ID == idNoCluster {
-		d, err := c.files.describeThisHost(ctx, "", "")
-		if err != nil {
-			return lifecycle.Request{}, err
-		}
-		return newFileRequest(kinds.Create, d, change), nil
+	if !errors.As(err, &list) || list[0].ID != idNoCluster {
+		return subject, err
 	}
-	return r, err
+	d, err := c.files.describeThisHost(ctx, "", "")
+	if err != nil {
+		return lifecycle.Subject{}, err
+	}
+	return d.subject(), nil
 }
 
 // A prechecker checks hosts and shows what it found.

@@ -4,37 +4,29 @@ import (
 	"context"
 
 	"slipway.dev/slipway/internal/lifecycle"
-	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// A requestBuilder makes requests for the cluster that a command line names.
-type requestBuilder struct {
+// A subjectReader reads which cluster a command line names.
+type subjectReader struct {
 	files    *clusterFiles
 	clusters *clusterChooser
 }
 
-// newRequest returns a request for the cluster of the file, or without a file for the
-// cluster that chooseCluster returns.
-func (b *requestBuilder) newRequest(
-	ctx context.Context, kind kinds.Kind, file string, args []string, change changeFlags,
-) (lifecycle.Request, error) {
-	if file != "" {
-		d, err := b.files.readClusterFile(ctx, file, args)
-		if err != nil {
-			return lifecycle.Request{}, err
-		}
-		return newFileRequest(kind, d, change), nil
+// readSubject returns the cluster of the file, or without a file the saved cluster that
+// chooseCluster returns.
+func (b *subjectReader) readSubject(ctx context.Context, file string, args []string) (lifecycle.Subject, error) {
+	if file == "" {
+		name, err := b.clusters.chooseCluster(ctx, args)
+		return lifecycle.Subject{Name: name}, err
 	}
-	name, err := b.clusters.chooseCluster(ctx, args)
+	d, err := b.files.readClusterFile(ctx, file, args)
 	if err != nil {
-		return lifecycle.Request{}, err
+		return lifecycle.Subject{}, err
 	}
-	return change.setIn(lifecycle.Request{Kind: kind, Name: name}), nil
+	return d.subject(), nil
 }
 
-// newFileRequest returns a request for the cluster of a file.
-func newFileRequest(kind kinds.Kind, d *clusterFile, change changeFlags) lifecycle.Request {
-	return change.setIn(lifecycle.Request{
-		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir,
-	})
+// subject returns the cluster of a file for a request.
+func (d *clusterFile) subject() lifecycle.Subject {
+	return lifecycle.Subject{Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir}
 }

@@ -11,9 +11,8 @@ import (
 
 func newResumeCommand(c operationCommand) *cobra.Command {
 	var (
-		change      changeFlags
 		file, pause string
-		removal     lifecycle.Removal
+		r           lifecycle.ResumeRequest
 	)
 	cmd := &cobra.Command{
 		Use: "resume [-f FILE] [NAME]", Aliases: []string{"retry"},
@@ -23,23 +22,22 @@ and confirmed. If the cluster file has changed since then, the command refuses t
 file with -f, and reports the change without -f. Use apply for a changed file.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), "", file, args, change) // the operation to resume has the kind
-			if err != nil {
+			var err error
+			if r.Subject, err = c.subjects.readSubject(cmd.Context(), file, args); err != nil {
 				return err
 			}
-			if r.Rollout.PauseAfter, err = parsePausePoint(pause); err != nil {
+			if r.PauseAfter, err = parsePausePoint(pause); err != nil {
 				return err
 			}
-			r.Removal = removal
 			do := func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
-				return svc.PrepareResume(ctx, r.Name, r, progress)
+				return svc.PrepareResume(ctx, r, progress)
 			}
 			return c.runner.runOperation(cmd.Context(), operation{prepare: do, file: file, isConfirmed: true})
 		},
 	}
 	addFileFlag(cmd, &file, "the cluster file, which must not have changed since the operation began; - is standard input")
-	addDrainFlags(cmd, &removal, 0)
+	addDrainFlags(cmd, &r.Removal, 0)
 	addPauseFlag(cmd, &pause)
-	change.addFlags(cmd)
+	addOptionFlags(cmd, &r.Options)
 	return cmd
 }

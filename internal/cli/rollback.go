@@ -11,9 +11,8 @@ import (
 
 func newRollbackCommand(c operationCommand) *cobra.Command {
 	var (
-		change       changeFlags
 		allowRemoval bool
-		removal      lifecycle.Removal
+		r            lifecycle.RollbackRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback [NAME]",
@@ -26,19 +25,19 @@ in the cluster. Data written to the cluster meanwhile is kept. A completed upgra
 cannot be rolled back.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := c.clusters.chooseCluster(cmd.Context(), args)
-			if err != nil {
+			var err error
+			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), args); err != nil {
 				return err
 			}
 			do := func(ctx context.Context, svc planner, progress event.Sink) (lifecycle.Prepared, error) {
-				return svc.PrepareRollback(ctx, name, change.setIn(lifecycle.Request{Name: name, Removal: removal}), progress)
+				return svc.PrepareRollback(ctx, r, progress)
 			}
 			return c.runner.runOperation(cmd.Context(),
 				operation{prepare: do, isNamedByUser: len(args) > 0, allowRemoval: allowRemoval, brief: true})
 		},
 	}
 	addAllowRemovalFlag(cmd, &allowRemoval)
-	addDrainFlags(cmd, &removal, 0)
-	change.addFlags(cmd)
+	addDrainFlags(cmd, &r.Removal, 0)
+	addOptionFlags(cmd, &r.Options)
 	return cmd
 }

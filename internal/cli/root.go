@@ -16,7 +16,7 @@ type app struct {
 	*services
 	clusters *clusterChooser
 	files    *clusterFiles
-	requests *requestBuilder
+	subjects *subjectReader
 	runner   *operationRunner
 	selector *hostSelector
 	plugins  *pluginFinder
@@ -32,7 +32,7 @@ func newApp(s Streams, env Env, create NewService) *app {
 	contexts := &mergedContexts{workspace: w, open: open.openAccess, openState: open.openClusters}
 	return &app{
 		services: open, clusters: clusters, files: files,
-		requests: &requestBuilder{files: files, clusters: clusters},
+		subjects: &subjectReader{files: files, clusters: clusters},
 		runner:   &operationRunner{console: c, open: open.openPlanner, contexts: contexts},
 		selector: &hostSelector{console: c, clusters: clusters, open: open.openHosts, openState: open.openClusters},
 		plugins:  &pluginFinder{c},
@@ -127,11 +127,11 @@ func (a *app) addCommands(root *cobra.Command) {
 
 // changeCommands returns the commands that change clusters.
 func (a *app) changeCommands() []*cobra.Command {
-	operation := operationCommand{clusters: a.clusters, requests: a.requests, runner: a.runner}
+	operation := operationCommand{clusters: a.clusters, subjects: a.subjects, runner: a.runner}
 	file := fileCommand{files: a.files, runner: a.runner}
 	describe := describeCommand{workspace: a.workspace, open: a.openDescriber}
 	checker := &prechecker{console: a.console, open: a.openInspector}
-	check := certsCheckCommand{console: a.console, clusters: a.clusters, requests: a.requests, open: a.openInspector}
+	check := certsCheckCommand{console: a.console, clusters: a.clusters, subjects: a.subjects, open: a.openInspector}
 	return []*cobra.Command{
 		newCreateCommand(newCreateClusterCommand(file), newCreateConfigCommand(describe), newCreateManifestCommand(describe)),
 		newConvertCommand(convertCommand{a.workspace}),
@@ -146,13 +146,13 @@ func (a *app) changeCommands() []*cobra.Command {
 		newInitCommand(newInitOSCommand(file), newInitRegistryCommand(file)),
 		newCertsCommand(newCertsCheckCommand(check),
 			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.openClusters}), newRotateCACommand(operation)),
-		newPrecheckCommand(precheckCommand{prechecker: checker, files: a.files, clusters: a.clusters, requests: a.requests}),
+		newPrecheckCommand(precheckCommand{prechecker: checker, files: a.files, clusters: a.clusters, subjects: a.subjects}),
 	}
 }
 
 // inspectCommands returns the commands that inspect and use clusters.
 func (a *app) inspectCommands() []*cobra.Command {
-	operation := operationCommand{clusters: a.clusters, requests: a.requests, runner: a.runner}
+	operation := operationCommand{clusters: a.clusters, subjects: a.subjects, runner: a.runner}
 	get := getCommand{workspace: a.workspace, clusters: a.clusters, open: a.openClusters}
 	inspect := inspectCommand{console: a.console, clusters: a.clusters, open: a.openInspector}
 	backup := backupCommand{console: a.console, clusters: a.clusters, open: a.openBackups}

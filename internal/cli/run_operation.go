@@ -51,7 +51,7 @@ type operationRunner struct {
 // operationCommand holds what commands need that run an operation on a cluster.
 type operationCommand struct {
 	clusters *clusterChooser
-	requests *requestBuilder
+	subjects *subjectReader
 	runner   *operationRunner
 }
 

@@ -37,9 +37,9 @@ type Service interface {
 // A planner prepares operations.
 type planner interface {
 	Prepare(ctx context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
-	PrepareSaved(ctx context.Context, p *plan.Plan, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
-	PrepareResume(ctx context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
-	PrepareRollback(ctx context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error)
+	PrepareSaved(ctx context.Context, p *plan.Plan, o lifecycle.ApplyOptions, progress event.Sink) (lifecycle.Prepared, error)
+	PrepareResume(ctx context.Context, r lifecycle.ResumeRequest, progress event.Sink) (lifecycle.Prepared, error)
+	PrepareRollback(ctx context.Context, r lifecycle.RollbackRequest, progress event.Sink) (lifecycle.Prepared, error)
 }
 
 // A clusterReader reads the saved clusters.
@@ -60,7 +60,7 @@ type operationReader interface {
 type inspector interface {
 	Precheck(ctx context.Context, r lifecycle.Request, progress event.Sink) (diag.List, error)
 	Info(ctx context.Context, name string, progress event.Sink) (*inspect.Info, error)
-	Certificates(ctx context.Context, r lifecycle.Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error)
+	Certificates(ctx context.Context, of lifecycle.Subject, within time.Duration, progress event.Sink) (*inspect.Certificates, error)
 	Etcd(ctx context.Context, name string, progress event.Sink) (*inspect.EtcdReport, error)
 	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
 }

@@ -41,11 +41,9 @@ type upgradeCommand struct {
 
 func newUpgradeCommand(c upgradeCommand) *cobra.Command {
 	var (
-		change                  changeFlags
-		file, to, bundle, pause string
-		check                   bool
-		removal                 lifecycle.Removal
-		rollout                 lifecycle.Rollout
+		file, bundle, pause string
+		check               bool
+		r                   lifecycle.UpgradeRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade {--to VERSION | -f FILE} [NAME]",
@@ -57,11 +55,10 @@ func newUpgradeCommand(c upgradeCommand) *cobra.Command {
   slipway upgrade -f prod.yaml --max-unavailable 20%`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.requests.newRequest(cmd.Context(), kinds.Upgrade, file, args, change)
-			if err != nil {
+			var err error
+			if r.Subject, err = c.subjects.readSubject(cmd.Context(), file, args); err != nil {
 				return err
 			}
-			r.Upgrade.Version, r.Removal, r.Rollout = to, removal, rollout
 			if err := setUpgradePath(&r, bundle, pause); err != nil {
 				return err
 			}
@@ -73,29 +70,29 @@ func newUpgradeCommand(c upgradeCommand) *cobra.Command {
 	}
 	addFileFlag(cmd, &file, "the cluster file with the target version; - is standard input")
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "the target `version`, such as v1.37.1")
+	f.StringVar(&r.Version, "to", "", "the target `version`, such as v1.37.1")
 	f.BoolVar(&check, "check", false, "only check for problems, and change nothing")
 	f.StringVar(&bundle, "bundle", "", "install the next version from this `bundle`: a file, a directory or a registry reference")
-	addMaxUnavailableFlag(cmd, &rollout)
+	addMaxUnavailableFlag(cmd, &r.MaxUnavailable)
 	addPauseFlag(cmd, &pause)
-	addDrainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
-	change.addFlags(cmd)
+	addDrainFlags(cmd, &r.Removal, lifecycle.DefaultDrainTimeout)
+	addOptionFlags(cmd, &r.Options)
 	cmd.MarkFlagsOneRequired("file", "to")
 	return cmd
 }
 
 // setUpgradePath sets the bundle of an upgrade, and the place after which it pauses.
-func setUpgradePath(r *lifecycle.Request, bundle, pause string) (err error) {
-	if r.Rollout.PauseAfter, err = parsePausePoint(pause); err != nil {
+func setUpgradePath(r *lifecycle.UpgradeRequest, bundle, pause string) (err error) {
+	if r.PauseAfter, err = parsePausePoint(pause); err != nil {
 		return err
 	}
-	r.Upgrade.Bundle, err = resolveBundlePath(bundle)
+	r.Bundle, err = resolveBundlePath(bundle)
 	return err
 }
 
 // upgradeStepwise upgrades a cluster one minor version after the other until it reaches
 // the target.
-func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.Request, file string) error {
+func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.UpgradeRequest, file string) error {
 	var before *lifecycle.Result
 	for {
 		res, err := c.runner.runForResult(ctx, operation{prepare: prepareRequest(r), file: file})
@@ -106,7 +103,7 @@ func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.Request
 			return err
 		}
 		before = res
-		r.Upgrade.Version, r.Upgrade.Bundle, r.Upgrade.Follows = res.Onward, "", true // the given bundle was for the previous version
+		r.Version, r.Bundle, r.Follows = res.Onward, "", true // the given bundle was for the previous version
 	}
 }
 

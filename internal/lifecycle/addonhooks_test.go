@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 const (
@@ -56,7 +55,7 @@ func newDropping(t *testing.T) *dropping {
 		chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}},
 	}
 	l.listen()
-	l.do(Request{Kind: operation.Create, Cluster: l.with(l.chart)}, event.Succeeded)
+	l.do(creating(l.with(l.chart)), event.Succeeded)
 	if d := cmp.Diff([]string{
 		"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop",
 		"PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop",
@@ -153,7 +152,7 @@ func TestDeletionHooks_RunWithoutChartDirectory(t *testing.T) {
 	if d := cmp.Diff(want, told(l.plan(l.with()))); d != "" {
 		t.Errorf("the plan (-want +got):\n%s", d)
 	}
-	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
+	l.do(applying(l.with()), event.Succeeded)
 	if d := cmp.Diff(slices.Concat(beforeHooks, afterHooks, leftovers, offTheRecord), l.did()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -164,7 +163,7 @@ func TestDeletionHooks_RunWithoutChartDirectory(t *testing.T) {
 func TestDeletionHooks_KeptOnlyInSecret(t *testing.T) {
 	l := newDropping(t)
 	l.api.ends = map[string]string{"warn": "Failed"}
-	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Failed)
+	l.do(applying(l.with()), event.Failed)
 	for p, o := range l.api.objects {
 		if !strings.Contains(p, "/secrets/") && strings.Contains(fmt.Sprint(o), swordfish) {
 			t.Errorf("%s holds the secret value", p)
@@ -189,7 +188,7 @@ func TestDeletionHooks_KeptOnlyInSecret(t *testing.T) {
 // continues without the hooks.
 func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 	l := newDropping(t)
-	none := Request{Kind: operation.Apply, Cluster: l.with()}
+	none := applying(l.with())
 	fails := func(t *testing.T, job string, says ...string) *dropping {
 		t.Helper()
 		l := l.fork(t)
@@ -280,7 +279,7 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 		t.Run("restored after "+job, func(t *testing.T) {
 			l := fails(t, job)
 			back := l.with(l.chart)
-			l.do(Request{Kind: operation.Apply, Cluster: back}, event.Succeeded)
+			l.do(applying(back), event.Succeeded)
 			l.settled(back)
 			if !l.api.has(shopMap) || l.api.has(shopJobs+job) || !l.api.has(shopKept) {
 				t.Errorf("the add-on has changed: %v", l.did())
@@ -298,7 +297,7 @@ func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 			cuts = append(cuts, moment{what, l.world.fork(t)})
 		}
 	}
-	r := Request{Kind: operation.Apply, Cluster: l.with()}
+	r := applying(l.with())
 	moments := l.killed(t, r)
 	l.api.wrote = nil
 	if len(cuts) < 15 {
@@ -327,7 +326,7 @@ func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
 	l.api.remove(shopKept) // an earlier Slipway did not save hooks
 	t.Run("removed", func(t *testing.T) {
 		l := l.fork(t)
-		l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
+		l.do(applying(l.with()), event.Succeeded)
 		if d := cmp.Diff([]string{"DELETE configmaps/prices", "DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -339,7 +338,7 @@ func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
 		if d := cmp.Diff([]string{"addon.shop: add-on shop: save delete hooks"}, told(l.plan(c))); d != "" {
 			t.Errorf("the plan (-want +got):\n%s", d)
 		}
-		l.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		l.do(applying(c), event.Succeeded)
 		l.settled(c)
 		if !l.api.has(shopKept) {
 			t.Error("the hooks are not saved")
@@ -357,7 +356,7 @@ func TestDeletionHooks_NotRunWithoutDeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := l.fork(t)
 			c := l.with(to)
-			l.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+			l.do(applying(c), event.Succeeded)
 			l.settled(c)
 			for _, did := range l.did() {
 				if strings.Contains(did, "jobs/stop") || strings.Contains(did, "jobs/clean") {
@@ -376,7 +375,7 @@ func TestDeletionHooks_KeepForeignObject(t *testing.T) {
 	l := newDropping(t)
 	l.api.put(shopJobs+"stop",
 		object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
-	l.do(Request{Kind: operation.Apply, Cluster: l.with()}, event.Succeeded)
+	l.do(applying(l.with()), event.Succeeded)
 	if !l.api.has(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
 		t.Error("the foreign job is deleted")
 	}

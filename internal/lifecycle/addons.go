@@ -18,14 +18,14 @@ import (
 // known before hosts are queried. For an upgrade, they are reported together with all
 // other findings, including problems of the add-ons with later versions of the path.
 func (p *prepared) loadAddons(ctx context.Context) error {
-	if !p.request.Kind.ManagesAddons() {
+	if !p.kind.ManagesAddons() {
 		return nil
 	}
 	var err error
 	if p.addons, p.told, err = p.addonsWith(ctx, p.env.Cluster.Spec.Addons, p.env.Release); err != nil {
 		return err
 	}
-	if p.request.Kind.ToleratesAddonProblems() { // they must not prevent a rollback
+	if p.kind.ToleratesAddonProblems() { // they must not prevent a rollback
 		p.keepAddons = p.told.Err() != nil
 		for i := range p.told {
 			p.told[i].Severity = diag.Warning
@@ -78,18 +78,6 @@ func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is rel
 	return loaded, p.request.inFile(told), err
 }
 
-// inFile adds the positions in the cluster file to findings, if the file is known.
-func (r Request) inFile(list diag.List) diag.List {
-	if len(list) == 0 || len(r.Source) == 0 || r.File == "" {
-		return list
-	}
-	loaded, err := reader(r.Cluster).Load(r.File, r.Source)
-	if err != nil { // it was read before: this error belongs to something else
-		return list
-	}
-	return loaded.AddPositions(list)
-}
-
 // A hop is one version of an upgrade path, the add-ons after it, and the bundle that
 // the file names for it, "" for none.
 type hop struct {
@@ -99,12 +87,12 @@ type hop struct {
 }
 
 // onTheWay returns the hops of an upgrade. The bundle of the file is for the last one.
-func onTheWay(r Request, recorded *v1alpha1.Cluster, path []string, bundle string) (way []hop) {
+func onTheWay(file, recorded *v1alpha1.Cluster, path []string, bundle string) (way []hop) {
 	now := recorded.Spec.Addons
 	for i, v := range path {
 		last := i == len(path)-1
-		if r.Cluster != nil {
-			now = nextAddons(now, r.Cluster.Spec.Addons, v, last)
+		if file != nil {
+			now = nextAddons(now, file.Spec.Addons, v, last)
 		}
 		way = append(way, hop{version: v, addons: now})
 		if last {

@@ -14,7 +14,6 @@ import (
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -85,7 +84,7 @@ func (w *world) settled(c *v1alpha1.Cluster) {
 
 func (w *world) plan(c *v1alpha1.Cluster) *plan.Plan {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), applying(c), nil))
 	if err := p.Close(); err != nil {
 		w.t.Error(err)
 	}
@@ -119,7 +118,7 @@ func TestAddons(t *testing.T) {
 			"data": object{"old": "kept"},
 		})
 	both := w.with(shop, news)
-	w.do(Request{Kind: operation.Create, Cluster: both}, event.Succeeded)
+	w.do(creating(both), event.Succeeded)
 	all := []string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap, shopInventory}
 	if d := cmp.Diff(all, w.has(all...)); d != "" {
 		t.Fatalf("after create (-want +got):\n%s", d)
@@ -135,7 +134,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff(want, told(p)); d != "" || len(p.Steps) != 1 {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		w.do(Request{Kind: operation.Apply, Cluster: both}, event.Succeeded)
+		w.do(applying(both), event.Succeeded)
 		w.settled(both)
 		if got := w.api.objects[shopMap]["data"]; cmp.Diff(object{"apple": "1"}, got) != "" || !w.api.has(shopDeploy) {
 			t.Errorf("the prices are %v", got)
@@ -155,7 +154,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff(want, told(w.plan(c))); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		w.do(applying(c), event.Succeeded)
 		w.settled(c)
 		if d := cmp.Diff([]string{shopMap, shopDeploy, shopNamespace, newsMap, shopInventory}, w.has(all...)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
@@ -178,7 +177,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff(want, told(p)); d != "" || len(p.Removes) > 0 {
 			t.Errorf("(-want +got):\n%s\nlost: %v", d, p.Removes)
 		}
-		w.do(Request{Kind: operation.Apply, Cluster: none}, event.Succeeded)
+		w.do(applying(none), event.Succeeded)
 		w.settled(none)
 		if d := cmp.Diff([]string{shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
@@ -193,7 +192,7 @@ func TestAddons(t *testing.T) {
 		other := shop
 		other.Name = "market"
 		c := w.with(other, news)
-		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		w.do(applying(c), event.Succeeded)
 		w.settled(c)
 		if d := cmp.Diff([]string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
 			t.Errorf("objects that moved to another add-on (-want +got):\n%s", d)
@@ -210,7 +209,7 @@ func TestPlan_ListsObjectsDeletedWithNamespace(t *testing.T) {
 			"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop",
 	}
 	w := newWorld(t, "cp1")
-	w.do(Request{Kind: operation.Create, Cluster: w.with(a)}, event.Succeeded)
+	w.do(creating(w.with(a)), event.Succeeded)
 	if d := cmp.Diff([]string{"Namespace shop and everything in it"}, w.plan(w.with()).Removes); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -224,12 +223,14 @@ func TestCreate_RefusesAddonOfAnotherMinor(t *testing.T) {
 		Kubernetes: []string{"1.35", "1.36"},
 	}
 	w := newWorld(t, "cp1")
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
+	_, err := w.service().Prepare(t.Context(), creating(w.with(a)), nil)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 1 || list[0].ID != addonsource.IDKubernetes {
 		t.Fatalf("got %v", err)
 	}
-	w.do(Request{Kind: operation.Create, Cluster: w.with(a), IgnoreChecks: []string{addonsource.IDKubernetes}}, event.Succeeded)
+	r := creating(w.with(a))
+	r.IgnoreChecks = []string{addonsource.IDKubernetes}
+	w.do(r, event.Succeeded)
 	if !w.api.has(newsMap) {
 		t.Error("the check is ignored, but the add-on is missing")
 	}
@@ -240,7 +241,7 @@ func TestCreate_RefusesWrongManifestFirst(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.dials = map[string]bool{}
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.with(a)}, nil)
+	_, err := w.service().Prepare(t.Context(), creating(w.with(a)), nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != addonsource.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
 		t.Errorf("got %v", err)
@@ -256,7 +257,7 @@ func TestAddons_SameResultAfterKill(t *testing.T) {
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", shopText)}}
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
 	w := newWorld(t, "cp1", "w1")
-	w.do(Request{Kind: operation.Create, Cluster: w.with(shop)}, event.Succeeded)
+	w.do(creating(w.with(shop)), event.Succeeded)
 	c := w.with(news)
 	all := []string{shopMap, shopDeploy, shopRole, newsMap, shopInventory}
 	// Each request that changes something counts as a moment, too.
@@ -267,7 +268,7 @@ func TestAddons_SameResultAfterKill(t *testing.T) {
 		}
 		cuts = append(cuts, moment{what, w.fork(t)})
 	}
-	moments := w.killed(t, Request{Kind: operation.Apply, Cluster: c})
+	moments := w.killed(t, applying(c))
 	w.api.wrote = nil
 	if len(cuts) < 5 {
 		t.Errorf("only %d requests changed something", len(cuts))
@@ -277,7 +278,7 @@ func TestAddons_SameResultAfterKill(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			k.goOn(Request{Kind: operation.Apply, Cluster: c})
+			k.goOn(applying(c))
 			k.settled(c)
 			if d := cmp.Diff([]string{newsMap}, k.has(all...)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -314,11 +315,11 @@ func TestChartHooks_RunWhenChartChanges(t *testing.T) {
 	did := func(c *v1alpha1.Cluster, want ...string) {
 		t.Helper()
 		wrote = nil
-		kind := operation.Apply
 		if w.api.objects[shopInventory] == nil {
-			kind = operation.Create
+			w.do(creating(c), event.Succeeded)
+		} else {
+			w.do(applying(c), event.Succeeded)
 		}
-		w.do(Request{Kind: kind, Cluster: c}, event.Succeeded)
 		if d := cmp.Diff(want, wrote); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -359,9 +360,9 @@ func TestChartHooks_KeepForeignObject(t *testing.T) {
 	with := func(price string) *v1alpha1.Cluster {
 		return w.with(v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, price)}})
 	}
-	w.do(Request{Kind: operation.Create, Cluster: with("1")}, event.Succeeded)
-	w.do(Request{Kind: operation.Apply, Cluster: with("2")}, event.Succeeded)
-	w.do(Request{Kind: operation.Apply, Cluster: w.with()}, event.Succeeded)
+	w.do(creating(with("1")), event.Succeeded)
+	w.do(applying(with("2")), event.Succeeded)
+	w.do(applying(w.with()), event.Succeeded)
 	if len(gone) > 0 || !w.api.has(job) {
 		t.Errorf("a foreign job was deleted: %v", gone)
 	}
@@ -388,7 +389,7 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 				c.Spec.Hooks = []v1alpha1.Hook{{Name: "x", Phase: v1alpha1.HookPostUpgrade, Script: script}}
 				return c
 			}
-			w.do(Request{Kind: operation.Create, Cluster: with(was)}, event.Succeeded)
+			w.do(creating(with(was)), event.Succeeded)
 			w.backable(t)
 			w.version = ""
 			next := was
@@ -396,7 +397,7 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 			file := with(next)
 			file.Spec.Kubernetes.Version = older
 			w.refusing("w1", "hooks.postUpgrade.x")
-			w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: older}, Cluster: file}, event.Failed)
+			w.do(UpgradeRequest{Subject: Subject{Cluster: file, Name: "prod"}, Version: older}, event.Failed)
 			w.machines["w1"].refuse = nil
 			want := "none"
 			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
@@ -408,7 +409,7 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+			p := w.prepared(w.service().PrepareRollback(t.Context(), rollingBack(), nil))
 			if told := p.Findings().Warnings(); lost != (len(told) > 0 && told[0].ID == addonsource.IDUnusable) {
 				t.Errorf("got %v", told)
 			}
@@ -430,7 +431,7 @@ func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
 	begun := func(t *testing.T) *world {
 		w := newWorld(t, threeAndTwo...)
 		w.version = older
-		w.do(Request{Kind: operation.Create, Cluster: w.with(news)}, event.Succeeded)
+		w.do(creating(w.with(news)), event.Succeeded)
 		w.backable(t)
 		return w
 	}
@@ -454,7 +455,7 @@ func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
 		other.Kubernetes = []string{"1.37"}
 		file := w.with(other)
 		file.Spec.Kubernetes.Version = "v1.37.1"
-		w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}, Cluster: file}, event.Succeeded)
+		w.do(UpgradeRequest{Subject: Subject{Cluster: file, Name: "prod"}, Version: "v1.37.1"}, event.Succeeded)
 		if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
 			t.Errorf("today is %v", today)
 		}
@@ -473,7 +474,7 @@ func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	built.older.Do(func() { build(t, older) })
 	w.version = older
-	w.do(Request{Kind: operation.Create, Cluster: w.with(news, web)}, event.Succeeded)
+	w.do(creating(w.with(news, web)), event.Succeeded)
 	w.backable(t)
 	w.api.lose("w1")
 	want := []string{addonsource.IDKubernetes, addonsource.IDRender, "upgrade-node-unready"}
@@ -501,9 +502,10 @@ func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}
-	p := &prepared{svc: s, request: r, recorded: c}
-	next, err := p.nextMinor(t.Context())
+	r := UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.37.1"}
+	p := s.start(r)
+	p.recorded = c
+	next, err := r.nextMinor(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -531,7 +533,7 @@ func TestCreate_ReportsAddonWithLineAndColumn(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.service().Prepare(t.Context(),
-		Request{Kind: operation.Create, Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}, nil)
+		CreateRequest{Subject: Subject{Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}}, nil)
 	var list diag.List
 	if !errors.As(err, &list) || len(list) != 1 || list[0].File != "prod.yaml" || list[0].Line != 11 || list[0].Column != 11 {
 		t.Errorf("got %+v, %v", list, err)

@@ -13,17 +13,12 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // Removal configures how hosts leave a cluster that continues to exist.
 type Removal = module.Removal
-
-// Rollout configures how nodes are upgraded.
-type Rollout = module.Upgrade
 
 // A Pause is a point at which an upgrade can stop.
 type Pause = module.Pause
@@ -37,81 +32,6 @@ const (
 
 // DefaultDrainTimeout limits the time to drain a node.
 const DefaultDrainTimeout = module.DefaultDrainTimeout
-
-// A Request describes an operation on a cluster.
-type Request struct {
-	Kind operation.Kind
-	// Cluster is the wanted state, loaded and validated by package spec. If it is
-	// nil and Name is set, delete and resume use the saved cluster.
-	Cluster *v1alpha1.Cluster
-	Name    string
-	// Source is the text of the cluster file, which is saved with the cluster. File is
-	// its absolute path, "" if it was not a file. Dir is the directory for its
-	// relative paths.
-	Source []byte
-	File   string
-	Dir    string
-	// Hosts are the hosts to add, unless Cluster is set: then its new hosts are added. To
-	// remove nodes, Hosts are hosts that are no longer in the saved cluster but still have
-	// its files.
-	Hosts []spec.HostFlag
-	// Nodes select the hosts to remove. For a rescue of etcd, Nodes are the hosts that are
-	// declared lost.
-	Nodes []string
-	// Removal configures how hosts leave the cluster, and how nodes are drained for an
-	// upgrade.
-	Removal Removal
-	// Rollout configures how nodes are upgraded. For an apply, it limits how many workers
-	// at once get settings that need a restart of a component.
-	Rollout Rollout
-	// Upgrade, Restore, Rescue, Renew and Rotate are for operations of one kind. Rotate
-	// names the CAs and keys to rotate.
-	Upgrade UpgradeRequest
-	Restore RestoreRequest
-	Rescue  RescueRequest
-	Renew   Renewal
-	Rotate  []string
-	// IgnoreChecks are precheck ids to ignore; they are saved with the operation.
-	IgnoreChecks []string
-	// IgnoreErrors lets other hosts finish when one fails.
-	IgnoreErrors bool
-	// Forget makes a delete remove the cluster from the saved state even if some hosts
-	// cannot be reset: hosts that are unreachable, belong to another cluster now, or
-	// fail. It includes IgnoreErrors. If the cluster continues to exist, leaving hosts
-	// are force-removed if they are unreachable or belong to another cluster.
-	Forget bool
-	// KeepFailed keeps settings with which a node does not work. Otherwise a running
-	// cluster is rolled back automatically to its previous settings.
-	KeepFailed bool
-	// BreakLock takes over a lock whose holder cannot be asked.
-	BreakLock bool
-}
-
-// An UpgradeRequest has what only an upgrade needs.
-type UpgradeRequest struct {
-	// Version is the target version; "" is the version of Cluster. Bundle is the bundle of
-	// the next version on the upgrade path; "" finds or builds one.
-	Version, Bundle string
-	// Follows reports whether the upgrade to the previous minor has just finished. Then
-	// pods that it moved are waited for if a disruption budget needs them.
-	Follows bool
-}
-
-// A RestoreRequest has what only a restore of etcd needs.
-type RestoreRequest struct {
-	// Backup is the file of the set to restore. Identity is the file of the key that
-	// decrypts it, "" if it is not encrypted.
-	Backup   string
-	Identity string
-	// SetTrust selects the sets that may be restored.
-	SetTrust
-}
-
-// A RescueRequest has what only a rescue of etcd needs.
-type RescueRequest struct {
-	// From is the host whose etcd data to use; "" uses the most recent data.
-	From string
-}
 
 // A Prepared is a plan that is ready to be applied, with its open connections. It must
 // be closed.

@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -183,7 +182,7 @@ func TestKubeconfig_PrefersReachableLoadBalancer(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	c := w.cluster()
 	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
 	for want, doors := range map[string][]string{
 		"example.com": {"example.com", "192.0.2.11"},

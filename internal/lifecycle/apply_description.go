@@ -14,10 +14,42 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
+
+// An ApplyRequest asks to make a cluster match its description.
+type ApplyRequest struct {
+	Subject
+	ApplyOptions
+}
+
+// ApplyOptions are the options of an apply: of a cluster file, or of a saved plan.
+type ApplyOptions struct {
+	Options
+	// Removal configures how hosts leave the cluster.
+	Removal Removal
+	// MaxUnavailable limits how many workers at once get settings that need a restart of
+	// a component: a number or a percentage; "" means one.
+	MaxUnavailable string
+	// Forget force-removes leaving hosts if they are unreachable or belong to another
+	// cluster.
+	Forget bool
+	// KeepFailed keeps settings with which a node does not work. Otherwise a running
+	// cluster is rolled back automatically to its previous settings.
+	KeepFailed bool
+}
+
+func (r ApplyRequest) shared() sharedRequest {
+	return sharedRequest{
+		Subject: r.Subject, Options: r.Options, removal: r.Removal, rollout: module.Upgrade{MaxUnavailable: r.MaxUnavailable},
+		forget: r.Forget, keepFailed: r.KeepFailed,
+	}
+}
+
+func (r ApplyRequest) behaviour() behaviour { return applyDescription() }
 
 // applyDescription makes a cluster match its description.
 func applyDescription() behaviour {
@@ -30,7 +62,7 @@ func applyDescription() behaviour {
 	}
 	b.summary = clusterReady
 	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
-		p.request.Nodes = o.Spec.Nodes
+		p.nodes = o.Spec.Nodes
 		p.request.Cluster, err = p.asBefore(o)
 		return err
 	}
@@ -42,7 +74,7 @@ func (p *prepared) createsInstead() error {
 	if p.continues != nil || created(p.recorded) {
 		return nil
 	}
-	if err := p.become(p.request.Kind.OnNewCluster()); err != nil {
+	if err := p.become(p.kind.OnNewCluster()); err != nil {
 		return err
 	}
 	before, err := p.svc.earlierAttempts(p.name)
@@ -81,7 +113,7 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 	}
 	slices.Sort(p.env.KubeletStates)
 	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
-	p.env.Upgrade = p.request.Rollout
+	p.env.Upgrade = p.request.rollout
 	p.env.Upgrade.IsRollback = p.under != nil
 	migrates, err := p.changesRuntime(been)
 	switch {
@@ -250,7 +282,7 @@ var settle = []string{
 // changed, if hosts are added or removed, if the failure has another cause, such as an
 // unreachable host, and if the user excluded it with KeepFailed or IgnoreErrors.
 func (p *prepared) revertsSettings(ctx context.Context, res *Result) bool {
-	if !p.request.Kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.KeepFailed || p.under != nil ||
+	if !p.kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.keepFailed || p.under != nil ||
 		p.continuesOnFailure() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.NewControlPlaneSettings ||
 		!equal(places(&p.before.Spec), places(&p.env.Cluster.Spec)) {
@@ -309,7 +341,9 @@ func (p *prepared) runRollback(ctx context.Context, under *locks, sinks []event.
 	defer stop(nil)
 	kept := under.hosts.KeepAlive(ctx, stop)
 	name := p.env.Cluster.Name
-	r := Request{Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout}
+	r := sharedRequest{
+		Subject: Subject{Name: name}, Options: Options{IgnoreChecks: p.request.IgnoreChecks}, rollout: p.request.rollout,
+	}
 	q, err := p.svc.prepareRollback(ctx, &prepared{svc: p.svc, request: r, under: under}, nil)
 	kept() // the rollback takes over the lock
 	if err != nil {
@@ -349,13 +383,4 @@ func (b *backwards) Emit(e event.Event) {
 	if e.Type == event.StepFinished && (e.Outcome == event.Changed || e.Outcome == event.Failed) {
 		note(b.to, e.Host, "rollback: "+e.Title)
 	}
-}
-
-// unbounded refuses an invalid number of nodes.
-func unbounded(r Request) error {
-	if _, err := engine.ParseBound(r.Rollout.MaxUnavailable, 1); err != nil {
-		return refused(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(),
-			"write a number, or a percentage such as 20%")
-	}
-	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -33,7 +32,7 @@ func (w *world) turns(task string) (hosts []string) {
 func TestReconfigureInWaves(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.changed()), nil))
 	var told []string
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
@@ -90,7 +89,7 @@ func TestHostSettingsInWaves(t *testing.T) {
 			c := w.cluster()
 			tc.change(c)
 			w.events = nil
-			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+			w.do(applying(c), event.Succeeded)
 			if d := cmp.Diff(tc.want, w.turns(tc.step)); d != "" {
 				t.Errorf("want one host after the other (-want +got):\n%s", d)
 			}
@@ -106,7 +105,7 @@ func TestReconfigure_ChangesNodesBeforeAPIServers(t *testing.T) {
 	c := w.changed()
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
 	w.events = nil
-	w.do(Request{Kind: operation.Apply, Cluster: c, Rollout: Rollout{MaxUnavailable: "2"}}, event.Succeeded)
+	w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{MaxUnavailable: "2"}}, event.Succeeded)
 	var got []string
 	for _, e := range w.events {
 		if e.Type == event.StepFinished && e.Outcome == event.Changed &&
@@ -294,7 +293,7 @@ func TestBadSettings_AreRolledBack(t *testing.T) {
 	for _, b := range badSettings() {
 		t.Run(b.name, func(t *testing.T) {
 			w, c, before := b.broken(t)
-			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+			res := w.do(applying(c), event.Failed)
 			if !res.Reverted {
 				t.Fatalf("it was not rolled back: %+v; %s", res.Failures, b.reason)
 			}
@@ -313,7 +312,7 @@ func TestBadSettings_AreRolledBackInReverseOrder(t *testing.T) {
 	b := badSettings()[2]
 	w, c, _ := b.broken(t)
 	w.events = nil
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+	w.do(applying(c), event.Failed)
 	var back []string
 	for _, e := range w.events {
 		if e.Type == event.Note && strings.HasPrefix(e.Message, "rollback: apply kubelet settings") {
@@ -328,7 +327,7 @@ func TestBadSettings_AreRolledBackInReverseOrder(t *testing.T) {
 func TestBadSettings_AreKeptWithKeepFailed(t *testing.T) {
 	b := badSettings()[0]
 	w, c, _ := b.broken(t)
-	res := w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	res := w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
 	if res.Reverted || res.Failures[0].Reason != op.ReasonUnhealthy {
 		t.Errorf("%+v: want the failed state kept", res)
 	}
@@ -350,7 +349,7 @@ func TestDrift_CausesNoRollback(t *testing.T) {
 		}
 		return &op.Error{Reason: "UnitFailed", Message: "it does not start"}
 	}
-	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	res := w.do(applying(w.cluster()), event.Failed)
 	if res.Reverted {
 		t.Errorf("%+v: want no rollback", res)
 	}
@@ -369,7 +368,7 @@ func TestRevert_CanBeResumedAfterFailure(t *testing.T) {
 		}
 		return nil
 	}
-	res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+	res := w.do(applying(c), event.Failed)
 	if res.Reverted || len(res.Failures) != 2 || res.Failures[1].Reason != idRevertFailed {
 		t.Fatalf("%+v: want the failure and the failed rollback", res.Failures)
 	}
@@ -385,7 +384,9 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 	b := badSettings()[2]
 	turns := func(t *testing.T, w *world, c *v1alpha1.Cluster, at func()) *Result {
 		t.Helper()
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c, BreakLock: true}, nil))
+		r := applying(c)
+		r.BreakLock = true
+		p := w.prepared(w.service().Prepare(t.Context(), r, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 			if e.Type == event.Note && strings.HasPrefix(e.Message, "does not work with its new settings") {
 				at()
@@ -430,8 +431,8 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 
 // SSH settings are not rolled back: logins with the previous settings could fail.
 func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
-	for name, by := range map[string]func(*testing.T, *Service, Request){
-		"automatically": func(t *testing.T, s *Service, r Request) {
+	for name, by := range map[string]func(*testing.T, *Service, ApplyRequest){
+		"automatically": func(t *testing.T, s *Service, r ApplyRequest) {
 			p, err := s.Prepare(t.Context(), r, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -443,11 +444,11 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"by rollback": func(t *testing.T, s *Service, r Request) {
+		"by rollback": func(t *testing.T, s *Service, r ApplyRequest) {
 			r.KeepFailed = true
 			for _, prepare := range []func() (Prepared, error){
 				func() (Prepared, error) { return s.Prepare(t.Context(), r, nil) },
-				func() (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) },
+				func() (Prepared, error) { return s.PrepareRollback(t.Context(), rollingBack(), nil) },
 			} {
 				p, err := prepare()
 				if err != nil {
@@ -472,7 +473,7 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 				}
 				return w.connect(ctx, h, o)
 			}
-			by(t, s, Request{Kind: operation.Apply, Cluster: c})
+			by(t, s, applying(c))
 			is, err := s.Store.Clusters().Load("prod")
 			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
 				t.Errorf("saved: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
@@ -488,7 +489,7 @@ func TestKilledRevert(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			w, c, before := b.broken(t)
-			for _, at := range w.killedWhile(t, func() { w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed) }) {
+			for _, at := range w.killedWhile(t, func() { w.do(applying(c), event.Failed) }) {
 				for _, how := range []string{"resume", "rollback"} {
 					t.Run(at.name+" "+how, func(t *testing.T) {
 						k := at.world.fork(t)
@@ -506,11 +507,12 @@ func TestKilledRevert(t *testing.T) {
 func (w *world) goBack(t *testing.T, how string) {
 	t.Helper()
 	s := w.service()
-	prepare := s.PrepareResume
+	p, err := Prepared(nil), error(nil)
 	if how == "rollback" {
-		prepare = s.PrepareRollback
+		p, err = s.PrepareRollback(t.Context(), rollingBack(), nil)
+	} else {
+		p, err = s.PrepareResume(t.Context(), resuming(), nil)
 	}
-	p, err := prepare(t.Context(), "prod", Request{}, nil)
 	if unbegun(err) {
 		return
 	}
@@ -560,12 +562,12 @@ func TestProxyGates(t *testing.T) {
 	for _, gates := range []map[string]bool{{"AllAlpha": false}, {"AllBeta": false}} {
 		c := w.cluster()
 		c.Spec.Kubernetes.FeatureGates = gates
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubernetes.proxy-pods" }) {
 			t.Errorf("with %v kube-proxy is not restarted", gates)
 		}
-		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
+		w.do(applying(c), event.Succeeded)
+		if p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {
 			t.Errorf("with %v there is more to do: %+v", gates, p.Plan().Steps)
 		}
 	}
@@ -577,11 +579,11 @@ func TestProxyMode(t *testing.T) {
 	for _, mode := range []string{"iptables", "nftables", "iptables"} {
 		c := w.cluster()
 		c.Spec.Kubernetes.ProxyMode = mode
-		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		w.do(applying(c), event.Succeeded)
 		if !w.api.runsProxy(mode) {
 			t.Errorf("kube-proxy does not run in mode %s", mode)
 		}
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {
 			t.Errorf("with mode %s there is more to do: %+v", mode, p.Plan().Steps)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -99,7 +98,7 @@ func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 		name string
 		req  Request
 		on   bool
-	}{{"off", Request{Kind: operation.Apply, Cluster: off}, false}, {"on again", Request{Kind: operation.Apply, Cluster: w.cluster()}, true}} {
+	}{{"off", applying(off), false}, {"on again", applying(w.cluster()), true}} {
 		p := w.prepared(w.service().Prepare(t.Context(), step.req, nil))
 		for _, s := range p.Plan().Steps {
 			if s.Task != timerTask && s.Task != "record.cluster" {
@@ -120,12 +119,12 @@ func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 		}
 	}
 	w.machines["cp1"].state["helper "+keptHelper] = "that of another version"
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
 	if len(p.Plan().Steps) != 1 || p.Plan().Steps[0].Host != "cp1" || p.Plan().Steps[0].Task != timerTask {
 		t.Errorf("with another helper: %+v", p.Plan().Steps)
 	}
 	w.apply(p, event.Succeeded)
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 

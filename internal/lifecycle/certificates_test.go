@@ -199,7 +199,7 @@ func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
 	}
 	w.create(event.Failed)
 	var list diag.List
-	if _, err := w.service().Certificates(t.Context(), Request{Name: "prod"}, 0, nil); !errors.As(err, &list) || list[0].ID != idNotCreated {
+	if _, err := w.service().Certificates(t.Context(), Subject{Name: "prod"}, 0, nil); !errors.As(err, &list) || list[0].ID != idNotCreated {
 		t.Errorf("the cluster is not running: %v", err)
 	}
 	w.machines["cp1"].refuse = nil
@@ -235,10 +235,10 @@ func TestCertificatesByFile(t *testing.T) {
 	w.create(event.Succeeded)
 	w.certified(200 * certDay)
 	w.home = t.TempDir()
-	if _, err := w.service().Certificates(t.Context(), Request{Name: "prod"}, 0, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Certificates(t.Context(), Subject{Name: "prod"}, 0, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the cluster is not saved: %v", err)
 	}
-	c, err := w.service().Certificates(t.Context(), Request{Cluster: w.cluster()}, 0, nil)
+	c, err := w.service().Certificates(t.Context(), Subject{Cluster: w.cluster()}, 0, nil)
 	if err != nil || c.Verdict != inspect.CertificatesFine || len(c.Certificates) < 10 {
 		t.Errorf("%v: %+v", err, c)
 	}

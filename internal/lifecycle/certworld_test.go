@@ -175,7 +175,7 @@ func (w *world) ends(host, path string) time.Time {
 // checked returns a check of the cluster's certificates.
 func (w *world) checked(within time.Duration) *inspect.Certificates {
 	w.t.Helper()
-	c, err := w.service().Certificates(w.t.Context(), Request{Name: "prod"}, within, nil)
+	c, err := w.service().Certificates(w.t.Context(), Subject{Name: "prod"}, within, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

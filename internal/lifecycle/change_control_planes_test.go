@@ -12,7 +12,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -30,7 +29,7 @@ func (w *world) wantMembers(names ...string) {
 // and adds them again.
 func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 	remove := func(nodes ...string) func(*world) Request {
-		return func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: nodes} }
+		return func(*world) Request { return DeleteNodesRequest{Name: "prod", Nodes: nodes} }
 	}
 	for _, tc := range []struct {
 		name    string
@@ -41,7 +40,7 @@ func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 		{"the first", remove("cp1"), []string{"cp2", "cp3", "w1", "w2"}},
 		{"two at once, the first among them", remove("cp1", "cp2"), []string{"cp3", "w1", "w2"}},
 		{
-			"by a file, with a worker", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp2", "cp3", "w1")} },
+			"by a file, with a worker", func(w *world) Request { return applying(w.of("cp2", "cp3", "w1")) },
 			[]string{"cp2", "cp3", "w1"},
 		},
 	} {
@@ -52,7 +51,7 @@ func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 			w.wantHosts(tc.hosts...)
 			w.wantMembers(slices.DeleteFunc(slices.Clone(tc.hosts), func(n string) bool { return n[0] != 'c' })...)
 
-			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(applying(w.cluster()), event.Succeeded)
 			w.wantHosts(threeAndTwo...)
 			w.wantMembers("cp1", "cp2", "cp3")
 		})
@@ -63,10 +62,10 @@ func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 // control plane has left.
 func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	c := w.of("cp2", "cp3", "w1", "w2")
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	for name, got := range map[string]string{
 		"cp2": w.machines["cp2"].files[module.APIServerManifest], "cp3": w.machines["cp3"].files[module.APIServerManifest],
 		"the record": w.api.settings,
@@ -75,7 +74,7 @@ func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
 			t.Errorf("%s does not have the new setting", name)
 		}
 	}
-	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+	p, err := w.service().Prepare(t.Context(), applying(c), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +98,14 @@ func TestStackedEtcd_DoesNotStartWithoutItsData(t *testing.T) {
 	delete(w.machines["cp1"].files, facts.EtcdData)
 	w.machines["cp1"].silent = true
 	w.api.lost("cp1")
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 	refusal(t, err, "etcd-data-lost")
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1", "w2")
 
 	w.machines["cp1"].silent = false
 	delete(w.api.down, "cp1")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if m := w.machines["cp1"]; !m.has(facts.EtcdJoined) || !m.has(facts.EtcdData) {
@@ -118,12 +117,12 @@ func TestStackedEtcd_DoesNotStartWithoutItsData(t *testing.T) {
 // no other member can be asked, and others can join later.
 func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
 	c := w.of("cp3", "w1", "w2")
 	was := w.machines["cp3"].files[etcdManifest]
 	empty := func(when string) {
 		t.Helper()
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s, apply would do %v", when, p.Plan().Steps)
 		}
 	}
@@ -132,7 +131,7 @@ func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 		t.Error("its etcd manifest changed when others left")
 	}
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	if got := w.machines["cp3"].files[etcdManifest]; !strings.Contains(got, "name: quota-backend-bytes") {
 		t.Errorf("etcd does not have the new setting: %s", got)
 	}
@@ -140,7 +139,7 @@ func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 
 	c = w.of("cp3", "cp1", "cp2", "w1", "w2")
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	w.wantMembers("cp1", "cp2", "cp3")
 	empty("three vote")
 }
@@ -162,7 +161,7 @@ func TestRemoveControlPlane_StopsAPIServerBeforeEtcdMember(t *testing.T) {
 					steps = append(steps, step+" "+name)
 				}
 			}
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 			w.wantMembers("cp2", "cp3")
 			begin, server, member := slices.Index(steps, "leave.begin cp1"), slices.Index(steps,
 				"leave.server cp1"), slices.Index(steps, "leave.member cp2")
@@ -181,7 +180,7 @@ func TestRemoveControlPlanes_KeepsUndrainedOne(t *testing.T) {
 	w := running(t, names, names)
 	before := w.machines["cp3"].look()
 	w.api.guarded = "cp3"
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, event.Partial)
+	w.do(DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp2", "cp3"}}, event.Partial)
 	w.wantMembers("cp1", "cp3", "cp4", "cp5")
 	w.wantRecords("cp1", "cp4", "cp5", "w1", "cp3") // cp3 still has to leave
 	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
@@ -206,7 +205,7 @@ func TestRemoveControlPlanes_KeepsOneBlockedInPlan(t *testing.T) {
 	w.api.mu.Unlock()
 	before := w.machines["cp3"].look()
 	p := w.prepared(w.service().Prepare(t.Context(),
-		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, nil))
+		DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp2", "cp3"}}, nil))
 	if d := cmp.Diff([]string{"cp1", "cp2", "cp4", "cp5", "w1"}, touched(p.Plan())); d != "" {
 		t.Errorf("hosts with steps (-want +got):\n%s", d)
 	}
@@ -228,7 +227,7 @@ func TestRemoveNodes_KeepsForeignMachine(t *testing.T) {
 	before := m.look()
 	m.touched = func(what string) { t.Errorf("the machine was changed: %s", what) }
 	p, err := w.service().Prepare(t.Context(),
-		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
+		DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp3", "w2"}}, nil)
 	w.apply(w.prepared(p, err), event.Partial)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if d := cmp.Diff(before, m.look()); d != "" {
@@ -238,7 +237,7 @@ func TestRemoveNodes_KeepsForeignMachine(t *testing.T) {
 
 func TestKilledControlPlaneLeaves(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
-	request := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
+	request := DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -262,36 +261,36 @@ func TestExistingCluster_NotInitializedAgain(t *testing.T) {
 		id           string
 	}{
 		{"swapped in the file", "the new one is blank, the old one leaves", func(w *world) Request {
-			return Request{Kind: operation.Apply, Cluster: w.of("cp2", "w1")}
+			return applying(w.of("cp2", "w1"))
 		}, idControlPlaneLost},
 		{"another machine at its address", "it is blank", func(w *world) Request {
 			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
 			w.machines["cp1"].machineID = "id-new"
-			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1")}
+			return applying(w.of("cp1", "w1"))
 		}, idControlPlaneLost},
 		{"another machine, a worker comes", "the worker would join a new cluster", func(w *world) Request {
 			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
 			w.machines["cp1"].machineID = "id-new"
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}
 		}, idControlPlaneLost},
 		{"it does not answer", "the unreachable host is the reason", func(w *world) Request {
 			w.machines["cp1"].down = errDown
-			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1")}
+			return applying(w.of("cp1", "w1"))
 		}, string(remote.Unreachable)},
 		{"it does not answer, a blank one comes before it", "the control plane with the cluster is required", func(w *world) Request {
 			w.machines["cp1"].down = errDown
 			c := w.of("cp1", "cp2", "w1")
 			slices.Reverse(c.Spec.Hosts[:2])
-			return Request{Kind: operation.Apply, Cluster: c}
+			return applying(c)
 		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "w1", "w2")
 			c := w.of("cp1", "w1")
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy // so that more control planes can join
-			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+			w.do(creating(c), event.Succeeded)
 			r := tc.request(w)
-			for _, r.IgnoreErrors = range []bool{false, true} {
+			for _, r := range []Request{r, despiteErrors(r)} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
 				refusal(t, err, tc.id)
 			}
@@ -305,12 +304,12 @@ func TestRemoveControlPlane_DeadOneFirst(t *testing.T) {
 	w.machines["cp1"].down = errDown
 	w.api.lost("cp1")
 	_, err := w.service().Prepare(t.Context(),
-		Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
+		DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp2"}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
 		t.Errorf("a live member is removed while another is dead: %v", err)
 	}
 	w.api.lose("cp1")
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1")
 	w.wantMembers("cp2", "cp3")
 }
@@ -322,7 +321,7 @@ func TestReplaceControlPlane(t *testing.T) {
 	w.machines["cp1"].machineID = "id-new"
 	w.api.lose("cp1")
 	w.api.lost("cp1")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.wantHosts(threeAndTwo[:4]...)
 	w.wantMembers("cp1", "cp2", "cp3")
 	if got := w.api.objects["/api/v1/nodes/cp1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
@@ -339,21 +338,21 @@ func TestLearnerOfLostMachine_DoesNotBlockJoins(t *testing.T) {
 		hosts         []string
 	}{
 		{"force-removed and replaced", "cp3", func(w *world) Request {
-			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp4", "w1"), Forget: true}
+			return ApplyRequest{Subject: Subject{Cluster: w.of("cp1", "cp2", "cp4", "w1")}, ApplyOptions: ApplyOptions{Forget: true}}
 		}, []string{"cp1", "cp2", "cp4", "w1"}},
 		{"force-removed", "cp3", func(*world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
+			return DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 		}, []string{"cp1", "cp2", "w1"}},
 		{"unknown learner", "cp9", func(w *world) Request {
 			w.machines["cp3"].down, w.machines["cp3"].refuse = nil, nil
-			return Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}
+			return applying(w.of("cp1", "cp2", "cp3", "w1"))
 		}, []string{"cp1", "cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := running(t, []string{"cp1", "cp2", "cp3", "cp4", "w1"}, []string{"cp1", "cp2", "w1"})
 			w.machines["cp3"].refuse = breaking("join.etcd")
-			w.do(Request{Kind: operation.Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}, event.Failed)
+			w.do(applying(w.of("cp1", "cp2", "cp3", "w1")), event.Failed)
 			w.machines["cp3"].down = errDown
 			w.api.setEtcd(tc.learner, etcdLearns)
 			w.api.lost(tc.learner)

@@ -19,12 +19,29 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
+// An AddNodesRequest asks to add hosts to a cluster: the given Hosts, or with the cluster of
+// a file its new hosts.
+type AddNodesRequest struct {
+	Subject
+	Options
+	Hosts []spec.HostFlag
+}
+
+func (r AddNodesRequest) shared() sharedRequest {
+	return sharedRequest{Subject: r.Subject, Options: r.Options}
+}
+
+func (r AddNodesRequest) behaviour() behaviour { return addNodes(r.Hosts) }
+
 // addNodes adds hosts to a cluster.
-func addNodes() behaviour {
+func addNodes(hosts []spec.HostFlag) behaviour {
 	b := changeNodes()
-	b.wanted = withAdded
+	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+		wanted, err := p.withAdded(hosts)
+		return wanted, false, err
+	}
 	b.summary = func(p *prepared, res *Result) []string {
-		added := slices.DeleteFunc(slices.Clone(p.request.Nodes), res.isUndone)
+		added := slices.DeleteFunc(slices.Clone(p.nodes), res.isUndone)
 		if len(added) == 0 {
 			return nil
 		}
@@ -33,10 +50,31 @@ func addNodes() behaviour {
 	return b
 }
 
+// A DeleteNodesRequest asks to remove hosts from a saved cluster.
+type DeleteNodesRequest struct {
+	Name string
+	Options
+	// Nodes select the hosts to remove. Hosts are hosts to reset that are no longer in the
+	// saved cluster but still have its files.
+	Nodes []string
+	Hosts []spec.HostFlag
+	// Removal configures how the hosts leave the cluster.
+	Removal Removal
+	// Forget force-removes the hosts if they are unreachable or belong to another cluster.
+	Forget bool
+}
+
+func (r DeleteNodesRequest) shared() sharedRequest {
+	return sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options, removal: r.Removal, forget: r.Forget}
+}
+
+func (r DeleteNodesRequest) behaviour() behaviour { return deleteNodes(r) }
+
 // deleteNodes removes hosts from a cluster.
-func deleteNodes() behaviour {
+func deleteNodes(r DeleteNodesRequest) behaviour {
 	b := changeNodes()
-	b.wanted = withoutRemoved
+	b.wanted = r.withoutRemoved
+	b.instead = r.forgetInstead
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		parts.PruneBundles = true
 		made, _, err := p.applyPipeline(parts)
@@ -59,60 +97,58 @@ func changeNodes() behaviour {
 		return made, err
 	}
 	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
-		p.request.Nodes = o.Spec.Nodes
+		p.nodes = o.Spec.Nodes
 		p.target, err = p.asBefore(o)
 		return err
 	}
 	return b
 }
 
-// withAdded returns the saved cluster with hosts added, and sets their names in the
-// request.
-func withAdded(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err error) {
+// withAdded returns the saved cluster with hosts added, and sets their names. Without a
+// file, it adds the given hosts.
+func (p *prepared) withAdded(hosts []spec.HostFlag) (_ *v1alpha1.Cluster, err error) {
 	r, recorded := &p.request, p.recorded
 	if err := unrecorded(recorded); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	wanted := recorded.DeepCopy()
 	if r.Cluster == nil {
-		if r.Nodes, err = spec.AddHosts(wanted, r.Hosts); err != nil {
-			return nil, false, err
+		if p.nodes, err = spec.AddHosts(wanted, hosts); err != nil {
+			return nil, err
 		}
-		return wanted, false, servedByMode(wanted, r.Nodes)
+		return wanted, servedByMode(wanted, p.nodes)
 	}
-	r.Nodes = nil
 	order := map[string]int{} // host order of the file, so that a later apply finds no change
 	file := p.svc.complete(r.Cluster, recorded)
 	for i, h := range file.Spec.Hosts {
 		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) >= 0 {
 			continue
 		}
-		wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
+		wanted.Spec.Hosts, p.nodes = append(wanted.Spec.Hosts, h), append(p.nodes, h.Name)
 		if own := &wanted.Spec.Registry.Private; *own == nil && spec.HasRole(h, v1alpha1.RoleRegistry) {
 			*own = file.Spec.Registry.Private
 		}
 	}
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
-	if len(r.Nodes) == 0 {
-		return nil, false, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
+	if len(p.nodes) == 0 {
+		return nil, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
 			"add the new hosts to the file, or use --host")
 	}
-	return wanted, false, servedByMode(wanted, r.Nodes)
+	return wanted, servedByMode(wanted, p.nodes)
 }
 
-// withoutRemoved returns the saved cluster with hosts removed, and sets their names in
-// the request.
-func withoutRemoved(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err error) {
-	r, recorded := &p.request, p.recorded
+// withoutRemoved returns the saved cluster with hosts removed, and sets their names.
+func (r DeleteNodesRequest) withoutRemoved(_ context.Context, p *prepared) (_ *v1alpha1.Cluster, _ bool, err error) {
+	recorded := p.recorded
 	if err := unrecorded(recorded); err != nil {
 		return nil, false, err
 	}
 	wanted := recorded.DeepCopy()
 	if p.returned, err = offRecord(recorded, r.Hosts); err == nil {
-		r.Nodes, err = removed(wanted, r.Nodes)
+		p.nodes, err = removed(wanted, r.Nodes)
 	}
 	for _, h := range p.returned {
-		r.Nodes = append(r.Nodes, h.Name)
+		p.nodes = append(p.nodes, h.Name)
 	}
 	return wanted, false, err
 }
@@ -192,7 +228,7 @@ func (p *prepared) fileDiffers(wanted *v1alpha1.Cluster) diag.List {
 	s, r := p.svc, &p.request
 	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
 	switch {
-	case !r.Kind.ChangesNodes() || p.target != nil:
+	case !p.kind.ChangesNodes() || p.target != nil:
 		return nil
 	case r.Cluster != nil:
 		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {
@@ -271,7 +307,7 @@ func resumeTarget(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 // them, and a host that is down must not block the change. A change of etcd hosts
 // affects all etcd hosts; a change of a control plane or a registry affects all hosts.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
-	switch p.request.Kind.Hosts() {
+	switch p.kind.Hosts() {
 	case operation.RegistryHost:
 		return spec.HasRole(h, v1alpha1.RoleRegistry)
 	case operation.EtcdHosts:
@@ -286,7 +322,7 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 
 // concerns reports whether adding or removing hosts concerns a host.
 func (p *prepared) concerns(h v1alpha1.Host) bool {
-	concerned := func(is v1alpha1.Host) bool { return slices.Contains(p.request.Nodes, is.Name) }
+	concerned := func(is v1alpha1.Host) bool { return slices.Contains(p.nodes, is.Name) }
 	changes := func(role v1alpha1.Role) bool {
 		return slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool { return concerned(is) && spec.HasRole(is, role) })
 	}

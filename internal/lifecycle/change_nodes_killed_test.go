@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -15,11 +14,11 @@ func TestChangeNodes_ResumesAfterKill(t *testing.T) {
 		after   []string
 	}{
 		{
-			"remove", func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
+			"remove", func(*world) Request { return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}} },
 			[]string{"cp1", "w2"},
 		},
 		{
-			"exchange", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
+			"exchange", func(w *world) Request { return applying(w.of("cp1", "w2", "w3")) },
 			[]string{"cp1", "w2", "w3"},
 		},
 	} {
@@ -42,9 +41,9 @@ func TestChangeNodes_ResumesAfterKill(t *testing.T) {
 func TestRollback_AfterKilledChangeOfNodes(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
 		"add": func(w *world) Request {
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w3")}}
 		},
-		"exchange": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
+		"exchange": func(w *world) Request { return applying(w.of("cp1", "w2", "w3")) },
 	} {
 		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
 		begun := 0
@@ -55,7 +54,7 @@ func TestRollback_AfterKilledChangeOfNodes(t *testing.T) {
 			t.Run(name+" "+m.name, func(t *testing.T) {
 				k := m.world
 				k.t = t
-				p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+				p, err := k.service().PrepareRollback(t.Context(), rollingBack(), nil)
 				if !unbegun(err) {
 					begun++
 					k.apply(k.prepared(p, err), event.Succeeded)
@@ -74,7 +73,7 @@ func TestKilledReplace(t *testing.T) {
 	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
 	w.machines["w1"].machineID = "id-new"
 	w.api.lose("w1")
-	request := Request{Kind: operation.Apply, Cluster: w.cluster()}
+	request := applying(w.cluster())
 	for i, m := range w.killed(t, request) {
 		if i%3 != 2 {
 			continue

@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -64,18 +63,18 @@ func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
 			for _, m := range w.machines {
 				m.refuse = breaking(tc.at)
 			}
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, event.Failed)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}}, event.Failed)
 			for _, m := range w.machines {
 				m.refuse = nil
 			}
 			for _, path := range tc.cut {
 				delete(w.machines[tc.host].files, path)
 			}
-			_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+			_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			wantLeaves(t, err, tc.host)
-			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+			_, err = w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 			wantLeaves(t, err, tc.host)
-			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, nil))
+			p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(applying(w.cluster())), nil))
 			if slices.Contains(touched(p.Plan()), tc.host) {
 				t.Errorf("%s has steps, but should be left out: %s", tc.host, tc.reason)
 			}
@@ -84,7 +83,7 @@ func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
 			}
 			w.resume(event.Succeeded)
 			w.wantRecords(slices.DeleteFunc(slices.Clone(w.all()), func(n string) bool { return n == tc.host })...)
-			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(applying(w.cluster()), event.Succeeded)
 			w.wantHosts(w.all()...)
 		})
 	}
@@ -107,7 +106,7 @@ func TestRollback_AllowedWhileDraining(t *testing.T) {
 			cancel()
 		}
 	}
-	p := w.prepared(w.service().Prepare(ctx, Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, nil))
+	p := w.prepared(w.service().Prepare(ctx, DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, nil))
 	if res, err := p.Apply(ctx); err != nil || res.Outcome != event.Cancelled {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -127,14 +126,14 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 	}{
 		{
 			"a control plane, by a file", "cp3", "join.kubelet-start",
-			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
+			func(w *world) Request { return applying(w.cluster()) },
 		},
 		{"a worker, by a flag", "w1", "join.kubelet-start", func(w *world) Request {
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
 		}},
 		{
 			"a worker whose first step was interrupted", "w1",
-			"", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
+			"", func(w *world) Request { return applying(w.cluster()) },
 		},
 		{"a control plane, rolled back", "cp3", "join.kubelet-start", nil},
 	} {
@@ -153,12 +152,12 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 			second.refuse = func(step string, o op.Op) *op.Error {
 				return breaking(cmp.Or(tc.at, step))(step, o)
 			}
-			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+			w.do(applying(w.cluster()), event.Failed)
 
 			var err error
 			if tc.by == nil {
 				w.machines[tc.host] = first
-				_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+				_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			} else {
 				other("192.0.2.32")
 				_, err = w.service().Prepare(t.Context(), tc.by(w), nil)
@@ -166,12 +165,12 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 			refusal(t, err, idHostLeft)
 
 			w.machines[tc.host], second.refuse = second, nil
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}}, event.Succeeded)
 			if len(second.look()) > 0 || second.ledger {
 				t.Errorf("the second machine still has %v", second.look())
 			}
 			other("192.0.2.32")
-			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(applying(w.cluster()), event.Succeeded)
 			w.wantHosts(threeAndTwo...)
 		})
 	}
@@ -181,7 +180,7 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 // then reset.
 func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 	apply := func(w *world) (Prepared, error) {
-		return w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+		return w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 	}
 	for _, tc := range []struct {
 		name, host, at, reason string
@@ -189,11 +188,11 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 		kept                   bool
 	}{
 		{"a worker, by a rollback", "w1", "kubernetes.kubelet", "its node is unchanged", func(w *world) (Prepared, error) {
-			return w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+			return w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 		}, true},
 		{"a worker, by a file", "w1", "kubernetes.kubelet", "its node is unchanged", apply, true},
 		{"a worker, by a flag", "w1", "kubernetes.kubelet", "its node is unchanged", func(w *world) (Prepared, error) {
-			return w.service().Prepare(t.Context(), Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
+			return w.service().Prepare(t.Context(), AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
 		}, true},
 		{"a control plane, by a file", "cp3", "kubernetes.kubelet", "it is still an etcd member", apply, true},
 		{"a worker that came back meanwhile", "w1", "", "its node is not deleted", apply, true},
@@ -218,7 +217,7 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 			w.api.lose(tc.host)
 			c := w.cluster()
 			c.Spec.Hosts[find(c.Spec.Hosts, tc.host)].SSH.User = "other"
-			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+			w.do(applying(c), event.Failed)
 
 			w.machines[tc.host] = first
 			back()
@@ -236,7 +235,7 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 			w.apply(p, event.Succeeded)
 			second.refuse, second.touched = nil, nil
 			w.machines["192.0.2.31"] = second
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{User: "other", Address: "192.0.2.31"}}}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{User: "other", Address: "192.0.2.31"}}}, event.Succeeded)
 			if len(second.look()) > 0 || second.ledger {
 				t.Errorf("the second machine still has %v: %s", second.look(), tc.reason)
 			}
@@ -251,11 +250,11 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 func TestReplaceNode_DiedDuringChange(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.machines["w2"].refuse = breaking("kubelet.settings")
-	w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
+	w.do(applying(w.changed()), event.Failed)
 	m := newMachine("w2", "192.0.2.31", w.api)
 	m.machineID = "id-new"
 	w.machines["w2"] = m
 	w.api.lose("w2")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 }

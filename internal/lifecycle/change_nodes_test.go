@@ -14,7 +14,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -31,7 +30,7 @@ func (w *world) of(names ...string) *v1alpha1.Cluster {
 func running(t *testing.T, machines, cluster []string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
-	w.do(Request{Kind: operation.Create, Cluster: w.of(cluster...)}, event.Succeeded)
+	w.do(creating(w.of(cluster...)), event.Succeeded)
 	return w
 }
 
@@ -96,7 +95,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 			"add one", "other nodes are unchanged, and only the control plane is queried",
 			[]string{"cp1", "w1"},
 			func(w *world) Request {
-				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+				return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}
 			},
 			[]string{"w2"},
 			[]string{"cp1", "w2"},
@@ -106,7 +105,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"add many from a file", "all new hosts of the file",
 			[]string{"cp1", "w1"},
-			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.cluster()}} },
 			[]string{"w2", "w3"},
 			[]string{"cp1", "w2", "w3"},
 			0,
@@ -115,7 +114,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"add one before others", "state has the order of the file, and a later apply changes nothing",
 			[]string{"cp1", "w2"},
-			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1", "w2")} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.of("cp1", "w1", "w2")}} },
 			[]string{"w1"},
 			[]string{"cp1", "w1"},
 			0,
@@ -124,7 +123,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"apply a file with one more", "the same plan, after checking all hosts",
 			[]string{"cp1", "w1"},
-			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w1", "w2")} },
+			func(w *world) Request { return applying(w.of("cp1", "w1", "w2")) },
 			[]string{"w2"},
 			[]string{"cp1", "w1", "w2"},
 			0,
@@ -133,7 +132,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"remove one", "the others are unchanged",
 			[]string{"cp1", "w1", "w2"},
-			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
+			func(*world) Request { return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}} },
 			[]string{"w1"},
 			[]string{"cp1", "w1"},
 			1,
@@ -142,7 +141,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"remove many", "by a selector", machines,
 			func(*world) Request {
-				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w[2:3]"}}
+				return DeleteNodesRequest{Name: "prod", Nodes: []string{"w[2:3]"}}
 			},
 			[]string{"w2", "w3"},
 			[]string{"cp1", "w2", "w3"},
@@ -152,7 +151,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"apply a file with one less and one more", "the new node is ready before the old one leaves",
 			[]string{"cp1", "w1", "w2"},
-			func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2", "w3")} },
+			func(w *world) Request { return applying(w.of("cp1", "w2", "w3")) },
 			[]string{"w1", "w3"},
 			machines, 1,
 			[]string{"cp1", "w2", "w3"},
@@ -205,7 +204,7 @@ func TestRemoveNode_WaitsForCoreDNS(t *testing.T) {
 				w.api.lose("w1")
 			}
 			w.api.moving = 2
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
 			if w.api.away != 0 {
 				t.Errorf("the operation ended while a CoreDNS pod was missing: %s", tc.reason)
 			}
@@ -228,22 +227,26 @@ func (w *world) dialled() func() []string {
 }
 
 func TestRemoveNode_DeadHost(t *testing.T) {
-	for name, request := range map[string]func(*world) Request{
-		"by name":   func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} },
-		"by a file": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1", "w2")} },
+	for name, request := range map[string]func(w *world, forget bool) Request{
+		"by name": func(_ *world, forget bool) Request {
+			return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: forget}
+		},
+		"by a file": func(w *world, forget bool) Request {
+			r := applying(w.of("cp1", "w2"))
+			r.Forget = forget
+			return r
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
 			w.machines["w1"].down = errDown
-			_, err := w.service().Prepare(t.Context(), request(w), nil)
+			_, err := w.service().Prepare(t.Context(), request(w, false), nil)
 			refusal(t, err, "host-unreachable")
 			if err != nil && !strings.Contains(err.Error(), "--forget") {
 				t.Errorf("the refusal has no remedy: %v", err)
 			}
-			r := request(w)
-			r.Forget = true
 			w.api.lose("w1")
-			res := w.do(r, event.Succeeded)
+			res := w.do(request(w, true), event.Succeeded)
 			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "its files remain on the host") {
 				t.Errorf("the result is %v, want the files that remain", res.Ready)
 			}
@@ -254,11 +257,11 @@ func TestRemoveNode_DeadHost(t *testing.T) {
 			}
 
 			w.machines["w1"].down = nil
-			add := Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+			add := AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
 			_, err = w.service().Prepare(t.Context(), add, nil)
 			refusal(t, err, idHostReturned)
 			w.machines["192.0.2.12"] = w.machines["w1"] // the user names it by its address now
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
 			delete(w.machines, "192.0.2.12")
 			if ids := w.forgotten(); ids != "" {
 				t.Errorf("the machine is reset, and the cluster still rejects %q", ids)
@@ -286,9 +289,9 @@ func (w *world) forgotten() string {
 func TestReplaceNode_DeadMachine(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
 		"by a flag": func(w *world) Request {
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
 		},
-		"by a file": func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} },
+		"by a file": func(w *world) Request { return applying(w.cluster()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
@@ -328,14 +331,14 @@ func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 		{
 			"one of two joins",
 			[]string{"cp1"},
-			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.cluster()}} },
 			map[string]string{"w2": "join.kubelet-start"},
 			[]string{"1 node ready: w1"},
 		},
 		{
 			"none joins",
 			[]string{"cp1"},
-			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.cluster()} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.cluster()}} },
 			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"},
 			nil,
 		},
@@ -343,7 +346,7 @@ func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 			"one of two leaves",
 			[]string{"cp1", "w1", "w2"},
 			func(*world) Request {
-				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "w2"}}
+				return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1", "w2"}}
 			},
 			map[string]string{"w2": "reset.restore"},
 			[]string{"w1 was removed from the cluster and reset"},
@@ -354,8 +357,7 @@ func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 			for name, task := range tc.breaks {
 				w.machines[name].refuse = breaking(task)
 			}
-			r := tc.request(w)
-			r.IgnoreErrors = true
+			r := despiteErrors(tc.request(w))
 			if d := cmp.Diff(tc.ready, w.do(r, event.Partial).Ready); d != "" {
 				t.Errorf("reported hosts (-want +got):\n%s", d)
 			}
@@ -372,11 +374,11 @@ func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
 		end   event.Outcome
 	}{
 		{"failed", func(*world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "w2"}}
+			return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1", "w2"}}
 		}, event.Failed},
-		{"failed, by a file", func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.of("cp1")} }, event.Failed},
+		{"failed, by a file", func(w *world) Request { return applying(w.of("cp1")) }, event.Failed},
 		{"finished without one", func(*world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "w2"}, IgnoreErrors: true}
+			return DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"w1", "w2"}}
 		}, event.Partial},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -389,7 +391,7 @@ func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
 				t.Errorf("clusters %+v, %v", list, err)
 			}
 			w.machines["w2"].refuse = nil
-			again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Name: "prod"}, nil))
+			again := w.prepared(w.service().Prepare(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil))
 			if slices.Contains(touched(again.Plan()), "w1") {
 				t.Error("the next apply joins w1 again")
 			}
@@ -438,7 +440,7 @@ func TestAddNodes_WarnsOfDifferentFile(t *testing.T) {
 		}
 		return slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idFileDiffers && d.Severity == diag.Warning })
 	}
-	add := Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+	add := AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}
 	if warned(add) {
 		t.Error("a warning without a saved file")
 	}
@@ -450,14 +452,14 @@ func TestAddNodes_WarnsOfDifferentFile(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: w.tuned("cp1", "w1"), Source: text, File: path}, event.Succeeded)
+	w.do(ApplyRequest{Subject: Subject{Cluster: w.tuned("cp1", "w1"), Source: text, File: path}}, event.Succeeded)
 	if !warned(add) {
 		t.Error("no warning, but the file has no w2")
 	}
-	if warned(Request{Kind: operation.AddNodes, Cluster: w.tuned("cp1", "w2", "w1"), Source: text, File: path}) {
+	if warned(AddNodesRequest{Subject: Subject{Cluster: w.tuned("cp1", "w2", "w1"), Source: text, File: path}}) {
 		t.Error("a warning about the order of hosts")
 	}
-	if !warned(Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1", "w2"), Source: text, File: path}) {
+	if !warned(AddNodesRequest{Subject: Subject{Cluster: w.of("cp1", "w1", "w2"), Source: text, File: path}}) {
 		t.Error("no warning, but the file has another setting")
 	}
 }
@@ -486,50 +488,50 @@ func TestChangeNodes_Refused(t *testing.T) {
 		{
 			"last control plane", "nothing would be left",
 			func(*world) Request {
-				return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
+				return DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}
 			}, idLastControlPlane,
 		},
 		{
 			"unknown node", "a misspelt name must not pass",
-			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host",
+			func(*world) Request { return DeleteNodesRequest{Name: "prod", Nodes: []string{"w7"}} }, "unknown-host",
 		},
 		{
 			"nothing new", "the file has no new host",
-			func(w *world) Request { return Request{Kind: operation.AddNodes, Cluster: w.of("cp1", "w1")} }, idNoNewHost,
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.of("cp1", "w1")}} }, idNoNewHost,
 		},
 		{"other roles", "roles cannot change", func(w *world) Request {
-			return Request{Kind: operation.Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
+			return applying(roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker))
 		}, "roles-fixed"},
 		{"renamed", "one machine is not two nodes", func(w *world) Request {
 			w.machines["w9"] = w.machines["w1"]
-			return Request{Kind: operation.Apply, Cluster: renamed(w.of("cp1", "w1"))}
+			return applying(renamed(w.of("cp1", "w1")))
 		}, idHostRenamed},
 		{"replaces a dead node under a new name", "it must not count as the other node", func(w *world) Request {
 			w.machines["w9"] = newMachine("w9", w.machines["w1"].address, w.api)
 			w.machines["w1"].down = errDown
-			return Request{Kind: operation.Apply, Cluster: renamed(w.of("cp1", "w1")), Forget: true}
+			return ApplyRequest{Subject: Subject{Cluster: renamed(w.of("cp1", "w1"))}, ApplyOptions: ApplyOptions{Forget: true}}
 		}, idHostRenamed},
 		{"a second control plane, mode none", "the mode of the cluster counts", func(w *world) Request {
 			flag := w.flag("w2")
 			flag.Name, flag.Roles = "cp2", []v1alpha1.Role{v1alpha1.RoleControlPlane}
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{flag}}
 		}, idEndpointMode},
 		{"a second control plane, mode none in state", "an addition does not apply the mode of the file", func(w *world) Request {
 			c := w.of("cp1", "w1", "w2")
 			c.Spec.ControlPlaneEndpoint.Mode, c.Spec.Hosts[2].Roles = v1alpha1.EndpointHAProxy, []v1alpha1.Role{v1alpha1.RoleControlPlane}
-			return Request{Kind: operation.AddNodes, Cluster: c}
+			return AddNodesRequest{Subject: Subject{Cluster: c}}
 		}, idEndpointMode},
 		{"a node by its address", "it must be given by name", func(w *world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
+			return DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
 		}, idHostOnRecord},
 		{"twice", "an address may be given once", func(*world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
+			return DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
 		}, idHostTwice},
 		{"other address", "the address of a node is fixed", func(w *world) Request {
 			c := w.of("cp1", "w1")
 			w.machines["w1"].second = "192.0.2.99"
 			c.Spec.Hosts[1].InternalAddress = "192.0.2.99"
-			return Request{Kind: operation.Apply, Cluster: c}
+			return applying(c)
 		}, idAddressFixed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -557,10 +559,7 @@ func TestDrain_StopsAtPodWithoutController(t *testing.T) {
 			})
 		}
 	}
-	res := w.do(Request{
-		Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"},
-		Removal: module.Removal{DrainTimeout: 5 * time.Second},
-	},
+	res := w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}},
 		event.Failed)
 	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked ||
 		!strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {

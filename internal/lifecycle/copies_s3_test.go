@@ -9,7 +9,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 const storageKey = "/etc/slipway/backup/offsite.key"
@@ -52,7 +51,7 @@ func TestStorageCopies_AddedChangedAndRemoved(t *testing.T) {
 		}, "canary/other+key", `"bucket": "backups"`},
 		{"taken out", func() *v1alpha1.Cluster { return w.everyHour(8) }, "", `"keep": 8`},
 	} {
-		request := Request{Kind: operation.Apply, Cluster: step.c()}
+		request := applying(step.c())
 		w.apply(w.prepared(w.service().Prepare(t.Context(), request, nil)), event.Succeeded)
 		cp1 := w.machines["cp1"].files
 		if got := cp1[storageKey]; !strings.Contains(got, step.key) || step.key == "" && got != "" || w.machines["w1"].has(storageKey) {
@@ -66,7 +65,7 @@ func TestStorageCopies_AddedChangedAndRemoved(t *testing.T) {
 		}
 	}
 	w.silentOn(map[string]bool{"canary/secret+key": true, "canary/other+key": true, s.AccessKey: true})
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -85,7 +84,7 @@ func TestStorageCopies_ReportMissingKey(t *testing.T) {
 	} {
 		c := copiedToStorage(t, w.everyHour(8), s)
 		tc.gone(c.Spec.Etcd.Backup.Copies[0].S3)
-		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+		_, err := w.service().Prepare(t.Context(), applying(c), nil)
 		refusal(t, err, tc.want)
 		if err == nil || !strings.Contains(err.Error(), "spec.etcd.backup.copies[0].s3."+tc.field) {
 			t.Errorf("%s: %v", tc.field, err)
@@ -97,7 +96,7 @@ func TestStorageCopies_ReportMissingKey(t *testing.T) {
 func TestStorageCopies_ListedAndFetched(t *testing.T) {
 	w, _, name := copying(t)
 	s := copiestest.ListenS3(t)
-	w.do(Request{Kind: operation.Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
+	w.do(applying(copiedToStorage(t, w.everyHour(8), s)), event.Succeeded)
 	for file, text := range map[string]string{
 		name("cp1", 17): "seventeen", name("cp2", 18): "eighteen", "notes.txt": "",
 		"prod_000000000000_cp1_20261120-190000_1.tar.age": "another's",

@@ -12,7 +12,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // A moment is the world that a process leaves if it is killed then.
@@ -77,7 +76,7 @@ func unbegun(err error) bool {
 // goOn resumes an operation if it has started, and starts it otherwise.
 func (w *world) goOn(r Request) {
 	w.t.Helper()
-	p, err := w.service().PrepareResume(w.t.Context(), "prod", Request{}, nil)
+	p, err := w.service().PrepareResume(w.t.Context(), resuming(), nil)
 	if unbegun(err) {
 		p, err = w.service().Prepare(w.t.Context(), r, nil)
 	}
@@ -96,7 +95,7 @@ func (w *world) same(undisturbed *world) {
 
 func TestKilledCreate(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
-	request := Request{Kind: operation.Create, Cluster: w.cluster()}
+	request := creating(w.cluster())
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +117,7 @@ func TestKilledCreate(t *testing.T) {
 func TestKilledApply(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	request := Request{Kind: operation.Apply, Cluster: w.changed()}
+	request := applying(w.changed())
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +135,7 @@ func TestKilledApply(t *testing.T) {
 func TestKilledDelete(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	request := Request{Kind: operation.Delete, Name: "prod"}
+	request := DeleteRequest{Subject: Subject{Name: "prod"}}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +153,7 @@ func TestKilledDelete(t *testing.T) {
 // A creation that was killed at any moment can be rolled back.
 func TestKilledCreateRolledBack(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
-	request := Request{Kind: operation.Create, Cluster: w.cluster()}
+	request := creating(w.cluster())
 	for i, m := range w.killed(t, request) {
 		if i%5 != 1 {
 			continue

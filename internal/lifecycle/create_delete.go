@@ -13,6 +13,18 @@ import (
 	"slipway.dev/slipway/internal/pipeline"
 )
 
+// A CreateRequest asks to create the cluster of a file.
+type CreateRequest struct {
+	Subject
+	Options
+}
+
+func (r CreateRequest) shared() sharedRequest {
+	return sharedRequest{Subject: r.Subject, Options: r.Options}
+}
+
+func (r CreateRequest) behaviour() behaviour { return createCluster() }
+
 // createCluster creates a cluster.
 func createCluster() behaviour {
 	b := usual()
@@ -58,6 +70,23 @@ func (p *prepared) working(res *Result) []string {
 	})
 }
 
+// A DeleteRequest asks to remove a cluster from its hosts. The cluster of a file is used
+// only if the cluster is not saved.
+type DeleteRequest struct {
+	Subject
+	Options
+	// Forget removes the cluster from the saved state even if some hosts cannot be reset:
+	// hosts that are unreachable, belong to another cluster now, or fail. It includes
+	// IgnoreErrors.
+	Forget bool
+}
+
+func (r DeleteRequest) shared() sharedRequest {
+	return sharedRequest{Subject: r.Subject, Options: r.Options, forget: r.Forget}
+}
+
+func (r DeleteRequest) behaviour() behaviour { return deleteCluster() }
+
 // deleteCluster removes a cluster from its hosts.
 func deleteCluster() behaviour {
 	b := usual()
@@ -77,6 +106,18 @@ func rollbackCreate() behaviour {
 	b.rollBack = func(*prepared, *v1alpha1.Operation) error { return nil }
 	return b
 }
+
+// An InitOSRequest asks to prepare the operating system of hosts.
+type InitOSRequest struct {
+	Subject
+	Options
+}
+
+func (r InitOSRequest) shared() sharedRequest {
+	return sharedRequest{Subject: r.Subject, Options: r.Options}
+}
+
+func (r InitOSRequest) behaviour() behaviour { return initOS() }
 
 // initOS prepares hosts.
 func initOS() behaviour {

@@ -17,6 +17,18 @@ type defragmentation struct {
 	bytes int64
 }
 
+// A DefragEtcdRequest asks to defragment the etcd databases of a saved cluster.
+type DefragEtcdRequest struct {
+	Name string
+	Options
+}
+
+func (r DefragEtcdRequest) shared() sharedRequest {
+	return sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options}
+}
+
+func (r DefragEtcdRequest) behaviour() behaviour { return defragEtcd() }
+
 // defragEtcd defragments the databases of etcd.
 func defragEtcd() behaviour {
 	d := &defragmentation{}

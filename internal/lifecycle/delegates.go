@@ -116,29 +116,28 @@ func (s *Service) delegate() {
 	})
 }
 
-// Certificates returns the certificates on every host of the request's cluster, or of the
-// saved cluster of its name. It warns about certificates that expire within a time; 0
+// Certificates returns the certificates on every host of a cluster. It warns about certificates that expire within a time; 0
 // selects the default.
-func (s *Service) Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*inspect.Certificates, error) {
-	c, err := s.described(ctx, r)
+func (s *Service) Certificates(ctx context.Context, of Subject, within time.Duration, progress event.Sink) (*inspect.Certificates, error) {
+	c, err := s.described(ctx, of)
 	if err != nil {
 		return nil, err
 	}
 	return s.CheckCertificates(ctx, c, within, progress)
 }
 
-// described returns the request's cluster, from its file or otherwise from the saved
-// state, with all defaults. A saved cluster whose creation has not finished is refused.
-func (s *Service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, error) {
-	if r.Cluster == nil {
-		c, err := s.Cluster(ctx, r.Name)
+// described returns a cluster, from its file or otherwise from the saved state, with all
+// defaults. A saved cluster whose creation has not finished is refused.
+func (s *Service) described(ctx context.Context, of Subject) (*v1alpha1.Cluster, error) {
+	if of.Cluster == nil {
+		c, err := s.Cluster(ctx, of.Name)
 		return c, errors.Join(err, unrecorded(c))
 	}
-	recorded, err := s.record(r.Cluster.Name)
+	recorded, err := s.record(of.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}
-	return s.asRecorded(r.Cluster, recorded), nil
+	return s.asRecorded(of.Cluster, recorded), nil
 }
 
 // readableSecrets returns the secrets of a cluster's registry and copy targets that this

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -24,7 +23,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -46,7 +44,7 @@ func TestHooksRunOnce(t *testing.T) {
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
-		w.do(Request{Kind: operation.Create, Cluster: w.hooked()}, event.Failed)
+		w.do(creating(w.hooked()), event.Failed)
 		w.machines["cp1"].refuse = nil
 		return w
 	}
@@ -62,12 +60,12 @@ func TestHooksRunOnce(t *testing.T) {
 		w := broken(t)
 		w.resume(event.Succeeded)
 		want(t, w, 1, "the hook succeeded in the first attempt")
-		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
+		w.do(applying(w.hooked()), event.Succeeded)
 		want(t, w, 1, "an apply installs nothing")
 	})
 	t.Run("apply", func(t *testing.T) {
 		w := broken(t)
-		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
+		w.do(applying(w.hooked()), event.Succeeded)
 		want(t, w, 1, "it is the same attempt")
 	})
 	t.Run("on a reinstalled machine", func(t *testing.T) {
@@ -83,9 +81,9 @@ func TestHooksRunOnce(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		c := w.hooked()
 		c.Spec.Hooks[0].Phase = v1alpha1.HookPreDelete
-		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+		w.do(creating(c), event.Succeeded)
 		w.machines["cp1"].refuse = breaking("reset.restore")
-		w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Failed)
+		w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Failed)
 		w.machines["cp1"].refuse = nil
 		w.resume(event.Succeeded)
 		w.bare()
@@ -100,7 +98,7 @@ func TestHooksRunOnce(t *testing.T) {
 		w.machines["w1"].refuse = breaking("reset.restore")
 		w.rollback(event.Failed)
 		w.machines["w1"].refuse = nil
-		w.do(Request{Kind: operation.Apply, Cluster: w.hooked()}, event.Succeeded)
+		w.do(applying(w.hooked()), event.Succeeded)
 		for host, n := range map[string]int{"cp1": 2, "w1": 1} {
 			if got := w.machines[host].runs[hook]; got != n {
 				t.Errorf("the hook ran %d times on %s, want %d: cp1 was reset, w1 was not", got, host, n)
@@ -141,15 +139,15 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 		"hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1,
 	}
 	came := map[string]int{"hook-preInstall-x": 1, "hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
-	w.do(Request{Kind: operation.Create, Cluster: described(w)}, event.Succeeded)
+	w.do(creating(described(w)), event.Succeeded)
 	ran(t, w, "cp1", before)
 	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
 	c := described(w)
-	for _, m := range w.killed(t, Request{Kind: operation.Apply, Cluster: c}) {
+	for _, m := range w.killed(t, applying(c)) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
 			k.t = t
-			k.goOn(Request{Kind: operation.Apply, Cluster: c})
+			k.goOn(applying(c))
 			ran(t, k, "cp1", before)
 			ran(t, k, "w1", came)
 		})
@@ -161,7 +159,7 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 	delete(w.machines, "w1")
 	c = described(w)
 	w.machines["w1"] = m
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	ran(t, w, "cp1", before)
 	came["hook-preDelete-xpredelete"] = 1
 	ran(t, w, "w1", came)
@@ -179,7 +177,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 			token = w.api.tokens()[0]
 		}
 	}
-	w.do(Request{Kind: operation.Create, Cluster: c, Source: []byte("password: canary-password\n")}, event.Succeeded)
+	w.do(CreateRequest{Subject: Subject{Cluster: c, Source: []byte("password: canary-password\n")}}, event.Succeeded)
 	if token == "" {
 		t.Fatal("no node joined with a token")
 	}
@@ -237,7 +235,7 @@ func TestAddresses(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			c := w.cluster()
 			tc.change(w, c)
-			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+			w.do(creating(c), event.Succeeded)
 			recorded, err := w.service().Store.Clusters().Load("prod")
 			if err != nil {
 				t.Fatal(err)
@@ -249,7 +247,7 @@ func TestAddresses(t *testing.T) {
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("internal addresses %v, want %v: %s", got, tc.want, tc.reason)
 			}
-			if res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded); res.Operation != "" {
+			if res := w.do(applying(c), event.Succeeded); res.Operation != "" {
 				t.Error("a second apply of the file changes something")
 			}
 		})
@@ -265,11 +263,11 @@ func TestBundleVersion(t *testing.T) {
 		t.Fatal("there is no bundle")
 	}
 	c.Spec.Bundle = path
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), creating(c), nil)
 	refusal(t, err, idBundleVersion)
 
 	w.machines["cp1"].down = errDown
-	list, err := w.service().Precheck(t.Context(), Request{Cluster: c}, nil)
+	list, err := w.service().Precheck(t.Context(), applying(c), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,8 +306,8 @@ func TestBundleKeys(t *testing.T) {
 	for _, named := range []string{"", own.Path()} {
 		c := w.cluster()
 		c.Spec.BundleKeys, c.Spec.Bundle = []string{key.String()}, named
-		for _, kind := range []operation.Kind{operation.Create, operation.Apply} {
-			_, err := w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: c}, nil)
+		for _, r := range []Request{creating(c), applying(c)} {
+			_, err := w.service().Prepare(t.Context(), r, nil)
 			refusal(t, err, bundle.IDUnsigned)
 		}
 	}
@@ -321,15 +319,15 @@ func TestBundleKeys(t *testing.T) {
 	}
 	c := w.cluster()
 	c.Spec.BundleKeys = []string{key.String()}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	other, err := bundle.GenerateKey(prefix + "2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Spec.BundleKeys = []string{other.String()}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), applying(c), nil)
 	refusal(t, err, bundle.IDUnsigned)
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 }
 
 // A bundle that is named only at creation is used for the cluster from then on.
@@ -341,8 +339,8 @@ func TestBundleIsKept(t *testing.T) {
 	}
 	named := w.cluster()
 	named.Spec.Bundle = path
-	w.do(Request{Kind: operation.Create, Cluster: named}, event.Succeeded)
-	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+	w.do(creating(named), event.Succeeded)
+	p, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 	p = w.prepared(p, err)
 	if got := p.Plan(); got.Bundle.Source != path || len(got.Steps) > 0 {
 		t.Errorf("the file names no bundle; its plan uses %+v with %d steps", got.Bundle, len(got.Steps))
@@ -365,9 +363,9 @@ func TestBundleIsKept(t *testing.T) {
 func TestInitOS(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.machines["w1"].refuse = breaking("os.kernel")
-	w.do(Request{Kind: operation.InitOS, Cluster: w.cluster()}, event.Failed)
+	w.do(InitOSRequest{Subject: Subject{Cluster: w.cluster()}}, event.Failed)
 	w.wantStatus("", "init-os Failed")
-	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	refusal(t, err, idNoWayBack)
 	w.machines["w1"].refuse = nil
 	w.resume(event.Succeeded)
@@ -388,12 +386,12 @@ func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
 	prepared := w.cluster()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
 	w.machines["w1"].refuse = breaking("os.kernel")
-	w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Failed)
-	for _, prepare := range []func(context.Context, string, Request, event.Sink) (Prepared, error){
-		w.service().PrepareResume,
-		w.service().PrepareRollback,
+	w.do(InitOSRequest{Subject: Subject{Cluster: prepared}}, event.Failed)
+	for _, prepare := range []func() (Prepared, error){
+		func() (Prepared, error) { return w.service().PrepareResume(t.Context(), resuming(), nil) },
+		func() (Prepared, error) { return w.service().PrepareRollback(t.Context(), rollingBack(), nil) },
 	} {
-		_, err := prepare(t.Context(), "prod", Request{}, nil)
+		_, err := prepare()
 		refusal(t, err, idNothingUnfinished)
 		var list diag.List
 		if !errors.As(err, &list) || !strings.Contains(list[0].Hint, "slipway init os -f FILE") {
@@ -401,7 +399,7 @@ func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
 		}
 	}
 	w.machines["w1"].refuse = nil
-	w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Succeeded)
+	w.do(InitOSRequest{Subject: Subject{Cluster: prepared}}, event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
@@ -411,13 +409,13 @@ func TestCheckFails(t *testing.T) {
 	if err := os.Remove(c.Spec.Hooks[0].Script); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), creating(c), nil)
 	refusal(t, err, "file-missing")
 
 	c = w.hooked()
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	w.machines["cp1"].files["/etc/kubernetes/pki/ca.crt"] = "damaged"
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), applying(c), nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != idCheckFailed || list[0].Host != "cp1" || !strings.Contains(list[0].Message, "ca.crt") {
 		t.Errorf("got %v, want a failed check that names host and file", err)
@@ -476,7 +474,7 @@ func TestQueries(t *testing.T) {
 func TestOperations_ListedWithDamagedRecord(t *testing.T) {
 	w := newWorld(t, "cp1")
 	first := w.create(event.Succeeded)
-	w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Succeeded)
+	w.do(applying(w.changed()), event.Succeeded)
 	s, ctx := w.service(), t.Context()
 	refusal(t, second(s.Operation(ctx, "")), idAmbiguous)
 	refusal(t, s.Events(ctx, "", false, nil), idAmbiguous)
@@ -571,7 +569,8 @@ func TestAge(t *testing.T) {
 
 // toLock returns an operation on all machines that is about to take its lock.
 func (w *world) toLock(r Request) *prepared {
-	p := &prepared{svc: w.service(), request: r, env: module.Env{Cluster: w.cluster()}}
+	p := w.service().start(r)
+	p.env = module.Env{Cluster: w.cluster()}
 	for _, h := range p.env.Cluster.Spec.Hosts {
 		p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &conn{machine: w.machines[h.Name]}})
 	}
@@ -583,7 +582,7 @@ func (w *world) toLock(r Request) *prepared {
 func TestLock_WithoutJoiningControlPlanes(t *testing.T) {
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 	w.machines["cp1"].lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
-	p := w.toLock(Request{Kind: operation.Apply})
+	p := w.toLock(ApplyRequest{})
 	p.recorded = w.cluster()
 	p.recorded.Spec.Hosts = p.recorded.Spec.Hosts[:1]
 	p.recorded.Status.Phase = v1alpha1.PhaseRunning
@@ -617,7 +616,7 @@ func TestLock_WithoutLostControlPlanes(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 			w.machines["cp1"].down, w.machines["cp3"].down = errDown, errDown
 			w.machines["cp2"].lock = tc.lock
-			p := w.toLock(Request{Kind: operation.DeleteNodes, Forget: true})
+			p := w.toLock(DeleteNodesRequest{Forget: true})
 			for _, h := range p.env.Cluster.Spec.Hosts {
 				if slices.Contains(tc.gone, h.Name) {
 					p.env.Leaving = append(p.env.Leaving, module.LeavingHost{Host: h, IsLost: true})
@@ -654,7 +653,7 @@ func TestLock_WorkersRefusePreviousManager(t *testing.T) {
 			}
 			w.machines["w1"].lock.Highest = 4
 			w.machines["w2"].down = errDown
-			hl, err := w.toLock(Request{Kind: operation.Apply, BreakLock: tc.breaking}).lockHosts(t.Context(), "ours")
+			hl, err := w.toLock(ApplyRequest{ApplyOptions: ApplyOptions{Options: Options{BreakLock: tc.breaking}}}).lockHosts(t.Context(), "ours")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -677,11 +676,11 @@ func TestLock_WorkersRefusePreviousManager(t *testing.T) {
 func TestLock_NotTakenByCopyOfState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
-	first := w.toLock(Request{Kind: operation.Apply})
+	first := w.toLock(ApplyRequest{})
 	if _, err := first.lockHosts(t.Context(), "killed"); err != nil {
 		t.Fatal(err)
 	}
-	second, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "resumed")
+	second, err := w.toLock(ApplyRequest{}).lockHosts(t.Context(), "resumed")
 	if err != nil {
 		t.Fatalf("a killed process blocks the next one: %v", err)
 	}
@@ -689,11 +688,11 @@ func TestLock_NotTakenByCopyOfState(t *testing.T) {
 		t.Fatal(err)
 	}
 	var locked *LockedError
-	if _, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
+	if _, err := w.toLock(ApplyRequest{}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
 		t.Errorf("a copy of the state took the lock over: %v", err)
 	}
 	second.Release(t.Context())
-	third, err := w.toLock(Request{Kind: operation.Apply}).lockHosts(t.Context(), "later")
+	third, err := w.toLock(ApplyRequest{}).lockHosts(t.Context(), "later")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -751,7 +750,7 @@ func TestLockMajority(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 			tc.change(w.machines)
-			p := w.toLock(Request{Kind: operation.Apply, BreakLock: tc.breaking})
+			p := w.toLock(ApplyRequest{ApplyOptions: ApplyOptions{Options: Options{BreakLock: tc.breaking}}})
 			hl, err := p.lockHosts(t.Context(), "ours")
 			var locked *LockedError
 			switch {

@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
@@ -103,7 +102,7 @@ func (zeros) Read(b []byte) (int, error) {
 
 func fullDisk(t *testing.T, w *world) {
 	filler := filepath.Join(filepath.Dir(w.home), "filler")
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
 	res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 		if e.Type != event.StepStarted || e.Task != "kubeadm.init.certs" {
 			return
@@ -132,7 +131,7 @@ func fullDisk(t *testing.T, w *world) {
 	if _, ops := w.status(); len(ops) != 1 || ops[0] != "create Failed" {
 		t.Errorf("operations %v", ops)
 	}
-	again := w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{}, nil))
+	again := w.prepared(w.service().PrepareResume(t.Context(), resuming(), nil))
 	_, err = again.Apply(t.Context())
 	unwritable(t, errors.Join(err, again.Close()))
 	if err := os.Remove(filler); err != nil {
@@ -153,7 +152,7 @@ func readOnly(t *testing.T, w *world) {
 	if _, _, err := w.service().Kubeconfig(t.Context(), "prod", false); err != nil {
 		t.Error(err)
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.changed()), nil))
 	if p.Plan().IsEmpty() {
 		t.Error("the plan is empty")
 	}

@@ -17,7 +17,6 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -32,7 +31,7 @@ func TestDocker_NeedsBundleWithDocker(t *testing.T) {
 			if version != "" {
 				c.Spec.Kubernetes.Version = version
 			}
-			_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: c}, nil)
+			_, err := w.service().Prepare(t.Context(), creating(c), nil)
 			refusal(t, err, bundle.IDNoDocker)
 			for _, want := range []string{"slipway bundle build --kubernetes v1.3", "--runtime docker --source modules", "type: containerd"} {
 				if !strings.Contains(err.Error(), want) {
@@ -74,7 +73,7 @@ func TestDocker_RefusesImageWithoutTag(t *testing.T) {
 			w := newWorld(t, "cp1")
 			w.cache, w.runtime = t.TempDir(), "docker"
 			w.bundledWith(t, "", bundle.BuildOptions{Docker: true, Images: []string{tc.ref}, Registry: bundle.Registry{Insecure: true}})
-			p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil)
+			p, err := w.service().Prepare(t.Context(), creating(w.cluster()), nil)
 			if tc.refused {
 				refusal(t, err, bundle.IDUntagged)
 				return
@@ -113,7 +112,7 @@ func TestUpgradeDocker(t *testing.T) {
 	w.runBy("docker")
 	w.version = "v1.37.1"
 	w.whole()
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -21,7 +20,7 @@ func drifted(t *testing.T, names ...string) *world {
 // named returns the changes of a plan for the unchanged file, as "task host: kind target".
 func (w *world) named() (out []string) {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), applying(w.cluster()), nil))
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
 			out = append(out, strings.TrimSpace(s.Task+" "+s.Host)+": "+string(c.Kind)+" "+c.Target)
@@ -188,7 +187,7 @@ func TestDrift(t *testing.T) {
 			if !slices.Equal(got, tc.named) {
 				t.Errorf("the plan names %q, want %q", got, tc.named)
 			}
-			w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.do(applying(w.cluster()), event.Succeeded)
 			w.whole()
 			if tc.is != nil && (tc.is(w) != was || was == "") {
 				t.Errorf("got %q, want %q", tc.is(w), was)
@@ -220,7 +219,7 @@ func TestDrift_ManyChangesAtOnce(t *testing.T) {
 			t.Errorf("the plan does not name %q:\n%s", want, named)
 		}
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.whole()
 }
 
@@ -243,7 +242,7 @@ func TestDrift_BrokenAPIServerManifest(t *testing.T) {
 	if named := w.named(); !slices.Contains(named, "kubeadm.init.control-plane cp1: kept "+module.APIServerManifest) {
 		t.Errorf("the plan names %q", named)
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	if cp1.touched = nil; !w.api.has(proxyPath) {
 		t.Error("kube-proxy is still missing")
 	}
@@ -264,7 +263,7 @@ func TestDrift_CredentialsOfLeaderControlPlane(t *testing.T) {
 				} else {
 					t.Logf("%q", named)
 				}
-				w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+				w.do(applying(w.cluster()), event.Succeeded)
 				w.whole()
 			})
 		}

@@ -19,7 +19,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
 
@@ -56,7 +55,7 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	c := w.cluster()
 	c.Spec.SSH.Password = `canary"login`
 	c.Spec.Hosts[1].SSH.SudoPasswordFrom = &v1alpha1.SecretSource{File: fromFile}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
 	w.api.put("/api/v1/pods/x", supportbundletest.PodWithSecrets())
 	w.api.put("/api/v1/pods/y", supportbundletest.StaticPod())

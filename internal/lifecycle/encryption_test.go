@@ -14,7 +14,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/node/op"
@@ -222,7 +221,7 @@ func TestEncryption(t *testing.T) {
 		{"off", "", 0},
 		{"on again", "secretbox", 1},
 	} {
-		request := Request{Kind: operation.Apply, Cluster: w.secretive(tc.provider, tc.generation)}
+		request := applying(w.secretive(tc.provider, tc.generation))
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 			w.events = append(w.events, e)
@@ -257,10 +256,10 @@ func TestKilledEncryption(t *testing.T) {
 		from, to int
 	}{{"on", 0, 1}, {"rotated", 1, 2}, {"off", 1, 0}} {
 		w := encrypting(t, "cp1", "cp2", "w1")
-		w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", tc.from)}, event.Succeeded)
+		w.do(creating(w.secretive("secretbox", tc.from)), event.Succeeded)
 		w.served("before")
 		w.keeps()
-		request := Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", tc.to)}
+		request := applying(w.secretive("secretbox", tc.to))
 		for i, m := range w.killed(t, request) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
 				k := m.world
@@ -269,7 +268,7 @@ func TestKilledEncryption(t *testing.T) {
 				to := tc.to
 				if i%2 == 1 { // the file has changed since
 					to = 3 * tc.from
-					k.do(Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, event.Succeeded)
+					k.do(applying(k.secretive("secretbox", to)), event.Succeeded)
 				} else {
 					k.goOn(request)
 				}
@@ -279,7 +278,7 @@ func TestKilledEncryption(t *testing.T) {
 				}
 				k.encrypted(provider, to, "cp1", "cp2")
 				k.silentOn(k.secretsOn(map[string]bool{}))
-				p := k.prepared(k.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", to)}, nil))
+				p := k.prepared(k.service().Prepare(t.Context(), applying(k.secretive("secretbox", to)), nil))
 				if !p.Plan().IsEmpty() {
 					t.Errorf("a second apply would do %v", stepsOf(p.Plan().Steps))
 				}
@@ -292,17 +291,17 @@ func TestKilledEncryption(t *testing.T) {
 // rotated. A control plane that has lost the keys gets them again.
 func TestEncryption_JoiningControlPlaneHasKeys(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
-	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2")
 	w.machines["cp3"] = newMachine("cp3", "192.0.2.21", w.api)
-	w.do(Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(applying(w.secretive("secretbox", 1)), event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2", "cp3")
 	w.machines["cp4"] = newMachine("cp4", "192.0.2.22", w.api)
-	w.do(Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 2)}, event.Succeeded)
+	w.do(applying(w.secretive("secretbox", 2)), event.Succeeded)
 	w.encrypted("secretbox", 2, "cp1", "cp2", "cp3", "cp4")
 
 	delete(w.machines["cp2"].files, module.EncryptionFile)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 2)}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 2)), nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "cp2" {
 			t.Errorf("only cp2 has lost its keys, but %s is planned on %s", s.Task, s.Host)
@@ -317,9 +316,9 @@ func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
 	w.machines["cp3"].down = errDown
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 1)), nil)
 	wantRefused(t, err, "host-unreachable")
-	p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1), IgnoreErrors: true}, nil)
+	p, err := w.service().Prepare(t.Context(), despiteErrors(applying(w.secretive("secretbox", 1))), nil)
 	if err == nil {
 		if !strings.Contains(fmt.Sprint(p.Findings()), kubeadm.IDEncryptionAlone) {
 			t.Errorf("findings: %v", p.Findings())
@@ -337,7 +336,7 @@ func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 
 	w.machines["cp2"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
 		"--encryption-provider-config=/etc/kubernetes/pki/mine.yaml]\n"
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+	_, err = w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 1)), nil)
 	wantRefused(t, err, spec.IDEncryptionForeign)
 }
 
@@ -345,20 +344,20 @@ func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 // new keys could not read the stored secrets; only the running ones still can.
 func TestEncryption_LostKeysNotReplaced(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
-	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	for i, name := range []string{"cp1", "cp2"} {
 		m := w.machines[name]
 		m.files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" +
 			module.EncryptionFile + "]\n"
 		delete(m.files, module.EncryptionFile)
-		p, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+		p, err := w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 1)), nil)
 		if i == 0 { // cp2 still has the keys
 			w.prepared(p, err)
 			continue
 		}
 		wantRefused(t, err, kubeadm.IDEncryptionLost)
 	}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 0)}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 0)), nil)
 	wantRefused(t, err, kubeadm.IDEncryptionLost) // nothing would be decrypted
 }
 
@@ -374,14 +373,14 @@ func stepsOf(all []plan.Step) (out []string) {
 // progress. The keys are kept until all secrets are rewritten.
 func TestEncryption_OffWhileControlPlaneJoins(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
-	w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	w.keeps()
-	for _, m := range w.killed(t, Request{Kind: operation.Apply, Cluster: w.secretive("secretbox", 0)}) {
+	for _, m := range w.killed(t, applying(w.secretive("secretbox", 0))) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
 			k.t, k.api.t = t, t
 			k.machines["cp3"] = newMachine("cp3", "192.0.2.21", k.api)
-			k.do(Request{Kind: operation.Apply, Cluster: k.secretive("secretbox", 0)}, event.Succeeded)
+			k.do(applying(k.secretive("secretbox", 0)), event.Succeeded)
 			k.encrypted("", 0, "cp1", "cp2", "cp3")
 		})
 	}
@@ -397,12 +396,12 @@ func TestEncryption_BadSettingsRolledBack(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, generation %d before", b.name, was), func(t *testing.T) {
 				w := encrypting(t, threeAndTwo...)
-				w.do(Request{Kind: operation.Create, Cluster: w.secretive("secretbox", was)}, event.Succeeded)
+				w.do(creating(w.secretive("secretbox", was)), event.Succeeded)
 				w.served("before")
 				b.spoil(w.machines[b.host])
 				c := w.secretive("secretbox", 1)
 				b.change(c)
-				res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+				res := w.do(applying(c), event.Failed)
 				if !res.Reverted {
 					t.Fatalf("the settings were not rolled back: %+v", res.Failures)
 				}

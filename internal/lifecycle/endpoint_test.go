@@ -15,7 +15,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -125,13 +124,13 @@ func TestEndpointSwitches(t *testing.T) {
 			}
 		}
 		w.endpoint = &next
-		w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+		w.do(applying(w.cluster()), event.Succeeded)
 		w.wantEndpoint(next.Mode)
 		w.whole()
 		t.Run(fmt.Sprintf("from %s to %s", before.Mode, next.Mode), func(t *testing.T) { inOrder(t, steps, next.Mode) })
 		before = next
 	}
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -180,7 +179,7 @@ func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
 	w.machines["w1"].reaches = func(m *machine, address string) bool {
 		return !strings.Contains(address, virtual) && reaches(m, address)
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	w.do(applying(w.cluster()), event.Failed)
 	now := w.machines["w1"].look()
 	for path := range now {
 		if strings.Contains(path, "API") && was[path] != now[path] {
@@ -206,9 +205,9 @@ func TestEndpointChange_FromNoneWithNewControlPlanes(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointNone}
 	w.reachable()
-	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
 	w.endpoint = &onHAProxy
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 }
@@ -219,7 +218,7 @@ func TestKilledEndpointSwitch(t *testing.T) {
 	w.endpoint = &onHAProxy
 	w.create(event.Succeeded)
 	w.endpoint = &onKeepalived
-	request := Request{Kind: operation.Apply, Cluster: w.cluster()}
+	request := applying(w.cluster())
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " endpoint.") {
 			continue // the same as in any apply
@@ -293,7 +292,7 @@ func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
 					steps = append(steps, step+" "+name)
 				}
 			}
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: tc.forget}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}, Forget: tc.forget}, event.Succeeded)
 			w.wantHosts("cp1", "cp2", "w1", "w2")
 			released := slices.Index(steps, "endpoint.release cp3")
 			first := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, "endpoint.keepalived ") })
@@ -331,7 +330,7 @@ func TestKeepalived_ChangesOneAtATime(t *testing.T) {
 			}
 		}
 	}
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
 	if got := slices.Compact(order); len(got) != 2 {
 		t.Errorf("the configuration changed on %v, want one host at a time", got)
 	}
@@ -347,7 +346,7 @@ func TestKeepalived_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 		m.reaches = func(*machine, string) bool { return served.Load() }
 		was[name] = m.look()["/etc/kubernetes/slipway/keepalived.conf"]
 	}
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Failed)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}}, event.Failed)
 	changed := 0
 	for _, name := range []string{"cp1", "cp2"} {
 		if w.machines[name].look()["/etc/kubernetes/slipway/keepalived.conf"] != was[name] {
@@ -376,7 +375,7 @@ func TestKubeVIP_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 		was[name] = m.look()[module.KubeVIPManifest]
 	}
 	vip.Interface = "wrong9"
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	w.do(applying(w.cluster()), event.Failed)
 	changed := 0
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		if w.machines[name].look()[module.KubeVIPManifest] != was[name] {
@@ -407,7 +406,7 @@ func TestRemoveControlPlane_StopsKubeVIPFirst(t *testing.T) {
 			holds, serves = holds || m.has(module.KubeVIPManifest), serves || m.has(module.APIServerManifest)
 		}
 	}
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
 	if holds || !serves {
 		t.Errorf("before its API server (running: %t) stops, it still holds the address: %t", serves, holds)
 	}
@@ -444,7 +443,7 @@ func TestKubeVIPCredentials(t *testing.T) {
 	want(true)
 	w.whole()
 	w.endpoint = &onHAProxy
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	want(false)
 	w.whole()
 }
@@ -467,7 +466,7 @@ func TestEndpointChange_RemovesUpdaterObjects(t *testing.T) {
 		w.api.put(p, o)
 	}
 	w.endpoint = &onHAProxy
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 	for p := range made {
 		if w.api.has(p) {
@@ -501,7 +500,7 @@ func TestRemoveControlPlane_SwitchesWorkersFirst(t *testing.T) {
 				}
 			}
 		}
-		w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
+		w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
 		if early.Load() > 0 || balanced.Load() != 2 {
 			t.Errorf("mode %s: a member left etcd before %d workers had switched; %d of 2 balancers changed", ep.Mode, early.Load(), balanced.Load())
 		}
@@ -526,10 +525,10 @@ func TestApply_KeepsModeThatFileOmits(t *testing.T) {
 				return loaded.Cluster
 			}
 			w.endpoint = &created
-			w.do(Request{Kind: operation.Create, Cluster: file(w.cluster())}, event.Succeeded)
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+			w.do(creating(file(w.cluster())), event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 			w.endpoint = &v1alpha1.ControlPlaneEndpoint{}
-			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: file(w.of("cp2", "w1"))}, nil))
+			p := w.prepared(w.service().Prepare(t.Context(), applying(file(w.of("cp2", "w1"))), nil))
 			if len(p.Plan().Steps) > 0 {
 				t.Errorf("the plan is not empty: %+v", p.Plan().Steps)
 			}

@@ -5,7 +5,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -58,7 +57,7 @@ func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 			w := newWorld(t, threeAndTwo...)
 			apply := func(ep v1alpha1.ControlPlaneEndpoint) Request {
 				w.endpoint = &ep
-				return Request{Kind: operation.Apply, Cluster: w.cluster()}
+				return applying(w.cluster())
 			}
 			w.endpoint = &tc.was
 			w.create(event.Succeeded)
@@ -90,7 +89,7 @@ func TestRollbackEndpoint_ThatOnlyDNSResolves(t *testing.T) {
 	was := w.endpoint
 	w.endpoint = &onHAProxy
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	w.do(applying(w.cluster()), event.Failed)
 	w.machines["w2"].refuse = nil
 	w.rollback(event.Succeeded)
 	w.endpoint = was
@@ -113,7 +112,7 @@ func TestEndpointChange_KeepsOldForFailingWorker(t *testing.T) {
 			w.reachable()
 			w.endpoint = &onHAProxy
 			tc.fails(w.machines["w2"])
-			w.do(Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+			w.do(despiteErrors(applying(w.cluster())), event.Partial)
 			for _, name := range []string{"cp1", "cp2", "cp3"} {
 				if !w.machines[name].has(module.KeepalivedManifest) {
 					t.Errorf("%s no longer holds the address: %s", name, tc.reason)
@@ -134,8 +133,8 @@ func TestRemoveNode_FinishesFailedEndpointChange(t *testing.T) {
 	w.reachable()
 	w.endpoint = &onHAProxy
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
-	request := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}}
+	w.do(applying(w.cluster()), event.Failed)
+	request := DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}}
 	w.do(request, event.Failed)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		if !w.machines[name].has(module.KeepalivedManifest) {
@@ -156,7 +155,7 @@ func TestRemoveControlPlane_ContinuesWhenWorkerFails(t *testing.T) {
 	w.endpoint = &onHAProxy
 	w.create(event.Succeeded)
 	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, IgnoreErrors: true}, event.Partial)
+	w.do(DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp3"}}, event.Partial)
 	if is := w.api.etcd("cp3"); is != "" || len(w.machines["cp3"].look()) > 0 {
 		t.Errorf("cp3 was not removed: its member is %q, and it has %d files", is, len(w.machines["cp3"].look()))
 	}

@@ -86,7 +86,7 @@ func (s *Service) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, err
 	}
 	note(progress, "", "verifying the backup set")
-	r := &RestoreRequest{Backup: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
+	r := &RestoreEtcdRequest{Backup: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
 	set, err := s.unpack(r, env, 0, begunRestore{})
 	if err != nil {
 		return nil, err

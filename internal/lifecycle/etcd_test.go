@@ -14,7 +14,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -242,7 +241,7 @@ func (w *world) recordedNodes() (names []string) {
 // not. They form one cluster when the operation is resumed.
 func TestKilledCreateOfManagedEtcd(t *testing.T) {
 	w := managed(t)
-	request := Request{Kind: operation.Create, Cluster: w.cluster()}
+	request := creating(w.cluster())
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && i%7 != 0 {
 			continue // the same as with stacked etcd
@@ -277,7 +276,7 @@ func (w *world) data() map[string]string {
 func TestKilledDeleteOfManagedEtcd(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
-	request := Request{Kind: operation.Delete, Name: "prod"}
+	request := DeleteRequest{Subject: Subject{Name: "prod"}}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -296,7 +295,7 @@ func TestManagedEtcd_HostLosesDataOrCA(t *testing.T) {
 	ca := w.machines["w1"].files[module.EtcdCA]
 	lost := w.machines["cp1"]
 	delete(lost.files, facts.EtcdData)
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 	var list diag.List
 	if !errors.As(err, &list) || list.Errors()[0].ID != "etcd-data-lost" {
 		t.Fatalf("the data are lost, but apply returns %v", err)
@@ -304,7 +303,7 @@ func TestManagedEtcd_HostLosesDataOrCA(t *testing.T) {
 	lost.files[facts.EtcdData] = "data of cp1"
 	delete(lost.files, module.EtcdCA)
 	delete(lost.files, module.EtcdPKI+"/ca.key")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	if got := lost.files[module.EtcdCA]; got != ca {
 		t.Errorf("it has the CA %q, the others have %q", got, ca)
 	}
@@ -349,7 +348,7 @@ func TestManagedEtcd_RestartsOneMemberAtATime(t *testing.T) {
 	c := w.cluster()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"heartbeat-interval": "200"}
 	oneByOne := w.membersInTurn(module.EtcdUnitFile)
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	oneByOne()
 	for _, m := range w.machines {
 		if !strings.Contains(m.files["/etc/systemd/system/etcd.service"], `"--heartbeat-interval=200"`) {
@@ -363,7 +362,7 @@ func withMembers(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, "cp1", "e1", "e2", "w1")
 	w.managed = true
-	w.do(Request{Kind: operation.Create, Cluster: w.of(names...)}, event.Succeeded)
+	w.do(creating(w.of(names...)), event.Succeeded)
 	return w
 }
 
@@ -388,24 +387,24 @@ func TestManagedEtcd_MembersChangeOneAtATime(t *testing.T) {
 	w := withMembers(t, "cp1")
 	w.wantManaged("cp1")
 	data := w.machines["cp1"].files[facts.EtcdData]
-	w.do(Request{Kind: operation.Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
+	w.do(applying(w.of("cp1", "e1", "w1")), event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
 	w.wantManaged("cp1", "e1", "w1")
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
 	w.wantHosts("cp1")
 	w.wantManaged("cp1")
 	if got := w.machines["cp1"].files[facts.EtcdData]; got != data {
 		t.Errorf("the data of cp1 are %q, want %q", got, data)
 	}
 	flag := spec.HostFlag{Name: "e2", Address: w.machines["e2"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
-	w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}, event.Succeeded)
+	w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{flag}}, event.Succeeded)
 	w.wantManaged("cp1", "e2")
 }
 
 // A change of members that was killed at any moment can be resumed.
 func TestKilledManagedEtcdGrows(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
-	request := Request{Kind: operation.Apply, Cluster: w.of("cp1", "e2", "w1")}
+	request := applying(w.of("cp1", "e2", "w1"))
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && !strings.Contains(m.name, "leave") && !strings.Contains(m.name, "reset") && i%7 != 0 {
 			continue // the same as with stacked etcd
@@ -427,7 +426,7 @@ func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
 	w := withMembers(t, "cp1", "e1", "w1")
 	w.machines["e1"].down = errDown
 	w.api.lost("e1")
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e1"}, Forget: true}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"e1"}, Forget: true}, event.Succeeded)
 	w.wantRecords("cp1", "w1")
 	if votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes)); !slices.Equal(votes, []string{"cp1", "w1"}) {
 		t.Errorf("members are %v", votes)
@@ -437,7 +436,7 @@ func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
 	w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
 	w.machines["e1"].machineID = "id-new"
 	w.api.managedEtcd.stop("e1")
-	w.do(Request{Kind: operation.Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
+	w.do(applying(w.of("cp1", "e1", "w1")), event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
 	w.wantManaged("cp1", "e1", "w1")
 }
@@ -451,8 +450,8 @@ func TestManagedEtcd_KeepsMajorityAndData(t *testing.T) {
 		request Request
 		id      string
 	}{
-		"one of two that answer": {Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e1"}}, op.IDEtcdQuorum},
-		"all others":             {Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e2")}, "immutable-field"},
+		"one of two that answer": {DeleteNodesRequest{Name: "prod", Nodes: []string{"e1"}}, op.IDEtcdQuorum},
+		"all others":             {applying(etcdOn(w.of("cp1", "e1", "e2"), "e2")), "immutable-field"},
 	} {
 		var list diag.List
 		if _, err := w.service().Prepare(t.Context(), tt.request, nil); !errors.As(err, &list) || list.Errors()[0].ID != tt.id {
@@ -472,27 +471,27 @@ func TestManagedEtcd_NotInitializedAgain(t *testing.T) {
 		{"another machine at its address", "it is blank", func(w *world) Request {
 			w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
 			w.machines["e1"].machineID = "id-new"
-			return Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}
+			return applying(etcdOn(w.of("cp1", "e1"), "e1"))
 		}, idEtcdLost},
 		{"it does not answer, and others join", "the others would form a separate cluster", func(w *world) Request {
 			w.machines["e1"].down = errDown
-			return Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1")}
+			return applying(etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1"))
 		}, string(remote.Unreachable)},
 		{"it does not answer while another leaves", "etcd has already removed the other", func(w *world) Request {
-			w.do(Request{Kind: operation.Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")}, event.Succeeded)
+			w.do(applying(etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")), event.Succeeded)
 			w.machines["e2"].refuse = breaking("reset.kubernetes")
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"e2"}}, event.Failed)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"e2"}}, event.Failed)
 			w.machines["e1"].down = errDown
 			flag := spec.HostFlag{Name: "w1", Address: w.machines["w1"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{flag}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{flag}}
 		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "e1", "e2", "w1")
 			w.managed = true
-			w.do(Request{Kind: operation.Create, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}, event.Succeeded)
+			w.do(creating(etcdOn(w.of("cp1", "e1"), "e1")), event.Succeeded)
 			r := tc.request(w)
-			for _, r.IgnoreErrors = range []bool{false, true} {
+			for _, r := range []Request{r, despiteErrors(r)} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
 				refusal(t, err, tc.id)
 			}
@@ -517,8 +516,8 @@ func TestManagedEtcd_OtherHostsChangeWhileMemberIsDown(t *testing.T) {
 	w.create(event.Succeeded)
 	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
 	w.machines["e1"].down = errDown
-	w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
+	w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
 }
 
 // cluster-info queries etcd members on any host, and does not list a dedicated etcd host

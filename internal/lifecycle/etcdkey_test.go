@@ -11,7 +11,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -68,9 +67,9 @@ func TestEtcdKey_OnlyOnMembers(t *testing.T) {
 	c := w.cluster()
 	less := w.cluster()
 	less.Spec.Hosts = slices.DeleteFunc(less.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "cp2" })
-	w.do(Request{Kind: operation.Create, Cluster: less}, event.Succeeded)
+	w.do(creating(less), event.Succeeded)
 	w.asks("cp1")
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	w.asks("cp1", "cp2")
 	before := w.machines["cp1"].files[module.EtcdClientCert]
 	w.settled(c)
@@ -93,7 +92,7 @@ func TestEtcdKey_OnlyOnMembers(t *testing.T) {
 	}
 
 	delete(w.machines["cp2"].files, module.EtcdClientKey)
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	w.asks("cp1", "cp2")
 	for host, n := range k.seen {
 		if n == 0 || strings.HasPrefix(host, "e") && k.keys[host] == 0 {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -46,7 +45,7 @@ func TestRollbackUpgrade_RepairsEtcdMemberTwice(t *testing.T) {
 		mended := w.lastMemberFails()
 		w.do(toNewest, event.Failed)
 		mended()
-		w.apply(w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)), event.Succeeded)
+		w.apply(w.prepared(w.service().PrepareRollback(t.Context(), rollingBack(), nil)), event.Succeeded)
 	}
 }
 
@@ -71,7 +70,7 @@ func TestRepairEtcd_OneMemberAtATime(t *testing.T) {
 	c := w.cluster()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"}
 	w.events = nil
-	w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
 	var tried []string
 	for _, e := range w.events {
 		if e.Task == "etcd.mend" && e.Type == event.StepStarted {

@@ -55,8 +55,8 @@ func (p *prepared) run(operation string, fence uint64) *engine.Run {
 // isSettled reports whether there is nothing to do and nothing to finish.
 func (p *prepared) isSettled() bool {
 	return p.plan.IsEmpty() && p.continues == nil && len(p.Failures()) == 0 &&
-		(!p.request.Kind.SetsStatus() ||
-			p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.request.Kind.RemovesCluster())
+		(!p.kind.SetsStatus() ||
+			p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.kind.RemovesCluster())
 }
 
 // locks holds the locks of a cluster: on this machine and on its control planes.
@@ -139,14 +139,14 @@ func (p *prepared) recordSettled() error {
 	if err := p.adoptSigner(); err != nil || !p.changesSavedState() {
 		return err
 	}
-	err := p.svc.Store.Clusters().Save(p.env.Cluster, p.request.source())
+	err := p.svc.Store.Clusters().Save(p.env.Cluster, p.request.savedSource())
 	return errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
 }
 
 // changesSavedState reports whether the description to save differs from the saved one, for
 // example in a password, although no step is needed.
 func (p *prepared) changesSavedState() bool {
-	return p.request.Kind.ChangesCluster() && p.recorded != nil && !same(p.recorded, p.env.Cluster)
+	return p.kind.ChangesCluster() && p.recorded != nil && !same(p.recorded, p.env.Cluster)
 }
 
 // same reports whether two descriptions are equal, including passwords.
@@ -159,7 +159,7 @@ func same(a, b *v1alpha1.Cluster) bool {
 // current refuses a plan if another operation has changed the cluster since the plan
 // was made. The caller holds the lock.
 func (p *prepared) current() error {
-	if !p.request.Kind.DependsOnState() {
+	if !p.kind.DependsOnState() {
 		return nil
 	}
 	if p.continues != nil {
@@ -189,10 +189,10 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		return p.continues, nil
 	}
 	o := v1alpha1.OperationSpec{
-		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
-		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget, KeepFailed: p.request.KeepFailed,
-		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
-		MaxUnavailable: p.request.Rollout.MaxUnavailable,
+		Cluster: p.env.Cluster.Name, Type: string(p.kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
+		Nodes: p.nodes, Force: p.request.removal.Force, Forget: p.request.forget, KeepFailed: p.request.keepFailed,
+		DrainTimeout:   metav1.Duration{Duration: p.request.removal.DrainTimeout},
+		MaxUnavailable: p.request.rollout.MaxUnavailable,
 	}
 	p.behaviour.save(p, &o)
 	return p.svc.Store.Operations().Create(p.svc.Now(), o, p.plan)
@@ -202,9 +202,9 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // operation's start. After an interruption in between, the operation can be resumed if
 // the cluster's status names it; otherwise it never began.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
-	if !p.request.Kind.RemovesCluster() && (p.continues == nil || p.request.Kind.ChangesVersion()) && p.request.Kind.SetsStatus() {
+	if !p.kind.RemovesCluster() && (p.continues == nil || p.kind.ChangesVersion()) && p.kind.SetsStatus() {
 		// Leaving hosts stay in the saved cluster until they have left.
-		if err := p.svc.Store.Clusters().Save(p.env.WithLeaving(), p.request.source()); err != nil {
+		if err := p.svc.Store.Clusters().Save(p.env.WithLeaving(), p.request.savedSource()); err != nil {
 			return err
 		}
 	}
@@ -223,14 +223,6 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 	return p.svc.Store.Operations().Save(o)
 }
 
-// source returns the cluster file to save, nil to keep the saved one.
-func (r Request) source() *store.Source {
-	if r.Source == nil {
-		return nil
-	}
-	return &store.Source{Text: r.Source, Path: r.File}
-}
-
 // conditionCreated is the condition that a cluster's creation has finished: from then
 // on it is changed and no longer created.
 const conditionCreated = "Created"
@@ -245,7 +237,7 @@ func created(c *v1alpha1.Cluster) bool {
 // hosts, certificates or lost nodes set none.
 func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
 	c, err := p.svc.record(p.env.Cluster.Name)
-	if c == nil || err != nil || !p.request.Kind.SetsStatus() {
+	if c == nil || err != nil || !p.kind.SetsStatus() {
 		return err
 	}
 	st := c.Status
@@ -261,8 +253,8 @@ func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 // noteBegin sets the status while the operation runs.
 func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 	now := status.SettledPhase(st.Phase) // we hold the lock: no other operation runs
-	st.Phase, err = status.MovePhase(now, status.PhaseDuring(p.request.Kind, now))
-	if p.request.Kind.RemovesCluster() {
+	st.Phase, err = status.MovePhase(now, status.PhaseDuring(p.kind, now))
+	if p.kind.RemovesCluster() {
 		p.noteCreated(st, metav1.ConditionFalse, "Removing")
 	}
 	return err
@@ -270,10 +262,10 @@ func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 
 // noteEnd sets the status after the operation.
 func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
-	st.Phase, err = status.MovePhase(st.Phase, status.PhaseAfter(p.request.Kind, end, st.Phase))
-	if !p.request.Kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
+	st.Phase, err = status.MovePhase(st.Phase, status.PhaseAfter(p.kind, end, st.Phase))
+	if !p.kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
-		st.Nodes = p.nodes(ctx)
+		st.Nodes = p.nodeStatuses(ctx)
 	}
 	return err
 }
@@ -304,7 +296,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	defer beats()
 	first := event.Event{
 		Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
-		Kind: string(p.request.Kind), Digest: p.plan.Digest,
+		Kind: string(p.kind), Digest: p.plan.Digest,
 	}
 	if err := errors.Join(rec.emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
@@ -327,7 +319,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		}
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
-	if res.Outcome != event.Succeeded && p.request.Kind.MakesJoinTokens() && !errors.Is(err, clusterlock.ErrLost) {
+	if res.Outcome != event.Succeeded && p.kind.MakesJoinTokens() && !errors.Is(err, clusterlock.ErrLost) {
 		p.deleteJoinTokens(context.WithoutCancel(ctx), o, hl.Fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
@@ -348,7 +340,7 @@ func (p *prepared) tellLost(rec *recorder, operation string) error {
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
 	res := &Result{
 		Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took,
-		Changed: out.Changed, Nodes: p.request.Nodes, Kubeconfig: p.kubeconfig(),
+		Changed: out.Changed, Nodes: p.nodes, Kubeconfig: p.kubeconfig(),
 	}
 	for _, f := range out.Failures {
 		res.Failures = append(res.Failures, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
@@ -386,7 +378,7 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 func (p *prepared) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
 	return slices.ContainsFunc(failures, func(f HostFailure) bool {
-		return f.Host == "" || f.Host == first && !p.request.Kind.RemovesCluster() || !p.request.Kind.CanSucceedPartly()
+		return f.Host == "" || f.Host == first && !p.kind.RemovesCluster() || !p.kind.CanSucceedPartly()
 	})
 }
 
@@ -399,7 +391,7 @@ func count(n int, what string) string {
 }
 
 func (p *prepared) kubeconfig() string {
-	if p.request.Kind.RemovesCluster() || p.request.Kind.PreparesHosts() {
+	if p.kind.RemovesCluster() || p.kind.PreparesHosts() {
 		return ""
 	}
 	return p.svc.Store.Kubeconfigs().Path(p.env.Cluster.Name)
@@ -435,14 +427,14 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 		return nil
 	}))
 	o.Status = status.ReduceEvents(slices.Values(events))
-	res.Forgotten = p.request.Forget && p.request.Kind.RemovesCluster() && res.Outcome == event.Partial
-	if p.request.Kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
+	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
+	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))
 	}
 	// The cluster is saved first: after an interruption in between, the operation can
 	// be resumed and finds nothing to do.
-	if p.request.Kind.CreatesCluster() && res.Outcome == event.Partial ||
-		p.request.Kind.NeedsBundle() && p.request.Kind.SetsStatus() && res.Outcome == event.Succeeded {
+	if p.kind.CreatesCluster() && res.Outcome == event.Partial ||
+		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))

@@ -12,30 +12,29 @@ import (
 	"slipway.dev/slipway/internal/pipeline"
 )
 
-// forgetsInstead makes a request to force-remove hosts one of kind ForgetNodes, which
+// forgetInstead makes a request to force-remove hosts one of kind ForgetNodes, which
 // leaves an unfinished upgrade, restore or runtime change alone. It does so if that
 // unfinished operation is the reason for the refusal, and reports whether it did.
-func (p *prepared) forgetsInstead(refusal error) bool {
+func (r DeleteNodesRequest) forgetInstead(p *prepared, refusal error) bool {
 	var list diag.List
-	r := &p.request
 	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) ||
-		r.Kind != operation.DeleteNodes || !r.Forget || len(r.Hosts) > 0 {
+		!r.Forget || len(r.Hosts) > 0 {
 		return false
 	}
-	r.Kind, p.behaviour = operation.ForgetNodes, forgetDuring(list[0].ID)
+	p.kind, p.behaviour = operation.ForgetNodes, forgetDuring(list[0].ID, r)
 	return true
 }
 
 // forgetNodes continues to remove lost hosts.
-func forgetNodes() behaviour { return forgetDuring(idUpgradeUnfinished) }
+func forgetNodes() behaviour { return forgetDuring(idUpgradeUnfinished, DeleteNodesRequest{}) }
 
 // forgetDuring removes lost hosts while another operation is unfinished. It removes them
 // from etcd and the API; while a restore replaces the etcd data, it removes them from the
 // saved state only. unfinished is the error id with which other operations are refused.
-func forgetDuring(unfinished string) behaviour {
+func forgetDuring(unfinished string, r DeleteNodesRequest) behaviour {
 	stateOnly := false
 	b := usual()
-	b.wanted = withoutRemoved
+	b.wanted = r.withoutRemoved
 	b.hostFindings = func(p *prepared) diag.List { return p.refuseReachableHosts(unfinished) }
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		swaps, err := p.svc.unfinishedEtcdSwap(p.env.Cluster.Name)

@@ -18,22 +18,22 @@ func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 		name, reason string
 		host         string
 		breaks       func(*world, *machine)
-		change       func(*Request)
+		change       func(*DeleteNodesRequest)
 		refused      bool
 	}{
 		{"cut off", "a firewall stands in the way", "w1", func(_ *world, m *machine) { m.down = errDown }, nil, true},
 		{
 			"without the others", "--ignore-errors does not help", "w1", func(_ *world, m *machine) { m.down = errDown },
-			func(r *Request) { r.IgnoreErrors = true }, true,
+			func(r *DeleteNodesRequest) { r.IgnoreErrors = true }, true,
 		},
 		{"unfit", "it belongs to another cluster", "w1", func(_ *world, m *machine) { m.cluster, m.ledger = "other", true }, nil, true},
 		{
 			"a control plane", "its etcd member is kept", "cp2", func(_ *world, m *machine) { m.down = errDown },
-			func(r *Request) { r.IgnoreErrors = true }, true,
+			func(r *DeleteNodesRequest) { r.IgnoreErrors = true }, true,
 		},
 		{
 			"forced", "it is known to run", "w1", func(_ *world, m *machine) { m.down = errDown },
-			func(r *Request) { r.Removal.Force = true }, false,
+			func(r *DeleteNodesRequest) { r.Removal.Force = true }, false,
 		},
 		{"dead", "the cluster has noticed", "w1", func(w *world, m *machine) { m.down = errDown; w.api.lose("w1") }, nil, false},
 		{"no node", "the cluster has no node of that name", "w1", func(w *world, m *machine) { m.down = errDown; w.api.drop("w1") }, nil, false},
@@ -45,7 +45,7 @@ func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 			for _, m := range w.machines {
 				m.touched = func(what string) { touched.Store(what) }
 			}
-			r := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host, "w2"}, Forget: true}
+			r := DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host, "w2"}, Forget: true}
 			if tc.change != nil {
 				tc.change(&r)
 			}
@@ -84,10 +84,10 @@ func TestForgetNode_RejectsMachineOfDeletedNode(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
 			w.machines["w1"].down = errDown
 			w.api.drop("w1")
-			w.do(Request{Kind: operation.Apply, Cluster: w.tuned("cp1", "w1", "w2"), IgnoreErrors: true}, event.Partial)
+			w.do(despiteErrors(applying(w.tuned("cp1", "w1", "w2"))), event.Partial)
 			w.machines["cp1"].silent = tc.silent
 			p := w.prepared(w.service().Prepare(t.Context(),
-				Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
+				DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
 			w.machines["cp1"].silent = false
 			w.apply(p, event.Succeeded)
 			if ids := w.forgotten(); ids != "id-w1" {
@@ -105,15 +105,15 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 		name, reason string
 		host         string
 		runs         bool
-		change       func(*Request)
+		change       func(*DeleteNodesRequest)
 		refused      bool
 	}{
 		{"a control plane that runs", "its etcd member would be removed", "cp3", true, nil, true},
-		{"without the others", "--ignore-errors does not help", "cp3", true, func(r *Request) { r.IgnoreErrors = true }, true},
-		{"with --forget", "it is reachable", "w1", true, func(r *Request) { r.Forget = true }, true},
-		{"forced", "it is known to run", "w1", true, func(r *Request) { r.Removal.Force = true }, false},
+		{"without the others", "--ignore-errors does not help", "cp3", true, func(r *DeleteNodesRequest) { r.IgnoreErrors = true }, true},
+		{"with --forget", "it is reachable", "w1", true, func(r *DeleteNodesRequest) { r.Forget = true }, true},
+		{"forced", "it is known to run", "w1", true, func(r *DeleteNodesRequest) { r.Removal.Force = true }, false},
 		{"reinstalled", "the previous machine is lost", "w1", false, nil, false},
-		{"reinstalled, force-removed", "the result is the same", "w1", false, func(r *Request) { r.Forget = true }, false},
+		{"reinstalled, force-removed", "the result is the same", "w1", false, func(r *DeleteNodesRequest) { r.Forget = true }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -123,7 +123,7 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 			if !tc.runs {
 				w.api.lose(tc.host)
 			}
-			r := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host, "w2"}}
+			r := DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host, "w2"}}
 			if tc.change != nil {
 				tc.change(&r)
 			}
@@ -141,7 +141,7 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 			if ids := w.forgotten(); ids != "id-"+tc.host {
 				t.Errorf("the cluster rejects %q, want the previous machine: %s", ids, tc.reason)
 			}
-			w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
+			w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
 			w.wantHosts("cp1", "cp2", "cp3", "w1")
 		})
 	}
@@ -152,7 +152,7 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 // managed etcd.
 func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Request) {
 	forget := func(host string) Request {
-		return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}, Forget: true}
+		return DeleteNodesRequest{Name: "prod", Nodes: []string{host}, Forget: true}
 	}
 	return map[string]func() (*world, string, Request){
 		"in the midst of an upgrade": func() (*world, string, Request) {
@@ -260,7 +260,7 @@ func TestForgetNode_IgnoresForeignMachineID(t *testing.T) {
 			w.api.lose("w1")
 			node := w.api.objects["/api/v1/nodes/w1"]
 			w.api.put("/api/v1/nodes/w1", merge(node, object{"status": object{"nodeInfo": object{"machineID": tc.reports}}}))
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
 			if w.api.has("/api/v1/nodes/w1") {
 				t.Error("w1 is still a node")
 			}

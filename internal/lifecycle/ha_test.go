@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -35,7 +34,7 @@ func TestHighlyAvailable(t *testing.T) {
 		}
 	}
 	w.keysAreNowhere()
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -66,7 +65,7 @@ func (w *world) keysAreNowhere() {
 // then as after an undisturbed run.
 func TestKilledWhileJoining(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
-	request := Request{Kind: operation.Create, Cluster: w.cluster()}
+	request := creating(w.cluster())
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " join.") && !strings.Contains(m.name, " endpoint.") {
 			continue // the same as with one control plane

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -18,7 +17,7 @@ func TestKilledHardening(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		c := w.cluster()
 		c.Spec.Kubernetes.Hardening = on
-		request := Request{Kind: operation.Apply, Cluster: c}
+		request := applying(c)
 		for _, m := range w.killed(t, request) {
 			t.Run(m.name, func(t *testing.T) {
 				k := m.world

@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -68,7 +67,7 @@ func TestHostsShare(t *testing.T) {
 		content.Store(o.Blobs)
 		return w.connect(ctx, h, o)
 	}
-	p := w.prepared(svc.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil)).(*prepared)
+	p := w.prepared(svc.Prepare(t.Context(), creating(w.cluster()), nil)).(*prepared)
 	bundle, err := p.bundle.Have(t.Context())
 	if err != nil {
 		t.Fatal(err)

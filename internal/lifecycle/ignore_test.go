@@ -12,7 +12,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/store"
@@ -23,16 +22,16 @@ func TestIgnoreErrors(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
 		s := w.service()
-		_, err := s.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil)
+		_, err := s.Prepare(t.Context(), creating(w.cluster()), nil)
 		refusal(t, err, string(remote.Unreachable))
-		p := w.prepared(s.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, nil))
+		p := w.prepared(s.Prepare(t.Context(), CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, nil))
 		if f := p.Findings(); len(f) != 1 || f[0].Host != "w2" || f[0].Severity != diag.Warning {
 			t.Errorf("findings %+v, want the unreachable host", f)
 		}
 		if f := p.Failures(); len(f) != 1 || f[0].Host != "w2" || f[0].Reason != string(remote.Unreachable) {
 			t.Errorf("failures of the plan %+v, want w2", f)
 		}
-		res := w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+		res := w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Partial)
 		if len(res.Failures) != 1 || res.Failures[0].Host != "w2" || res.Failures[0].Remedy == "" {
 			t.Errorf("failures %+v, want w2 with a remedy", res.Failures)
 		}
@@ -53,9 +52,9 @@ func TestIgnoreErrors(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		w.machines["w1"].blind = op.KindSysctl
-		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+		_, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 		refusal(t, err, idCheckFailed)
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster(), IgnoreErrors: true}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(applying(w.cluster())), nil))
 		if f := p.Failures(); len(f) == 0 || f[0].Host != "w1" {
 			t.Errorf("failures of the plan %+v, want w1", f)
 		}
@@ -71,9 +70,9 @@ func TestIgnoreErrors(t *testing.T) {
 	t.Run("a partial creation can be completed by apply", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
-		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+		w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Partial)
 		w.machines["w2"].down = nil
-		res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+		res := w.do(applying(w.cluster()), event.Succeeded)
 		if !strings.Contains(res.Operation, "-apply-") {
 			t.Errorf("operation %s, want an apply", res.Operation)
 		}
@@ -82,18 +81,18 @@ func TestIgnoreErrors(t *testing.T) {
 	t.Run("the first control plane fails", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
-		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
+		w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Failed)
 	})
 	t.Run("deleting without a host keeps state", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		w.machines["w1"].down = errDown
-		res := w.do(Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true}, event.Partial)
+		res := w.do(despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), event.Partial)
 		if res.Failures[0].Host != "w1" {
 			t.Errorf("failures %+v", res.Failures)
 		}
 		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
-		again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true}, nil))
+		again := w.prepared(w.service().Prepare(t.Context(), despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), nil))
 		if r := again.Plan().Removes; len(r) > 0 {
 			t.Errorf("the plan removes %q, want nothing: w1 is unreachable, and state is kept", r)
 		}
@@ -101,7 +100,7 @@ func TestIgnoreErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.machines["w1"].down = nil
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod"}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), DeleteRequest{Subject: Subject{Name: "prod"}}, nil))
 		if d := cmp.Diff([]string{"host w1 and all cluster data on it"}, p.Plan().Removes); d != "" {
 			t.Errorf("removed after cp1 (-want +got):\n%s", d)
 		}
@@ -114,7 +113,7 @@ func TestIgnoreErrors(t *testing.T) {
 		w.create(event.Succeeded)
 		m := w.machines["cp1"]
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // reinstalled
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod"}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), DeleteRequest{Subject: Subject{Name: "prod"}}, nil))
 		if pl := p.Plan(); pl.IsEmpty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the saved state of cluster prod") {
 			t.Errorf("the plan removes %q, want the saved state, which needs confirmation", pl.Removes)
 		}
@@ -125,10 +124,10 @@ func TestIgnoreErrors(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		w.machines["cp1"].down = errDown
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), nil))
 		_, err := p.Apply(t.Context())
 		refusal(t, err, "no-lock-majority")
-		w.do(Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Partial)
+		w.do(DeleteRequest{Subject: Subject{Name: "prod"}, Options: Options{IgnoreErrors: true, BreakLock: true}}, event.Partial)
 		if m := w.machines["w1"]; m.ledger {
 			t.Error("w1 is not reset")
 		}
@@ -138,7 +137,7 @@ func TestIgnoreErrors(t *testing.T) {
 // A cluster whose hosts are permanently lost can be forgotten. The result names the hosts
 // that keep their files.
 func TestForget(t *testing.T) {
-	forget := Request{Kind: operation.Delete, Name: "prod", Forget: true}
+	forget := DeleteRequest{Subject: Subject{Name: "prod"}, Forget: true}
 	forgotten := func(t *testing.T, w *world, res *Result, hosts ...string) {
 		t.Helper()
 		var left []string
@@ -212,7 +211,7 @@ func TestForget(t *testing.T) {
 		m := w.machines["w1"]
 		m.cluster = "lab"
 		before := m.look()
-		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true}, nil)
+		_, err := w.service().Prepare(t.Context(), despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), nil)
 		refusal(t, err, "other-cluster")
 		forgotten(t, w, w.do(forget, event.Partial), "w1")
 		if d := cmp.Diff(before, m.look()); d != "" {
@@ -231,9 +230,9 @@ func TestForget(t *testing.T) {
 		m := w.machines["w1"]
 		m.lost = true
 		before := m.look()
-		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Delete, Name: "prod"}, nil)
+		_, err := w.service().Prepare(t.Context(), DeleteRequest{Subject: Subject{Name: "prod"}}, nil)
 		refusal(t, err, op.IDLedgerLost)
-		w.do(Request{Kind: operation.Delete, Name: "prod", IgnoreErrors: true}, event.Partial)
+		w.do(despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), event.Partial)
 		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
 		res := w.do(forget, event.Partial)
 		if f := res.Failures; !res.Forgotten || len(f) == 0 || f[0].Host != "w1" || f[0].Reason != op.IDLedgerLost {

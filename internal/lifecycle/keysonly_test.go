@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -61,7 +60,7 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 	if d := cmp.Diff(want, names); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
 	}
-	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	wantRefused(t, err, idUpgradeCommitted)
 	if strings.Contains(err.Error(), "etcd restore") ||
 		!strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
@@ -82,7 +81,7 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.service().Prepare(t.Context(),
-		Request{Kind: operation.RestoreEtcd, Name: "prod", Restore: RestoreRequest{Backup: sets[0].File}}, nil)
+		RestoreEtcdRequest{Name: "prod", Backup: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)
 	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{From: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)

@@ -20,6 +20,12 @@ type behaviour struct {
 	// wanted returns the wanted description of the cluster. saved reports whether it is
 	// the saved one, which is not validated again.
 	wanted func(ctx context.Context, p *prepared) (wanted *v1alpha1.Cluster, saved bool, err error)
+	// writesManifests reports whether kubeadm writes the manifests of all control planes in
+	// the saved version. Such an operation must not begin while another one is unfinished.
+	writesManifests func() bool
+	// instead makes the operation another one that is possible although this one is
+	// refused, and reports whether it did.
+	instead func(p *prepared, refusal error) bool
 	// accepts refuses a valid description that the operation cannot apply.
 	accepts func(recorded, wanted *v1alpha1.Cluster) error
 	// begin refuses an operation that is not possible, and finds an earlier operation
@@ -49,34 +55,73 @@ type behaviour struct {
 	summary func(p *prepared, res *Result) []string
 	// save adds what only this kind has to the saved operation, and resume reads it.
 	save   func(p *prepared, o *v1alpha1.OperationSpec)
-	resume func(p *prepared, o *v1alpha1.OperationSpec)
+	resume func(o *v1alpha1.OperationSpec)
 	// rollBack makes this operation roll back another one, if this is its RollbackKind.
 	rollBack func(p *prepared, o *v1alpha1.Operation) error
 	close    func() error
 }
 
-// behaviours returns the table of behaviours: a function for each kind, because a behaviour
-// has the state of one operation.
-func behaviours() map[operation.Kind]func() behaviour {
-	return map[operation.Kind]func() behaviour{
-		operation.Create:          createCluster,
-		operation.Apply:           applyDescription,
-		operation.Delete:          deleteCluster,
-		operation.RollbackCreate:  rollbackCreate,
-		operation.InitOS:          initOS,
-		operation.InitRegistry:    initRegistry,
-		operation.AddNodes:        addNodes,
-		operation.DeleteNodes:     deleteNodes,
-		operation.ForgetNodes:     forgetNodes,
-		operation.Upgrade:         upgradeCluster,
-		operation.RollbackUpgrade: rollbackUpgrade,
-		operation.RenewCerts:      renewCerts,
-		operation.RotateCA:        rotateCA,
-		operation.DefragEtcd:      defragEtcd,
-		operation.RestoreEtcd:     restoreEtcd,
-		operation.RescueEtcd:      rescueEtcd,
+// requests returns an empty request of each kind that a front end can ask for.
+func requests() []Request {
+	return []Request{
+		CreateRequest{}, ApplyRequest{}, DeleteRequest{}, InitOSRequest{}, InitRegistryRequest{}, AddNodesRequest{},
+		DeleteNodesRequest{}, UpgradeRequest{}, RenewCertsRequest{}, RotateCARequest{}, DefragEtcdRequest{},
+		RestoreEtcdRequest{}, RescueEtcdRequest{},
 	}
 }
+
+// behaviours returns the table of behaviours: a function for each kind, because a behaviour
+// has the state of one operation. Operations of three kinds are only made from others.
+func behaviours() map[operation.Kind]func() behaviour {
+	table := map[operation.Kind]func() behaviour{
+		operation.RollbackCreate:  rollbackCreate,
+		operation.ForgetNodes:     forgetNodes,
+		operation.RollbackUpgrade: rollbackUpgrade,
+	}
+	for _, r := range requests() {
+		table[r.Kind()] = r.behaviour
+	}
+	return table
+}
+
+// Kind implements Request.
+func (CreateRequest) Kind() operation.Kind { return operation.Create }
+
+// Kind implements Request.
+func (ApplyRequest) Kind() operation.Kind { return operation.Apply }
+
+// Kind implements Request.
+func (DeleteRequest) Kind() operation.Kind { return operation.Delete }
+
+// Kind implements Request.
+func (InitOSRequest) Kind() operation.Kind { return operation.InitOS }
+
+// Kind implements Request.
+func (InitRegistryRequest) Kind() operation.Kind { return operation.InitRegistry }
+
+// Kind implements Request.
+func (AddNodesRequest) Kind() operation.Kind { return operation.AddNodes }
+
+// Kind implements Request.
+func (DeleteNodesRequest) Kind() operation.Kind { return operation.DeleteNodes }
+
+// Kind implements Request.
+func (UpgradeRequest) Kind() operation.Kind { return operation.Upgrade }
+
+// Kind implements Request.
+func (RenewCertsRequest) Kind() operation.Kind { return operation.RenewCerts }
+
+// Kind implements Request.
+func (RotateCARequest) Kind() operation.Kind { return operation.RotateCA }
+
+// Kind implements Request.
+func (DefragEtcdRequest) Kind() operation.Kind { return operation.DefragEtcd }
+
+// Kind implements Request.
+func (RestoreEtcdRequest) Kind() operation.Kind { return operation.RestoreEtcd }
+
+// Kind implements Request.
+func (RescueEtcdRequest) Kind() operation.Kind { return operation.RescueEtcd }
 
 // behaviourOf returns a new behaviour of a kind, or an error for an unknown kind.
 func behaviourOf(k operation.Kind) (behaviour, error) {
@@ -89,7 +134,7 @@ func behaviourOf(k operation.Kind) (behaviour, error) {
 
 // become makes an operation one of a kind.
 func (p *prepared) become(k operation.Kind) (err error) {
-	p.request.Kind = k
+	p.kind = k
 	p.behaviour, err = behaviourOf(k)
 	return err
 }
@@ -97,21 +142,23 @@ func (p *prepared) become(k operation.Kind) (err error) {
 // usual returns a behaviour with everything except a pipeline and a summary.
 func usual() behaviour {
 	return behaviour{
-		wanted:       fileOrSaved,
-		accepts:      func(_, _ *v1alpha1.Cluster) error { return nil },
-		begin:        func(*prepared) error { return nil },
-		prepare:      func(context.Context, *prepared, event.Sink) error { return nil },
-		warnings:     func(*prepared) diag.List { return nil },
-		findings:     func(context.Context, *prepared, precheck.Options, event.Sink) (diag.List, error) { return nil, nil },
-		hostFindings: func(*prepared) diag.List { return nil },
-		observe:      func(context.Context, *prepared) error { return nil },
-		planned:      func(*prepared) error { return nil },
-		needs:        func(*prepared, *engine.Host) bool { return false },
-		awaits:       func(*engine.Host) bool { return false },
-		losses:       func(*prepared) []string { return nil },
-		finish:       func(*prepared, *v1alpha1.Operation, *Result) {},
-		save:         func(*prepared, *v1alpha1.OperationSpec) {},
-		resume:       func(*prepared, *v1alpha1.OperationSpec) {},
+		wanted:          fileOrSaved,
+		writesManifests: func() bool { return false },
+		instead:         func(*prepared, error) bool { return false },
+		accepts:         func(_, _ *v1alpha1.Cluster) error { return nil },
+		begin:           func(*prepared) error { return nil },
+		prepare:         func(context.Context, *prepared, event.Sink) error { return nil },
+		warnings:        func(*prepared) diag.List { return nil },
+		findings:        func(context.Context, *prepared, precheck.Options, event.Sink) (diag.List, error) { return nil, nil },
+		hostFindings:    func(*prepared) diag.List { return nil },
+		observe:         func(context.Context, *prepared) error { return nil },
+		planned:         func(*prepared) error { return nil },
+		needs:           func(*prepared, *engine.Host) bool { return false },
+		awaits:          func(*engine.Host) bool { return false },
+		losses:          func(*prepared) []string { return nil },
+		finish:          func(*prepared, *v1alpha1.Operation, *Result) {},
+		save:            func(*prepared, *v1alpha1.OperationSpec) {},
+		resume:          func(*v1alpha1.OperationSpec) {},
 		rollBack: func(_ *prepared, o *v1alpha1.Operation) error {
 			return fmt.Errorf("an operation of kind %q is not rolled back by this kind", o.Spec.Type)
 		},

@@ -31,7 +31,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeletcsr"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -182,7 +181,7 @@ func (w *world) selfSigned() *v1alpha1.Cluster {
 // kubelets, as in earlier versions.
 func (w *world) fromBefore() {
 	w.t.Helper()
-	w.do(Request{Kind: operation.Create, Cluster: w.selfSigned()}, event.Succeeded)
+	w.do(creating(w.selfSigned()), event.Succeeded)
 	setting := regexp.MustCompile(`"?serverTLSBootstrap"?: ?false`)
 	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -229,7 +228,7 @@ func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.fromBefore()
 		w.machines["w2"] = newMachine("w2", "192.0.2.13", w.api)
-		w.do(Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
+		w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
 		w.selfSigns()
 		if d := cmp.Diff([]string(nil), w.signed()); d != "" {
 			t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
@@ -242,7 +241,7 @@ func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
 		w.fromBefore()
 		w.backable(t)
 		w.version = "v1.37.1"
-		w.do(Request{Kind: operation.Upgrade, Cluster: w.cluster()}, event.Succeeded)
+		w.do(UpgradeRequest{Subject: Subject{Cluster: w.cluster()}}, event.Succeeded)
 		w.selfSigns()
 	})
 	t.Run("another runtime", func(t *testing.T) {
@@ -268,12 +267,12 @@ func TestKubeletCertificates_SignedByCluster(t *testing.T) {
 	all := w.cluster()
 	first := w.cluster()
 	first.Spec.Hosts = first.Spec.Hosts[:2]
-	w.do(Request{Kind: operation.Create, Cluster: first}, event.Succeeded)
+	w.do(creating(first), event.Succeeded)
 	if d := cmp.Diff([]string{"cp1", "w1"}, w.signed()); d != "" {
 		t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
 	}
 	w.events = nil
-	w.do(Request{Kind: operation.AddNodes, Name: "prod", Cluster: all}, event.Succeeded)
+	w.do(AddNodesRequest{Subject: Subject{Cluster: all, Name: "prod"}}, event.Succeeded)
 	if d := cmp.Diff([]string{"w2"}, w.turns("nodes.serving")); d != "" {
 		t.Errorf("the kubelets that were waited for (-want +got):\n%s", d)
 	}
@@ -290,14 +289,14 @@ func TestKubeletCertificates_SignedByCluster(t *testing.T) {
 // Each kubelet has its certificate before the next one is changed.
 func TestKubeletCertificates_ChangeOneNodeAtATime(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
-	w.do(Request{Kind: operation.Create, Cluster: w.selfSigned()}, event.Succeeded)
+	w.do(creating(w.selfSigned()), event.Succeeded)
 	if got := w.signed(); len(got) > 0 {
 		t.Fatalf("%v have unwanted certificates", got)
 	}
 	if w.machines["cp1"].look()["/etc/slipway/approve.json"] != "" {
 		t.Error("the control plane approves requests of self-signed kubelets")
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
 	var told []string
 	for _, s := range p.Plan().Steps {
 		if s.Task == "kubelet.serving" {
@@ -334,9 +333,9 @@ func TestKubeletCertificates_ChangeOneNodeAtATime(t *testing.T) {
 // back to its previous settings, and other nodes are not changed.
 func TestKubeletCertificates_RefusesForeignAddress(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
-	w.do(Request{Kind: operation.Create, Cluster: w.selfSigned()}, event.Succeeded)
+	w.do(creating(w.selfSigned()), event.Succeeded)
 	w.machines["w1"].greedy = w.machines["cp1"].address
-	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	res := w.do(applying(w.cluster()), event.Failed)
 	if len(res.Failures) == 0 || !res.Reverted {
 		t.Fatalf("reverted: %t, failures: %+v", res.Reverted, res.Failures)
 	}
@@ -370,7 +369,7 @@ func TestKubeletCertificates_ApprovesNewAddress(t *testing.T) {
 			w.create(event.Succeeded)
 			w.machines["w1"].moved, w.machines["w1"].greedy = true, tc.greedy
 			w.events = nil
-			res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, tc.want)
+			res := w.do(applying(w.cluster()), tc.want)
 			if tc.want == event.Failed {
 				if len(res.Failures) == 0 || !strings.Contains(res.Failures[0].Message, "csr-w1") {
 					t.Errorf("%s: %+v", tc.reason, res.Failures)
@@ -399,7 +398,7 @@ func TestMetricsServer_CertificateIsVerified(t *testing.T) {
 	no := false
 	c := w.cluster()
 	c.Spec.Addons = []v1alpha1.Addon{{Name: "metrics-server", Wait: &no}}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	trusted := func() string {
 		t.Helper()
 		secret, api := w.api.get(secretPath), w.api.get(apiPath)
@@ -411,7 +410,7 @@ func TestMetricsServer_CertificateIsVerified(t *testing.T) {
 	}
 	empty := func() {
 		t.Helper()
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 		if !p.Plan().IsEmpty() {
 			t.Errorf("the plan is not empty: %+v", p.Plan().Steps)
 		}
@@ -423,7 +422,7 @@ func TestMetricsServer_CertificateIsVerified(t *testing.T) {
 			"apiVersion": "v1", "kind": "Secret",
 			"metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="},
 		})
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	text, err := json.Marshal(p.Plan())
 	if err != nil || !strings.Contains(string(text), "issue the serving certificate: it cannot be read") {
 		t.Errorf("the plan does not list the new certificate: %s, %v", text, err)

@@ -10,7 +10,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -101,7 +100,7 @@ func TestCPUPolicyChanges(t *testing.T) {
 		if policy == "static" {
 			c = w.staticCPUs("500m")
 		}
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 		var told, want []string
 		for _, s := range p.Plan().Steps {
 			for _, c := range s.Changes {
@@ -145,10 +144,10 @@ func TestCPUPolicyKept(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	w.keepsCPUs()
-	w.do(Request{Kind: operation.Apply, Cluster: w.staticCPUs("500m")}, event.Succeeded)
+	w.do(applying(w.staticCPUs("500m")), event.Succeeded)
 	c := w.staticCPUs("500m")
 	c.Spec.Kubernetes.Kubelet.Config["maxPods"] = float64(50)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	if at := slices.IndexFunc(p.Plan().Steps, func(s plan.Step) bool {
 		return strings.HasPrefix(s.Task, "settings.") ||
 			slices.ContainsFunc(s.Changes, func(c plan.OpChange) bool { return strings.Contains(c.Summary, cpuState) })
@@ -183,7 +182,7 @@ func TestCPUPolicy_RolledBackWhenRefused(t *testing.T) {
 				}
 			}
 			before := w.looks()
-			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+			res := w.do(applying(c), event.Failed)
 			if f := res.Failures[0]; !res.Reverted || f.Host != tc.host || !strings.Contains(f.Message, tc.says) {
 				t.Errorf("%+v: want a rollback, because %s reports %q", res.Failures, tc.host, tc.says)
 			}
@@ -208,7 +207,7 @@ func TestCPUPolicyKilledWhileStopped(t *testing.T) {
 					killed = w.fork(t)
 				}
 			}
-			w.do(Request{Kind: operation.Apply, Cluster: w.staticCPUs("500m")}, event.Succeeded)
+			w.do(applying(w.staticCPUs("500m")), event.Succeeded)
 			delete(killed.machines["cp1"].state, "kubelet.service started")
 			if how == "resume" {
 				killed.resume(event.Succeeded)
@@ -244,7 +243,7 @@ func TestCPUPolicyAfterFailure(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "w2")
 			w.create(event.Succeeded)
 			w.keepsCPUs()
-			w.do(Request{Kind: operation.Apply, Cluster: w.staticCPUs(""), KeepFailed: tc.keepFailed}, event.Failed)
+			w.do(ApplyRequest{Subject: Subject{Cluster: w.staticCPUs("")}, ApplyOptions: ApplyOptions{KeepFailed: tc.keepFailed}}, event.Failed)
 			if tc.rollback {
 				w.rollback(event.Succeeded)
 			}
@@ -267,7 +266,7 @@ func TestCPUPolicyKilled(t *testing.T) {
 	w.create(event.Succeeded)
 	w.keepsCPUs()
 	before := w.looks()
-	for _, at := range w.killedWhile(t, func() { w.do(Request{Kind: operation.Apply, Cluster: w.staticCPUs("500m")}, event.Succeeded) }) {
+	for _, at := range w.killedWhile(t, func() { w.do(applying(w.staticCPUs("500m")), event.Succeeded) }) {
 		for _, how := range []string{"resume", "rollback"} {
 			t.Run(at.name+" "+how, func(t *testing.T) {
 				k := at.world.fork(t)

@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
@@ -56,13 +55,13 @@ func TestCreateApplyDelete(t *testing.T) {
 		t.Errorf("the result is incomplete: %+v", res)
 	}
 
-	res = w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	res = w.do(applying(w.cluster()), event.Succeeded)
 	if res.Operation != "" || res.Changed != 0 {
 		t.Errorf("an apply without changes began operation %q", res.Operation)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.wantStatus("", "delete Succeeded", "create Succeeded")
 	w.bare()
 }
@@ -77,7 +76,7 @@ func (w *world) changed() *v1alpha1.Cluster {
 func TestApplyChangesWhatDiffers(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.changed()), nil))
 	for _, s := range p.Plan().Steps {
 		switch s.Task {
 		case "kubernetes.kubelet", "kubelet.settings", "record.cluster":
@@ -96,14 +95,14 @@ func TestReadySinceTheKubeletStarted(t *testing.T) {
 	w.create(event.Succeeded)
 	w.machines["w1"].started = time.Now()
 	var steps []string
-	for _, s := range w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)).Plan().Steps {
+	for _, s := range w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil)).Plan().Steps {
 		steps = append(steps, s.Task+" on "+s.Host)
 	}
 	if want := []string{"nodes.ready on w1"}; !slices.Equal(steps, want) {
 		t.Errorf("the plan has %v, want %v", steps, want)
 	}
 	w.api.report("w1", time.Now())
-	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)).Plan(); len(p.Steps) != 0 {
+	if p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil)).Plan(); len(p.Steps) != 0 {
 		t.Errorf("the kubelet has reported, and the plan has %v", p.Steps)
 	}
 }
@@ -115,7 +114,7 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 	w.create(event.Succeeded)
 	c := w.cluster()
 	c.Spec.SSH.Password = "canary"
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 	recorded, err := w.service().Store.Clusters().Load("prod")
 	if err != nil {
@@ -141,9 +140,9 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 	}
 	old := w.cluster() // as earlier versions saved it, here and in the cluster
 	old.Spec.SSH.User, old.Spec.SSH.Port = "root", 22
-	w.do(Request{Kind: operation.Apply, Cluster: old}, event.Succeeded)
+	w.do(applying(old), event.Succeeded)
 	for name, c := range map[string]*v1alpha1.Cluster{"the file leaves it open": w.cluster(), "as recorded": nil} {
-		r := Request{Kind: operation.Apply, Cluster: c, Name: "prod"}
+		r := ApplyRequest{Subject: Subject{Cluster: c, Name: "prod"}}
 		if p := w.prepared(w.service().Prepare(t.Context(), r, nil)).Plan(); len(p.Steps) != 0 {
 			t.Errorf("%s: the plan has %v", name, p.Steps)
 		}
@@ -162,32 +161,32 @@ func TestRefused(t *testing.T) {
 	w := newWorld(t, "cp1")
 	s := w.service()
 	ctx := t.Context()
-	if _, err := s.Prepare(ctx, Request{Kind: operation.Delete, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Prepare(ctx, DeleteRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleting an unknown cluster: %v", err)
 	}
-	if _, err := s.PrepareResume(ctx, "prod", Request{}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.PrepareResume(ctx, resuming(), nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("resuming an unknown cluster: %v", err)
 	}
 	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
 	w.create(event.Succeeded)
 
-	_, err := s.Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil)
+	_, err := s.Prepare(ctx, creating(w.cluster()), nil)
 	refusal(t, err, idClusterExists)
 	if !strings.Contains(err.Error(), "slipway apply") {
 		t.Errorf("%v: does not name apply", err)
 	}
-	_, err = s.PrepareResume(ctx, "prod", Request{}, nil)
+	_, err = s.PrepareResume(ctx, resuming(), nil)
 	refusal(t, err, idNothingUnfinished)
-	_, err = s.PrepareRollback(ctx, "prod", Request{}, nil)
+	_, err = s.PrepareRollback(ctx, rollingBack(), nil)
 	refusal(t, err, idNothingUnfinished)
 
 	other := w.cluster()
 	other.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
-	_, err = s.Prepare(ctx, Request{Kind: operation.Apply, Cluster: other}, nil)
+	_, err = s.Prepare(ctx, applying(other), nil)
 	refusal(t, err, "immutable-field")
 	bundled := w.cluster()
 	bundled.Spec.Bundle = filepath.Join(w.home, "missing")
-	_, err = s.Prepare(ctx, Request{Kind: operation.Apply, Cluster: bundled}, nil)
+	_, err = s.Prepare(ctx, applying(bundled), nil)
 	if err == nil {
 		t.Error("a missing bundle is accepted")
 	}
@@ -207,7 +206,7 @@ func TestFailedCreate(t *testing.T) {
 		if tokens := w.api.tokens(); len(tokens) > 0 {
 			t.Error("a join token is left by the operation that failed")
 		}
-		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil)
+		_, err := w.service().Prepare(t.Context(), creating(w.cluster()), nil)
 		refusal(t, err, idClusterExists)
 		if !strings.Contains(err.Error(), "slipway resume") {
 			t.Errorf("%v: does not name resume", err)
@@ -223,7 +222,7 @@ func TestFailedCreate(t *testing.T) {
 	})
 	t.Run("apply", func(t *testing.T) {
 		w := broken(t)
-		res := w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Succeeded)
+		res := w.do(applying(w.changed()), event.Succeeded)
 		if !strings.Contains(res.Operation, "-create-") {
 			t.Errorf("operation %s, want a create: the cluster never ran", res.Operation)
 		}
@@ -256,7 +255,7 @@ func TestFailedApply(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
 		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
-		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
+		w.do(applying(w.changed()), event.Failed)
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 		w.machines["w1"].refuse = nil
 		return w
@@ -281,9 +280,9 @@ func TestFailedApply(t *testing.T) {
 	t.Run("apply is still an apply", func(t *testing.T) {
 		w := broken(t)
 		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
-		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
+		w.do(applying(w.changed()), event.Failed)
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
-		p, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+		p, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 		if p = w.prepared(p, err); len(p.Plan().Removes) > 0 {
 			t.Error("the rollback of a change removes the cluster")
 		}
@@ -292,7 +291,7 @@ func TestFailedApply(t *testing.T) {
 		w := broken(t)
 		c := w.changed()
 		c.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
-		_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+		_, err := w.service().Prepare(t.Context(), applying(c), nil)
 		refusal(t, err, "immutable-field")
 	})
 }
@@ -307,8 +306,8 @@ func TestSavedPlan(t *testing.T) {
 		}
 		return p.Plan()
 	}
-	again := save(Request{Kind: operation.Create, Cluster: w.cluster()})
-	saved := save(Request{Kind: operation.Create, Cluster: w.cluster()})
+	again := save(creating(w.cluster()))
+	saved := save(creating(w.cluster()))
 	if again.Digest != saved.Digest {
 		t.Errorf("two plans of the same request differ:\n%s", plan.Diff(again, saved))
 	}
@@ -320,19 +319,19 @@ func TestSavedPlan(t *testing.T) {
 	if ops, err := s.Operations(t.Context(), ""); err != nil || len(ops) > 0 {
 		t.Errorf("planning has saved operations %v, %v", ops, err)
 	}
-	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
+	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, ApplyOptions{}, nil)), event.Succeeded)
 	w.whole()
 
-	w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# mine")}, event.Succeeded)
-	saved = save(Request{Kind: operation.Apply, Cluster: w.cluster()})
-	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
+	w.do(ApplyRequest{Subject: Subject{Cluster: w.changed(), Source: []byte("# mine")}}, event.Succeeded)
+	saved = save(applying(w.cluster()))
+	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, ApplyOptions{}, nil)), event.Succeeded)
 	if source, err := s.Store.Clusters().LoadSource("prod"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the saved file is %+v (%v), want none as in the plan", source, err)
 	}
 
-	saved = save(Request{Kind: operation.Apply, Cluster: w.changed()})
+	saved = save(applying(w.changed()))
 	w.machines["w1"].files["/etc/crictl.yaml"] = "edited"
-	_, err := s.PrepareSaved(t.Context(), saved, Request{}, nil)
+	_, err := s.PrepareSaved(t.Context(), saved, ApplyOptions{}, nil)
 	var stale *StaleError
 	if !errors.As(err, &stale) || !strings.Contains(stale.Difference, "/etc/crictl.yaml") {
 		t.Errorf("got %v, want a stale plan with the difference", err)
@@ -353,17 +352,17 @@ func TestSavePlan_RefusedWithPassword(t *testing.T) {
 		c.Spec.SSH.Password, c.Spec.Hosts[1].SSH.Password = cluster, host
 		return c
 	}
-	if err := savable(Request{Kind: operation.Create, Cluster: w.cluster()}); err != nil {
+	if err := savable(creating(w.cluster())); err != nil {
 		t.Errorf("without a password: %v", err)
 	}
-	refusal(t, savable(Request{Kind: operation.Create, Cluster: with("canary", "")}), idPlanNoPassword)
-	refusal(t, savable(Request{Kind: operation.Create, Cluster: with("", "canary")}), idPlanNoPassword)
-	w.do(Request{Kind: operation.Create, Cluster: with("canary", "")}, event.Succeeded)
-	if err := savable(Request{Kind: operation.Apply, Cluster: with("canary", "")}); err != nil {
+	refusal(t, savable(creating(with("canary", ""))), idPlanNoPassword)
+	refusal(t, savable(creating(with("", "canary"))), idPlanNoPassword)
+	w.do(creating(with("canary", "")), event.Succeeded)
+	if err := savable(applying(with("canary", ""))); err != nil {
 		t.Errorf("with a saved password: %v", err)
 	}
-	refusal(t, savable(Request{Kind: operation.Apply, Cluster: with("another", "")}), idPlanNoPassword)
-	if err := savable(Request{Kind: operation.Apply, Name: "prod"}); err != nil {
+	refusal(t, savable(applying(with("another", ""))), idPlanNoPassword)
+	if err := savable(ApplyRequest{Subject: Subject{Name: "prod"}}); err != nil {
 		t.Errorf("as saved: %v", err)
 	}
 }
@@ -371,7 +370,7 @@ func TestSavePlan_RefusedWithPassword(t *testing.T) {
 // Two managers plan at the same time. The second one to apply must plan again.
 func TestApply_StaleAfterAnotherApply(t *testing.T) {
 	w := newWorld(t, "cp1")
-	late := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
+	late := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
 	w.create(event.Succeeded)
 	var stale *StaleError
 	if _, err := late.Apply(t.Context()); !errors.As(err, &stale) {
@@ -383,7 +382,7 @@ func TestApply_StaleAfterAnotherApply(t *testing.T) {
 func TestLocked(t *testing.T) {
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
 		l, err := w.service().Store.Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
@@ -404,7 +403,7 @@ func TestLocked(t *testing.T) {
 			Held:   true,
 			Holder: remote.Lock{Operation: "theirs", Manager: "m2", By: "process 7 on mgr2 since noon", Fence: 7}, Highest: 7, AgeSeconds: 3,
 		}
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.changed()}, nil))
+		p := w.prepared(w.service().Prepare(t.Context(), applying(w.changed()), nil))
 		var locked *LockedError
 		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" || !locked.Elsewhere ||
 			locked.Holder != "process 7 on mgr2 since noon, last heartbeat 3 s ago" {
@@ -412,19 +411,21 @@ func TestLocked(t *testing.T) {
 		}
 		// The cluster is unchanged, and there is nothing to resume.
 		w.wantStatus(v1alpha1.PhaseRunning, "apply Failed", "create Succeeded")
-		_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+		_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 		refusal(t, err, idNothingUnfinished)
 		// the default
 		if recorded, err := w.service().Store.Clusters().Load("prod"); err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 {
 			t.Errorf("the state is from an operation that never began (%v)", err)
 		}
 
-		w.do(Request{Kind: operation.Apply, Cluster: w.changed(), BreakLock: true}, event.Succeeded)
+		takes := applying(w.changed())
+		takes.BreakLock = true
+		w.do(takes, event.Succeeded)
 		if m.lock.Highest != 8 || m.lock.Held {
 			t.Errorf("lock %+v, want fence 8 and no holder", m.lock)
 		}
 		m.lock.Held, m.lock.Stale = true, true
-		w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+		w.do(applying(w.cluster()), event.Succeeded)
 		if m.lock.Highest != 9 {
 			t.Errorf("fence %d, want it to rise with each operation", m.lock.Highest)
 		}
@@ -459,7 +460,7 @@ func TestCancel(t *testing.T) {
 				cancel(why)
 			}
 		}
-		p := w.prepared(w.service().Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
+		p := w.prepared(w.service().Prepare(ctx, creating(w.cluster()), nil))
 		res, err := p.Apply(ctx)
 		if err != nil || res.Outcome != event.Cancelled || len(res.Failures) > 0 {
 			t.Fatalf("got %+v, %v, want a cancelled operation without failures", res, err)
@@ -487,7 +488,7 @@ func TestCancel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted by SIGINT")
 		cancel(why)
-		if _, err := w.service().Prepare(ctx, Request{Kind: operation.Create, Cluster: w.cluster()}, nil); !errors.Is(err, why) {
+		if _, err := w.service().Prepare(ctx, creating(w.cluster()), nil); !errors.Is(err, why) {
 			t.Errorf("got %v, want the interruption instead of unreachable hosts", err)
 		}
 	})
@@ -566,8 +567,8 @@ func TestPrecheckRecorded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	for name, r := range map[string]Request{"by name": {Name: "prod"}, "by file": {Cluster: w.cluster()}} {
-		list, err := w.service().Precheck(t.Context(), r, nil)
+	for name, of := range map[string]Subject{"by name": {Name: "prod"}, "by file": {Cluster: w.cluster()}} {
+		list, err := w.service().Precheck(t.Context(), ApplyRequest{Subject: of}, nil)
 		if err != nil || list.Err() != nil {
 			t.Errorf("%s: %v, %v; want no error", name, list, err)
 		}
@@ -578,7 +579,7 @@ func TestPrecheck(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w1"].down = errDown
 	w.machines["w2"].files["/etc/kubernetes/kubelet.conf"] = "another cluster's"
-	list, err := w.service().Precheck(t.Context(), Request{Cluster: w.cluster()}, nil)
+	list, err := w.service().Precheck(t.Context(), applying(w.cluster()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -592,7 +593,7 @@ func TestPrecheck(t *testing.T) {
 		t.Errorf("findings %v, want all findings of w1 and w2", list)
 	}
 	w.wantStatus("")
-	if _, err := w.service().Precheck(t.Context(), Request{Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Precheck(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v, want the error of an unknown cluster", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // lockHosts takes the cluster lock. Operations that only prepare hosts take no lock, nor
 // does the force-removal of a cluster without a reachable host.
 func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterlock.Lock, error) {
-	if p.request.Kind.PreparesHosts() || len(p.hosts) == 0 { // no host is touched
+	if p.kind.PreparesHosts() || len(p.hosts) == 0 { // no host is touched
 		return &clusterlock.Lock{}, nil
 	}
 	r := clusterlock.Request{

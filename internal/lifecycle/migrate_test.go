@@ -14,7 +14,6 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
@@ -66,13 +65,13 @@ func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions)
 }
 
 // moving returns a request to apply a file that names the other runtime.
-func (w *world) moving() Request {
+func (w *world) moving() ApplyRequest {
 	was := w.runtime
 	w.runtime = "docker"
 	if was == "docker" {
 		w.runtime = "containerd"
 	}
-	return Request{Kind: operation.Apply, Cluster: w.cluster()}
+	return applying(w.cluster())
 }
 
 // runBy checks that all nodes use a runtime, that their kubelets use its socket, and that
@@ -132,7 +131,7 @@ func TestMigrate(t *testing.T) {
 			w.runBy(to)
 			w.whole()
 			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
-			w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+			w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 			w.bare()
 		})
 	}
@@ -163,7 +162,7 @@ func (w *world) before(step, done string) {
 func TestMigrate_KeepsToMaxUnavailable(t *testing.T) {
 	w := dockered(t, "containerd", "cp1", "w1", "w2", "w3")
 	request := w.moving()
-	request.Rollout.MaxUnavailable = "2"
+	request.MaxUnavailable = "2"
 	w.events = nil
 	w.do(request, event.Succeeded)
 	away, most := 0, 0
@@ -215,7 +214,7 @@ func TestKilledMigrate(t *testing.T) {
 				})
 				t.Run(m.name+", rolled back", func(t *testing.T) {
 					k := m.world.fork(t)
-					p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+					p, err := k.service().PrepareRollback(t.Context(), rollingBack(), nil)
 					if unbegun(err) {
 						return
 					}
@@ -234,10 +233,10 @@ func TestKilledMigrate(t *testing.T) {
 // command finishes it as well.
 func TestMigrate_FinishesWithoutLostHost(t *testing.T) {
 	for _, host := range []string{"cp1", "cp2", "w1"} {
-		for name, goOn := range map[string]func(*world, Request){
-			"resumed":     func(w *world, _ Request) { w.resume(event.Succeeded) },
-			"rolled back": func(w *world, _ Request) { w.runtime = "containerd"; w.rollback(event.Succeeded) },
-			"applied again": func(w *world, r Request) {
+		for name, goOn := range map[string]func(*world, ApplyRequest){
+			"resumed":     func(w *world, _ ApplyRequest) { w.resume(event.Succeeded) },
+			"rolled back": func(w *world, _ ApplyRequest) { w.runtime = "containerd"; w.rollback(event.Succeeded) },
+			"applied again": func(w *world, r ApplyRequest) {
 				r.Cluster = w.cluster()
 				w.do(r, event.Succeeded)
 			},
@@ -247,15 +246,15 @@ func TestMigrate_FinishesWithoutLostHost(t *testing.T) {
 				w.machines[host].refuse = breaking("runtime.docker")
 				request := w.moving()
 				w.do(request, event.Failed)
-				gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}, Forget: true}
+				gone := DeleteNodesRequest{Name: "prod", Nodes: []string{host}, Forget: true}
 				_, err := w.service().Prepare(t.Context(), gone, nil)
 				wantRefused(t, err, idMigrationAlone) // the host is reachable
 				w.machines[host].down = errDown
 				w.api.lost(host)
 				w.api.lose(host)
-				_, err = w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{host}}, nil)
+				_, err = w.service().Prepare(t.Context(), DeleteNodesRequest{Name: "prod", Nodes: []string{host}}, nil)
 				wantRefused(t, err, idMigrationAlone)
-				_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+				_, err = w.service().PrepareResume(t.Context(), resuming(), nil)
 				refusal(t, err, string(remote.Unreachable))
 				w.do(gone, event.Succeeded)
 				delete(w.machines, host)

@@ -20,9 +20,9 @@ import (
 // nodesTime limits the query of a cluster's nodes after an operation.
 const nodesTime = 10 * time.Second
 
-// nodes returns the status of the hosts' nodes from the cluster. A message reports that
+// nodeStatuses returns the status of the hosts' nodes from the cluster. A message reports that
 // the cluster has no such node or does not respond.
-func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
+func (p *prepared) nodeStatuses(ctx context.Context) []v1alpha1.NodeStatus {
 	ctx, cancel := context.WithTimeout(ctx, nodesTime)
 	defer cancel()
 	seen, err := p.seenNodes(ctx)

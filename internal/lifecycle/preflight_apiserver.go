@@ -27,7 +27,7 @@ type server struct {
 // repair them. The leader control plane does not change: otherwise settings with which
 // no API server starts would spread to one more control plane with each attempt.
 func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list diag.List) {
-	if p.env.Leader == "" || !p.request.Kind.NeedsBundle() {
+	if p.env.Leader == "" || !p.kind.NeedsBundle() {
 		return nil // no leader: the cluster is created or removed; a maintenance operation may be the repair
 	}
 	var all []*server

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -14,7 +13,7 @@ import (
 // TestNotServing_IsReportedBeforeWaiting checks that an API server that does not answer is
 // reported, with a hint, before any step waits for it. Nothing is refused.
 func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
-	apply := func(w *world) Request { return Request{Kind: operation.Apply, Cluster: w.cluster()} }
+	apply := func(w *world) Request { return applying(w.cluster()) }
 	for _, tc := range []struct {
 		name, reason string
 		silent       []string
@@ -29,13 +28,13 @@ func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 			map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 still serve the API)"},
 		},
 		{"a further one", "the operation waits for it as well", []string{"cp2"}, func(w *world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}}
+			return DeleteNodesRequest{Name: "prod", Nodes: []string{"w2"}}
 		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 still serve the API)"}},
 		{"all", "no control plane can be removed", []string{"cp1", "cp2", "cp3"}, func(w *world) Request {
-			return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w3")}}
 		}, map[string]string{"cp1": "more than half", "cp2": "more than half", "cp3": "more than half"}},
 		{"one that leaves", "no step waits for it", []string{"cp1"}, func(w *world) Request {
-			return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}
+			return DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}
 		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -75,23 +74,23 @@ func TestNotServing_CanBeRepairedOrRemoved(t *testing.T) {
 		}
 		return nil
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: bad, KeepFailed: true}, event.Failed)
+	w.do(ApplyRequest{Subject: Subject{Cluster: bad}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
 	w.resume(event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
 		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-mode") {
 			t.Errorf("settings that keep API servers from starting reach %s", name)
 		}
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 
 	cp1.silent = true
 	w.api.lost("cp1")
-	res := w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Failed)
+	res := w.do(applying(w.cluster()), event.Failed)
 	if f := res.Failures[0]; f.Reason != op.ReasonNotServing || !strings.Contains(f.Remedy, "slipway delete node") {
 		t.Errorf("the apply ends with %+v", f)
 	}
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1", "w2")
 	w.wantMembers("cp2", "cp3")
 }

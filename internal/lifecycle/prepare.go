@@ -31,15 +31,18 @@ import (
 // prepared implements Prepared.
 type prepared struct {
 	svc     *Service
-	request Request
+	kind    operation.Kind
+	request sharedRequest
 	name    string // of the cluster
-	// behaviour is how operations of the request's kind are prepared.
+	// behaviour is how operations of this kind are prepared.
 	behaviour behaviour
-	env       module.Env
-	hosts     []*engine.Host      // the hosts that take part
-	content   *p2p.Content        // what is sent to them
-	addons    []addonsource.Addon // the add-ons of the cluster
-	told      diag.List           // findings about the add-ons
+	// nodes are the hosts that the request adds, removes or declares lost.
+	nodes   []string
+	env     module.Env
+	hosts   []*engine.Host      // the hosts that take part
+	content *p2p.Content        // what is sent to them
+	addons  []addonsource.Addon // the add-ons of the cluster
+	told    diag.List           // findings about the add-ons
 	// keepAddons leaves the add-ons in the cluster unchanged, because they cannot be read.
 	keepAddons bool
 	lost       []HostFailure // hosts that do not take part, with IgnoreErrors
@@ -98,7 +101,7 @@ func (p *prepared) Close() error {
 // was touched), *LockedError, or another. progress, which may be nil, receives events about
 // connecting, checking and building the bundle.
 func (s *Service) Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error) {
-	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
+	p, err := s.prepare(ctx, s.start(r), progress)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +109,7 @@ func (s *Service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 }
 
 func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
-	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.request.Kind.RemovesCluster()
-	if p.behaviour.wanted == nil { // a resume and a rollback have set it already
-		if err := p.become(p.request.Kind); err != nil {
-			return nil, err
-		}
-	}
+	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.forget && p.kind.RemovesCluster()
 	wanted, err := p.subject(ctx)
 	if err != nil {
 		return nil, err
@@ -120,7 +118,7 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if err := p.behaviour.begin(p); err != nil {
 		return nil, err
 	}
-	if p.request.Kind.ChangesCluster() && p.continues == nil {
+	if p.kind.ChangesCluster() && p.continues == nil {
 		if p.touched, p.placed, err = s.touchedHosts(p.recorded); err != nil {
 			return nil, err
 		}
@@ -128,7 +126,7 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
-	if p.env.Removal = p.request.Removal; p.request.Kind.ChangesCluster() {
+	if p.env.Removal = p.request.removal; p.kind.ChangesCluster() {
 		p.env.Leaving = append(leaving(p.recorded, wanted), p.returned...)
 	}
 	differs := p.fileDiffers(wanted)
@@ -168,16 +166,16 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	p.bundle = newSource(s, p.env, hosts)
 	p.blobs.of = p.bundle
 	options := precheck.Options{
-		Level: p.request.Kind.Precheck(), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.beginsUpgrade(),
+		Level: p.kind.Precheck(), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.beginsUpgrade(),
 	}
 	var unfit diag.List // problems of the bundle are reported together with all others
-	if p.request.Kind.NeedsBundle() {
+	if p.kind.NeedsBundle() {
 		if _, err := p.bundle.Have(ctx); err != nil && !errors.As(err, &unfit) {
 			return err
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	if created(p.recorded) && (p.request.Kind.ChangesCluster() || p.request.Kind.NeedsCluster()) {
+	if created(p.recorded) && (p.kind.ChangesCluster() || p.kind.NeedsCluster()) {
 		p.env.Leader = findLeader(p.env.Cluster.Name, found[:staying])
 	}
 	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
@@ -217,7 +215,7 @@ func (p *prepared) reasonToDrop(host string, err error) *event.Failure {
 		return &event.Failure{Reason: "Error", Message: err.Error()}
 	}
 	i := slices.IndexFunc(p.findings, func(d diag.Diagnostic) bool {
-		return d.Host == host && d.Severity == diag.Error && (p.request.Forget || d.ID == idHostLeaves)
+		return d.Host == host && d.Severity == diag.Error && (p.request.forget || d.ID == idHostLeaves)
 	})
 	if i < 0 {
 		return nil
@@ -237,7 +235,7 @@ func (p *prepared) choosePipeline() (err error) {
 	p.env.Absent = p.hostsLeftOut()
 	parts := pipeline.Parts{Bundle: p.bundle, State: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	p.pipeline, err = p.behaviour.pipeline(p, parts)
-	p.pipeline.Kind = string(p.request.Kind)
+	p.pipeline.Kind = string(p.kind)
 	return err
 }
 
@@ -262,12 +260,12 @@ func (s *Service) makePlan(ctx context.Context, p *prepared) error {
 		return err
 	}
 	pl := p.plan
-	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
+	pl.Cluster, pl.Operation = c.Name, string(p.kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.DigestOf(c), res.Steps, specText
 	pl.Removes = slices.Concat(p.losses(), p.behaviour.losses(p), addons.ListDataLoss(res.Steps))
-	if p.request.Kind.RemovesCluster() {
+	if p.kind.RemovesCluster() {
 		pl.Removes = p.describeRemovals()
-	} else if p.request.Kind.NeedsBundle() {
+	} else if p.kind.NeedsBundle() {
 		if err := p.noteBundle(ctx); err != nil {
 			return err
 		}
@@ -283,7 +281,7 @@ func (p *prepared) describeRemovals() (out []string) {
 			out = append(out, "host "+h.Name+" and all cluster data on it")
 		}
 	}
-	if p.request.Forget {
+	if p.request.forget {
 		for _, f := range p.lost {
 			out = append(out, "the saved state of host "+f.Host+"; all cluster data remains on the host: "+f.Message)
 		}
@@ -354,9 +352,8 @@ func (p *prepared) Savable() error {
 }
 
 // PrepareSaved plans again for the cluster of a saved plan. It returns a *StaleError with
-// the difference if the plan would have another effect now. From r it uses only what the
-// user ignores or overrides, not the subject.
-func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
+// the difference if the plan would have another effect now.
+func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOptions, progress event.Sink) (Prepared, error) {
 	c, err := store.ClusterOfPlan(saved)
 	if err != nil {
 		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
@@ -366,17 +363,21 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 		return nil, err
 	}
 	copyPasswords(c, recorded)
+	p := &prepared{svc: s, request: ApplyRequest{Subject: Subject{Cluster: c, Name: c.Name}, ApplyOptions: o}.shared()}
 	if recorded != nil && !same(c, recorded) {
-		r.Source = []byte{} // the saved file differs
+		p.request.Source = []byte{} // the saved file differs
 	}
-	r.Kind, r.Cluster, r.Name = operation.Kind(saved.Operation), c, c.Name
+	kind := operation.Kind(saved.Operation)
 	switch {
-	case r.Kind.RemovesCluster():
-		r.Cluster = nil
-	case r.Kind.CreatesCluster():
-		r.Kind = operation.Apply // Apply creates a cluster that was never created
+	case kind.RemovesCluster():
+		p.request.Cluster = nil
+	case kind.CreatesCluster():
+		kind = operation.Apply // Apply creates a cluster that was never created
 	}
-	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
+	if err := p.become(kind); err != nil {
+		return nil, err
+	}
+	p, err = s.prepare(ctx, p, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -389,12 +390,11 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 // Precheck observes the hosts and returns all findings of all hosts; for an upgrade, also everything that
 // could obstruct the upgrade.
 func (s *Service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
-	if !r.Kind.ChangesVersion() {
-		r.Kind = operation.Apply
-	}
-	p := &prepared{svc: s, request: r}
-	if err := p.become(r.Kind); err != nil {
-		return nil, err
+	p := s.start(r)
+	if !p.kind.ChangesVersion() {
+		if err := p.become(operation.Apply); err != nil {
+			return nil, err
+		}
 	}
 	wanted, err := p.subject(ctx)
 	if err != nil {
@@ -404,11 +404,11 @@ func (s *Service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 		return nil, err
 	}
 	switch {
-	case r.Kind.ChangesVersion():
+	case p.kind.ChangesVersion():
 	case created(p.recorded):
 		p.env.Leaving = leaving(p.recorded, wanted)
 	default:
-		if err := p.become(r.Kind.OnNewCluster()); err != nil {
+		if err := p.become(p.kind.OnNewCluster()); err != nil {
 			return nil, err
 		}
 	}

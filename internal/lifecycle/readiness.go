@@ -15,14 +15,14 @@ import (
 
 // readiness returns what could obstruct an upgrade, before anything is changed: in the
 // cluster, in etcd, on hosts, and on the upgrade path to the target version.
-func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress event.Sink) (diag.List, error) {
+func (r *UpgradeRequest) readiness(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error) {
 	if !p.beginsUpgrade() {
 		return nil, nil
 	}
-	r := precheck.Readiness{To: p.request.Upgrade.Version}
+	is := precheck.Readiness{To: r.Version}
 	var unfit diag.List // an unsuitable bundle is reported together with all other problems
 	var err error
-	if r.Missing, r.Unknown, err = p.wayThere(ctx); err != nil && !errors.As(err, &unfit) {
+	if is.Missing, is.Unknown, err = r.wayThere(ctx, p); err != nil && !errors.As(err, &unfit) {
 		return nil, err
 	}
 	session := p.svc.NewSession(p.env)
@@ -32,26 +32,25 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress e
 			session.Hosts = append(session.Hosts, &inspect.Host{Spec: h.Host, Conn: h.Conn})
 		}
 	}
-	if p.request.Upgrade.Follows && !slices.Contains(o.Ignore, precheck.IDBudget) {
+	if r.Follows && !slices.Contains(o.Ignore, precheck.IDBudget) {
 		session.WaitMovedPods(ctx, p.svc.waits.between, progress)
 	}
-	warnings := session.CheckUpgrade(ctx, &r)
+	warnings := session.CheckUpgrade(ctx, &is)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return slices.Concat(precheck.CheckReadiness(r, o), unfit, warnings), nil
+	return slices.Concat(precheck.CheckReadiness(is, o), unfit, warnings), nil
 }
 
 // wayThere returns the versions of the upgrade path after the next one that have no
 // bundle yet, and all versions of the path that are not in the release table. It returns
 // an error if the bundle of a version is unsuitable.
-func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []release.Release, err error) {
-	to := p.request.Upgrade.Version
-	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Upgrade.Bundle, p.bundleFor(to))
+func (r *UpgradeRequest) wayThere(ctx context.Context, p *prepared) (missing []string, unknown []release.Release, err error) {
+	known, err := p.svc.releases(ctx, p.recorded, r.Version, r.Bundle, p.bundleFor(r.Version))
 	if err != nil {
 		return nil, nil, err
 	}
-	path, err := known.UpgradePath(runningVersion(p.recorded), to)
+	path, err := known.UpgradePath(runningVersion(p.recorded), r.Version)
 	for i, v := range path {
 		is, rerr := known.ResolveVersion(v)
 		if err = errors.Join(err, rerr); err != nil {

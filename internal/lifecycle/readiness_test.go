@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // unfit returns a world in which many checks fail for an upgrade.
@@ -151,16 +150,14 @@ func TestReadinessOfBundles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	p := &prepared{
-		svc: s, request: Request{Kind: operation.Upgrade, Upgrade: UpgradeRequest{Version: "v1.37.1"}}, recorded: c,
-		bundle: &source{arches: []string{"arm64"}},
-	}
-	missing, unknown, err := p.wayThere(t.Context())
+	r := UpgradeRequest{Version: "v1.37.1"}
+	p := &prepared{svc: s, recorded: c, bundle: &source{arches: []string{"arm64"}}}
+	missing, unknown, err := r.wayThere(t.Context(), p)
 	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown != nil || err != nil {
 		t.Errorf("missing (-want +got):\n%s unknown %v, %v", d, unknown, err)
 	}
 	p.bundle.arches = []string{"amd64"}
-	if missing, _, err = p.wayThere(t.Context()); len(missing) > 0 || err != nil {
+	if missing, _, err = r.wayThere(t.Context(), p); len(missing) > 0 || err != nil {
 		t.Errorf("missing %v, %v", missing, err)
 	}
 }

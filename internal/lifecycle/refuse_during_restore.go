@@ -87,5 +87,5 @@ func needsPart(p *prepared, h *engine.Host) bool { return hasPart(p.env.Cluster,
 // rotation they do not either: one host would trust a CA that another has dropped. For
 // these operations, IgnoreErrors only means that they begin without unreachable workers.
 func (p *prepared) continuesOnFailure() bool {
-	return p.request.IgnoreErrors && !p.request.Kind.StopsOnFailure()
+	return p.request.IgnoreErrors && !p.kind.StopsOnFailure()
 }

@@ -24,7 +24,7 @@ func (p *prepared) load(ctx context.Context) error {
 // for operations that set them up. They are neither in plans nor in the saved state:
 // each operation reads them again.
 func (p *prepared) loadPasswords() error {
-	if !p.request.Kind.NeedsBundle() {
+	if !p.kind.NeedsBundle() {
 		return p.svc.knownSigner(&p.env)
 	}
 	var err error

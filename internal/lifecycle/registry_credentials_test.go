@@ -12,7 +12,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
@@ -35,14 +34,14 @@ func TestRegistryPasswords(t *testing.T) {
 		Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password},
 	}}}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	login := func(word string) string { return base64.StdEncoding.EncodeToString([]byte("hub:" + word)) }
 	for name, m := range w.machines {
 		if !strings.Contains(m.files[hubFile], login("parrot-one")) {
 			t.Errorf("%s has %q", name, m.files[hubFile])
 		}
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	if len(p.Plan().Steps) != 0 {
 		t.Errorf("without a change, the plan has %v", p.Plan().Steps)
 	}
@@ -51,7 +50,7 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 
 	write("parrot-two")
-	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p = w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	var steps []string
 	for _, s := range p.Plan().Steps {
 		steps = append(steps, s.Task+"@"+s.Host)
@@ -87,7 +86,7 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 
 	write("")
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), applying(c), nil)
 	refusal(t, err, idSecretUnreadable)
 	_, err = w.service().Kubectl(t.Context(), "prod", nil, nil, io.Discard, io.Discard)
 	if err != nil && strings.Contains(err.Error(), "password") {
@@ -109,12 +108,12 @@ func TestRegistryPasswordLater(t *testing.T) {
 		PasswordFrom: &v1alpha1.SecretSource{File: password},
 	}}}
 	w.machines["w1"].refuse = breaking("runtime.registries")
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Failed)
+	w.do(creating(c), event.Failed)
 	w.machines["w1"].refuse = nil
 	if err := os.Remove(password); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+	_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, idSecretUnreadable)
 	if err := os.WriteFile(password, []byte("parrot"), 0o600); err != nil {
 		t.Fatal(err)
@@ -142,9 +141,9 @@ func TestKilledRegistryPassword(t *testing.T) {
 		Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password},
 	}}}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	write("two")
-	request := Request{Kind: operation.Apply, Cluster: c}
+	request := applying(c)
 	moments := w.killed(t, request)
 	if len(moments) < 2 && oneIn == 1 {
 		t.Fatalf("killed at only %d moments", len(moments))

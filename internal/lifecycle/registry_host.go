@@ -22,6 +22,18 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
+// An InitRegistryRequest asks to set up the private registry of a cluster.
+type InitRegistryRequest struct {
+	Subject
+	Options
+}
+
+func (r InitRegistryRequest) shared() sharedRequest {
+	return sharedRequest{Subject: r.Subject, Options: r.Options}
+}
+
+func (r InitRegistryRequest) behaviour() behaviour { return initRegistry() }
+
 // initRegistry sets up the private registry.
 func initRegistry() behaviour {
 	b := usual()

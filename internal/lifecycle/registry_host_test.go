@@ -15,7 +15,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -50,7 +49,7 @@ func (w *world) login(password string) string {
 func TestInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: c}}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "" && s.Host != "reg" {
 			t.Errorf("the plan changes %s: %s", s.Host, s.Task)
@@ -64,10 +63,10 @@ func TestInitRegistry(t *testing.T) {
 	if m.state[module.RegistryUnit+" enabled"] == "" || m.files[module.RegistryDir+"/htpasswd"] == "" {
 		t.Errorf("there is no registry: %v", m.state)
 	}
-	w.do(Request{Kind: operation.InitRegistry, Cluster: c}, event.Succeeded) // a second run does nothing
+	w.do(InitRegistryRequest{Subject: Subject{Cluster: c}}, event.Succeeded) // a second run does nothing
 	before := m.look()
 
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	for _, name := range []string{"cp1", "w1"} {
 		if text := w.machines[name].files[ownHosts]; !strings.Contains(text, w.login("")) {
 			t.Errorf("%s has %q", name, text)
@@ -81,7 +80,7 @@ func TestInitRegistry(t *testing.T) {
 	if text := m.files[ownHosts]; text != "" {
 		t.Errorf("the registry is not a node, but it has %q", text)
 	}
-	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p = w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	if len(p.Plan().Steps) != 0 {
 		t.Errorf("without a change, the plan has %v", p.Plan().Steps)
 	}
@@ -89,7 +88,7 @@ func TestInitRegistry(t *testing.T) {
 		t.Error(err)
 	}
 	w.secretIsKept()
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	if left := m.look(); len(left) != 0 {
 		t.Errorf("the registry is left: %v", left)
 	}
@@ -134,13 +133,13 @@ func TestCreateWithRegistry(t *testing.T) {
 	c := w.withRegistry()
 	all := c.Spec.Hosts
 	c.Spec.Hosts = slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name == "reg" })
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	if w.machines["w1"].files[ownHosts] != "" {
 		t.Error("nodes are configured for a registry that does not exist")
 	}
 	c = c.DeepCopy()
 	c.Spec.Hosts = all
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("")) {
 		t.Errorf("w1 has %q", text)
 	}
@@ -150,12 +149,12 @@ func TestCreateWithRegistry(t *testing.T) {
 
 	moved := c.DeepCopy()
 	moved.Spec.Hosts[slices.IndexFunc(all, func(h v1alpha1.Host) bool { return h.Name == "reg" })].Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: moved}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(moved), nil)
 	refusal(t, err, "roles-fixed")
 	other := c.DeepCopy()
 	other.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
-	for _, kind := range []operation.Kind{operation.Apply, operation.InitRegistry} {
-		_, err = w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: other}, nil)
+	for _, r := range []Request{applying(other), InitRegistryRequest{Subject: Subject{Cluster: other}}} {
+		_, err = w.service().Prepare(t.Context(), r, nil)
 		refusal(t, err, "immutable-field")
 	}
 }
@@ -164,10 +163,10 @@ func TestCreateWithRegistry(t *testing.T) {
 // configured for it.
 func TestRegistryIsAdded(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
-	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
 	c := w.withRegistry()
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
-	w.do(Request{Kind: operation.AddNodes, Cluster: c}, event.Succeeded)
+	w.do(AddNodesRequest{Subject: Subject{Cluster: c}}, event.Succeeded)
 	for _, node := range []string{"cp1", "w1"} {
 		if text := w.machines[node].files[ownHosts]; !strings.Contains(text, w.login("")) {
 			t.Errorf("%s has %q", node, text)
@@ -176,7 +175,7 @@ func TestRegistryIsAdded(t *testing.T) {
 	if config := w.machines["reg"].files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
 		t.Errorf("the registry has settings %q", config)
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	if len(p.Plan().Steps) != 0 {
 		t.Errorf("without a change, the plan has %v", p.Plan().Steps)
 	}
@@ -188,12 +187,12 @@ func TestRegistryLeaves(t *testing.T) {
 	for name, gone := range map[string]bool{"reachable": false, "permanently lost": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
-			w.do(Request{Kind: operation.Create, Cluster: w.withRegistry()}, event.Succeeded)
+			w.do(creating(w.withRegistry()), event.Succeeded)
 			m := w.machines["reg"]
 			if gone {
 				m.down = errDown
 			}
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
 			for _, node := range []string{"cp1", "w1"} {
 				if text := w.machines[node].files[ownHosts]; text != "" {
 					t.Errorf("%s still has %q", node, text)
@@ -222,8 +221,8 @@ func TestInitRegistryInUse(t *testing.T) {
 	c := w.withRegistry()
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "other" })
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
-	w.do(Request{Kind: operation.InitRegistry, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
+	w.do(InitRegistryRequest{Subject: Subject{Cluster: c}}, event.Succeeded)
 	for name, change := range map[string]func(*v1alpha1.Cluster){
 		"name":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Names = []string{"images.example.com"} },
 		"port":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Port = 5001 },
@@ -237,7 +236,7 @@ func TestInitRegistryInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := c.DeepCopy()
 			change(changed)
-			_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: changed}, nil)
+			_, err := w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: changed}}, nil)
 			refusal(t, err, idRegistryInUse)
 			write("parrot-one")
 		})
@@ -248,8 +247,8 @@ func TestInitRegistryInUse(t *testing.T) {
 // cluster without one. The error does not suggest that a registry is saved.
 func TestInitRegistryFirst(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
-	w.do(Request{Kind: operation.Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: w.withRegistry()}, nil)
+	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
+	_, err := w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: w.withRegistry()}}, nil)
 	refusal(t, err, idRegistryInUse)
 	if err == nil || strings.Contains(err.Error(), "with the saved name") {
 		t.Errorf("%v, but no registry is saved", err)
@@ -269,12 +268,12 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	c := w.withRegistry()
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
 	write(strings.Repeat("x", maxRegistryPassword+1))
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: c}}, nil)
 	refusal(t, err, idSecretUnreadable)
 	write("parrot-one")
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	write("parrot-two")
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	var steps []string
 	for _, s := range p.Plan().Steps {
 		steps = append(steps, s.Task+"@"+s.Host)
@@ -294,7 +293,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	c = c.DeepCopy()
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	c.Spec.Registry.Private = nil
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.InitRegistry, Cluster: c}, nil)
+	_, err = w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: c}}, nil)
 	refusal(t, err, spec.IDNoRegistryHost)
 }
 
@@ -322,7 +321,7 @@ func TestRegistryHashes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tc.password+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		w.do(applying(c), event.Succeeded)
 		users := w.machines["reg"].files[module.RegistryUsers]
 		if err := bcrypt.CompareHashAndPassword([]byte(strings.TrimSpace(strings.TrimPrefix(users, "slipway:"))),
 			[]byte(tc.password)); err != nil {
@@ -349,7 +348,7 @@ func TestRegistryHashes(t *testing.T) {
 // TestKilledInitRegistry kills the operation after each step and repeats it.
 func TestKilledInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
-	request := Request{Kind: operation.InitRegistry, Cluster: w.withRegistry()}
+	request := InitRegistryRequest{Subject: Subject{Cluster: w.withRegistry()}}
 	moments := w.killed(t, request)
 	if len(moments) < 5/oneIn {
 		t.Errorf("killed at %d moments", len(moments))
@@ -358,7 +357,7 @@ func TestKilledInitRegistry(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
 			k.t = t
-			k.do(Request{Kind: operation.InitRegistry, Cluster: k.withRegistry()}, event.Succeeded)
+			k.do(InitRegistryRequest{Subject: Subject{Cluster: k.withRegistry()}}, event.Succeeded)
 			k.same(w)
 		})
 	}
@@ -367,7 +366,7 @@ func TestKilledInitRegistry(t *testing.T) {
 // TestKilledCreateWithRegistry kills the operation after each step and resumes it.
 func TestKilledCreateWithRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "reg")
-	request := Request{Kind: operation.Create, Cluster: w.withRegistry()}
+	request := creating(w.withRegistry())
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "registr") {
 			continue // TestKilledCreate covers the other moments
@@ -390,7 +389,7 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.cache, w.runtime = t.TempDir(), "docker"
 	w.bundled(t, true, "")
-	w.do(Request{Kind: operation.Create, Cluster: w.withRegistry()}, event.Succeeded)
+	w.do(creating(w.withRegistry()), event.Succeeded)
 	t.Setenv("REGISTRY_WORD", "another")
 	other := func() *v1alpha1.Cluster {
 		c := w.withRegistry()
@@ -419,13 +418,13 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 		}
 	}
 	known("")
-	w.do(Request{Kind: operation.Apply, Cluster: other()}, event.Succeeded)
+	w.do(applying(other()), event.Succeeded)
 	known("another")
 	for _, w.runtime = range []string{"containerd", "docker"} {
-		w.do(Request{Kind: operation.Apply, Cluster: other()}, event.Succeeded)
+		w.do(applying(other()), event.Succeeded)
 		known("another")
 	}
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -455,7 +454,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
 			c := w.withRegistry()
 			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
-			w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+			w.do(creating(c), event.Succeeded)
 			before := w.looks()
 			m := w.machines["reg"]
 			m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
@@ -467,7 +466,7 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			}
 			c = c.DeepCopy()
 			tc.change(c.Spec.Registry.Private)
-			res := w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+			res := w.do(applying(c), event.Failed)
 			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted ||
 				!strings.Contains(f.Message, "it does not serve") {
 				t.Errorf("reverted: %t, %+v", res.Reverted, res.Failures)

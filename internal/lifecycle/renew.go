@@ -46,27 +46,41 @@ func unknownNames(names []string) error {
 	return list.Err()
 }
 
+// A RenewCertsRequest asks to renew certificates of a saved cluster.
+type RenewCertsRequest struct {
+	Name string
+	Options
+	// Renewal selects the certificates.
+	Renewal
+}
+
+func (r RenewCertsRequest) shared() sharedRequest {
+	return sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options}
+}
+
+func (r RenewCertsRequest) behaviour() behaviour { return renewCerts(r.Renewal) }
+
 // A renewing is a renewal of certificates: which ones, on which hosts.
 type renewing struct{ wish certs.RenewalRequest }
 
 // renewCerts renews certificates.
-func renewCerts() behaviour {
-	w := &renewing{}
+func renewCerts(r Renewal) behaviour {
+	w := &renewing{wish: certs.RenewalRequest{Renewal: r}}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownNames(p.request.Renew.Names))
+		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownNames(w.wish.Names))
 	}
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RenewCerts(p.env, parts, w.wish), nil
 	}
 	b.summary = w.renewed
-	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
-		is := p.request.Renew
+	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) {
+		is := w.wish.Renewal
 		o.Certificates, o.AllCertificates, o.Within = is.Names, is.All, metav1.Duration{Duration: is.Within}
 	}
-	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) {
-		p.request.Renew = Renewal{All: o.AllCertificates, Within: o.Within.Duration, Names: o.Certificates}
+	b.resume = func(o *v1alpha1.OperationSpec) {
+		w.wish.Renewal = Renewal{All: o.AllCertificates, Within: o.Within.Duration, Names: o.Certificates}
 	}
 	return b
 }
@@ -82,7 +96,7 @@ type certLook struct {
 // observe determines what to renew, from which the pipeline is built. It does not use the
 // API.
 func (w *renewing) observe(ctx context.Context, p *prepared) error {
-	w.wish = certs.RenewalRequest{Renewal: p.request.Renew, Continues: p.continues != nil}
+	w.wish.Continues = p.continues != nil
 	var looks []*certLook
 	for _, h := range p.hosts {
 		looks = append(looks, &certLook{Host: h})

@@ -17,7 +17,6 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -36,7 +35,7 @@ func certificatesOf(t *testing.T, left time.Duration, machines ...string) *world
 
 func (w *world) renew(r Renewal, want event.Outcome) *Result {
 	w.t.Helper()
-	return w.do(Request{Kind: operation.RenewCerts, Name: "prod", Renew: r}, want)
+	return w.do(RenewCertsRequest{Name: "prod", Renewal: r}, want)
 }
 
 // fresh returns the certificates that expire a year from now, by host.
@@ -122,7 +121,7 @@ func TestRenew(t *testing.T) {
 	if c := w.checked(0); c.Verdict != inspect.CertificatesFine {
 		t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil))
 	if !p.Plan().IsEmpty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
@@ -282,11 +281,11 @@ func TestRenewRefused(t *testing.T) {
 			t.Parallel()
 			w := certificatesOf(t, tc.left, "cp1", "cp2", "cp3")
 			tc.change(t, w)
-			w.refusedWith(Request{Kind: operation.RenewCerts, Name: "prod", Renew: tc.renew}, tc.id)
+			w.refusedWith(RenewCertsRequest{Name: "prod", Renewal: tc.renew}, tc.id)
 		})
 	}
 	w := newWorld(t, "cp1")
-	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
@@ -296,7 +295,7 @@ func TestRenewRefused(t *testing.T) {
 		return nil
 	}
 	w.create(event.Failed)
-	w.refusedWith(Request{Kind: operation.RenewCerts, Name: "prod"}, idNotCreated)
+	w.refusedWith(RenewCertsRequest{Name: "prod"}, idNotCreated)
 }
 
 // TestRenewWithoutHost renews certificates without hosts that are down. A resume renews
@@ -305,7 +304,7 @@ func TestRenewWithoutHost(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3", "w1")
 	w.machines["w1"].down, w.machines["cp3"].down = errDown, errDown
-	w.do(Request{Kind: operation.RenewCerts, Name: "prod", IgnoreErrors: true}, event.Partial)
+	w.do(RenewCertsRequest{Name: "prod", Options: Options{IgnoreErrors: true}}, event.Partial)
 	w.machines["w1"].down, w.machines["cp3"].down = nil, nil
 	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl}, w.fresh()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -339,7 +338,7 @@ func TestRenewStopsAtGate(t *testing.T) {
 		}
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Failed", "create Succeeded")
-	if _, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil); err == nil || !strings.Contains(err.Error(), idNoWayBack) {
+	if _, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil); err == nil || !strings.Contains(err.Error(), idNoWayBack) {
 		t.Errorf("rolled back: %v", err)
 	}
 	w.machines["cp1"].refuse = nil
@@ -363,7 +362,7 @@ func TestRenew_KeepsOtherOperationUnfinished(t *testing.T) {
 	}
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
-	w.do(Request{Kind: operation.Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
 	w.renew(Renewal{}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "renew-certs Succeeded", "apply Failed", "create Succeeded")
 	w.machines["w1"].refuse = nil
@@ -380,7 +379,7 @@ func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
 	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
 	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.IssueCertificate(t,
 		"a", certTime.Add(10*certDay))
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.RenewCerts, Name: "prod"}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil))
 	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" ||
 		!strings.Contains(list[0].Message, "front-proxy-ca expires on 2027-02-28") {
 		t.Errorf("%v", list)
@@ -397,7 +396,7 @@ func TestRenew_UsesChangedValidity(t *testing.T) {
 	w := certificatesOf(t, 200*certDay, "cp1", "cp2", "w1")
 	c := w.cluster()
 	c.Spec.Kubernetes.Certificates.Validity = &metav1.Duration{Duration: 2 * certYear}
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
 			if c.Kind == op.KindUnit {
@@ -410,7 +409,7 @@ func TestRenew_UsesChangedValidity(t *testing.T) {
 	if d := cmp.Diff([]string{"cp1", "cp2"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
 		t.Errorf("hosts whose automatic renewal uses the new validity (-want +got):\n%s", d)
 	}
-	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
+	if p = w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
 	admin := "/etc/kubernetes/admin.conf"
@@ -429,7 +428,7 @@ func TestRenew_UsesChangedValidity(t *testing.T) {
 // at the end of each step, and resumes.
 func TestKilledRenew(t *testing.T) {
 	w := certificatesOf(t, -certDay, "cp1", "cp2", "w1")
-	request := Request{Kind: operation.RenewCerts, Name: "prod"}
+	request := RenewCertsRequest{Name: "prod"}
 	want := map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl), "w1": "kubelet-client"}
 	moments := w.killed(t, request)
 	if len(moments) < 10/oneIn {

@@ -33,28 +33,47 @@ type rescuing struct {
 	is   op.EtcdRecovered // the salvaged data, once it is known
 }
 
+// A RescueEtcdRequest asks to recover the etcd of a saved cluster that has lost quorum.
+type RescueEtcdRequest struct {
+	Name string
+	Options
+	// Lost are the names of the hosts that are permanently lost.
+	Lost []string
+	// From is the host whose etcd data to use; "" uses the most recent data.
+	From string
+}
+
+func (r RescueEtcdRequest) shared() sharedRequest {
+	return sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options}
+}
+
+func (r RescueEtcdRequest) behaviour() behaviour { return rescueEtcd(&r) }
+
 // rescueEtcd recovers an etcd that has lost quorum.
-func rescueEtcd() behaviour {
+func rescueEtcd(r *RescueEtcdRequest) behaviour {
 	var rescue *rescuing
 	var mark string // of the member whose data an interrupted rescue uses
 	b := usual()
-	b.wanted = savedOrFile
+	b.wanted = func(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+		p.nodes = r.Lost
+		return savedOrFile(ctx, p)
+	}
 	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a rescue") }
 	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) error {
-		return p.svc.mayRescue(ctx, p, progress)
+		return r.mayRescue(ctx, p, progress)
 	}
 	b.observe = func(ctx context.Context, p *prepared) (err error) {
-		rescue, err = p.survey(ctx, mark)
+		rescue, err = r.survey(ctx, p, mark)
 		return err
 	}
 	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RescueEtcd(p.env, rescue.source), nil
 	}
 	b.needs = needsPart
-	b.losses = func(p *prepared) []string { return rescue.losses(p.env, p.request.Nodes) }
+	b.losses = func(p *prepared) []string { return rescue.losses(p.env, p.nodes) }
 	b.summary = func(p *prepared, res *Result) []string { return p.rescued(rescue, res) }
 	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Restores = rescue.mark() }
-	b.resume = func(_ *prepared, o *v1alpha1.OperationSpec) { mark = o.Restores }
+	b.resume = func(o *v1alpha1.OperationSpec) { r.Lost, mark = o.Nodes, o.Restores }
 	return b
 }
 
@@ -65,43 +84,43 @@ func hasPart(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 
 // isLost reports whether a host was declared lost (--lost).
 func (p *prepared) isLost(name string) bool {
-	return p.request.Kind.DeclaresLost() && slices.Contains(p.request.Nodes, name)
+	return p.kind.DeclaresLost() && slices.Contains(p.nodes, name)
 }
 
 // mayRescue refuses a rescue that is not needed or whose --lost list is wrong. Each
 // host with an etcd member or a control plane must be either reachable or declared
 // lost, and a host that was declared lost must not be reachable. A resumed rescue
 // has passed these checks already.
-func (s *Service) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
+func (r *RescueEtcdRequest) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
 	if p.continues != nil {
 		return nil
 	}
 	c := p.recorded
-	for _, name := range p.request.Nodes {
+	for _, name := range p.nodes {
 		if i := find(c.Spec.Hosts, name); i < 0 || !hasPart(c, c.Spec.Hosts[i]) {
 			return refused(idRescueUnknown, "cluster "+c.Name+" has no host "+name+" with an etcd member or a control plane",
 				"use the host names from: slipway etcd members "+c.Name)
 		}
 	}
-	if err := p.mayGoBy(p.request.Rescue.From); err != nil {
+	if err := p.mayGoBy(r.From); err != nil {
 		return err
 	}
-	ctx, l, done, err := s.StartSession(ctx, c)
+	ctx, l, done, err := p.svc.StartSession(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
 	l.Select(func(h v1alpha1.Host) bool { return hasPart(c, h) })
-	r := l.ReportEtcd(ctx, progress)
+	is := l.ReportEtcd(ctx, progress)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	for _, h := range l.Hosts {
-		if err := p.checkLost(h, r); err != nil {
+		if err := p.checkLost(h, is); err != nil {
 			return err
 		}
 	}
-	return p.needed(r)
+	return p.needed(is)
 }
 
 // mayGoBy refuses a --from host that has no etcd member or was declared lost.
@@ -131,7 +150,7 @@ func (p *prepared) checkLost(h *inspect.Host, r *inspect.EtcdReport) error {
 		}
 		return refused(idRescueSilent, name+" is unreachable but not declared lost: "+hostconn.Diagnose(h.Err).Message,
 			"make the host reachable, or declare it lost if it is permanently lost: --lost "+
-				strings.Join(append(slices.Clone(p.request.Nodes), name), ","))
+				strings.Join(append(slices.Clone(p.nodes), name), ","))
 	}
 	var lost *remote.Error
 	member := slices.ContainsFunc(r.Etcd.Members, func(m inspect.EtcdMember) bool { return m.Answers && inspect.IsMemberOf(m, h.Spec) })
@@ -178,8 +197,8 @@ func (p *prepared) needed(r *inspect.EtcdReport) error {
 // survey reads the extent of the remaining members' data and chooses the member whose
 // data the rescue uses: the one given with --from, otherwise the one with the most
 // recent data. A resumed rescue keeps its first choice.
-func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
-	r := &rescuing{}
+func (r *RescueEtcdRequest) survey(ctx context.Context, p *prepared, mark string) (*rescuing, error) {
+	found := &rescuing{}
 	for _, h := range p.hosts {
 		if !facts.RunsEtcd(p.env.Cluster, h.Roles) {
 			continue
@@ -189,18 +208,18 @@ func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
 			return nil, err
 		}
 		if is != (op.EtcdRecovered{}) {
-			r.left = append(r.left, survivor{h.Name, is})
+			found.left = append(found.left, survivor{h.Name, is})
 		}
 	}
-	bestFirst(r.left)
-	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdRecovered) { r.is = is }}
+	bestFirst(found.left)
+	by := &etcdbackup.Rescue{Salvaged: func(is op.EtcdRecovered) { found.is = is }}
 	if mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
 			return nil, fmt.Errorf("reading whose data this rescue uses: %w", err)
 		}
 		by.Database = len(strings.Fields(mark)) > 3
 	} else {
-		best, err := p.chosen(r.left)
+		best, err := chosen(found.left, r.From, p.env.Cluster.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -214,20 +233,19 @@ func (p *prepared) survey(ctx context.Context, mark string) (*rescuing, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.source = etcdbackup.Source{Rescue: by, Kubeconfig: admin, Before: before}
-	sum := sha256.Sum256([]byte(r.mark() + " " + strings.Join(p.request.Nodes, " ")))
-	r.source.Key = hex.EncodeToString(sum[:8])
+	found.source = etcdbackup.Source{Rescue: by, Kubeconfig: admin, Before: before}
+	sum := sha256.Sum256([]byte(found.mark() + " " + strings.Join(p.nodes, " ")))
+	found.source.Key = hex.EncodeToString(sum[:8])
 	if p.env.HasStackedEtcd() { // only this host has an API server then
 		p.env.Leader = by.Member
 	}
-	return r, nil
+	return found, nil
 }
 
 // chosen returns the member whose data the rescue uses. left lists the remaining
-// members, best one first.
-func (p *prepared) chosen(left []survivor) (s survivor, err error) {
+// members, best one first. from is the host that the user has chosen, "" for none.
+func chosen(left []survivor, from, cluster string) (s survivor, err error) {
 	readable := slices.DeleteFunc(slices.Clone(left), func(s survivor) bool { return s.Reach().Index == 0 })
-	from := p.request.Rescue.From
 	i := slices.IndexFunc(readable, func(s survivor) bool { return from == "" || s.host == from })
 	switch {
 	case i >= 0:
@@ -244,7 +262,7 @@ func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 	for _, s := range left {
 		what += "; " + s.host + ": " + s.state()
 	}
-	return s, refused(idRescueNoData, what, "restore a backup: slipway etcd restore "+p.env.Cluster.Name+" --from FILE")
+	return s, refused(idRescueNoData, what, "restore a backup: slipway etcd restore "+cluster+" --from FILE")
 }
 
 // logOf returns the extent of the etcd data on a host.

@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -119,12 +118,12 @@ func (m *machine) rescue(o op.EtcdRestore) *op.Error {
 
 // outnumbered returns a cluster of three control planes of which only cp2 is left, and a
 // request to rescue it.
-func outnumbered(t *testing.T) (*world, Request) {
+func outnumbered(t *testing.T) (*world, RescueEtcdRequest) {
 	t.Helper()
 	w, e := etcdWorld(t)
 	w.machines["cp2"].files[facts.EtcdData] = "log 4 900 899"
 	w.loses(e, "cp1", "cp3")
-	return w, Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3"}}
+	return w, RescueEtcdRequest{Name: "prod", Lost: []string{"cp1", "cp3"}}
 }
 
 // loses makes machines unavailable. The members that are left have no leader.
@@ -218,12 +217,12 @@ func TestRescueLocked(t *testing.T) {
 func TestKilledRescue(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		of   func(t *testing.T) (*world, Request)
+		of   func(t *testing.T) (*world, RescueEtcdRequest)
 	}{
 		{"log", outnumbered},
-		{"database of the chosen member", func(t *testing.T) (*world, Request) {
+		{"database of the chosen member", func(t *testing.T) (*world, RescueEtcdRequest) {
 			w, request := twoOfFive(t, "log 4 100 100 damaged db=4/800", "log 4 900 900")
-			request.Rescue.From = "cp2"
+			request.From = "cp2"
 			return w, request
 		}},
 	} {
@@ -233,7 +232,7 @@ func TestKilledRescue(t *testing.T) {
 				t.Parallel()
 				k := m.world
 				k.t = t
-				for _, gone := range request.Nodes {
+				for _, gone := range request.Lost {
 					k.machines[gone].down = errDown
 				}
 				k.goOn(request)
@@ -304,14 +303,14 @@ func TestRescue_UsesMostRecentData(t *testing.T) {
 
 // twoOfFive returns a cluster of five control planes of which cp2 and cp4 are left, and a
 // request to rescue it.
-func twoOfFive(t *testing.T, cp2, cp4 string) (*world, Request) {
+func twoOfFive(t *testing.T, cp2, cp4 string) (*world, RescueEtcdRequest) {
 	t.Helper()
 	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
 	w := running(t, five, five)
 	e := votersOf(w, five...)
 	w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = cp2, cp4
 	w.loses(e, "cp1", "cp3", "cp5")
-	return w, Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
+	return w, RescueEtcdRequest{Name: "prod", Lost: []string{"cp1", "cp3", "cp5"}}
 }
 
 // The plan describes how far the data of each member reach, where they are damaged, and
@@ -417,7 +416,7 @@ func TestRescue_PlanDescribesLosses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
-			request.Rescue.From = tc.from
+			request.From = tc.from
 			loses := strings.Join(w.prepared(w.impatient().Prepare(t.Context(), request, nil)).Plan().Removes, "\n")
 			for _, want := range tc.want {
 				if !strings.Contains(loses, want) {
@@ -437,7 +436,7 @@ func TestRescue_PlanDescribesLosses(t *testing.T) {
 func TestRescue_RefusesMemberWithoutData(t *testing.T) {
 	for _, cp2 := range []string{"", "log 9 999 999 nodb", "log 0 0 0 damaged"} {
 		w, request := twoOfFive(t, cp2, "log 4 900 900")
-		request.Rescue.From = "cp2"
+		request.From = "cp2"
 		_, err := w.impatient().Prepare(t.Context(), request, nil)
 		refusal(t, err, idRescueFrom)
 		if !strings.Contains(fmt.Sprint(err), "the most recent data, on cp4") {
@@ -482,7 +481,7 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, tc.cp2, tc.cp4)
-			request.Rescue.From = tc.from
+			request.From = tc.from
 			p, err := w.impatient().Prepare(t.Context(), request, nil)
 			if tc.want == "" {
 				w.prepared(p, err)
@@ -519,7 +518,7 @@ func TestRescue_ResultDescribesData(t *testing.T) {
 func TestRescueNotNeeded(t *testing.T) {
 	w, e := etcdWorld(t)
 	e.members[2].down, w.machines["cp3"].down = true, errDown
-	_, err := w.impatient().Prepare(t.Context(), Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"cp3"}}, nil)
+	_, err := w.impatient().Prepare(t.Context(), RescueEtcdRequest{Name: "prod", Lost: []string{"cp3"}}, nil)
 	refusal(t, err, idRescueNotNeeded)
 }
 
@@ -530,11 +529,11 @@ func TestRescueManaged(t *testing.T) {
 	watchKeys(w)
 	c := w.cluster()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	e := votersOf(w, "e1", "e2", "e3")
 	w.machines["e3"].files[facts.EtcdData] = "log 7 100 100"
 	w.loses(e, "e1", "e2")
-	request := Request{Kind: operation.RescueEtcd, Name: "prod", Nodes: []string{"e1", "e2"}}
+	request := RescueEtcdRequest{Name: "prod", Lost: []string{"e1", "e2"}}
 	res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
 	if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on e3") {
 		t.Errorf("%v", res.Ready)
@@ -553,10 +552,10 @@ func TestRescue_RefusesOtherOperationsUntilFinished(t *testing.T) {
 	w.machines["cp2"].refuse = nil
 	w.machines["w1"].down = errDown
 	for name, r := range map[string]Request{
-		"a change":       {Kind: operation.Apply, Cluster: w.cluster()},
-		"the lost":       {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp3"}, Forget: true},
-		"the lost, some": {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true},
-		"a worker":       {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true},
+		"a change":       applying(w.cluster()),
+		"the lost":       DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp3"}, Forget: true},
+		"the lost, some": DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}, Forget: true},
+		"a worker":       DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true},
 	} {
 		_, err := w.service().Prepare(t.Context(), r, nil)
 		refusal(t, err, idRescueUnfinished)
@@ -564,11 +563,13 @@ func TestRescue_RefusesOtherOperationsUntilFinished(t *testing.T) {
 			t.Errorf("%s: the hint does not name the command to continue: %s", name, text)
 		}
 	}
-	w.apply(w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{IgnoreErrors: true}, nil)), event.Partial)
+	again := resuming()
+	again.IgnoreErrors = true
+	w.apply(w.prepared(w.service().PrepareResume(t.Context(), again, nil)), event.Partial)
 	// The cluster uses the rescued data: the lost hosts can be removed.
 	for _, name := range []string{"cp1", "cp3", "w1"} {
 		w.api.setEtcd(name, "") // the rescued data have no such member
 		w.api.lose(name)
 	}
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1", "cp3", "w1"}, Forget: true}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp3", "w1"}, Forget: true}, event.Succeeded)
 }

@@ -48,15 +48,33 @@ type openedSet struct {
 	earlier  begunRestore
 }
 
+// A RestoreEtcdRequest asks to restore the etcd data of a saved cluster from a backup set.
+type RestoreEtcdRequest struct {
+	Name string
+	Options
+	// Backup is the file of the set to restore. Identity is the file of the key that
+	// decrypts it, "" if it is not encrypted.
+	Backup   string
+	Identity string
+	// SetTrust selects the sets that may be restored.
+	SetTrust
+}
+
+func (r RestoreEtcdRequest) shared() sharedRequest {
+	return sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options}
+}
+
+func (r RestoreEtcdRequest) behaviour() behaviour { return restoreEtcd(&r) }
+
 // restoreEtcd restores the data of etcd from a backup set.
-func restoreEtcd() behaviour {
+func restoreEtcd(r *RestoreEtcdRequest) behaviour {
 	var set *openedSet
 	var earlier begunRestore
 	b := usual()
 	b.wanted = savedOrFile
 	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a restore") }
 	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) (err error) {
-		set, err = p.openSet(ctx, earlier, progress)
+		set, err = r.openSet(ctx, p, earlier, progress)
 		p.blobs.backup, p.marks = set, set.marks(p.env.Cluster)
 		return err
 	}
@@ -67,14 +85,12 @@ func restoreEtcd() behaviour {
 	b.needs = needsPart
 	b.losses = func(p *prepared) []string { return set.losses(p.env.Cluster.Name) }
 	b.summary = func(p *prepared, res *Result) []string { return p.restored(set.set, res) }
-	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
-		r := p.request.Restore
+	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) {
 		o.Backup, o.Identity, o.SignedBy, o.Unverified, o.WithKeys = r.Backup, r.Identity, r.SignedBy, r.Unverified, r.WithKeys
 		o.Verified, o.Restores = set.isVerified(), set.key()
 	}
-	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) {
-		r := &p.request.Restore
-		r.Backup, r.Identity = o.Backup, cmp.Or(r.Identity, o.Identity)
+	b.resume = func(o *v1alpha1.OperationSpec) {
+		r.Backup, r.Identity = o.Backup, o.Identity
 		r.SetTrust = SetTrust{SignedBy: o.SignedBy, Unverified: o.Unverified, WithKeys: o.WithKeys}
 		earlier = begunRestore{key: o.Restores, verified: o.Verified}
 	}
@@ -90,7 +106,7 @@ type begunRestore struct {
 }
 
 // openSet opens the backup set of the request.
-func (p *prepared) openSet(ctx context.Context, earlier begunRestore, progress event.Sink) (*openedSet, error) {
+func (r *RestoreEtcdRequest) openSet(ctx context.Context, p *prepared, earlier begunRestore, progress event.Sink) (*openedSet, error) {
 	note(progress, "", "verifying the backup set")
 	if _, _, err := p.svc.CurrentKubeconfig(ctx, p.env); err != nil { // the API is queried with it at the end
 		return nil, err
@@ -99,12 +115,12 @@ func (p *prepared) openSet(ctx context.Context, earlier begunRestore, progress e
 	if err != nil {
 		return nil, err
 	}
-	return p.svc.unpack(&p.request.Restore, p.env, before, earlier)
+	return p.svc.unpack(r, p.env, before, earlier)
 }
 
 // unpack reads a backup set and refuses it if the cluster cannot be restored from it.
 // It makes the paths in the request absolute.
-func (s *Service) unpack(r *RestoreRequest, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
+func (s *Service) unpack(r *RestoreEtcdRequest, env module.Env, before int, earlier begunRestore) (_ *openedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
@@ -144,7 +160,7 @@ func inFile(err error, file string) error {
 }
 
 // fill reads and checks the set.
-func (s *Service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []age.Identity) (err error) {
+func (s *Service) fill(u *openedSet, r *RestoreEtcdRequest, env module.Env, ids []age.Identity) (err error) {
 	if err := sweepOld(s.Store.Home(), ".restore-*"); err != nil {
 		return err
 	}
@@ -203,7 +219,7 @@ func (s *Service) fill(u *openedSet, r *RestoreRequest, env module.Env, ids []ag
 }
 
 // accept checks the header of a set before the rest is read, and refuses an unsuitable set.
-func (u *openedSet) accept(set *backup.Set, r *RestoreRequest, env module.Env, admin []byte, keys []backup.PublicKey) error {
+func (u *openedSet) accept(set *backup.Set, r *RestoreEtcdRequest, env module.Env, admin []byte, keys []backup.PublicKey) error {
 	u.set, u.verified = set, verified(set, keys)
 	if set.KeysOnly() {
 		return refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+" but no data: its etcd was external",
@@ -222,7 +238,7 @@ func (u *openedSet) accept(set *backup.Set, r *RestoreRequest, env module.Env, a
 // begunUnsigned reports whether a restore that continues was begun with this set by a
 // program that did not sign sets. Later programs record whether the set was verified.
 // That the snapshot is the one that it began with is compared afterwards.
-func (u *openedSet) begunUnsigned(set *backup.Set, r *RestoreRequest) bool {
+func (u *openedSet) begunUnsigned(set *backup.Set, r *RestoreEtcdRequest) bool {
 	return u.earlier.key != "" && !u.earlier.verified && r.SignedBy == "" && set.Signature == nil
 }
 

@@ -22,7 +22,6 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -111,8 +110,8 @@ func restorable(t *testing.T) (w *world, file string) {
 	return w, w.snapshot(SnapshotOptions{}).File
 }
 
-func restoring(file string) Request {
-	return Request{Kind: operation.RestoreEtcd, Name: "prod", Restore: RestoreRequest{Backup: file}}
+func restoring(file string) RestoreEtcdRequest {
+	return RestoreEtcdRequest{Name: "prod", Backup: file}
 }
 
 func TestRestore(t *testing.T) {
@@ -221,7 +220,7 @@ func TestKilledRestore(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			apply := Request{Kind: operation.Apply, Cluster: k.cluster()}
+			apply := applying(k.cluster())
 			over := slices.ContainsFunc([]string{"restore.reached", "restore.ready", "operation.finished"},
 				func(step string) bool { return strings.Contains(m.name, step) })
 			_, err := k.service().Prepare(t.Context(), apply, nil)
@@ -248,7 +247,7 @@ func TestKilledRestore(t *testing.T) {
 func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
 	w, file := restorable(t)
 	other := w.snapshot(SnapshotOptions{}).File
-	apply := Request{Kind: operation.Apply, Cluster: w.cluster()}
+	apply := applying(w.cluster())
 	w.refusing("cp2", "restore.swap")
 	w.do(restoring(file), event.Failed)
 	w.machines["cp2"].refuse = nil
@@ -276,7 +275,7 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w.refusing(tc.host, tc.step)
 			w.do(restoring(file), event.Failed)
 			w.machines[tc.host].refuse = nil
-			gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
+			gone := DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
 			refusal(t, err, idOperationUnfinished) // cp3 is reachable
 			w.machines["cp3"].down = errDown
@@ -289,13 +288,13 @@ func TestRestoreLosesAHost(t *testing.T) {
 			}
 			delete(w.machines, "cp3")
 			w.api.setEtcd("cp3", "") // the restored data have no such member
-			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+			_, err = w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 			refusal(t, err, idOperationUnfinished)
-			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+			_, err = w.service().PrepareResume(t.Context(), resuming(), nil)
 			refusal(t, err, idBackupChanged) // it was prepared for other members
 			w.do(restoring(file), event.Succeeded)
 			w.api.drop("cp3")
-			w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
+			w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
 		})
 	}
 }
@@ -309,9 +308,9 @@ func TestRestoreWithoutWorker(t *testing.T) {
 	request.IgnoreErrors = true
 	w.do(request, event.Partial)
 	w.api.lose("w1")
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
 	delete(w.machines, "w1")
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 }
 
 // Several lost hosts can be removed from the saved cluster together.
@@ -324,7 +323,7 @@ func TestRestoreWithoutHosts(t *testing.T) {
 		w.api.lost(name)
 		w.api.lose(name)
 	}
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
 	c, err := w.service().Store.Clusters().Load("prod")
 	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
 		t.Errorf("cp2 or cp3 is still saved: %v", err)
@@ -425,7 +424,7 @@ func TestRestoreRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)
-			r.Restore.Identity = tc.key
+			r.Identity = tc.key
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			if tc.id != "" {
 				refusal(t, err, tc.id)
@@ -514,14 +513,14 @@ func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
 	}
 	w.api.start()
 	w.snapshot(SnapshotOptions{Out: file})
-	_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+	_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, idBackupChanged)
 	if err := os.Rename(kept, file); err != nil {
 		t.Fatal(err)
 	}
 	w.api.halt()
 	w.resume(event.Succeeded)
-	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	refusal(t, err, idNothingUnfinished)
 }
 
@@ -532,7 +531,7 @@ func TestDefrag(t *testing.T) {
 	}
 	w.machines["cp1"].leads = true
 	w.machines["w1"].down = errDown // it is not asked
-	request := Request{Kind: operation.DefragEtcd, Name: "prod"}
+	request := DefragEtcdRequest{Name: "prod"}
 	w.api.unwell = "etcd's member cp3 is not well"
 	_, err := w.service().Prepare(t.Context(), request, nil)
 	refusal(t, err, op.IDEtcdUnhealthy)
@@ -572,12 +571,12 @@ func TestDefrag_KeepsOtherOperationUnfinished(t *testing.T) {
 	w.machines["w1"].refuse = breaking("kubernetes.kubelet")
 	c := w.of(threeAndTwo[:4]...)
 	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+	w.do(applying(c), event.Failed)
 	w.machines["w1"].refuse = nil
 	w.machines["cp2"].refuse = breaking("defrag.follower")
-	w.do(Request{Kind: operation.DefragEtcd, Name: "prod"}, event.Failed)
+	w.do(DefragEtcdRequest{Name: "prod"}, event.Failed)
 	w.machines["cp2"].refuse = nil
-	w.do(Request{Kind: operation.DefragEtcd, Name: "prod"}, event.Succeeded)
+	w.do(DefragEtcdRequest{Name: "prod"}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "etcd-defrag Succeeded", "etcd-defrag Failed", "apply Failed", "create Succeeded")
 	w.resume(event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
@@ -591,7 +590,7 @@ func TestBackupManaged(t *testing.T) {
 	watchKeys(w)
 	c := w.cluster()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	e := &ensemble{}
 	for i, name := range []string{"e1", "e2", "e3"} {
 		m := w.machines[name]

@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -68,8 +69,21 @@ func (s *Service) unfinished(name string) (*v1alpha1.Operation, error) {
 	return &ops[0], nil
 }
 
+// A ResumeRequest asks to resume the latest unfinished operation of a cluster. The rest is as
+// it was when the operation began.
+type ResumeRequest struct {
+	// Subject is the cluster. A file must describe the cluster that the operation applies.
+	Subject
+	Options
+	// Removal, if set, changes how hosts leave the cluster, and how nodes are drained.
+	Removal Removal
+	// PauseAfter selects where an upgrade stops.
+	PauseAfter Pause
+}
+
 // PrepareResume prepares to resume the latest unfinished operation of a cluster.
-func (s *Service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress event.Sink) (Prepared, error) {
+	name := r.Name
 	o, err := s.unfinished(name)
 	if err != nil {
 		return nil, err
@@ -96,27 +110,21 @@ func (s *Service) PrepareResume(ctx context.Context, name string, r Request, pro
 		wanted = resumeTarget(recorded, wanted)
 		target = wanted
 	}
-	changed, err := s.compareFile(o, wanted, r)
+	changed, err := s.compareFile(o, wanted, r.Subject)
 	if err != nil {
 		return nil, err
 	}
-	r.Kind, r.Name, r.Cluster = kind, name, nil
-	if recorded == nil {
+	if r.Cluster = nil; recorded == nil {
 		r.Cluster = wanted
 	}
 	if describesPathEnd(wanted, o) {
 		r.Source = nil
 	}
-	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
-	r.Removal.Force, r.KeepFailed = r.Removal.Force || o.Spec.Force, r.KeepFailed || o.Spec.KeepFailed
-	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
-	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
-	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
-	p := &prepared{svc: s, request: r, target: target, continues: o, done: done}
+	p := &prepared{svc: s, request: r.resumed(&o.Spec), nodes: o.Spec.Nodes, target: target, continues: o, done: done}
 	if err := p.become(kind); err != nil {
 		return nil, err
 	}
-	p.behaviour.resume(p, &o.Spec)
+	p.behaviour.resume(&o.Spec)
 	p, err = s.prepare(ctx, p, progress)
 	if err != nil {
 		return nil, err
@@ -125,12 +133,25 @@ func (s *Service) PrepareResume(ctx context.Context, name string, r Request, pro
 	return p, nil
 }
 
+// resumed returns the shared parts of the request with which the operation began, changed by
+// this request.
+func (r ResumeRequest) resumed(o *v1alpha1.OperationSpec) sharedRequest {
+	r.IgnoreChecks = append(r.IgnoreChecks, o.IgnoredChecks...)
+	r.Removal.Force = r.Removal.Force || o.Force
+	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.DrainTimeout.Duration)
+	return sharedRequest{
+		Subject: r.Subject, Options: r.Options, removal: r.Removal,
+		rollout: module.Upgrade{MaxUnavailable: o.MaxUnavailable, PauseAfter: r.PauseAfter},
+		forget:  o.Forget, keepFailed: o.KeepFailed,
+	}
+}
+
 // compareFile compares the description that a resume continues with to the cluster
 // file. If a file is given, a difference is an error. Otherwise it compares with the
 // file that the saved cluster was made from, if that exists, and a difference is a
 // warning. It compares nothing if the operation removes the cluster or is about
 // certificates.
-func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
+func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Subject) (diag.List, error) {
 	if !operation.Kind(o.Spec.Type).ComparesFile() {
 		return nil, nil
 	}

@@ -15,7 +15,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -26,7 +25,7 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["w1"].refuse = breaking("join.kubelet-start")
 		w.create(event.Failed)
-		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
+		w.do(applying(w.changed()), event.Failed)
 		w.machines["w1"].refuse = nil
 		if p, _ := w.rollback(event.Succeeded); len(p.Removes) != 2 {
 			t.Errorf("the plan removes %v: want both hosts", p.Removes)
@@ -37,10 +36,10 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 	t.Run("a cluster that runs without some hosts keeps running", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
-		w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+		w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Partial)
 		w.machines["w2"].down = nil
 		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
-		w.do(Request{Kind: operation.Apply, Cluster: w.changed()}, event.Failed)
+		w.do(applying(w.changed()), event.Failed)
 		w.machines["w1"].refuse = nil
 		if p, _ := w.rollback(event.Succeeded); len(p.Removes) > 0 {
 			t.Errorf("the plan removes %v: the cluster ran before", p.Removes)
@@ -67,9 +66,9 @@ func TestUnknownOperation(t *testing.T) {
 	if err := s.Store.Operations().Save(&o); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.PrepareResume(t.Context(), "prod", Request{}, nil)
+	_, err = s.PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, idUnknownOperation)
-	_, err = s.PrepareRollback(t.Context(), "prod", Request{}, nil)
+	_, err = s.PrepareRollback(t.Context(), rollingBack(), nil)
 	refusal(t, err, idUnknownOperation)
 }
 
@@ -77,16 +76,16 @@ func TestUnknownOperation(t *testing.T) {
 func TestSavedPlan_RefusesOtherCluster(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
-	p := w.prepared(s.Prepare(t.Context(), Request{Kind: operation.Create, Cluster: w.cluster()}, nil))
+	p := w.prepared(s.Prepare(t.Context(), creating(w.cluster()), nil))
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	saved := *p.Plan()
 	saved.Cluster = "other"
-	_, err := s.PrepareSaved(t.Context(), &saved, Request{}, nil)
+	_, err := s.PrepareSaved(t.Context(), &saved, ApplyOptions{}, nil)
 	refusal(t, err, idPlanChanged)
 	saved.Spec = nil
-	_, err = s.PrepareSaved(t.Context(), &saved, Request{}, nil)
+	_, err = s.PrepareSaved(t.Context(), &saved, ApplyOptions{}, nil)
 	refusal(t, err, idPlanChanged)
 }
 
@@ -123,18 +122,22 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 			if tc.firstOutcome == event.Partial {
 				w.machines["w1"].down = errDown
 			}
-			w.do(Request{Kind: operation.Create, Cluster: w.cluster(), Source: tc.first, File: "/prod.yaml", IgnoreErrors: true}, tc.firstOutcome)
+			first := Subject{Cluster: w.cluster(), Source: tc.first, File: "/prod.yaml"}
+			w.do(CreateRequest{Subject: first, Options: Options{IgnoreErrors: true}}, tc.firstOutcome)
 			w.machines["w1"].down = nil
 			if tc.settled != nil {
 				c := w.cluster()
 				c.Spec.SSH.Password = "changed"
-				w.do(Request{Kind: operation.Apply, Cluster: c, Source: tc.settled}, event.Succeeded)
+				w.do(ApplyRequest{Subject: Subject{Cluster: c, Source: tc.settled}}, event.Succeeded)
 			}
 			w.machines["w1"].refuse = breaking("kubernetes.kubelet")
 			if tc.partialBetween {
-				w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# partial"), IgnoreErrors: true}, event.Partial)
+				partial := applying(w.changed())
+				partial.IgnoreErrors = true
+				partial.Source = []byte("# partial")
+				w.do(partial, event.Partial)
 			}
-			w.do(Request{Kind: operation.Apply, Cluster: w.changed(), Source: []byte("# second")}, event.Failed)
+			w.do(ApplyRequest{Subject: Subject{Cluster: w.changed(), Source: []byte("# second")}}, event.Failed)
 			w.machines["w1"].refuse = nil
 			if source, err := w.service().Store.Clusters().LoadSource("prod"); err != nil || string(source.Text) != "# second" {
 				t.Errorf("before the rollback the file is %+v, %v", source, err)
@@ -160,19 +163,19 @@ func TestApply_RefusesToOmitChangedHost(t *testing.T) {
 	w.create(event.Failed)
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: without}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(without), nil)
 	refusal(t, err, idHostLeft)
 
 	moved := w.cluster()
 	moved.Spec.Hosts[2].Address, w.machines["w2"].address = "192.0.2.99", "192.0.2.99"
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: moved}, nil)
+	_, err = w.service().Prepare(t.Context(), applying(moved), nil)
 	refusal(t, err, idHostLeft)
 	w.machines["w2"].address = "192.0.2.13"
 
 	named := w.cluster() // the same machine, with a host name as its address
 	named.Spec.Hosts[2].Address = "w2.example.com"
 	w.machines["w2"].refuse = nil
-	w.do(Request{Kind: operation.Apply, Cluster: named}, event.Succeeded)
+	w.do(applying(named), event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
 }
 
@@ -183,12 +186,12 @@ func TestApply_RefusesToOmitChangedHostAfterInitOS(t *testing.T) {
 	w.create(event.Failed)
 	prepared := w.cluster()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
-	if res := w.do(Request{Kind: operation.InitOS, Cluster: prepared}, event.Succeeded); res.Operation == "" {
+	if res := w.do(InitOSRequest{Subject: Subject{Cluster: prepared}}, event.Succeeded); res.Operation == "" {
 		t.Fatal("the hosts were not prepared")
 	}
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: without}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(without), nil)
 	refusal(t, err, idHostLeft)
 }
 
@@ -197,11 +200,11 @@ func TestApply_MayOmitUntouchedHost(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.machines["w2"].down = errDown
-	w.do(Request{Kind: operation.Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
+	w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Failed)
 	w.machines["cp1"].refuse = nil
 	without := w.cluster()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
-	w.do(Request{Kind: operation.Apply, Cluster: without}, event.Succeeded)
+	w.do(applying(without), event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
@@ -222,7 +225,7 @@ spec:
 	path := filepath.Join(t.TempDir(), "prod.yaml")
 	begun := newWorld(t, "cp1", "w1")
 	begun.machines["w1"].refuse = breaking("join.kubelet-start")
-	begun.do(Request{Kind: operation.Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Failed)
+	begun.do(CreateRequest{Subject: Subject{Cluster: loaded(t, file), Source: []byte(file), File: path}}, event.Failed)
 	for _, tc := range []struct {
 		name, reason, now string
 		given             bool // with -f
@@ -245,11 +248,11 @@ spec:
 					t.Fatal(err)
 				}
 			}
-			var r Request
+			r := resuming()
 			if tc.given {
-				r = Request{Cluster: loaded(t, tc.now), Source: []byte(tc.now), File: path}
+				r.Cluster, r.Source, r.File = loaded(t, tc.now), []byte(tc.now), path
 			}
-			p, err := w.service().PrepareResume(t.Context(), "prod", r, nil)
+			p, err := w.service().PrepareResume(t.Context(), r, nil)
 			if tc.refused {
 				refusal(t, err, idSpecChanged)
 				if !strings.Contains(err.Error(), "slipway apply -f "+path) {
@@ -277,7 +280,7 @@ spec:
 		}
 		done := make(chan error, 1)
 		go func() {
-			p, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+			p, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 			if err == nil {
 				err = p.Close()
 			}
@@ -295,10 +298,11 @@ spec:
 	t.Run("a delete asks no file", func(t *testing.T) {
 		w := begun.fork(t)
 		w.machines["w1"].refuse = breaking("reset.restore")
-		w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Failed)
+		w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Failed)
 		w.machines["w1"].refuse = nil
-		r := Request{Cluster: loaded(t, kubelet), Source: []byte(kubelet), File: path}
-		w.apply(w.prepared(w.service().PrepareResume(t.Context(), "prod", r, nil)), event.Succeeded)
+		r := resuming()
+		r.Cluster, r.Source, r.File = loaded(t, kubelet), []byte(kubelet), path
+		w.apply(w.prepared(w.service().PrepareResume(t.Context(), r, nil)), event.Succeeded)
 		w.bare()
 	})
 }
@@ -325,8 +329,8 @@ func TestResume_KeepsRemovalOptions(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
 			w.machines["w1"].refuse = breaking("reset.restore")
-			w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Removal: asked}, event.Failed)
-			p := w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{Removal: tc.again}, nil))
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Removal: asked}, event.Failed)
+			p := w.prepared(w.service().PrepareResume(t.Context(), ResumeRequest{Subject: Subject{Name: "prod"}, Removal: tc.again}, nil))
 			if err := p.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -11,12 +11,22 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
+// A RollbackRequest asks to roll back the latest unfinished operation of a saved cluster.
+type RollbackRequest struct {
+	Name string
+	Options
+	// Removal configures how hosts leave the cluster, and how nodes are drained. The
+	// rollback of an upgrade takes values that are not set from the upgrade.
+	Removal Removal
+}
+
 // PrepareRollback prepares to roll back the latest unfinished operation: a create by
 // resetting the hosts, an apply by applying the previous description, an upgrade by
 // reversing its steps.
-func (s *Service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
-	r.Name = name
-	p, err := s.prepareRollback(ctx, &prepared{svc: s, request: r}, progress)
+func (s *Service) PrepareRollback(ctx context.Context, r RollbackRequest, progress event.Sink) (Prepared, error) {
+	p, err := s.prepareRollback(ctx, &prepared{
+		svc: s, request: sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options, removal: r.Removal},
+	}, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +44,6 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
 			"finish the operation: slipway resume "+name)
 	}
-	p.request.Cluster = nil
 	if err := p.become(kind); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func rollbackUpgrade() behaviour {
 		return p.findNewerObjects(ctx)
 	}
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		p.env.Upgrade = p.request.Rollout
+		p.env.Upgrade = p.request.rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.IsRollback = true, true
 		_, begun, err := p.upgradeProgress()
 		if err != nil {
@@ -74,12 +74,12 @@ func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	back := recorded.DeepCopy()
 	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
 	p.target = back
-	r.Removal.Force = r.Removal.Force || o.Spec.Force
-	if r.Removal.DrainTimeout == 0 {
-		r.Removal.DrainTimeout = o.Spec.DrainTimeout.Duration
+	r.removal.Force = r.removal.Force || o.Spec.Force
+	if r.removal.DrainTimeout == 0 {
+		r.removal.DrainTimeout = o.Spec.DrainTimeout.Duration
 	}
-	if r.Rollout.MaxUnavailable == "" {
-		r.Rollout.MaxUnavailable = o.Spec.MaxUnavailable
+	if r.rollout.MaxUnavailable == "" {
+		r.rollout.MaxUnavailable = o.Spec.MaxUnavailable
 	}
 	r.Source, err = s.sourceBefore(o.Spec.Cluster)
 	return err

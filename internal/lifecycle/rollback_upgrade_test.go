@@ -9,7 +9,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -89,7 +88,7 @@ func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
 func TestUpgrade_RollsBackWhenPaused(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	r := toNewest
-	r.Rollout.PauseAfter = PauseControlPlane
+	r.PauseAfter = PauseControlPlane
 	w.do(r, event.Paused)
 	w.rollback(event.Succeeded)
 	w.wantVersions(all(threeAndTwo, older))
@@ -103,7 +102,7 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 	w.refusing("w1", "upgrade.kubelet-config")
 	w.do(toNewest, event.Failed)
 	w.machines["w1"].refuse = nil
-	for _, m := range w.killedAt(t, func(s *Service) (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) }) {
+	for _, m := range w.killedAt(t, func(s *Service) (Prepared, error) { return s.PrepareRollback(t.Context(), rollingBack(), nil) }) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
@@ -113,7 +112,7 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 				_, err := k.service().Prepare(t.Context(), toNewest, nil)
 				wantRefused(t, err, idUpgradeUnfinished)
 			}
-			p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+			p, err := k.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			if !unbegun(err) {
 				k.apply(k.prepared(p, err), event.Succeeded)
 			}
@@ -129,7 +128,7 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 func TestUpgrade_CannotRollBackAfterSuccess(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	res := w.do(toNewest, event.Succeeded)
-	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	wantRefused(t, err, idUpgradeCommitted)
 	if file := res.Ready[len(res.Ready)-1]; !strings.Contains(err.Error(), file[strings.Index(file, "/"):]) {
 		t.Errorf("%v, want it to name the same file as %q", err, file)
@@ -151,7 +150,7 @@ func TestRollback_RefusesUnknownKinds(t *testing.T) {
 			}
 			w.api.put(of+"kubernetes.io:kube-apiserver-serving:x", bundle("kubernetes.io:kube-apiserver-serving:x"))
 			w.api.put(of+"mine", bundle("mine"))
-			_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+			_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			wantRefused(t, err, idKindsInUse)
 			if err != nil && (!strings.Contains(err.Error(), "clustertrustbundles mine") || strings.Contains(err.Error(), "serving:x")) {
 				t.Errorf("the error names the wrong objects: %v", err)
@@ -227,13 +226,13 @@ func TestUpgrade_FinishesWithoutLostHost(t *testing.T) {
 			w := aged(t, threeAndTwo...)
 			w.refusing(tc.host, tc.step)
 			w.do(toNewest, event.Failed)
-			gone := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}, Forget: true}
+			gone := DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
 			wantRefused(t, err, idUpgradeUnfinished) // the host is reachable
 			w.machines[tc.host].down = errDown
 			w.api.lost(tc.host)
 			w.api.lose(tc.host)
-			_, err = w.service().Prepare(t.Context(), Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{tc.host}}, nil)
+			_, err = w.service().Prepare(t.Context(), DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}}, nil)
 			wantRefused(t, err, idUpgradeUnfinished)
 			before := w.versions()
 			w.do(gone, event.Succeeded)

@@ -20,43 +20,58 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
+// A RotateCARequest asks to rotate CAs or the service account key of a saved cluster.
+type RotateCARequest struct {
+	Name string
+	Options
+	// Names are the CAs and keys to rotate.
+	Names []string
+}
+
+func (r RotateCARequest) shared() sharedRequest {
+	return sharedRequest{Subject: Subject{Name: r.Name}, Options: r.Options}
+}
+
+func (r RotateCARequest) behaviour() behaviour { return rotateCA(r.Names) }
+
 // A rotating is a rotation of CAs and keys, with the progress of each.
 type rotating struct {
+	// asked are the requested CAs and keys. A resume does not ask for them again.
+	asked     []string
 	rotations certs.Rotations
 	// from maps the name of each rotated CA or key to the id of the old one.
 	from map[string]string
 }
 
 // rotateCA rotates CAs or the service account key.
-func rotateCA() behaviour {
-	w := &rotating{}
+func rotateCA(names []string) behaviour {
+	w := &rotating{asked: names}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownRotations(p.request.Rotate))
+		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownRotations(w.asked))
 	}
+	b.writesManifests = w.writesManifests
 	b.begin = w.resumeSameRotation
 	b.observe = w.observe
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RotateCA(p.env, parts, w.rotations), nil
 	}
 	b.needs = func(p *prepared, h *engine.Host) bool {
-		if slices.Contains(p.request.Rotate, certs.Cluster) || w.from[certs.Cluster] != "" {
+		if slices.Contains(w.asked, certs.Cluster) || w.from[certs.Cluster] != "" {
 			return facts.RunsKubelet(h.Roles) // a node that trusts only the old CA would lose its access
 		}
 		return needsPart(p, h)
 	}
 	b.summary = w.rotated
 	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Rotates = w.from }
-	b.resume = func(_ *prepared, o *v1alpha1.OperationSpec) { w.from = o.Rotates }
+	b.resume = func(o *v1alpha1.OperationSpec) { w.from = o.Rotates }
 	return b
 }
 
 // writesManifests reports whether a new rotation begins in which kubeadm writes the
 // manifests of all control planes in the saved version. During an unfinished upgrade
 // this would upgrade components before their turn.
-func (r *Request) writesManifests() bool {
-	return slices.Contains(r.Rotate, certs.Cluster) // a resume does not name them again
-}
+func (w *rotating) writesManifests() bool { return slices.Contains(w.asked, certs.Cluster) }
 
 // lookers returns, by name, for each CA or key that RotateCA can rotate, the function
 // that determines the progress of the rotation. from is the id of the old CA or key,
@@ -122,7 +137,7 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 	if err != nil {
 		return err
 	}
-	asked := slices.Sorted(slices.Values(p.request.Rotate))
+	asked := slices.Sorted(slices.Values(w.asked))
 	for _, o := range unfinishedRotations(ops) {
 		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Rotates)), slices.Compact(asked)) {
 			p.continues, w.from = o, o.Spec.Rotates
@@ -143,7 +158,7 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 		w.from = map[string]string{}
 	}
 	if len(w.from) == 0 && p.continues == nil {
-		for _, name := range p.request.Rotate {
+		for _, name := range w.asked {
 			w.from[name] = "" // the current one
 		}
 	}

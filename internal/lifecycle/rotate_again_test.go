@@ -47,10 +47,10 @@ func TestRotateAgain(t *testing.T) {
 	w, from := rotatable(t)
 	k := w.last(t, rotateAccounts())
 	is := k.machines["cp1"].files[saKey]
-	k.do(Request{Kind: operation.Apply, Cluster: k.changed()}, event.Succeeded)
+	k.do(applying(k.changed()), event.Succeeded)
 
 	var list diag.List
-	if _, err := k.service().PrepareResume(t.Context(), "prod", Request{}, nil); !errors.As(err, &list) || list[0].ID != idNothingUnfinished ||
+	if _, err := k.service().PrepareResume(t.Context(), resuming(), nil); !errors.As(err, &list) || list[0].ID != idNothingUnfinished ||
 		!strings.HasSuffix(list[0].Hint, ": slipway certs rotate-ca prod --which service-account") {
 		t.Errorf("a resume after another operation: %v", err)
 	}
@@ -62,7 +62,7 @@ func TestRotateAgain(t *testing.T) {
 	if _, ops := k.status(); !slices.Equal(ops, []string{"apply Succeeded", "rotate-ca Succeeded", "create Succeeded"}) {
 		t.Errorf("operations %v", ops)
 	}
-	if _, err := k.service().PrepareResume(t.Context(), "prod", Request{}, nil); !errors.As(err, &list) ||
+	if _, err := k.service().PrepareResume(t.Context(), resuming(), nil); !errors.As(err, &list) ||
 		strings.Contains(list[0].Hint, "rotate-ca") {
 		t.Errorf("a resume when all is done: %v", err)
 	}
@@ -165,7 +165,7 @@ func TestRotateCluster_RefusesUnfinishedApply(t *testing.T) {
 			k = w.fork(t)
 		}
 	}
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	_, err := k.service().Prepare(t.Context(), rotateCluster(), nil)
 	wantRefused(t, err, idOperationUnfinished)
 	k.resume(event.Succeeded)
@@ -189,10 +189,7 @@ func TestRotateCluster_FinishesWithoutFirstControlPlane(t *testing.T) {
 			w, old := withAuthority(t)
 			for i, k := range w.cutOff(rotateCluster(), at[0], at[1])[:2] {
 				k.machines["cp1"].down = errDown
-				k.do(Request{
-					Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"cp1"}, Forget: true,
-					Removal: Removal{Force: true},
-				}, event.Succeeded)
+				k.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}, Forget: true, Removal: Removal{Force: true}}, event.Succeeded)
 				k.do(rotateCluster(), event.Succeeded)
 				next := k.machines["cp2"].files[caCrt]
 				if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {

@@ -10,7 +10,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -116,8 +115,8 @@ func (w *world) proxies(from string) {
 	}
 }
 
-func rotateFrontProxy() Request {
-	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.FrontProxy}}
+func rotateFrontProxy() RotateCARequest {
+	return RotateCARequest{Name: "prod", Names: []string{certs.FrontProxy}}
 }
 
 // TestRotateFrontProxy checks the order. All API servers trust both CAs before any uses a
@@ -246,7 +245,7 @@ func TestKeepalivedPassword_DoesNotFollowProxyCA(t *testing.T) {
 			m.files[proxyCA+".key"] = "another"
 		}
 	}
-	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)); !p.Plan().IsEmpty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil)); !p.Plan().IsEmpty() {
 		t.Errorf("the plan has %+v", p.Plan().Steps)
 	}
 }

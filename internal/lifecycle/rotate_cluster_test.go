@@ -13,7 +13,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -256,8 +255,8 @@ func (w *world) underAnother(old string) {
 	}
 }
 
-func rotateCluster() Request {
-	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{"cluster"}}
+func rotateCluster() RotateCARequest {
+	return RotateCARequest{Name: "prod", Names: []string{"cluster"}}
 }
 
 // TestRotateCluster checks the order. All hosts trust both CAs before the next CA signs,
@@ -486,7 +485,7 @@ func TestRotateClusterApply(t *testing.T) {
 		k := w.cutOff(rotateCluster(), step, "cp2")[0]
 		c := k.changed()
 		before := k.machines["cp2"].files[caCrt]
-		k.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+		k.do(applying(c), event.Succeeded)
 		for _, name := range []string{"cp1", "cp2", "cp3"} {
 			if k.machines[name].rejects() {
 				t.Errorf("%s: the controller manager of %s would not start", step, name)
@@ -508,7 +507,7 @@ func TestRotateCluster_SavedKubeconfigTrustsNextCA(t *testing.T) {
 	after := k.fork(t)
 	after.do(rotateCluster(), event.Succeeded)
 	k.machines["cp2"].files = maps.Clone(after.machines["cp2"].files)
-	k.do(Request{Kind: operation.Apply, Cluster: k.changed()}, event.Succeeded)
+	k.do(applying(k.changed()), event.Succeeded)
 	k.do(rotateCluster(), event.Succeeded)
 	k.underAnother(old)
 }
@@ -561,13 +560,13 @@ func TestRotateCluster_SkipsJoiningNode(t *testing.T) {
 // TestRotateClusterRefused checks that a rotation that is not possible is refused before
 // anything is touched.
 func TestRotateClusterRefused(t *testing.T) {
-	for name, change := range map[string]func(*world, *Request){
-		"a worker is down":             func(w *world, r *Request) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
-		"a control plane lacks the CA": func(w *world, _ *Request) { delete(w.machines["cp2"].files, caCrt) },
-		"a CA bundle cannot be read": func(w *world, _ *Request) {
+	for name, change := range map[string]func(*world, *RotateCARequest){
+		"a worker is down":             func(w *world, r *RotateCARequest) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
+		"a control plane lacks the CA": func(w *world, _ *RotateCARequest) { delete(w.machines["cp2"].files, caCrt) },
+		"a CA bundle cannot be read": func(w *world, _ *RotateCARequest) {
 			w.machines["cp2"].files[caCrt] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 		},
-		"another rotation is requested too": func(_ *world, r *Request) { r.Rotate = append(r.Rotate, "service-account") },
+		"another rotation is requested too": func(_ *world, r *RotateCARequest) { r.Names = append(r.Names, "service-account") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := withAuthority(t)

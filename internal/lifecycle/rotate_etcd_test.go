@@ -9,7 +9,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -144,8 +143,8 @@ func (w *world) etcdExchanged(from string) {
 	}
 }
 
-func rotateEtcd() Request {
-	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.Etcd}}
+func rotateEtcd() RotateCARequest {
+	return RotateCARequest{Name: "prod", Names: []string{certs.Etcd}}
 }
 
 // etcdShapes are clusters with etcd in static pods, as a service on all hosts, and as a

@@ -16,7 +16,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 )
@@ -174,8 +173,8 @@ func (w *world) exchanged(from string) {
 	}
 }
 
-func rotateAccounts() Request {
-	return Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{"service-account"}}
+func rotateAccounts() RotateCARequest {
+	return RotateCARequest{Name: "prod", Names: []string{"service-account"}}
 }
 
 // TestRotateAccounts checks the order. All control planes verify with both keys before any
@@ -422,7 +421,7 @@ func TestRotateAccountsWithoutNext(t *testing.T) {
 func TestRotateRefused(t *testing.T) {
 	w, _ := rotatable(t)
 	r := rotateAccounts()
-	r.Rotate = []string{"service-acount"}
+	r.Names = []string{"service-acount"}
 	var list diag.List
 	if _, err := w.service().Prepare(t.Context(), r, nil); !errors.As(err, &list) || list[0].ID != idUnknownRotation {
 		t.Errorf("an unknown name: %v", err)

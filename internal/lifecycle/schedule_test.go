@@ -17,7 +17,6 @@ import (
 	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -54,7 +53,7 @@ func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 		{"off", w.cluster(), ""},
 		{"on again", w.everyHour(8), `"keep": 8`},
 	} {
-		request := Request{Kind: operation.Apply, Cluster: step.c}
+		request := applying(step.c)
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
 			if s.Task != "backup.timer" && s.Task != "record.cluster" || s.Host == "w1" {
@@ -74,7 +73,7 @@ func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -86,7 +85,7 @@ func TestScheduleTriesSecrets(t *testing.T) {
 		if prefix != "" {
 			c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-prefix": prefix}
 		}
-		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+		w.do(creating(c), event.Succeeded)
 		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, `"prefix": "`+want+`"`) {
 			t.Errorf("%q: the job is %q", prefix, got)
 		}
@@ -140,7 +139,7 @@ func toldOf(t *testing.T, svc *Service, id, want, reason string) {
 func TestScheduleOfManagedEtcd(t *testing.T) {
 	w, s := managed(t), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
-	w.do(Request{Kind: operation.Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
+	w.do(applying(copiedToStorage(t, w.everyHour(8), s)), event.Succeeded)
 	svc := w.impatient()
 	taken := svc.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	for name, m := range w.machines {
@@ -172,7 +171,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	w.machines["e1"].down = nil
-	w.do(Request{Kind: operation.Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.do(applying(w.cluster()), event.Succeeded)
 	for name, m := range w.machines {
 		if m.has(backupJob) || m.has(storageKey) {
 			t.Errorf("switched off, %s has %v", name, m.files)
@@ -250,7 +249,7 @@ func TestScheduled(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
-			w.do(Request{Kind: operation.Apply, Cluster: w.everyHour(8)}, event.Succeeded)
+			w.do(applying(w.everyHour(8)), event.Succeeded)
 			w.machines["cp1"].snapshot = aSnapshot(t, 4711)
 			svc := w.impatient()
 			tc.do(t, w, svc.Now())
@@ -331,7 +330,7 @@ func TestRestoreTests_AreReported(t *testing.T) {
 			if tc.untried {
 				c = untried(c)
 			}
-			w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+			w.do(applying(c), event.Succeeded)
 			m, svc := w.machines["cp1"], w.impatient()
 			m.snapshot = aSnapshot(t, 4711)
 			m.took(t, svc.Now(), "")

@@ -100,8 +100,8 @@ func (s *Service) record(name string) (*v1alpha1.Cluster, error) {
 }
 
 // subject returns the wanted cluster, and sets the saved one. It returns an error if the
-// request is not possible for the saved cluster. It adds the names of added or removed
-// hosts to the request.
+// request is not possible for the saved cluster. It sets the names of added or removed
+// hosts.
 func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err error) {
 	s, r := p.svc, &p.request
 	name := r.Name
@@ -109,19 +109,19 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 		name = r.Cluster.Name
 	}
 	p.recorded, err = s.record(name)
-	if err = errors.Join(err, unbounded(*r)); err != nil {
+	if err = errors.Join(err, refuseUnbounded(r.rollout.MaxUnavailable)); err != nil {
 		return nil, err
 	}
 	recorded := p.recorded
-	if recorded == nil && (r.Cluster == nil || r.Kind.NeedsCluster()) {
+	if recorded == nil && (r.Cluster == nil || p.kind.NeedsCluster()) {
 		return nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if p.target != nil {
 		return p.target, nil
 	}
-	if recorded != nil && (r.Kind.ChangesCluster() || r.writesManifests()) {
-		if err := cmp.Or(s.refuseDuringEtcdSwap(recorded), s.refuseDuringUpgrade(recorded), refuseUnbegunUpgrade(r.Kind, recorded),
-			s.refuseDuringRuntimeChange(r.Kind, recorded), r.refuseWhileUnfinished(recorded)); err != nil && !p.forgetsInstead(err) {
+	if recorded != nil && (p.kind.ChangesCluster() || p.behaviour.writesManifests()) {
+		if err := cmp.Or(s.refuseDuringEtcdSwap(recorded), s.refuseDuringUpgrade(recorded), refuseUnbegunUpgrade(p.kind, recorded),
+			s.refuseDuringRuntimeChange(p.kind, recorded), p.refuseWhileUnfinished()); err != nil && !p.behaviour.instead(p, err) {
 			return nil, err
 		}
 	}
@@ -130,7 +130,7 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 		return wanted, err
 	}
 	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
-	if err := s.valid(ctx, r, wanted, recorded, paths); err != nil {
+	if err := s.valid(ctx, r.Subject, wanted, recorded, paths); err != nil {
 		return nil, err
 	}
 	if err := spec.MakePathsAbsolute(wanted, paths); err != nil {
@@ -139,7 +139,7 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), p.behaviour.accepts(recorded, wanted)); err != nil {
 		return nil, err
 	}
-	if r.Kind.ChangesCluster() && !r.Kind.ChangesVersion() && created(recorded) {
+	if p.kind.ChangesCluster() && !p.kind.ChangesVersion() && created(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
 			return nil, err
 		}
@@ -244,7 +244,7 @@ func isThere(bundle string) bool {
 
 // valid refuses an invalid cluster, and a version for which there is neither a minor in
 // the catalogue nor a bundle.
-func (s *Service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
+func (s *Service) valid(ctx context.Context, from Subject, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
 	named := c.DeepCopy()
 	if err := spec.MakePathsAbsolute(named, p); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (s *Service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.C
 		_, err := s.resolve(ctx, named, version, named.Spec.Bundle)
 		return err
 	}
-	return r.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported, Recorded: recorded})).Err()
+	return from.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported, Recorded: recorded})).Err()
 }
 
 // releases returns the catalogue. If it does not have the version, later minors of

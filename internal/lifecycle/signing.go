@@ -82,7 +82,7 @@ func (s *Service) signs(env *module.Env) error {
 // are trusted with this key too. The manager takes over the key when the plan is applied:
 // see adoptSigner.
 func (p *prepared) findSigner(ctx context.Context) error {
-	if p.env.BackupSigner == "" || !p.request.Kind.NeedsBundle() || !created(p.recorded) {
+	if p.env.BackupSigner == "" || !p.kind.NeedsBundle() || !created(p.recorded) {
 		return nil
 	}
 	for _, h := range p.hosts {

@@ -72,7 +72,7 @@ func TestRestoreUnverified(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)
-			r.Restore.SetTrust = tc.trust
+			r.SetTrust = tc.trust
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			_, drillErr := w.impatient().Drill(t.Context(), "prod", DrillOptions{From: tc.file, SetTrust: tc.trust}, nil)
 			if tc.id != "" {
@@ -115,7 +115,7 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 			r := restoring(file)
 			if tc.trust.Unverified {
 				r = restoring(written(t, file, asItIs, nil))
-				r.Restore.SetTrust = tc.trust
+				r.SetTrust = tc.trust
 			}
 			p := w.prepared(w.service().Prepare(t.Context(), r, nil))
 			says := slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
@@ -144,7 +144,7 @@ func TestWithKeysNeedsUnverified(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	r := restoring(file)
-	r.Restore.WithKeys = true
+	r.WithKeys = true
 	_, err := w.service().Prepare(t.Context(), r, nil)
 	refusal(t, err, idWithKeys)
 }
@@ -164,7 +164,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, file := restorable(t)
 			r := restoring(written(t, file, asItIs, nil))
-			r.Restore.Unverified = true
+			r.Unverified = true
 			w.refusing("cp3", "restore.start")
 			w.do(r, event.Failed)
 			w.machines["cp3"].refuse = nil
@@ -182,7 +182,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 				}
 			}
 			if tc.id != "" {
-				_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
+				_, err := s.PrepareResume(t.Context(), resuming(), nil)
 				refusal(t, err, tc.id)
 				return
 			}
@@ -305,7 +305,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec = recorded.Spec
-	apply := Request{Kind: operation.Apply, Cluster: c}
+	apply := applying(c)
 	for range 2 { // it is only planned: nothing is changed, and it is reported again
 		p := w.prepared(s.Prepare(t.Context(), apply, nil))
 		if !adopts(p) {
@@ -397,7 +397,7 @@ func TestSigningKeyOfJoining(t *testing.T) {
 	w.machines["cp2"] = newMachine("cp2", "192.0.2.20", w.api)
 	w.machines["cp2"].files[at] = string(left)
 	delete(w.machines["cp1"].files, at) // otherwise its key is used, and cp2 is not queried
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(copiedTo(t, w.everyHour(8), m)), nil))
 	if adopts(p) {
 		t.Errorf("the key of a host that joins is taken over: %+v", p.Findings())
 	}

@@ -18,7 +18,6 @@ import (
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -78,7 +77,7 @@ func TestCopies_AddedChangedAndRemoved(t *testing.T) {
 		{"on again", copiedTo(t, w.everyHour(8), first), first.Key, `"name": "vault"`},
 		{"all are", w.everyHour(8), nil, `"keep": 8`},
 	} {
-		request := Request{Kind: operation.Apply, Cluster: step.c}
+		request := applying(step.c)
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
 			if s.Task != "backup.timer" && s.Task != "record.cluster" || s.Host == "w1" {
@@ -106,7 +105,7 @@ func TestCopies_AddedChangedAndRemoved(t *testing.T) {
 		}
 	}
 	w.silentOn(keys)
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -117,7 +116,7 @@ func TestCopies_TimeLimitIsSnapshotInterval(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
 		c.Spec.Etcd.Backup.Every.Duration = every
-		w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+		w.do(creating(c), event.Succeeded)
 		if job := w.machines["cp1"].files[backupJob]; !strings.Contains(job, want) {
 			t.Errorf("every %s: want %s in %s", every, want, job)
 		}
@@ -130,7 +129,7 @@ func TestCopies_ReportMissingKey(t *testing.T) {
 	w.create(event.Succeeded)
 	c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
 	c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File = "/none"
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+	_, err := w.service().Prepare(t.Context(), applying(c), nil)
 	refusal(t, err, idSecretUnreadable)
 }
 
@@ -140,7 +139,7 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	t.Helper()
 	w, m := newWorld(t, "cp1", "w1"), copiestest.ListenSFTP(t)
 	w.create(event.Succeeded)
-	w.do(Request{Kind: operation.Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, event.Succeeded)
+	w.do(applying(copiedTo(t, w.everyHour(8), m)), event.Succeeded)
 	admin, err := w.service().Store.Kubeconfigs().Load("prod")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // TestSpellings checks that different spellings of an address in the file and in saved
@@ -28,7 +27,7 @@ func TestSpellings(t *testing.T) {
 	}
 	nothing := func(reason string, c *v1alpha1.Cluster) {
 		t.Helper()
-		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)); !p.Plan().IsEmpty() {
+		if p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {
 			t.Errorf("%s: the plan has %v", reason, p.Plan().Steps)
 		}
 	}
@@ -46,6 +45,6 @@ func TestSpellings(t *testing.T) {
 	nothing("a saved cluster in another spelling", w.cluster())
 	nothing("a saved cluster and a file in another spelling", respelt)
 
-	w.do(Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
 	w.wantHosts("cp1", "cp2", "cp3", "w2")
 }

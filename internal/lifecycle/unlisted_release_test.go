@@ -13,7 +13,6 @@ import (
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -71,22 +70,22 @@ func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.version = version
 	wanted := w.cluster()
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil)
+	_, err := w.service().Prepare(t.Context(), creating(wanted), nil)
 	wantRefused(t, err, "unsupported-version")
 	if !strings.Contains(err.Error(), "slipway bundle import") {
 		t.Errorf("the error has no remedy: %v", err)
 	}
 	other := w.cluster()
 	other.Spec.Kubernetes.Version, other.Spec.Bundle = "v1.38.1", path
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: other}, nil)
+	_, err = w.service().Prepare(t.Context(), creating(other), nil)
 	wantRefused(t, err, "unsupported-version")
 
 	cached := newWorld(t, "cp1", "w1")
 	cached.version, cached.cache = version, elsewhere
-	warned(t, cached.prepared(cached.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil)), version)
+	warned(t, cached.prepared(cached.service().Prepare(t.Context(), creating(wanted), nil)), version)
 
 	wanted.Spec.Bundle = path
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Create, Cluster: wanted}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), creating(wanted), nil))
 	warned(t, p, version)
 	if r := p.(*prepared).env.Release; r.Etcd != "3.7.9" || r.CoreDNS != "1.15.9" || r.Flannel != "0.29.9" || r.KubeVIP == "" || r.Runc == "" {
 		t.Errorf("its components are %+v", r.Components)
@@ -94,7 +93,7 @@ func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 	w.apply(p, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, version))
 	c, err := w.service().Cluster(t.Context(), "prod")
-	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)).Plan().IsEmpty() {
+	if err != nil || !w.prepared(w.service().Prepare(t.Context(), applying(c), nil)).Plan().IsEmpty() {
 		t.Errorf("the plan is not empty (%v)", err)
 	}
 
@@ -106,9 +105,9 @@ func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 	if _, err := w.service().Info(t.Context(), "prod", nil); err != nil {
 		t.Errorf("cluster-info fails: %v", err)
 	}
-	_, err = w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+	_, err = w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 	wantRefused(t, err, "unsupported-version")
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 }
 
 // Upgrades reach unlisted minors, one minor at a time.
@@ -120,19 +119,19 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	w.create(event.Succeeded)
 	w.backable(t)
 	s := w.service()
-	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0"}}
+	r := UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.38.0"}
 	_, err := s.Prepare(t.Context(), r, nil)
 	wantRefused(t, err, release.IDUnsupported)
-	r.Upgrade.Version, r.Upgrade.Bundle = "v1.39.0", after
+	r.Version, r.Bundle = "v1.39.0", after
 	_, err = s.Prepare(t.Context(), r, nil)
 	wantRefused(t, err, release.IDUpgradePath)
 
 	// The upgrade can be rolled back, with a warning that the new kinds are unknown.
 	back := w.fork(t)
 	back.refusing("w1", "kubelet.running")
-	back.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0", Bundle: next}}, event.Failed)
+	back.do(UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.38.0", Bundle: next}, event.Failed)
 	back.machines["w1"].refuse = nil
-	p := back.prepared(back.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+	p := back.prepared(back.service().PrepareRollback(t.Context(), rollingBack(), nil))
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
 		return d.ID == idKindsInUse && d.Severity == diag.Warning && strings.Contains(d.Message, "v1.38.0")
 	}) {
@@ -144,7 +143,7 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	// The upgrade goes to the minor in between first if its bundle is available.
 	file := w.cluster()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.39.0", after
-	r = Request{Kind: operation.Upgrade, Cluster: file, Upgrade: UpgradeRequest{Bundle: next}}
+	r = UpgradeRequest{Subject: Subject{Cluster: file}, Bundle: next}
 	p = w.prepared(s.Prepare(t.Context(), r, nil))
 	warned(t, p, "v1.38.0", "v1.39.0")
 	res := w.apply(p, event.Succeeded)
@@ -153,9 +152,9 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	}
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.38.0"))
 
-	_, err = s.Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}, nil)
+	_, err = s.Prepare(t.Context(), UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.37.1"}, nil)
 	wantRefused(t, err, release.IDUpgradePath)
-	w.do(Request{Kind: operation.Upgrade, Cluster: file}, event.Succeeded)
+	w.do(UpgradeRequest{Subject: Subject{Cluster: file}}, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.39.0"))
 }
 
@@ -167,12 +166,12 @@ func TestRollbackUpgrade_NeedsNoBundleOfNewerVersion(t *testing.T) {
 	w.create(event.Succeeded)
 	w.backable(t)
 	w.refusing("w1", "kubelet.running")
-	w.do(Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.38.0", Bundle: next}}, event.Failed)
+	w.do(UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.38.0", Bundle: next}, event.Failed)
 	w.machines["w1"].refuse = nil
 	if err := os.RemoveAll(next); err != nil { // as when a USB stick is removed
 		t.Fatal(err)
 	}
-	p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+	p := w.prepared(w.service().PrepareRollback(t.Context(), rollingBack(), nil))
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idKindsInUse }) {
 		t.Errorf("no warning about new kinds: %v", p.Findings())
 	}

@@ -22,7 +22,7 @@ import (
 //   - every control plane, if no control plane is known to hold the cluster (lacksLeader)
 //   - every etcd host, if no etcd host is known to hold the data (lacksEtcdMembers)
 func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
-	return !p.request.Kind.RemovesCluster() &&
+	return !p.kind.RemovesCluster() &&
 		(p.env.IsFirst(h) || p.behaviour.needs(p, h) || p.behaviour.awaits(h) || p.lacksLeader() && h.HasRole(v1alpha1.RoleControlPlane) ||
 			p.lacksEtcdMembers(staying) && h.HasRole(v1alpha1.RoleEtcd))
 }
@@ -30,12 +30,12 @@ func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 // offerRest adds to the hints about unreachable hosts how to change an existing
 // cluster without them.
 func (p *prepared) offerRest(staying []facts.Host) {
-	if !created(p.recorded) || !p.request.Kind.OffersIgnoreErrors() {
+	if !created(p.recorded) || !p.kind.OffersIgnoreErrors() {
 		return
 	}
 	for i, h := range p.hosts[:len(staying)] {
 		var lost *remote.Error
-		if !errors.As(staying[i].Err, &lost) || p.needs(h, staying) || slices.Contains(p.request.Nodes, h.Name) {
+		if !errors.As(staying[i].Err, &lost) || p.needs(h, staying) || slices.Contains(p.nodes, h.Name) {
 			if lost != nil {
 				p.offerOff(h, string(lost.Reason))
 			}
@@ -82,7 +82,7 @@ func (p *prepared) dropLost(found []facts.Host) error {
 	kept := slices.Clone(p.hosts[len(found):]) // leaving hosts are checked separately
 	for i, h := range p.hosts[:len(found)] {
 		f := p.reasonToDrop(h.Name, found[i].Err)
-		forgotten := p.request.Forget && p.request.Kind.RemovesCluster() // otherwise the host takes part later
+		forgotten := p.request.forget && p.kind.RemovesCluster() // otherwise the host takes part later
 		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
 			switch {
 			case f != nil && forgotten:

@@ -6,7 +6,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -14,8 +13,8 @@ import (
 // Missing login settings on this machine do not prove that a host is lost. Neither a
 // cluster nor a node is force-removed for them.
 func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
-	cluster := Request{Kind: operation.Delete, Name: "prod", Forget: true}
-	node := Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}, Forget: true, Removal: Removal{Force: true}}
+	cluster := DeleteRequest{Subject: Subject{Name: "prod"}, Forget: true}
+	node := DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true, Removal: Removal{Force: true}}
 	for _, tc := range []struct {
 		name, reason string
 		is           remote.Reason
@@ -37,7 +36,7 @@ func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
 				if tc.here {
 					c.Spec.Hosts[1].Address, c.Spec.Hosts[1].InternalAddress = "localhost", w.machines["w1"].address
 				}
-				w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+				w.do(creating(c), event.Succeeded)
 				w.machines["w1"].down = &remote.Error{Host: "w1", Reason: tc.is, Cause: "it is not to be had", Remedy: "mend it"}
 				p, err := w.service().Prepare(t.Context(), r, nil)
 				if tc.given {
@@ -59,8 +58,10 @@ func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
 // A host that remains saved can be skipped, whatever the reason.
 func TestIgnoreErrors_SkipsSavedHosts(t *testing.T) {
 	for name, r := range map[string]Request{
-		"a delete":                          {Kind: operation.Delete, Name: "prod", IgnoreErrors: true},
-		"another host than the removed one": {Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}, Forget: true, IgnoreErrors: true},
+		"a delete": DeleteRequest{Subject: Subject{Name: "prod"}, Options: Options{IgnoreErrors: true}},
+		"another host than the removed one": DeleteNodesRequest{
+			Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"w2"}, Forget: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -84,21 +85,21 @@ func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 	}{
 		{
 			"delete another", "the worker does not depend on it",
-			func(*world) Request { return Request{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w1"}} }, "cp2", true,
+			func(*world) Request { return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}} }, "cp2", true,
 		},
 		{
 			"add another", "a new worker does not depend on it",
 			func(w *world) Request {
-				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+				return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w3")}}
 			}, "cp2", true,
 		},
 		{"apply", "other hosts do not depend on it", func(w *world) Request {
-			return Request{Kind: operation.Apply, Cluster: w.of(append(threeAndTwo, "w3")...)}
+			return applying(w.of(append(threeAndTwo, "w3")...))
 		}, "cp2", true},
 		{
 			"add it", "nothing would be left to do",
 			func(w *world) Request {
-				return Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+				return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w3")}}
 			}, "w3", false,
 		},
 	} {
@@ -113,8 +114,8 @@ func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), want) != tc.offered {
 				t.Errorf("%v: the error has %q, want %t: %s", err, want, tc.offered, tc.reason)
 			}
-			if r.IgnoreErrors = true; tc.offered {
-				w.do(r, event.Partial)
+			if tc.offered {
+				w.do(despiteErrors(r), event.Partial)
 				w.wantPhase(v1alpha1.PhaseFailed)
 			}
 		})
@@ -126,20 +127,20 @@ func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 func TestUpgrade_DoesNotSkipNeededHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, down string
-		prepare            func(*Service, Request) (Prepared, error)
+		prepare            func(*Service, Options) (Prepared, error)
 		offered            bool
 	}{
-		{"resume, a control plane", "workers would be newer than its API server", "cp3", func(s *Service, r Request) (Prepared, error) {
-			return s.PrepareResume(t.Context(), "prod", r, nil)
+		{"resume, a control plane", "workers would be newer than its API server", "cp3", func(s *Service, o Options) (Prepared, error) {
+			return s.PrepareResume(t.Context(), ResumeRequest{Subject: Subject{Name: "prod"}, Options: o}, nil)
 		}, false},
-		{"resume, a worker", "it is older than all API servers", "w2", func(s *Service, r Request) (Prepared, error) {
-			return s.PrepareResume(t.Context(), "prod", r, nil)
+		{"resume, a worker", "it is older than all API servers", "w2", func(s *Service, o Options) (Prepared, error) {
+			return s.PrepareResume(t.Context(), ResumeRequest{Subject: Subject{Name: "prod"}, Options: o}, nil)
 		}, true},
-		{"rollback, a worker", "it would be newer than the API servers", "w2", func(s *Service, r Request) (Prepared, error) {
-			return s.PrepareRollback(t.Context(), "prod", r, nil)
+		{"rollback, a worker", "it would be newer than the API servers", "w2", func(s *Service, o Options) (Prepared, error) {
+			return s.PrepareRollback(t.Context(), RollbackRequest{Name: "prod", Options: o}, nil)
 		}, false},
-		{"rollback, a control plane", "its own kubelet would be newer too", "cp3", func(s *Service, r Request) (Prepared, error) {
-			return s.PrepareRollback(t.Context(), "prod", r, nil)
+		{"rollback, a control plane", "its own kubelet would be newer too", "cp3", func(s *Service, o Options) (Prepared, error) {
+			return s.PrepareRollback(t.Context(), RollbackRequest{Name: "prod", Options: o}, nil)
 		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -147,14 +148,14 @@ func TestUpgrade_DoesNotSkipNeededHosts(t *testing.T) {
 			w.refusing("w1", "kubernetes.programs")
 			w.do(toNewest, event.Failed)
 			w.machines["w1"].refuse, w.machines[tc.down].down = nil, errDown
-			_, err := tc.prepare(w.service(), Request{})
+			_, err := tc.prepare(w.service(), Options{})
 			refusal(t, err, string(remote.Unreachable))
 			if err != nil &&
 				(strings.Contains(err.Error(), "--ignore-errors") != tc.offered ||
 					strings.Contains(err.Error(), "delete node "+tc.down+" --forget") == tc.offered) {
 				t.Errorf("%v: want the offer to continue without it: %t: %s", err, tc.offered, tc.reason)
 			}
-			p, err := tc.prepare(w.service(), Request{IgnoreErrors: true})
+			p, err := tc.prepare(w.service(), Options{IgnoreErrors: true})
 			if tc.offered {
 				w.prepared(p, err)
 				return

@@ -12,23 +12,49 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
 )
 
+// An UpgradeRequest asks to upgrade a saved cluster by one minor. The cluster of a file may
+// differ from the saved one in its version, its add-ons and its bundle only.
+type UpgradeRequest struct {
+	Subject
+	Options
+	// Removal configures how nodes are drained.
+	Removal Removal
+	// MaxUnavailable is how many workers are out of service at once: a number or a
+	// percentage; "" means one. PauseAfter selects where the upgrade stops.
+	MaxUnavailable string
+	PauseAfter     Pause
+	// Version is the target version; "" is the version of Cluster. Bundle is the bundle of
+	// the next version on the upgrade path; "" finds or builds one.
+	Version, Bundle string
+	// Follows reports whether the upgrade to the previous minor has just finished. Then
+	// pods that it moved are waited for if a disruption budget needs them.
+	Follows bool
+}
+
+func (r UpgradeRequest) shared() sharedRequest {
+	return sharedRequest{
+		Subject: r.Subject, Options: r.Options, removal: r.Removal,
+		rollout: module.Upgrade{MaxUnavailable: r.MaxUnavailable, PauseAfter: r.PauseAfter},
+	}
+}
+
+func (r UpgradeRequest) behaviour() behaviour { return upgradeCluster(&r) }
+
 // upgradeCluster upgrades a cluster by one minor.
-func upgradeCluster() behaviour {
+func upgradeCluster(r *UpgradeRequest) behaviour {
 	b := usual()
 	b.wanted = func(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		wanted, err := p.nextMinor(ctx)
+		wanted, err := r.nextMinor(ctx, p)
 		return wanted, false, err
 	}
-	b.findings = func(ctx context.Context, p *prepared, o precheck.Options, progress event.Sink) (diag.List, error) {
-		return p.readiness(ctx, o, progress)
-	}
+	b.findings = r.readiness
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		p.env.Upgrade = p.request.Rollout
+		p.env.Upgrade = p.request.rollout
 		p.env.Upgrade.Resumed = p.continues != nil
 		p.env.Upgrade.Backup = p.beginsUpgrade() || p.continues != nil
 		parts.Backup = p.takeBackup
@@ -36,7 +62,7 @@ func upgradeCluster() behaviour {
 	}
 	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
 	b.finish = func(p *prepared, o *v1alpha1.Operation, res *Result) {
-		if v := p.request.Upgrade.Version; res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
+		if v := r.Version; res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
 			res.Onward, res.OnwardFile, res.Reached = v, o.Spec.File, p.env.Release.Kubernetes
 		}
 	}
@@ -48,9 +74,9 @@ func upgradeCluster() behaviour {
 		return append(lines, p.describeCompletedUpgrade(res)...)
 	}
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
-		o.Version, o.File = p.request.Upgrade.Version, p.request.savedFilePath()
+		o.Version, o.File = r.Version, p.request.upgradeFile()
 	}
-	b.resume = func(p *prepared, o *v1alpha1.OperationSpec) { p.request.Upgrade.Version = o.Version }
+	b.resume = func(o *v1alpha1.OperationSpec) { r.Version = o.Version }
 	return b
 }
 
@@ -59,14 +85,14 @@ func isUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Type) 
 
 // beginsUpgrade reports whether this is an upgrade, or a step of one, that has not begun yet.
 func (p *prepared) beginsUpgrade() bool {
-	return p.request.Kind == operation.Upgrade && p.continues == nil && runningVersion(p.recorded) != p.env.Release.Kubernetes
+	return p.kind == operation.Upgrade && p.continues == nil && runningVersion(p.recorded) != p.env.Release.Kubernetes
 }
 
 // nextMinor returns the saved cluster with the next version of its upgrade path, or
 // unchanged if it already has the requested version. It sets the target version in
 // the request, and clears the source if the file describes the end of the path only.
-func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
-	s, r, recorded := p.svc, &p.request, p.recorded
+func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.Cluster, error) {
+	s, recorded := p.svc, p.recorded
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
@@ -78,13 +104,13 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 	was := runningVersion(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
-		if r.Upgrade.Version = cmp.Or(r.Upgrade.Version, file.Spec.Kubernetes.Version); r.Upgrade.Version == "" {
+		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
 			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to",
 				"write spec.kubernetes.version into the file, or set the version with --to")
 		}
-		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Upgrade.Version {
+		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
 			return nil, refused(idUpgradeHow,
-				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Upgrade.Version,
+				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version,
 				"use the same version in both, or omit --to")
 		}
 		file = file.DeepCopy()
@@ -99,11 +125,11 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}
 	}
-	known, err := s.releases(ctx, recorded, r.Upgrade.Version, r.Upgrade.Bundle, bundle)
+	known, err := s.releases(ctx, recorded, r.Version, r.Bundle, bundle)
 	if err != nil {
 		return nil, err
 	}
-	path, err := known.UpgradePath(was, r.Upgrade.Version)
+	path, err := known.UpgradePath(was, r.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -112,16 +138,16 @@ func (p *prepared) nextMinor(ctx context.Context) (*v1alpha1.Cluster, error) {
 	}
 	wanted := recorded.DeepCopy()
 	wanted.Spec.Kubernetes.Version = was
-	if p.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
+	if p.way = onTheWay(r.Cluster, recorded, path, bundle); len(path) == 0 {
 		if r.Cluster != nil {
 			wanted.Spec.Addons = r.Cluster.Spec.Addons
 		}
 		return wanted, nil
 	}
 	wanted.Spec.Addons = p.way[0].addons
-	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Upgrade.Bundle, p.way[0].bundle)
-	if r.Upgrade.Version = path[len(path)-1]; r.Upgrade.Version != path[0] {
-		r.Source = nil // the file describes the end of the path
+	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Bundle, p.way[0].bundle)
+	if r.Version = path[len(path)-1]; r.Version != path[0] {
+		p.request.Source = nil // the file describes the end of the path
 	}
 	return wanted, nil
 }
@@ -143,12 +169,12 @@ func checkSettingsOnPath(c *v1alpha1.Cluster, is string, path []string) error {
 	return list.Err()
 }
 
-// savedFilePath returns the path of the cluster file of an upgrade, as saved in its operation.
-func (r *Request) savedFilePath() string {
-	if r.Cluster == nil {
+// upgradeFile returns the path of the cluster file of an upgrade, as saved in its operation.
+func (s Subject) upgradeFile() string {
+	if s.Cluster == nil {
 		return ""
 	}
-	return cmp.Or(r.File, "-")
+	return cmp.Or(s.File, "-")
 }
 
 // describesPathEnd reports whether the file of an upgrade describes the end of the upgrade path,
@@ -195,12 +221,12 @@ func runningVersion(c *v1alpha1.Cluster) string {
 // refuseWhileUnfinished refuses a rotation of the cluster CA while another operation is
 // unfinished: the manifests would have settings before their turn, and name files that do
 // not exist yet.
-func (r *Request) refuseWhileUnfinished(recorded *v1alpha1.Cluster) error {
-	if !r.writesManifests() || recorded.Status.Phase == v1alpha1.PhaseRunning {
+func (p *prepared) refuseWhileUnfinished() error {
+	if !p.behaviour.writesManifests() || p.recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return nil
 	}
-	return refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
-		"finish the operation first: slipway resume "+recorded.Name)
+	return refused(idOperationUnfinished, "the latest operation of cluster "+p.recorded.Name+" is unfinished",
+		"finish the operation first: slipway resume "+p.recorded.Name)
 }
 
 // refuseUnbegunUpgrade refuses to change a cluster whose saved version belongs to an upgrade

@@ -7,7 +7,6 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // A file that names the bundle of the next version uses it for the upgrade. The cluster
@@ -24,14 +23,14 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 	}
 	file := w.cluster()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = older, of(older)
-	w.do(Request{Kind: operation.Create, Cluster: file}, event.Succeeded)
+	w.do(creating(file), event.Succeeded)
 	w.backable(t)
 
 	file.Spec.Kubernetes.Version = "v1.37.1"
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file}, nil)
+	_, err := w.service().Prepare(t.Context(), UpgradeRequest{Subject: Subject{Cluster: file}}, nil)
 	wantRefused(t, err, idBundleVersion)
 	file.Spec.Bundle = of("v1.37.1")
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), UpgradeRequest{Subject: Subject{Cluster: file}}, nil))
 	if is := p.Plan().Bundle.Source; is != file.Spec.Bundle {
 		t.Errorf("the upgrade uses %s, want %s", is, file.Spec.Bundle)
 	}
@@ -68,16 +67,17 @@ func TestReadiness_UsesBundleOfFile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			file := w.cluster()
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
-			r := Request{Kind: operation.Upgrade, Cluster: file}
-			p := &prepared{svc: s, request: r, recorded: c, bundle: &source{arches: []string{"amd64"}}}
-			next, err := p.nextMinor(t.Context())
+			r := UpgradeRequest{Subject: Subject{Cluster: file}}
+			p := s.start(r)
+			p.recorded, p.bundle = c, &source{arches: []string{"amd64"}}
+			next, err := r.nextMinor(t.Context(), p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if next.Spec.Bundle != "" {
 				t.Errorf("the first version on the path comes from %s", next.Spec.Bundle)
 			}
-			missing, _, err := p.wayThere(t.Context())
+			missing, _, err := r.wayThere(t.Context(), p)
 			if tt.id != "" {
 				wantRefused(t, err, tt.id)
 			} else if err != nil {

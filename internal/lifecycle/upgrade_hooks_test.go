@@ -5,7 +5,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // Upgrade hooks run once in each upgrade, even if they have not changed since the previous
@@ -28,7 +27,7 @@ func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 		{Name: "before", Phase: v1alpha1.HookPreUpgrade, Script: script, Materials: []string{material}},
 		{Name: "behind", Phase: v1alpha1.HookPostUpgrade, Script: script},
 	}
-	w.do(Request{Kind: operation.Create, Cluster: c}, event.Succeeded)
+	w.do(creating(c), event.Succeeded)
 	w.backable(t)
 	ran := func(hook string, n int, why string) {
 		t.Helper()
@@ -38,7 +37,7 @@ func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 			}
 		}
 	}
-	to := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: older}}
+	to := UpgradeRequest{Subject: Subject{Name: "prod"}, Version: older}
 	w.do(to, event.Succeeded)
 	ran(before, 1, "it is an upgrade")
 	ran(behind, 1, "it is an upgrade")
@@ -46,7 +45,7 @@ func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 	ran(before, 1, "there is nothing to upgrade")
 
 	c.Spec.Kubernetes.Version, c.Spec.Hooks[0].Materials = older, nil
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Succeeded)
+	w.do(applying(c), event.Succeeded)
 	if !w.machines["w1"].has(secret) {
 		t.Errorf("%s does not exist", secret)
 	}

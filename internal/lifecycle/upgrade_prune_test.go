@@ -10,7 +10,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -138,7 +137,7 @@ func TestUpgrade_CannotRollBackAfterPruning(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	wantRefused(t, err, idUpgradeCommitted)
 	w.resume(event.Succeeded)
 	w.version = "v1.37.1"
@@ -152,7 +151,7 @@ func TestUpgrade_SucceedsIfPruningFails(t *testing.T) {
 	w.do(toNewest, event.Succeeded)
 	w.version = "v1.37.1"
 	w.machines["w1"].refuse = nil
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
 	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != containerruntime.StepPrune || steps[0].Host != "w1" {
 		t.Errorf("left to do: %+v", steps)
 	}
@@ -168,7 +167,7 @@ func TestAddNodes_PrunesNothing(t *testing.T) {
 		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"
 	}
 	p := w.prepared(w.service().Prepare(t.Context(),
-		Request{Kind: operation.AddNodes, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
+		AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Task == containerruntime.StepPrune {
 			t.Errorf("the plan prunes %s", s.Host)

@@ -62,7 +62,7 @@ func (w *world) backable(t testing.TB) {
 	e.on(w)
 }
 
-var toNewest = Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}}
+var toNewest = UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.37.1"}
 
 // versions returns the kubelet versions of nodes, with a note on cordoned nodes.
 func (w *world) versions() map[string]string {
@@ -128,7 +128,7 @@ func TestUpgrade(t *testing.T) {
 	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("after the upgrade, something is left to do: %+v", p.Plan().Steps)
 	}
-	w.do(Request{Kind: operation.Delete, Name: "prod"}, event.Succeeded)
+	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
@@ -193,7 +193,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 	w.backable(t)
 	w.wantVersions(all(names, from))
 	w.events = nil
-	request := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: to}}
+	request := UpgradeRequest{Subject: Subject{Name: "prod"}, Version: to}
 	res := w.do(request, event.Succeeded)
 	if res.Onward != "" {
 		t.Errorf("the result names a next version: %s", res.Onward)
@@ -215,17 +215,18 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 func TestUpgrade_NextMinor(t *testing.T) {
 	w := aged(t, "cp1")
 	s := w.service()
-	r := Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"}, Source: []byte("the file")}
+	r := UpgradeRequest{Subject: Subject{Name: "prod", Source: []byte("the file")}, Version: "v1.37.1"}
 	c, err := s.Cluster(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	p := &prepared{svc: s, request: r, recorded: c}
-	next, err := p.nextMinor(t.Context())
-	if r = p.request; err != nil || next.Spec.Kubernetes.Version != older || r.Upgrade.Version != "v1.37.1" || r.Source != nil {
+	p := s.start(r)
+	p.recorded = c
+	next, err := r.nextMinor(t.Context(), p)
+	if err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || p.request.Source != nil {
 		t.Errorf("the next version is %s on the path to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version,
-			r.Upgrade.Version, err, r.Source != nil)
+			r.Version, err, p.request.Source != nil)
 	}
 }
 
@@ -263,8 +264,8 @@ func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
 			w.wantVersions(tc.want)
 			w.wantPhase(v1alpha1.PhaseFailed)
 			for _, r := range []Request{
-				{Kind: operation.Apply, Cluster: w.cluster()},
-				{Kind: operation.DeleteNodes, Name: "prod", Nodes: []string{"w2"}},
+				applying(w.cluster()),
+				DeleteNodesRequest{Name: "prod", Nodes: []string{"w2"}},
 				toNewest,
 			} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
@@ -282,16 +283,16 @@ func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
 func TestUpgradePauses(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	r := toNewest
-	r.Rollout.PauseAfter = PauseCanary
+	r.PauseAfter = PauseCanary
 	w.do(r, event.Paused)
 	want := all(threeAndTwo, older)
 	want["cp1"] = "v1.37.1"
 	w.wantVersions(want)
 	w.wantPhase(v1alpha1.PhasePaused)
 	// A CA rotation needs all control planes at the same version.
-	_, err := w.service().Prepare(t.Context(), Request{Kind: operation.RotateCA, Name: "prod", Rotate: []string{certs.Cluster}}, nil)
+	_, err := w.service().Prepare(t.Context(), RotateCARequest{Name: "prod", Names: []string{certs.Cluster}}, nil)
 	wantRefused(t, err, idUpgradeUnfinished)
-	p, err := w.service().PrepareResume(t.Context(), "prod", Request{Rollout: Rollout{PauseAfter: PauseControlPlane}}, nil)
+	p, err := w.service().PrepareResume(t.Context(), ResumeRequest{Subject: Subject{Name: "prod"}, PauseAfter: PauseControlPlane}, nil)
 	w.apply(w.prepared(p, err), event.Paused)
 	want["cp2"], want["cp3"] = "v1.37.1", "v1.37.1"
 	w.wantVersions(want)
@@ -322,31 +323,28 @@ func TestUpgradeRefused(t *testing.T) {
 		r    Request
 		id   string
 	}{
-		{"a downgrade", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.35.6"}}, "upgrade-path"},
-		{"not a version", Request{Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "newest"}}, "unsupported-kubernetes"},
-		{"a file with more", Request{Kind: operation.Upgrade, Cluster: changed}, idUpgradeHow},
-		{"two versions", Request{Kind: operation.Upgrade, Cluster: changed, Upgrade: UpgradeRequest{Version: "v1.36.4"}}, idUpgradeHow},
-		{"a file without a version", Request{Kind: operation.Upgrade, Cluster: unsaid}, idUpgradeHow},
+		{"a downgrade", UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.35.6"}, "upgrade-path"},
+		{"not a version", UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "newest"}, "unsupported-kubernetes"},
+		{"a file with more", UpgradeRequest{Subject: Subject{Cluster: changed}}, idUpgradeHow},
+		{"two versions", UpgradeRequest{Subject: Subject{Cluster: changed}, Version: "v1.36.4"}, idUpgradeHow},
+		{"a file without a version", UpgradeRequest{Subject: Subject{Cluster: unsaid}}, idUpgradeHow},
 		{
 			"how many",
-			Request{
-				Kind: operation.Upgrade, Name: "prod", Upgrade: UpgradeRequest{Version: "v1.37.1"},
-				Rollout: Rollout{MaxUnavailable: "many"},
-			},
+			UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.37.1", MaxUnavailable: "many"},
 			idUpgradeHow,
 		},
-		{"by apply", Request{Kind: operation.Apply, Cluster: func() *v1alpha1.Cluster {
+		{"by apply", applying(func() *v1alpha1.Cluster {
 			c := w.cluster()
 			c.Spec.Kubernetes.Version = "v1.37.1"
 			return c
-		}()}, "not-supported-yet"},
+		}()), "not-supported-yet"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := w.service().Prepare(t.Context(), tc.r, nil)
 			wantRefused(t, err, tc.id)
 		})
 	}
-	if _, err := w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Name: "other", Upgrade: UpgradeRequest{Version: "v1.37.1"}},
+	if _, err := w.service().Prepare(t.Context(), UpgradeRequest{Subject: Subject{Name: "other"}, Version: "v1.37.1"},
 		nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
@@ -387,7 +385,7 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := s.Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil)
+	_, err := s.Prepare(t.Context(), applying(w.cluster()), nil)
 	wantRefused(t, err, idUpgradeUnfinished)
 	w.resume(event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
@@ -401,8 +399,8 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 		goOn  func(*world)
 		want  string
 	}{
-		{"saved", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Upgrade.Version},
-		{"noted, resumed", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Upgrade.Version},
+		{"saved", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Version},
+		{"noted, resumed", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Version},
 		{"noted, rolled back", true, func(w *world) { w.rollback(event.Succeeded) }, older},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -423,7 +421,7 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 			}
 			c := w.cluster()
 			c.Spec.Kubernetes.Version = ""
-			_, err = s.Prepare(t.Context(), Request{Kind: operation.Apply, Cluster: c}, nil)
+			_, err = s.Prepare(t.Context(), applying(c), nil)
 			refusal(t, err, idUpgradeUnfinished)
 			tc.goOn(w)
 			w.wantVersions(all(threeAndTwo, tc.want))
@@ -439,7 +437,7 @@ func TestUpgrade_RefusesUnfinishedOperation(t *testing.T) {
 	w.machines["w1"].refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
-	w.do(Request{Kind: operation.Apply, Cluster: c}, event.Failed)
+	w.do(applying(c), event.Failed)
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
 	wantRefused(t, err, idOperationUnfinished)
 }
@@ -471,9 +469,9 @@ func TestUpgrade_FindsFilesOfClusterFile(t *testing.T) {
 	}
 	file := w.cluster()
 	file.Spec.Hooks = []v1alpha1.Hook{{Name: "hello", Phase: v1alpha1.HookPostInstall, Script: "hello.sh"}}
-	w.do(Request{Kind: operation.Apply, Cluster: file, Dir: dir}, event.Succeeded)
-	file.Spec.Kubernetes.Version = toNewest.Upgrade.Version
-	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: operation.Upgrade, Cluster: file, Dir: dir}, nil))
+	w.do(ApplyRequest{Subject: Subject{Cluster: file, Dir: dir}}, event.Succeeded)
+	file.Spec.Kubernetes.Version = toNewest.Version
+	p := w.prepared(w.service().Prepare(t.Context(), UpgradeRequest{Subject: Subject{Cluster: file, Dir: dir}}, nil))
 	if p.Plan().IsEmpty() {
 		t.Error("the plan is empty")
 	}

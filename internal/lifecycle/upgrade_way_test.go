@@ -14,7 +14,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // oldest is a version whose upgrade path to the newest version has another version in
@@ -42,7 +41,7 @@ func TestUpgrade_HasNothingToResumeBetweenMinors(t *testing.T) {
 	s := w.service()
 	said := func(when string) {
 		t.Helper()
-		_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
+		_, err := s.PrepareResume(t.Context(), resuming(), nil)
 		refusal(t, err, idNothingUnfinished)
 		if d := first(err); d.Message != "the upgrade of cluster prod to v1.37.1 has reached v1.36.4" ||
 			d.Hint != "continue with: slipway upgrade prod --to v1.37.1" {
@@ -61,7 +60,7 @@ func TestUpgrade_HasNothingToResumeBetweenMinors(t *testing.T) {
 	said("after its version is saved")
 	w.do(toNewest, event.Succeeded)
 	w.wantVersions(all([]string{"cp1"}, "v1.37.1"))
-	_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
+	_, err := s.PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, idNothingUnfinished)
 	if d := first(err); strings.Contains(d.Message, "has reached") {
 		t.Errorf("at the end of the path: %v", d)
@@ -87,13 +86,13 @@ spec:
 	path := filepath.Join(t.TempDir(), "prod.yaml")
 	newest := strings.Replace(file, oldest, "v1.37.1", 1)
 	begun := newWorld(t, "cp1", "w1")
-	begun.do(Request{Kind: operation.Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Succeeded)
+	begun.do(CreateRequest{Subject: Subject{Cluster: loaded(t, file), Source: []byte(file), File: path}}, event.Succeeded)
 	begun.backable(t)
 	begun.refusing("w1", "kubernetes.programs")
 	if err := os.WriteFile(path, []byte(newest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	begun.do(Request{Kind: operation.Upgrade, Cluster: loaded(t, newest), Source: []byte(newest), File: path}, event.Failed)
+	begun.do(UpgradeRequest{Subject: Subject{Cluster: loaded(t, newest), Source: []byte(newest), File: path}}, event.Failed)
 	for _, tc := range []struct {
 		name, reason, given string
 		refused             bool
@@ -106,11 +105,11 @@ spec:
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := begun.fork(t)
-			var r Request
+			r := resuming()
 			if tc.given != "" {
-				r = Request{Cluster: loaded(t, tc.given), Source: []byte(tc.given), File: path}
+				r.Cluster, r.Source, r.File = loaded(t, tc.given), []byte(tc.given), path
 			}
-			p, err := w.service().PrepareResume(t.Context(), "prod", r, nil)
+			p, err := w.service().PrepareResume(t.Context(), r, nil)
 			if tc.refused {
 				refusal(t, err, idSpecChanged)
 				return
@@ -127,7 +126,7 @@ spec:
 			if source, err := w.service().Store.Clusters().LoadSource("prod"); err != nil || string(source.Text) != file {
 				t.Errorf("the saved file has the final version: %s, %v", source.Text, err)
 			}
-			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+			_, err = w.service().PrepareResume(t.Context(), resuming(), nil)
 			if want := "continue with: slipway upgrade prod --to v1.37.1 -f " + path; first(err).Hint != want {
 				t.Errorf("between minors: %v, want %q", err, want)
 			}
@@ -137,8 +136,8 @@ spec:
 
 // TestUpgradeByFile_SavesItsPath checks that a file from standard input has no path.
 func TestUpgradeByFile_SavesItsPath(t *testing.T) {
-	by := Request{Kind: operation.Upgrade, Cluster: &v1alpha1.Cluster{}}
-	if got := by.savedFilePath(); got != "-" {
+	by := UpgradeRequest{Subject: Subject{Cluster: &v1alpha1.Cluster{}}}
+	if got := by.upgradeFile(); got != "-" {
 		t.Errorf("the path for standard input is %q", got)
 	}
 }
@@ -156,27 +155,27 @@ func TestUpgrade_WaitsForMovedPods(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name    string
-		r       Request
+		r       UpgradeRequest
 		spec    object
 		mended  bool
 		waits   bool
 		refused bool
 	}{
-		{"until they are ready", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, true, true, false},
-		{"for a limited time", Request{Upgrade: UpgradeRequest{Follows: true}}, object{"minAvailable": 1}, false, true, true},
+		{"until they are ready", UpgradeRequest{Follows: true}, object{"minAvailable": 1}, true, true, false},
+		{"for a limited time", UpgradeRequest{Follows: true}, object{"minAvailable": 1}, false, true, true},
 		{
 			"not for a budget that allows no disruption",
-			Request{Upgrade: UpgradeRequest{Follows: true}},
+			UpgradeRequest{Follows: true},
 			object{"maxUnavailable": 0},
 			false, false, true,
 		},
 		{
 			"not if the check is ignored",
-			Request{Upgrade: UpgradeRequest{Follows: true}, IgnoreChecks: []string{"disruption-budget"}},
+			UpgradeRequest{Follows: true, Options: Options{IgnoreChecks: []string{"disruption-budget"}}},
 			object{"minAvailable": 1},
 			false, false, false,
 		},
-		{"not before the first", Request{}, object{"minAvailable": 1}, false, false, true},
+		{"not before the first", UpgradeRequest{}, object{"minAvailable": 1}, false, false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, "cp1", "w1", "w2")
@@ -189,7 +188,7 @@ func TestUpgrade_WaitsForMovedPods(t *testing.T) {
 				"spec": object{"nodeName": "w1"},
 			})
 			r := tc.r
-			r.Kind, r.Name, r.Upgrade.Version = toNewest.Kind, toNewest.Name, toNewest.Upgrade.Version
+			r.Name, r.Version = toNewest.Name, toNewest.Version
 			s := w.service()
 			if s.waits.between = time.Minute; !tc.mended {
 				s.waits.between = 50 * time.Millisecond

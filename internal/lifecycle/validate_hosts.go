@@ -18,7 +18,7 @@ import (
 // precheckHosts returns the findings against the operation on the queried hosts.
 func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
 	list := precheck.CheckHosts(p.env.Cluster, found[:staying], o)
-	if p.recorded != nil && p.request.Kind.ChangesCluster() {
+	if p.recorded != nil && p.kind.ChangesCluster() {
 		list = append(list, p.findMisplacedHosts(found[:staying], found[staying:])...)
 		list = append(list, p.findLeavingHosts(found[:staying])...)
 	}
@@ -28,9 +28,9 @@ func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, stayin
 	for _, d := range precheck.CheckHosts(gone, found[staying:], o) {
 		at := slices.IndexFunc(p.env.Leaving, func(l module.LeavingHost) bool { return l.Name == d.Host })
 		if at >= 0 && d.Severity == diag.Error {
-			if p.request.Forget && isHere(p.env.Leaving[at].Host, d.ID) {
+			if p.request.forget && isHere(p.env.Leaving[at].Host, d.ID) {
 				d.Hint += notForgotten
-			} else if p.request.Forget {
+			} else if p.request.forget {
 				if l := &p.env.Leaving[at]; !l.IsLost {
 					l.IsLost, l.Why = true, d.Message
 				}
@@ -142,7 +142,7 @@ func findLeader(cluster string, found []facts.Host) string {
 // lacksLeader reports whether the cluster exists, but no staying control plane that was
 // queried holds it.
 func (p *prepared) lacksLeader() bool {
-	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.env.Leader == ""
+	return created(p.recorded) && p.kind.ChangesCluster() && p.env.Leader == ""
 }
 
 // refuseWithoutLeader refuses to continue if no control plane holds the cluster: kubeadm would
@@ -168,7 +168,7 @@ func (p *prepared) lacksEtcdMembers(staying []facts.Host) bool {
 		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.IsManagedFor(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
 			!isLeaving(h)
 	}
-	return created(p.recorded) && p.request.Kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
+	return created(p.recorded) && p.kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)
 }
 
@@ -223,7 +223,7 @@ func (p *prepared) findLeftBehindHosts() (list diag.List) {
 			Message: was.Address + " is no longer in the file, but has files of an earlier attempt",
 			Hint:    "roll back that attempt first: slipway rollback " + p.recorded.Name,
 		}
-		if p.request.Kind.ChangesCluster() {
+		if p.kind.ChangesCluster() {
 			if find(p.env.Cluster.Spec.Hosts, was.Name) < 0 {
 				continue
 			}

@@ -22,7 +22,6 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -271,6 +270,38 @@ func (w *world) prepared(p Prepared, err error) Prepared {
 	return p
 }
 
+// creating asks to create a cluster.
+func creating(c *v1alpha1.Cluster) CreateRequest { return CreateRequest{Subject: Subject{Cluster: c}} }
+
+// applying asks to apply the description of a cluster.
+func applying(c *v1alpha1.Cluster) ApplyRequest { return ApplyRequest{Subject: Subject{Cluster: c}} }
+
+// despiteErrors returns the request for an operation in which other hosts finish when one
+// fails.
+func despiteErrors(r Request) Request {
+	switch r := r.(type) {
+	case ApplyRequest:
+		r.IgnoreErrors = true
+		return r
+	case AddNodesRequest:
+		r.IgnoreErrors = true
+		return r
+	case DeleteNodesRequest:
+		r.IgnoreErrors = true
+		return r
+	case DeleteRequest:
+		r.IgnoreErrors = true
+		return r
+	}
+	panic(fmt.Sprintf("no test has a %T with errors", r))
+}
+
+// resuming asks to resume the operation of cluster prod.
+func resuming() ResumeRequest { return ResumeRequest{Subject: Subject{Name: "prod"}} }
+
+// rollingBack asks to roll back the operation of cluster prod.
+func rollingBack() RollbackRequest { return RollbackRequest{Name: "prod"} }
+
 // do plans and applies a request and checks the outcome.
 func (w *world) do(r Request, want event.Outcome) *Result {
 	w.t.Helper()
@@ -279,7 +310,7 @@ func (w *world) do(r Request, want event.Outcome) *Result {
 
 func (w *world) create(want event.Outcome) *Result {
 	w.t.Helper()
-	return w.do(Request{Kind: operation.Create, Cluster: w.cluster()}, want)
+	return w.do(creating(w.cluster()), want)
 }
 
 func (w *world) apply(p Prepared, want event.Outcome) *Result {
@@ -299,12 +330,12 @@ func (w *world) apply(p Prepared, want event.Outcome) *Result {
 
 func (w *world) resume(want event.Outcome) *Result {
 	w.t.Helper()
-	return w.apply(w.prepared(w.service().PrepareResume(w.t.Context(), "prod", Request{}, nil)), want)
+	return w.apply(w.prepared(w.service().PrepareResume(w.t.Context(), resuming(), nil)), want)
 }
 
 func (w *world) rollback(want event.Outcome) (*plan.Plan, *Result) {
 	w.t.Helper()
-	p := w.prepared(w.service().PrepareRollback(w.t.Context(), "prod", Request{}, nil))
+	p := w.prepared(w.service().PrepareRollback(w.t.Context(), rollingBack(), nil))
 	return p.Plan(), w.apply(p, want)
 }
 
@@ -348,7 +379,7 @@ func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
 // is left.
 func (w *world) whole() {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: operation.Apply, Cluster: w.cluster()}, nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), applying(w.cluster()), nil))
 	if !p.Plan().IsEmpty() {
 		w.t.Errorf("there is something left to do: %+v", p.Plan().Steps)
 	}

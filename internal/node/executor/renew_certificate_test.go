@@ -544,7 +544,7 @@ func TestRenewalPutBack(t *testing.T) {
 }
 
 // TestRestore_RemovesRenewedKubeletCredentials renews and removes credentials that the
-// kubelet created. Whatever the directory was before, a restore leaves none of them.
+// kubelet created. A restore leaves none of them, in any state of the directory before.
 func TestRestore_RemovesRenewedKubeletCredentials(t *testing.T) {
 	for _, c := range []struct {
 		name    string
