@@ -388,8 +388,21 @@ type RegistryAuth struct {
 type DNS struct {
 	// Upstream servers; default: the host's /etc/resolv.conf.
 	Upstream []string `json:"upstream,omitempty"`
+	// Zones are answered by other servers than Upstream.
+	Zones []DNSZone `json:"zones,omitempty"`
 	// Hosts has more entries for the hosts file of every host and for CoreDNS.
 	Hosts map[string][]string `json:"hosts,omitempty"` // address → names
+}
+
+// DNSZone holds the servers for some zones of the cluster DNS.
+type DNSZone struct {
+	// Names of the zones: "corp.example.com", "10.in-addr.arpa".
+	Names []string `json:"names"`
+	// Servers are IP addresses, with ":port" if it is not 53.
+	Servers []string `json:"servers"`
+	// CacheSeconds is how long CoreDNS keeps an answer of these servers; 0 uses the
+	// default of 30.
+	CacheSeconds int `json:"cacheSeconds,omitempty"`
 }
 
 // System configures the preparation of the hosts.

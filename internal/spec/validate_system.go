@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -9,21 +11,15 @@ import (
 	"time"
 	_ "time/tzdata" // whether a zone name is valid does not depend on this machine
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 func (v *validator) checkDNS() {
 	d, path := v.c.Spec.DNS, "spec.dns"
-	for i, server := range d.Upstream {
-		_, addrErr := netip.ParseAddr(server)
-		_, portErr := netip.ParseAddrPort(server)
-		if addrErr != nil && portErr != nil {
-			v.refuse(idInvalidAddress, yamlfile.IndexPath(path+".upstream", i),
-				strconv.Quote(server)+" is not the address of a server", "write an IP address, with :port if it is not 53")
-		}
-	}
-	v.warnRepeated(path+".upstream", d.Upstream, serverMeaning)
+	v.checkDNSServers(path+".upstream", d.Upstream)
+	v.checkDNSZones(path+".zones", d.Zones)
 	addresses := entries{}
 	for _, address := range sortedKeys(d.Hosts) {
 		at := yamlfile.KeyPath(path+".hosts", address)
@@ -38,6 +34,61 @@ func (v *validator) checkDNS() {
 		for i, name := range d.Hosts[address] {
 			v.checkDomain(yamlfile.IndexPath(at, i), name)
 		}
+	}
+}
+
+const (
+	// maxDNSServers is how many servers CoreDNS accepts in one list.
+	maxDNSServers = 15
+	// maxCacheSeconds is one day.
+	maxCacheSeconds = 24 * 60 * 60
+)
+
+func (v *validator) checkDNSServers(path string, servers []string) {
+	for i, server := range servers {
+		_, addrErr := netip.ParseAddr(server)
+		_, portErr := netip.ParseAddrPort(server)
+		if addrErr != nil && portErr != nil {
+			v.refuse(idInvalidAddress, yamlfile.IndexPath(path, i),
+				strconv.Quote(server)+" is not the address of a server", "write an IP address, with :port if it is not 53")
+		}
+	}
+	if len(servers) > maxDNSServers {
+		v.refuse(idInvalidValue, path, fmt.Sprintf("%d servers are too many for CoreDNS", len(servers)),
+			fmt.Sprintf("write at most %d", maxDNSServers))
+	}
+	v.warnRepeated(path, servers, serverMeaning)
+}
+
+// checkDNSZones rejects zones with which CoreDNS does not start, or pods do not find Services.
+func (v *validator) checkDNSZones(path string, zones []v1alpha1.DNSZone) {
+	names := entries{}
+	for i, z := range zones {
+		at := yamlfile.IndexPath(path, i)
+		if len(z.Names) == 0 {
+			v.refuse(idMissingField, at+".names", "the zone has no name", "write a list of names, such as [corp.example.com]")
+		}
+		for n, name := range z.Names {
+			v.checkDNSZone(yamlfile.IndexPath(at+".names", n), name, names)
+		}
+		if len(z.Servers) == 0 {
+			v.refuse(idMissingField, at+".servers", "the zone has no server", "write a list of IP addresses")
+		}
+		v.checkDNSServers(at+".servers", z.Servers)
+		if z.CacheSeconds < 0 || z.CacheSeconds > maxCacheSeconds {
+			v.refuse(idInvalidValue, at+".cacheSeconds", fmt.Sprintf("%d is not a valid number of seconds", z.CacheSeconds),
+				fmt.Sprintf("use 1 to %d, or 0 for the default", maxCacheSeconds))
+		}
+	}
+}
+
+func (v *validator) checkDNSZone(at, name string, before entries) {
+	v.checkDomain(at, name)
+	v.checkRepeated(diag.Error, before, at, name, name)
+	domain := cmp.Or(v.c.Spec.Kubernetes.DNSDomain, DefaultDNSDomain)
+	if strings.HasSuffix("."+domain, "."+name) || strings.HasSuffix("."+name, "."+domain) {
+		v.refuse(idInvalidValue, at, strconv.Quote(name)+" overlaps with "+domain+", the domain of Services",
+			"name only zones outside "+domain)
 	}
 }
 

@@ -16,11 +16,12 @@ import (
 	"time"
 )
 
-// Names that pods resolve: one that the cluster file has, and one that only the
-// upstream server knows.
+// Names that pods resolve: one that the cluster file has, one that only the upstream
+// server knows, and one that only the server of its zone knows.
 const (
 	hostsName    = "portal.example.com"
 	upstreamName = "upstream.example.org"
+	zoneName     = "wiki.corp.example.org"
 )
 
 // How long certificates are to be good.
@@ -46,6 +47,9 @@ func (u *user) setUp(t *testing.T, file string) {
 		spec["dns"] = map[string]any{
 			"hosts":    map[string]any{first: []string{hostsName}},
 			"upstream": []string{serveName(t, first, upstreamName)},
+			"zones": []any{map[string]any{
+				"names": []string{"corp.example.org"}, "servers": []string{serveName(t, first, zoneName)}, "cacheSeconds": 5,
+			}},
 		}
 		spec["hooks"] = []any{
 			map[string]any{"name": "mark", "phase": "postInstall", "script": "mark.sh", "materials": []string{"note.txt"}},
@@ -74,7 +78,7 @@ func (u *user) isSetUp(t *testing.T, cluster string, machines []string) {
 		}
 	}
 	pod := u.mustKubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "jsonpath={.items[0].metadata.name}")
-	for _, name := range []string{hostsName, upstreamName} {
+	for _, name := range []string{hostsName, upstreamName, zoneName} {
 		u.requireAnswer(t, cluster, pod, "http://"+name+":30080/", "echo-")
 	}
 	for _, m := range machines {

@@ -2,6 +2,7 @@
 package dns
 
 import (
+	"cmp"
 	"embed"
 	"maps"
 	"slices"
@@ -9,9 +10,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 )
+
+// defaultCacheSeconds is how long CoreDNS keeps answers, as in the file of kubeadm.
+const defaultCacheSeconds = 30
 
 //go:embed templates
 var files embed.FS
@@ -47,7 +52,30 @@ func renderCorefile(env module.Env) (string, error) {
 		hosts = append(hosts, a+" "+strings.Join(d.Hosts[a], " "))
 	}
 	text, err := module.RenderTemplate(files, "Corefile", map[string]any{
-		"Domain": env.Cluster.Spec.Kubernetes.DNSDomain, "Upstream": upstream, "Hosts": hosts,
+		"Domain": env.Cluster.Spec.Kubernetes.DNSDomain, "Upstream": upstream, "Hosts": hosts, "Zones": renderZones(d.Zones),
 	})
 	return string(text), err
+}
+
+// A zoneBlock holds the values of one server block: CoreDNS uses the block with the longest
+// name that matches. These blocks have no loop detection, because it stops CoreDNS: a
+// server of one zone must not stop the cluster DNS.
+type zoneBlock struct {
+	Names, Servers string
+	CacheSeconds   int
+}
+
+func renderZones(zones []v1alpha1.DNSZone) []zoneBlock {
+	var out []zoneBlock
+	for _, z := range zones {
+		var names []string
+		for _, name := range z.Names {
+			names = append(names, name+":53")
+		}
+		out = append(out, zoneBlock{
+			Names: strings.Join(names, " "), Servers: strings.Join(z.Servers, " "),
+			CacheSeconds: cmp.Or(z.CacheSeconds, defaultCacheSeconds),
+		})
+	}
+	return out
 }

@@ -28,6 +28,13 @@ func TestRenderCorefile_EqualsFileOfKubeadm(t *testing.T) {
 			Upstream: []string{"192.0.2.53", "2001:db8::53"},
 			Hosts:    map[string][]string{"192.0.2.9": {"git.example.com", "git"}, "192.0.2.10": {"mail.example.com"}},
 		}, read(t, "testdata/own.Corefile")},
+		{"zones", "a zone has its own servers, and the entries of all zones", v1alpha1.DNS{
+			Hosts: map[string][]string{"192.0.2.9": {"git.corp.example.com"}},
+			Zones: []v1alpha1.DNSZone{
+				{Names: []string{"corp.example.com", "10.in-addr.arpa"}, Servers: []string{"192.0.2.53", "[2001:db8::53]:5353"}},
+				{Names: []string{"lab.example.com"}, Servers: []string{"192.0.2.54"}, CacheSeconds: 5},
+			},
+		}, read(t, "testdata/zones.Corefile")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{}

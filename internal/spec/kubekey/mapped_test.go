@@ -276,6 +276,33 @@ var mappedCases = []struct {
 		says: "spec.dns other-default warning",
 	},
 	{
+		field: "spec.dns.coredns.externalZones[].zones[] spec.dns.coredns.externalZones[].nameservers[] " +
+			"spec.dns.coredns.externalZones[].cache",
+		reason: "zones with and without the port of DNS, which is the only one that pods use",
+		in: "dns: {coredns: {externalZones: [{zones: ['corp.example.com:53', lab.example.com.], nameservers: [10.0.0.53], cache: 5}, " +
+			"{zones: [10.in-addr.arpa], nameservers: ['10.0.0.54:5353']}]}}",
+		want: "spec: {dns: {zones: [{names: [corp.example.com, lab.example.com], servers: [10.0.0.53], cacheSeconds: 5}, " +
+			"{names: [10.in-addr.arpa], servers: ['10.0.0.54:5353']}]}}",
+	},
+	{
+		field:  "spec.dns.coredns.externalZones[].zones[]",
+		reason: "another port cannot be used",
+		in:     "dns: {coredns: {externalZones: [{zones: ['corp.example.com:1053'], nameservers: [10.0.0.53]}]}}",
+		says:   "spec.dns.coredns.externalZones[0].zones[0] invalid-name error",
+	},
+	{
+		field:  "spec.dns.coredns.externalZones[].nameservers[]",
+		reason: "a zone needs servers",
+		in:     "dns: {coredns: {externalZones: [{zones: [corp.example.com]}]}}",
+		says:   "spec.dns.coredns.externalZones[0].nameservers missing-field error",
+	},
+	{
+		field:  "spec.dns.coredns.externalZones[].rewrite",
+		reason: "rewriting is lost",
+		in:     "dns: {coredns: {externalZones: [{zones: [corp.example.com], nameservers: [10.0.0.53], rewrite: [name a b]}]}}",
+		says:   "spec.dns.coredns.externalZones[0].rewrite lost-in-conversion error",
+	},
+	{
 		field:  "spec.dns.coredns.upstreamDNSServers[]",
 		reason: "no address",
 		in:     "dns: {coredns: {upstreamDNSServers: [tls://9.9.9.9]}}",

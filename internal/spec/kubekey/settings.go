@@ -181,6 +181,7 @@ func (c *conversion) convertDNS() {
 	for i := range out.Upstream {
 		c.recordOrigin(fmt.Sprintf("spec.dns.upstream[%d]", i), fmt.Sprintf("spec.dns.coredns.upstreamDNSServers[%d]", i))
 	}
+	c.convertDNSZones(d.CoreDNS.ExternalZones)
 	hosts := map[string][]string{}
 	c.parseHostsFile(hosts, d.DNSEtcHosts, "spec.dns.dnsEtcHosts")
 	c.parseHostsFile(hosts, d.NodeEtcHosts, "spec.dns.nodeEtcHosts")
@@ -190,6 +191,25 @@ func (c *conversion) convertDNS() {
 	if strings.TrimSpace(d.DNSEtcHosts) != strings.TrimSpace(d.NodeEtcHosts) {
 		c.warn(idOtherDefault, "spec.dns", "spec.dns.hosts", "these names apply to pods and hosts; KubeKey has separate settings for them", "",
 			"These names apply to pods and hosts; KubeKey has separate settings for them.")
+	}
+}
+
+func (c *conversion) convertDNSZones(zones []externalZone) {
+	for i, z := range zones {
+		from, to := fmt.Sprintf("spec.dns.coredns.externalZones[%d]", i), fmt.Sprintf("spec.dns.zones[%d]", i)
+		made := v1alpha1.DNSZone{Servers: z.Nameservers, CacheSeconds: z.Cache}
+		for n, name := range z.Zones {
+			made.Names = append(made.Names, strings.TrimSuffix(strings.TrimSuffix(name, ":53"), "."))
+			c.recordOrigin(fmt.Sprintf("%s.names[%d]", to, n), fmt.Sprintf("%s.zones[%d]", from, n))
+		}
+		for n := range z.Nameservers {
+			c.recordOrigin(fmt.Sprintf("%s.servers[%d]", to, n), fmt.Sprintf("%s.nameservers[%d]", from, n))
+		}
+		c.recordOrigin(to+".names", from+".zones")
+		c.recordOrigin(to+".servers", from+".nameservers")
+		c.recordOrigin(to+".cacheSeconds", from+".cache")
+		c.recordOrigin(to, from)
+		c.out.Spec.DNS.Zones = append(c.out.Spec.DNS.Zones, made)
 	}
 }
 

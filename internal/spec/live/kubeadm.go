@@ -3,8 +3,6 @@ package live
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -311,39 +309,4 @@ func splitList(text string) []string {
 		}
 	}
 	return out
-}
-
-var (
-	forward = regexp.MustCompile(`(?m)^\s*forward\s+\.\s+([^{\n]+)`)
-	entries = regexp.MustCompile(`(?m)^\s*hosts\s*\{([^}]*)\}`)
-)
-
-// describeDNS converts CoreDNS's entries and servers; the rest of its configuration is not
-// compared.
-func (d *describer) describeDNS() {
-	if m := entries.FindStringSubmatch(d.s.Corefile); m != nil {
-		for line := range strings.SplitSeq(m[1], "\n") {
-			words := strings.Fields(line)
-			if len(words) < 2 {
-				continue
-			}
-			if _, err := netip.ParseAddr(words[0]); err != nil {
-				continue // a setting of the plugin
-			}
-			if d.out.Spec.DNS.Hosts == nil {
-				d.out.Spec.DNS.Hosts = map[string][]string{}
-			}
-			d.out.Spec.DNS.Hosts[words[0]] = append(d.out.Spec.DNS.Hosts[words[0]], words[1:]...)
-		}
-	}
-	m := forward.FindStringSubmatch(d.s.Corefile)
-	if m == nil {
-		return
-	}
-	for _, server := range strings.Fields(m[1]) {
-		if strings.HasPrefix(server, "/") {
-			return // each host's own
-		}
-		d.out.Spec.DNS.Upstream = append(d.out.Spec.DNS.Upstream, strings.TrimPrefix(server, "dns://"))
-	}
 }

@@ -262,10 +262,33 @@ func TestDescribe_CoversEachPart(t *testing.T) {
 			says:   "kubeadm has etcd.local.serverCertSANs: [etcd.lab]",
 		},
 		{
-			reason: "zones of others", change: func(s *State) {
-				s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}\nlab.example.com:53 {\n    forward . 192.0.2.1\n}"
+			reason: "a zone that a cluster file cannot express", change: func(s *State) {
+				s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}\nlab.example.com:53 {\n    forward . tls://192.0.2.1\n}"
 			},
-			says: "CoreDNS has custom zones",
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Zones }, want: []v1alpha1.DNSZone(nil),
+			says: "custom zones that a cluster file cannot express: \"lab.example.com:53\"",
+		},
+		{
+			reason: "a zone with another plugin", change: func(s *State) {
+				s.Corefile = "lab.example.com {\n    rewrite name a b\n    forward . 192.0.2.1\n}\n.:53 {\n    forward . 192.0.2.53\n}"
+			},
+			get:  func(c *v1alpha1.Cluster) any { return c.Spec.DNS },
+			want: v1alpha1.DNS{Upstream: []string{"192.0.2.53"}},
+			says: "custom zones that a cluster file cannot express: \"lab.example.com\"",
+		},
+		{
+			reason: "zones before and after the one of all names", change: func(s *State) {
+				s.Corefile = "lab.example.com., 10.in-addr.arpa {\n    forward . dns://192.0.2.1 192.0.2.2:5353 {\n" +
+					"        max_concurrent 1000\n    }\n    cache 5 # seconds\n}\n" +
+					".:53 {\n    forward . 192.0.2.53\n    cache 30 {\n        disable success\n    }\n}\n" +
+					"dns://Corp.example.com:53\n{\n    errors\n    forward . 192.0.2.3\n    loadbalance\n}"
+			},
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS },
+			want: v1alpha1.DNS{Upstream: []string{"192.0.2.53"}, Zones: []v1alpha1.DNSZone{
+				{Names: []string{"lab.example.com", "10.in-addr.arpa"}, Servers: []string{"192.0.2.1", "192.0.2.2:5353"}, CacheSeconds: 5},
+				{Names: []string{"corp.example.com"}, Servers: []string{"192.0.2.3"}},
+			}},
+			never: "custom zones",
 		},
 		{
 			reason: "feature gates that all components have",

@@ -2,7 +2,6 @@ package live
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -47,14 +46,8 @@ func (d *describer) reportUnsupported() error {
 			d.noteDifference(path+".extraArgs", "the argument "+name+" is given more than once; the cluster file has only the last value", "")
 		}
 	}
-	if zones := zone.FindAllString(d.s.Corefile, -1); len(zones) > 1 {
-		d.noteDifference("spec.dns", "CoreDNS has custom zones, and a cluster file cannot express that", "see the ConfigMap kube-system/coredns")
-	}
 	return nil
 }
-
-// zone matches the start of a top-level block.
-var zone = regexp.MustCompile(`(?m)^[^\s#}][^{\n]*\{`)
 
 // lookUpPath returns the value at a path of keys, separated by dots.
 func lookUpPath(in map[string]any, path string) (any, bool) {
