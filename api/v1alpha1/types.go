@@ -407,9 +407,12 @@ type DNSZone struct {
 
 // System configures the preparation of the hosts.
 type System struct {
-	NTPServers    []string          `json:"ntpServers,omitempty"`
-	Timezone      string            `json:"timezone,omitempty"`
-	Sysctls       map[string]string `json:"sysctls,omitempty"` // override Slipway's settings
+	NTPServers []string          `json:"ntpServers,omitempty"`
+	Timezone   string            `json:"timezone,omitempty"`
+	Sysctls    map[string]string `json:"sysctls,omitempty"` // override Slipway's settings
+	// Limits are resource limits of login sessions, by item of limits.conf(5): a number,
+	// "unlimited", or "SOFT:HARD".
+	Limits        map[string]string `json:"limits,omitempty"`
 	SkipConfigure bool              `json:"skipConfigure,omitempty"`
 }
 

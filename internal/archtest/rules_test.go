@@ -62,6 +62,7 @@ var rules = []rule{
 			"internal/release/settings", "internal/secret",
 		}, why: "from a file to types: pure, no hosts",
 	},
+	{layer: 0, pkg: "internal/spec/limits", why: "which limits of logins a file can set; knows no Cluster"},
 	{
 		layer: 0, pkg: "internal/spec/yamlfile", may: []string{"internal/diag"},
 		why: "strict YAML with the place of every field; knows no Cluster",

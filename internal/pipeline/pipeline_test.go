@@ -209,6 +209,7 @@ var variants = []variant{
 			c.Spec.System = v1alpha1.System{
 				Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"},
 				Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"},
+				Limits:  map[string]string{"nofile": "65536:1048576", "memlock": "unlimited"},
 			}
 			c.Spec.ContainerRuntime.Config = "[debug]\nlevel = \"warn\"\n"
 		},

@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/limits"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -123,6 +124,7 @@ func (v *validator) checkSystem() {
 		}
 		v.checkSysctl(at, key, strings.TrimSpace(s.Sysctls[key]))
 	}
+	v.checkLimits(path + ".limits")
 }
 
 // sysctlNeeds returns the sysctls without which pods cannot reach each other.
@@ -148,5 +150,28 @@ func (v *validator) checkSysctl(at, key, value string) {
 		v.refuse(idInvalidName, at, "the kernel has no parameters below "+strconv.Quote(tree), SuggestWord(tree, sysctlTrees))
 	case want != "" && value != want:
 		v.refuse(idInvalidValue, at, "without "+name+"="+want+" pods cannot reach each other", "leave the entry out: Slipway sets it")
+	}
+}
+
+// OpenFilesMax returns the fs.nr_open of the file, 0 if it has none: no process can open
+// more files.
+func OpenFilesMax(c *v1alpha1.Cluster) uint64 {
+	for key, value := range c.Spec.System.Sysctls {
+		if SysctlName(key) == "fs.nr_open" {
+			n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // the kernel rejects another value
+			return n
+		}
+	}
+	return 0
+}
+
+func (v *validator) checkLimits(path string) {
+	for _, item := range sortedKeys(v.c.Spec.System.Limits) {
+		at := yamlfile.KeyPath(path, item)
+		if !slices.Contains(limits.Items(), item) {
+			v.refuse(idInvalidName, at, strconv.Quote(item)+" is not a limit that Slipway sets", SuggestWord(item, limits.Items()))
+		} else if problem, hint := limits.Check(item, v.c.Spec.System.Limits[item], OpenFilesMax(v.c)); problem != "" {
+			v.refuse(idInvalidValue, at, problem, hint)
+		}
 	}
 }

@@ -51,6 +51,8 @@ func (u *user) setUp(t *testing.T, file string) {
 				"names": []string{"corp.example.org"}, "servers": []string{serveName(t, first, zoneName)}, "cacheSeconds": 5,
 			}},
 		}
+		// A machine cannot raise limits, so this one lowers a limit.
+		childMap(spec, "system")["limits"] = map[string]any{"core": "0"}
 		spec["hooks"] = []any{
 			map[string]any{"name": "mark", "phase": "postInstall", "script": "mark.sh", "materials": []string{"note.txt"}},
 			map[string]any{"name": "last", "phase": "preDelete", "roles": []string{"worker"}, "script": "last.sh"},
@@ -83,6 +85,9 @@ func (u *user) isSetUp(t *testing.T, cluster string, machines []string) {
 	}
 	for _, m := range machines {
 		u.mustExec(t, m, "getent", "hosts", hostsName)
+		if got := u.mustExec(t, m, "su", "-", "root", "-c", "ulimit -Hc"); strings.TrimSpace(got) != "0" {
+			t.Errorf("a login on %s has the limit %q for core files, want 0", m, got)
+		}
 		u.hooksRan(t, m, "a note\n"+m+" postInstall\n")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/limits"
 )
 
 const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
@@ -79,8 +80,8 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 	return lines
 }
 
-// kernelOps returns the kernel settings that kubelet, kube-proxy and flannel need, and
-// limits for busy nodes.
+// kernelOps returns the kernel settings that kubelet, kube-proxy and flannel need, settings
+// for busy nodes, and the limits of the user.
 func kernelOps(env module.Env, h *engine.Host) op.List {
 	values := map[string]string{
 		"net.ipv4.ip_forward":           "1",
@@ -106,11 +107,25 @@ func kernelOps(env module.Env, h *engine.Host) op.List {
 	for key, value := range env.Cluster.Spec.System.Sysctls {
 		values[spec.SysctlName(key)] = value
 	}
-	return op.List{
+	ops := op.List{
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: values},
-		op.RevertStep{Step: stepKernel},
 	}
+	if list := limitList(env.Cluster); len(list) > 0 {
+		ops = append(ops, op.Limits{
+			File: "/etc/security/limits.d/90-slipway.conf", Limits: list, OpenFilesMax: spec.OpenFilesMax(env.Cluster),
+		})
+	}
+	return append(ops, op.RevertStep{Step: stepKernel})
+}
+
+func limitList(c *v1alpha1.Cluster) []op.Limit {
+	var out []op.Limit
+	for _, item := range slices.Sorted(maps.Keys(c.Spec.System.Limits)) {
+		soft, hard := limits.Split(c.Spec.System.Limits[item])
+		out = append(out, op.Limit{Item: item, Soft: soft, Hard: hard})
+	}
+	return out
 }
 
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }

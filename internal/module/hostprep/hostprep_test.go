@@ -27,6 +27,23 @@ func TestKernelOps_WriteEachParameterOnce(t *testing.T) {
 	}
 }
 
+// TestKernelOps_LimitsFollowSysctls: fs.nr_open is raised before the limit that needs it.
+func TestKernelOps_LimitsFollowSysctls(t *testing.T) {
+	c := &v1alpha1.Cluster{}
+	c.Spec.System.Sysctls = map[string]string{"fs/nr_open": " 2000000"}
+	c.Spec.System.Limits = map[string]string{"nofile": "65536:2000000", "core": "0"}
+	want := op.List{
+		op.Limits{File: "/etc/security/limits.d/90-slipway.conf", OpenFilesMax: 2000000, Limits: []op.Limit{
+			{Item: "core", Soft: "0", Hard: "0"}, {Item: "nofile", Soft: "65536", Hard: "2000000"},
+		}},
+		op.RevertStep{Step: stepKernel},
+	}
+	got := kernelOps(module.Env{Cluster: c}, &engine.Host{})
+	if d := cmp.Diff(want, got[2:]); d != "" {
+		t.Errorf("after the sysctls (-want +got):\n%s", d)
+	}
+}
+
 // TestClockOps_TimeServerIgnoresItself: a host that is a time server follows the other
 // servers, and not itself.
 func TestClockOps_TimeServerIgnoresItself(t *testing.T) {

@@ -57,6 +57,7 @@ func cycle(h *testHost) op.List {
 	h.write("etc/gone.d/deep/file", "gone too\n")
 	h.write("etc/app.conf", "old\n")
 	h.write("run/containerd/containerd.sock", "")
+	h.write("etc/security/limits.conf", "")
 	bin := h.tarball(map[string]string{"bin/tool": "program", "bin/link": "-> tool", "doc/x": "left out"})
 	manifest, layer := h.blobs.add([]byte("{}")), h.blobs.add(bytes.Repeat([]byte("layer"), 1000))
 	return op.List{
@@ -75,6 +76,7 @@ func cycle(h *testHost) op.List {
 			Values: map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.tcp_rmem": "4096  131072 6291456"},
 		},
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter", "nf_tables"}},
+		op.Limits{File: "/etc/security/limits.d/90-slipway.conf", Limits: []op.Limit{{Item: "core", Soft: "0", Hard: "unlimited"}}},
 		op.SwapOff{},
 		op.Hostname{Name: "node-1"},
 		op.Timezone{Name: "Europe/Berlin"},

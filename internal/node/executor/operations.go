@@ -27,6 +27,7 @@ var operations = map[op.Kind]func(op.Op) host.Operation{
 	op.KindAbsent:              func(o op.Op) host.Operation { return &hostfs.AbsentOp{Op: o.(op.Absent)} },
 	op.KindBlock:               func(o op.Op) host.Operation { return &hostfs.BlockOp{Op: o.(op.Block)} },
 	op.KindSysctl:              func(o op.Op) host.Operation { return &system.SysctlOp{Op: o.(op.Sysctl)} },
+	op.KindLimits:              func(o op.Op) host.Operation { return &system.LimitsOp{Op: o.(op.Limits)} },
 	op.KindKernelModules:       func(o op.Op) host.Operation { return &system.KernelModulesOp{Op: o.(op.KernelModules)} },
 	op.KindSwapOff:             func(o op.Op) host.Operation { return &system.SwapOffOp{Op: o.(op.SwapOff)} },
 	op.KindUnit:                func(o op.Op) host.Operation { return &systemd.UnitOp{Op: o.(op.Unit)} },

@@ -36,7 +36,8 @@ func FuzzParsers(f *testing.F) {
 		images.ParseImages(text)
 		system.ParseSwaps(raw)
 		facts.ParseMemTotal(text)
-		facts.MayRaiseLimits(text)
+		system.MayRaiseLimits(text)
+		system.HardLimit(text, "Max open files")
 		system.InModules(raw, "x")
 		system.InBuiltin(raw, "x")
 		facts.IsInDep(raw, "x")
@@ -80,7 +81,7 @@ func TestParsers(t *testing.T) {
 	if diff := cmp.Diff([]op.Named{{Name: "w1", Address: "127.0.1.1"}, {Name: "api", Address: "192.0.2.9"}}, named); diff != "" {
 		t.Errorf("hosts:\n%s", diff)
 	}
-	if !facts.MayRaiseLimits("Name: x\nCapEff:\t0000000001000000\n") || facts.MayRaiseLimits("CapEff:\t0000000000000000\n") {
+	if !system.MayRaiseLimits("Name: x\nCapEff:\t0000000001000000\n") || system.MayRaiseLimits("CapEff:\t0000000000000000\n") {
 		t.Error("capability 24 is misread")
 	}
 }

@@ -47,7 +47,7 @@ func machine(t *testing.T) *testHost {
 // outside returns a snapshot without Slipway's own files.
 func (h *testHost) outside() map[string]entry {
 	out := h.snapshot()
-	maps.DeleteFunc(out, func(path string, _ entry) bool { return strings.HasPrefix(path, "/var/lib/slipway/") })
+	maps.DeleteFunc(out, func(path string, _ entry) bool { return strings.HasPrefix(path+"/", "/var/lib/slipway/") })
 	return out
 }
 

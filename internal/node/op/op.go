@@ -129,6 +129,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindAbsent:              decode[Absent],
 	KindBlock:               decode[Block],
 	KindSysctl:              decode[Sysctl],
+	KindLimits:              decode[Limits],
 	KindKernelModules:       decode[KernelModules],
 	KindSwapOff:             decode[SwapOff],
 	KindUnit:                decode[Unit],

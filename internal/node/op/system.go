@@ -14,6 +14,31 @@ func (Sysctl) Kind() Kind { return KindSysctl }
 
 func (o Sysctl) Target() string { return o.File }
 
+// Limits are resource limits of login sessions. pam_limits sets them at each login, so a
+// value that the kernel rejects makes every login fail.
+type Limits struct {
+	// File is the file for them, below /etc/security/limits.d.
+	File   string  `json:"file"`
+	Limits []Limit `json:"limits"`
+	// OpenFilesMax is the fs.nr_open that an earlier operation sets; 0 uses the value of
+	// the host.
+	OpenFilesMax uint64 `json:"openFilesMax,omitempty"`
+}
+
+// Limit is one resource limit, in the words of limits.conf(5): "nofile", "65536", "unlimited".
+type Limit struct {
+	Item string `json:"item"`
+	Soft string `json:"soft"`
+	Hard string `json:"hard"`
+}
+
+// KindLimits is the kind of Limits.
+const KindLimits Kind = "limits"
+
+func (Limits) Kind() Kind { return KindLimits }
+
+func (o Limits) Target() string { return o.File }
+
 // KernelModules are loaded now and after a reboot. A built-in module counts as loaded.
 type KernelModules struct {
 	// File is the file for the list, below /etc/modules-load.d.

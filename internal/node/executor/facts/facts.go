@@ -43,7 +43,7 @@ func (x *ReadOp) Check(ctx context.Context, h *host.Host) (host.CheckResult, err
 		BootID:      h.ReadText("/proc/sys/kernel/random/boot_id"),
 		OS:          ParseOSRelease(h.ReadText("/etc/os-release", "/usr/lib/os-release")),
 		MemoryBytes: ParseMemTotal(h.ReadText("/proc/meminfo")),
-		SELinux:     selinuxMode(h), ResourceCapability: MayRaiseLimits(h.ReadText("/proc/self/status")),
+		SELinux:     selinuxMode(h), ResourceCapability: system.MayRaiseLimits(h.ReadText("/proc/self/status")),
 	}
 	unreached := reachableAddresses(ctx, h, o.Reach)
 	f.CgroupVersion, f.CgroupControllers = cgroupVersion(h)
@@ -170,17 +170,6 @@ func selinuxMode(h *host.Host) string {
 		return "permissive"
 	}
 	return "disabled"
-}
-
-// MayRaiseLimits looks for CAP_SYS_RESOURCE in /proc/self/status.
-func MayRaiseLimits(status string) bool {
-	for line := range strings.Lines(status) {
-		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-			return err == nil && set&(1<<unix.CAP_SYS_RESOURCE) != 0
-		}
-	}
-	return false
 }
 
 // cgroupVersion returns the version in use and the available controllers.
