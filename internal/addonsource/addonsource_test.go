@@ -27,6 +27,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -665,13 +668,56 @@ func TestLoad_SendsRegistryCredentials(t *testing.T) {
 	}
 }
 
+// TestKubeStateMetrics_ReadsOnlyWhatItMeasures: a resource without a permission gives
+// endless errors, and a permission without its resource is not needed.
+func TestKubeStateMetrics_ReadsOnlyWhatItMeasures(t *testing.T) {
+	l := Loader{
+		Cache: t.TempDir(), Kubernetes: "v1.37.1",
+		Images: map[string]string{"kube-state-metrics": "example.com/kube-state-metrics:v1"},
+	}
+	list, _, err := l.Load(t.Context(), []v1alpha1.Addon{{Name: "kube-state-metrics"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var allowed, measured []string
+	for _, o := range list[0].Objects {
+		switch o.GetKind() {
+		case "ClusterRole":
+			var role rbacv1.ClusterRole
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range role.Rules {
+				allowed = append(allowed, r.Resources...)
+			}
+		case "Deployment":
+			var d appsv1.Deployment
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+				t.Fatal(err)
+			}
+			for _, arg := range d.Spec.Template.Spec.Containers[0].Args {
+				if names, ok := strings.CutPrefix(arg, "--resources="); ok {
+					measured = strings.Split(names, ",")
+				}
+			}
+		}
+	}
+	slices.Sort(allowed)
+	if d := cmp.Diff(measured, allowed); d != "" {
+		t.Errorf("permissions (-measured +allowed):\n%s", d)
+	}
+	if slices.Contains(allowed, "secrets") || slices.Contains(allowed, "configmaps") {
+		t.Error("the add-on can read the content of Secrets or ConfigMaps")
+	}
+}
+
 // The bundle's add-ons, as they are without settings and with all of them.
 func TestLoad_RendersBundledAddons(t *testing.T) {
 	l := Loader{
 		Cache: t.TempDir(), Kubernetes: "v1.37.1",
 		Images: map[string]string{
-			"metrics-server": "example.com/metrics-server:v1",
-			"local-path":     "example.com/local-path:v1", "flannel": "example.com/flannel:v1",
+			"metrics-server": "example.com/metrics-server:v1", "kube-state-metrics": "example.com/kube-state-metrics:v1",
+			"local-path": "example.com/local-path:v1", "flannel": "example.com/flannel:v1",
 		},
 	}
 	show := func(list ...v1alpha1.Addon) string {
@@ -696,7 +742,7 @@ func TestLoad_RendersBundledAddons(t *testing.T) {
 		return b.String()
 	}
 	metrics, local := v1alpha1.Addon{Name: "metrics-server"}, v1alpha1.Addon{Name: "local-path"}
-	golden.Check(t, "testdata/bundled.golden", show(metrics, local))
+	golden.Check(t, "testdata/bundled.golden", show(metrics, local, v1alpha1.Addon{Name: "kube-state-metrics"}))
 	l.VerifiedKubelets = true
 	local.Values = map[string]any{"path": "/srv/volumes/", "default": false}
 	text := show(metrics, local)

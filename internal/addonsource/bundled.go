@@ -39,6 +39,7 @@ func bundledAddons() map[string]bundledAddon {
 		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }, serving: &Serving{
 			Namespace: "kube-system", Secret: "metrics-server-tls", APIService: "v1beta1.metrics.k8s.io", Name: "metrics-server.kube-system.svc",
 		}},
+		"kube-state-metrics": {images: []string{"kube-state-metrics"}, values: func() any { return &struct{}{} }},
 		"local-path": {
 			images: []string{"local-path"},
 			values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} },
@@ -82,8 +83,8 @@ func (w *loadRun) renderBundled(a v1alpha1.Addon, out *Addon) error {
 	}
 	data := map[string]any{
 		"Images": map[string]string{
-			"metricsServer": w.Images["metrics-server"],
-			"localPath":     w.Images["local-path"], "shell": w.Images["flannel"],
+			"metricsServer": w.Images["metrics-server"], "kubeStateMetrics": w.Images["kube-state-metrics"],
+			"localPath": w.Images["local-path"], "shell": w.Images["flannel"],
 		},
 		"VerifiedKubelets": w.VerifiedKubelets,
 	}

@@ -66,7 +66,7 @@ func TestBuild_HasAllComponentsAndImages(t *testing.T) {
 		for _, name := range []string{
 			"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy",
 			"etcd", "coredns", "pause", "flannel", "echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip",
-			"metrics-server", "local-path",
+			"metrics-server", "local-path", "kube-state-metrics",
 		} {
 			i, err := b.Image(name, arch)
 			if err != nil || i.Ref == "" || len(i.Blobs) < 2 {

@@ -56,6 +56,6 @@ func (m Manifest) componentVersions() release.Components {
 		Etcd: has["etcd"], Containerd: has["containerd"], CRITools: has["crictl"], CNIPlugins: has["cni-plugins"], Registry: has["registry"],
 		EtcdImage: tag["etcd"], CoreDNS: tag["coredns"], Pause: tag["pause"], Flannel: tag["flannel"], Echo: tag["echo"],
 		HAProxy: tag["haproxy"], Keepalived: tag["keepalived"], Updater: tag["apiserver-updater"], KubeVIP: tag["kube-vip"],
-		MetricsServer: tag["metrics-server"], LocalPath: tag["local-path"],
+		MetricsServer: tag["metrics-server"], LocalPath: tag["local-path"], KubeStateMetrics: tag["kube-state-metrics"],
 	}
 }

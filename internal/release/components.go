@@ -26,6 +26,7 @@ func (c *Components) namedFields() []struct {
 		{"kubeVIP", &c.KubeVIP},
 		{"metricsServer", &c.MetricsServer},
 		{"localPath", &c.LocalPath},
+		{"kubeStateMetrics", &c.KubeStateMetrics},
 		{"registry", &c.Registry},
 	}
 }

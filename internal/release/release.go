@@ -102,9 +102,10 @@ type Components struct {
 	// Updater is the version of Slipway's own apiserver-updater.
 	Updater string `json:"updater" yaml:"updater"`
 	KubeVIP string `json:"kubeVIP" yaml:"kubeVIP"`
-	// MetricsServer and LocalPath (local-path-provisioner) are add-ons.
-	MetricsServer string `json:"metricsServer" yaml:"metricsServer"`
-	LocalPath     string `json:"localPath" yaml:"localPath"`
+	// MetricsServer, LocalPath (local-path-provisioner) and KubeStateMetrics are add-ons.
+	MetricsServer    string `json:"metricsServer" yaml:"metricsServer"`
+	LocalPath        string `json:"localPath" yaml:"localPath"`
+	KubeStateMetrics string `json:"kubeStateMetrics" yaml:"kubeStateMetrics"`
 	// Registry is the version of the registry on a host.
 	Registry string `json:"registry" yaml:"registry"`
 }
@@ -131,6 +132,7 @@ func (r Release) ImageRefs() map[string]string {
 		"apiserver-updater":       own + "apiserver-updater:" + r.Updater,
 		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v" + r.KubeVIP,
 		"metrics-server":          k8s + "metrics-server/metrics-server:v" + r.MetricsServer,
+		"kube-state-metrics":      k8s + "kube-state-metrics/kube-state-metrics:v" + r.KubeStateMetrics,
 		"local-path":              "docker.io/rancher/local-path-provisioner:v" + r.LocalPath,
 	}
 }

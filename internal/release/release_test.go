@@ -184,6 +184,7 @@ func TestSupported_ListsVersionsAndRefs(t *testing.T) {
 		"apiserver-updater":       "slipway.dev/apiserver-updater:2",
 		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v1.0.4",
 		"metrics-server":          "registry.k8s.io/metrics-server/metrics-server:v0.9.0",
+		"kube-state-metrics":      "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.20.0",
 		"local-path":              "docker.io/rancher/local-path-provisioner:v0.0.30",
 	}
 	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {

@@ -17,7 +17,7 @@ import (
 
 // BundledAddons returns the add-ons that need neither manifests nor a chart, only their
 // names.
-func BundledAddons() []string { return []string{"local-path", "metrics-server"} }
+func BundledAddons() []string { return []string{"kube-state-metrics", "local-path", "metrics-server"} }
 
 // IsURL reports whether a manifest or a repository is downloaded.
 func IsURL(name string) bool {

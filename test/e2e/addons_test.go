@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,7 @@ func TestLongAddons(t *testing.T) {
 	}
 	type addon = map[string]any
 	metrics, local := addon{"name": "metrics-server"}, addon{"name": "local-path"}
+	state := addon{"name": "kube-state-metrics"}
 	web := func(replicas any) addon {
 		return addon{
 			"name": "web", "namespace": "web", "chart": addon{"path": "web"},
@@ -115,11 +117,12 @@ func TestLongAddons(t *testing.T) {
 		!strings.Contains(r.stderr, "addon-render") {
 		t.Fatalf("a chart that cannot be rendered: %s", textTail(r.stderr))
 	}
-	with(metrics, local, web(2), shop)
+	with(metrics, local, state, web(2), shop)
 	r := u.createCluster(t, file)
-	t.Logf("figure: created with four add-ons in %.0f s", r.took.Seconds())
+	t.Logf("figure: created with five add-ons in %.0f s", r.took.Seconds())
 	u.waitForEmptyPlan(t, file)
 	u.waitForMetrics(t, name)
+	u.waitForStateMetrics(t, name)
 	volumes := u.createClaim(t, name)
 
 	u.mustKubectl(t, name, "-n", "web", "scale", "deployment/web", "--replicas=0")
@@ -139,6 +142,10 @@ func TestLongAddons(t *testing.T) {
 	with(metrics, local, web(1))
 	u.mustExit(t, 0, "apply", "-f", file, "--yes")
 	u.requireEmptyPlan(t, file)
+	if got := u.mustKubectl(t, name, "get", "deployments,services,serviceaccounts,clusterroles,clusterrolebindings", "-A",
+		"-l", "app.kubernetes.io/name=kube-state-metrics", "-o", "name"); got != "" {
+		t.Errorf("of kube-state-metrics there is still %s", got)
+	}
 	if got := u.mustKubectl(t, name, "get", "configmaps,services", "-n", "shop", "-l", "slipway.dev/addon",
 		"-o", "name"); strings.TrimSpace(got) != "" {
 		t.Errorf("of the shop there is still %s", got)
@@ -194,6 +201,46 @@ func (u *user) waitForMetrics(t *testing.T, cluster string) {
 	}
 	t.Logf("figure: kubectl top answers %.0f s after creation", time.Since(begin).Seconds())
 }
+
+// waitForStateMetrics waits until kube-state-metrics reports the condition of both nodes,
+// and requires that it can read every kind, and no Secrets.
+func (u *user) waitForStateMetrics(t *testing.T, cluster string) {
+	t.Helper()
+	const ready = `kube_node_status_condition{node="NODE",condition="Ready",status="true"} 1`
+	get := func(port string) string {
+		r := u.runSlipway(t, "kubectl", cluster, "--", "get", "--raw",
+			"/api/v1/namespaces/kube-system/services/kube-state-metrics:"+port+"/proxy/metrics")
+		return r.stdout + r.stderr
+	}
+	eventually(t, 2*time.Minute, "the state of nodes", func() error {
+		metrics := get("http-metrics")
+		for _, node := range []string{cluster + "-1", cluster + "-2"} {
+			if !strings.Contains(metrics, strings.Replace(ready, "NODE", node, 1)) {
+				return errors.New(node + " is not ready in: " + textTail(metrics))
+			}
+		}
+		if strings.Contains(metrics, "\nkube_secret_") || strings.Contains(metrics, "\nkube_configmap_") {
+			t.Error("kube-state-metrics can read Secrets or ConfigMaps")
+		}
+		return nil
+	})
+	results := map[string]string{}
+	for _, m := range listResult.FindAllStringSubmatch(get("telemetry"), -1) {
+		results[m[1]] += m[2]
+	}
+	for kind, result := range results {
+		if !strings.Contains(result, "success") {
+			t.Errorf("kube-state-metrics cannot read %s: %s", kind, result)
+		}
+	}
+	if len(results) < 20 {
+		t.Errorf("kube-state-metrics reads only %v", results)
+	}
+}
+
+// listResult matches how often kube-state-metrics has listed or watched a kind, with which
+// result.
+var listResult = regexp.MustCompile(`(?m)^kube_state_metrics_(?:list|watch)_total\{resource="([^"]+)",result="(\w+)"\}`)
 
 const volumesDir = "/opt/local-path-provisioner"
 

@@ -120,6 +120,7 @@ func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 	add("probe", "usr/bin/probe", "probe 1", "probe", "version")
 	add("metrics-server", "metrics-server", "v"+r.MetricsServer, "metrics-server", "--version")
 	add("local-path", "usr/bin/local-path-provisioner", "v"+r.LocalPath, "local-path-provisioner", "--version")
+	add("kube-state-metrics", "kube-state-metrics", "version v"+r.KubeStateMetrics+" ", "kube-state-metrics", "version")
 	add("registry", bin+"registry", "v"+r.Registry, "registry", "--version")
 	add("apiserver-updater", "apiserver-updater", "apiserver-updater "+r.Updater, "apiserver-updater", "version")
 	return all

@@ -45,6 +45,10 @@ func imageList() []image {
 			name: "local-path", layers: []string{"base", "local-path"},
 			entrypoint: []string{"/usr/bin/local-path-provisioner"}, user: "65532:65532",
 		},
+		{
+			name: "kube-state-metrics", layers: []string{"base", "kube-state-metrics"},
+			entrypoint: []string{"/kube-state-metrics"}, user: "65532:65532",
+		},
 		{name: "kube-proxy", layers: []string{"base", "nettools", "kubernetes"}, entrypoint: []string{"/usr/local/bin/kube-proxy"}},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {

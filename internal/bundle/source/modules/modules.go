@@ -49,7 +49,8 @@ func New(o Options) *Source { return &Source{opts: o, recipes: unitsOf, images: 
 var (
 	buildOrder = []string{
 		"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry",
-		"crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path",
+		"crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "kube-state-metrics",
+		"metrics-server", "local-path",
 		"base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver",
 	}
 	components = []string{

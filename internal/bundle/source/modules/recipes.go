@@ -62,7 +62,7 @@ func unitsOf(r release.Release) map[string]unit {
 			}},
 		},
 		dockerUnit(r.Docker.Engine), criDockerd(r.Docker.CRIDockerd), metricsServer(r.MetricsServer),
-		localPath(r.LocalPath), registryUnit(r.Registry),
+		localPath(r.LocalPath), kubeStateMetrics(r.KubeStateMetrics), registryUnit(r.Registry),
 		ownProgram("pause", "pause", r.Pause, images.Pause), ownProgram("echo", "echo", r.Echo, images.Echo),
 		ownProgram("probe", "usr/bin/probe", "1", images.Probe),
 	} {
@@ -223,6 +223,18 @@ func localPath(version string) unit {
 			Primary:  pkg + "@v" + version,
 			LDFlags:  strip + " -X main.VERSION=v" + version,
 			Programs: map[string]string{pkg: "usr/bin/local-path-provisioner"},
+		}},
+	}
+}
+
+func kubeStateMetrics(version string) unit {
+	const pkg = "k8s.io/kube-state-metrics/v2"
+	return unit{
+		Name: "kube-state-metrics", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  pkg + "@v" + version,
+			LDFlags:  strip + " -X github.com/prometheus/common/version.Version=v" + version,
+			Programs: map[string]string{pkg: "kube-state-metrics"},
 		}},
 	}
 }

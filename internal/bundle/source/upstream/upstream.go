@@ -128,7 +128,9 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 // isAlwaysNeeded reports whether a cluster may need the image by default. A bundle
 // without another image serves clusters that do not request it.
 func isAlwaysNeeded(image string) bool {
-	return !slices.Contains([]string{"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip", "metrics-server", "local-path"}, image)
+	return !slices.Contains([]string{
+		"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip", "kube-state-metrics", "metrics-server", "local-path",
+	}, image)
 }
 
 // Parts downloads everything that is not in the cache.
