@@ -422,6 +422,38 @@ var rules = []rule{
 		why: "reports of clusters: asks hosts and APIs, and changes nothing",
 	},
 	{
+		layer: 4, pkg: "internal/lifecycle/backups",
+		may: []string{
+			"internal/backup", "internal/backup/copies", "internal/backup/verify", "internal/lifecycle/access",
+			"internal/lifecycle/hostconn", "internal/lifecycle/hostexec", "internal/lifecycle/inspect", "internal/module",
+			"internal/module/etcdbackup", "internal/node/transfer", "internal/pki", "internal/remote",
+		},
+		why: "backup sets and the keys that sign them; changes no cluster",
+	},
+	{
+		layer: 4, pkg: "internal/lifecycle/records", may: []string{"internal/lifecycle/access"},
+		why: "the saved clusters and operations; reaches no host",
+	},
+	{
+		layer: 4, pkg: "internal/lifecycle/history",
+		may: []string{
+			"internal/lifecycle/records", "internal/module", "internal/module/etcdbackup", "internal/module/noderemoval",
+		},
+		why: "what earlier operations have done, from the records alone",
+	},
+	{layer: 4, pkg: "internal/lifecycle/journal", why: "writes events, and decides nothing"},
+	{
+		layer: 4, pkg: "internal/lifecycle/bundlesource",
+		may: []string{"internal/bundle/source", "internal/module"}, why: "bundles and releases of clusters; reaches no host",
+	},
+	{
+		layer: 4, pkg: "internal/lifecycle/etcdrescue",
+		may: []string{
+			"internal/lifecycle/hostconn", "internal/lifecycle/inspect", "internal/module", "internal/module/etcdbackup", "internal/remote",
+		},
+		why: "decides from which member etcd is rescued; changes nothing",
+	},
+	{
 		layer: 4, pkg: "internal/lifecycle/supportbundle",
 		may: []string{"internal/lifecycle/hostconn", "internal/lifecycle/inspect", "internal/remote"},
 		why: "an archive of a cluster's state without secrets; changes nothing",
@@ -509,7 +541,7 @@ var fences = []fence{
 	{"github.com/minio/minio-go/v7/...", []string{"internal/backup/copies"}, "storage is where copies are kept, and nothing else is"},
 	{
 		"filippo.io/age/...",
-		[]string{"internal/backup", "internal/lifecycle", "internal/spec", "internal/node/executor"},
+		[]string{"internal/backup", "internal/lifecycle/backups", "internal/spec", "internal/node/executor"},
 		"sets are encrypted, and nothing else is",
 	},
 	{"os/exec", []string{

@@ -7,17 +7,17 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 )
 
 func newEtcdDrillCommand(c backupCommand) *cobra.Command {
-	var o lifecycle.DrillOptions
-	report := clusterReport[backupManager, lifecycle.DrillReport]{
-		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.DrillReport, error) {
+	var o backups.DrillOptions
+	report := clusterReport[backupManager, backups.DrillReport]{
+		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*backups.DrillReport, error) {
 			return svc.Drill(ctx, cluster, o, progress)
 		},
 		show: view.WriteDrill,
-		exit: func(r *lifecycle.DrillReport) error { return exitUnless(r.Good, exitFailed) },
+		exit: func(r *backups.DrillReport) error { return exitUnless(r.Good, exitFailed) },
 	}
 	cmd := &cobra.Command{
 		Use: "drill [NAME]", Short: "Test the restore of a backup set",

@@ -7,7 +7,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 )
 
 // backupCommand holds what commands need that take, list or test backups.
@@ -18,9 +18,9 @@ type backupCommand struct {
 }
 
 func newEtcdSnapshotCommand(c backupCommand) *cobra.Command {
-	var o lifecycle.SnapshotOptions
-	report := clusterReport[backupManager, lifecycle.SnapshotInfo]{
-		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*lifecycle.SnapshotInfo, error) {
+	var o backups.SnapshotOptions
+	report := clusterReport[backupManager, backups.SnapshotInfo]{
+		read: func(ctx context.Context, svc backupManager, cluster string, progress event.Sink) (*backups.SnapshotInfo, error) {
 			return svc.Snapshot(ctx, cluster, o, progress)
 		},
 		show: view.WriteSnapshot,
@@ -76,7 +76,7 @@ func addBackupSetFlags(cmd *cobra.Command, from, identity *string) {
 
 // addSetTrustFlags adds the flags that allow sets that the cluster's own key has not
 // signed.
-func addSetTrustFlags(cmd *cobra.Command, t *lifecycle.SetTrust) {
+func addSetTrustFlags(cmd *cobra.Command, t *backups.SetTrust) {
 	f := cmd.Flags()
 	f.StringVar(&t.SignedBy, "signed-by", "", "also trust this public `key`, for example the key of a previous manager (ed25519:…)")
 	addUnverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed; its author gets the power of root on all hosts")

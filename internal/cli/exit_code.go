@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/records"
 )
 
 // The exit codes.
@@ -84,7 +85,7 @@ func exitCodeForError(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, &list), errors.As(err, &stale), errors.Is(err, lifecycle.ErrNotFound):
+	case errors.As(err, &list), errors.As(err, &stale), errors.Is(err, records.ErrNotFound):
 		return exitRefused
 	}
 	return exitFailed

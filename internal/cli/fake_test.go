@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -312,15 +313,15 @@ func (s service) operation() *v1alpha1.Operation {
 	return o
 }
 
-func (s service) Clusters(context.Context) ([]lifecycle.ClusterSummary, error) {
-	var out []lifecycle.ClusterSummary
+func (s service) Clusters(context.Context) ([]records.ClusterSummary, error) {
+	var out []records.ClusterSummary
 	for _, name := range s.fake.Clusters {
-		out = append(out, lifecycle.ClusterSummary{
+		out = append(out, records.ClusterSummary{
 			Name: name, Phase: v1alpha1.Phase(s.Phase), Kubernetes: "v1.37.1", Hosts: 2, Operation: s.operation(), Created: epoch,
 		})
 	}
 	for _, name := range s.fake.Damaged {
-		out = append(out, lifecycle.ClusterSummary{Name: name, Problem: &newDamage(name)[0]})
+		out = append(out, records.ClusterSummary{Name: name, Problem: &newDamage(name)[0]})
 	}
 	return out, nil
 }
@@ -352,7 +353,7 @@ func (s service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, err
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("cluster %s: %w", name, lifecycle.ErrNotFound)
+	return nil, fmt.Errorf("cluster %s: %w", name, records.ErrNotFound)
 }
 
 func (s service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
@@ -364,7 +365,7 @@ func (s service) Operations(_ context.Context, cluster string) ([]v1alpha1.Opera
 
 func (s service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
 	if s.History == "" || !strings.HasPrefix(operationID, id) {
-		return nil, fmt.Errorf("operation %s: %w", id, lifecycle.ErrNotFound)
+		return nil, fmt.Errorf("operation %s: %w", id, records.ErrNotFound)
 	}
 	return s.operation(), nil
 }

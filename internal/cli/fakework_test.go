@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/node/op"
@@ -242,8 +243,8 @@ func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*inspect.
 }
 
 // newBackupSets returns a plain backup set, an encrypted one, and others.
-func (s service) newBackupSets(name string) []lifecycle.SnapshotInfo {
-	return []lifecycle.SnapshotInfo{
+func (s service) newBackupSets(name string) []backups.SnapshotInfo {
+	return []backups.SnapshotInfo{
 		{Cluster: name, File: "/b/" + name + "-2.tar.age", Bytes: 3 << 20, Taken: epoch, Encrypted: true},
 		{
 			Cluster: name, File: "/b/" + name + "-1.tar", Bytes: 3 << 20, Taken: epoch.Add(-24 * time.Hour),
@@ -257,7 +258,7 @@ func (s service) newBackupSets(name string) []lifecycle.SnapshotInfo {
 	}
 }
 
-func (s service) Snapshot(ctx context.Context, name string, o lifecycle.SnapshotOptions, _ event.Sink) (*lifecycle.SnapshotInfo, error) {
+func (s service) Snapshot(ctx context.Context, name string, o backups.SnapshotOptions, _ event.Sink) (*backups.SnapshotInfo, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
@@ -265,7 +266,7 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 		return nil, diag.List{{ID: "etcd-unhealthy", Severity: diag.Error, Message: "no member of etcd is well"}}
 	}
 	if o.Copy != "" {
-		i := lifecycle.SnapshotInfo{
+		i := backups.SnapshotInfo{
 			Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch,
 			Encrypted: true, Member: "cp1", Revision: 4711, Verified: !o.Unverified,
 		}
@@ -331,13 +332,13 @@ func (s service) Copies(ctx context.Context, name string, _ event.Sink) (*inspec
 	return r, nil
 }
 
-func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOptions, _ event.Sink) (*lifecycle.DrillReport, error) {
+func (s service) Drill(ctx context.Context, name string, o backups.DrillOptions, _ event.Sink) (*backups.DrillReport, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
-	r := &lifecycle.DrillReport{
+	r := &backups.DrillReport{
 		Cluster: name, File: "/b/" + name + "-1.tar", Taken: epoch, Member: "cp1", Revision: 4711,
-		Verified: !o.Unverified, Host: "cp2", Etcd: "3.7.0", Good: s.Lost == "", Seconds: 4, Checks: []lifecycle.DrillCheck{
+		Verified: !o.Unverified, Host: "cp2", Etcd: "3.7.0", Good: s.Lost == "", Seconds: 4, Checks: []backups.DrillCheck{
 			{Name: "revision", Want: "4711", Got: "4711", Good: true}, {Name: "keys", Want: "600", Got: "600", Good: s.Lost == ""},
 		},
 	}
@@ -348,9 +349,9 @@ func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOption
 		})
 }
 
-func (s service) Snapshots(_ context.Context, name string) ([]lifecycle.SnapshotInfo, error) {
+func (s service) Snapshots(_ context.Context, name string) ([]backups.SnapshotInfo, error) {
 	if s.Phase == "" {
-		return []lifecycle.SnapshotInfo{}, nil
+		return []backups.SnapshotInfo{}, nil
 	}
 	if name == "" {
 		name = "prod"

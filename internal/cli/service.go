@@ -11,8 +11,10 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/access"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -44,7 +46,7 @@ type planner interface {
 
 // A clusterReader reads the saved clusters.
 type clusterReader interface {
-	Clusters(ctx context.Context) ([]lifecycle.ClusterSummary, error)
+	Clusters(ctx context.Context) ([]records.ClusterSummary, error)
 	Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error)
 }
 
@@ -67,11 +69,11 @@ type inspector interface {
 
 // A backupManager takes, lists and tests backups of etcd.
 type backupManager interface {
-	Snapshot(ctx context.Context, name string, o lifecycle.SnapshotOptions, progress event.Sink) (*lifecycle.SnapshotInfo, error)
-	Snapshots(ctx context.Context, name string) ([]lifecycle.SnapshotInfo, error)
+	Snapshot(ctx context.Context, name string, o backups.SnapshotOptions, progress event.Sink) (*backups.SnapshotInfo, error)
+	Snapshots(ctx context.Context, name string) ([]backups.SnapshotInfo, error)
 	Scheduled(ctx context.Context, name string, progress event.Sink) (*inspect.Scheduled, error)
 	Copies(ctx context.Context, name string, progress event.Sink) (*inspect.CopyReport, error)
-	Drill(ctx context.Context, name string, o lifecycle.DrillOptions, progress event.Sink) (*lifecycle.DrillReport, error)
+	Drill(ctx context.Context, name string, o backups.DrillOptions, progress event.Sink) (*backups.DrillReport, error)
 }
 
 // A hostRunner runs programs on hosts, copies files, and opens login shells.
@@ -131,7 +133,7 @@ func (s *services) openService(ctx context.Context) (Service, error) {
 	if s.service != nil {
 		return s.service, nil
 	}
-	records, err := s.openStore()
+	saved, err := s.openStore()
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +143,14 @@ func (s *services) openService(ctx context.Context) (Service, error) {
 	}
 	// Commands that only read work without the list. A command that adds a key to
 	// it reports why it cannot be written.
-	_, _ = records.KnownHosts()
+	_, _ = saved.KnownHosts()
 	level := slog.LevelWarn
 	if s.debug {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: level}))
 	s.service, err = s.create(ctx, Settings{
-		Store: records, Catalogue: cat, Cache: s.dirs.Cache, Home: s.dirs.User, Now: s.env.Now, Log: log, Warn: s.newDiagnosticPrinter(),
+		Store: saved, Catalogue: cat, Cache: s.dirs.Cache, Home: s.dirs.User, Now: s.env.Now, Log: log, Warn: s.newDiagnosticPrinter(),
 	})
 	return s.service, markRefused(err)
 }

@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/bundlesource"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -39,7 +40,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 		if i == 0 {
 			continue
 		}
-		is, err := p.svc.resolve(ctx, p.env.Cluster, hop.version, hop.bundle)
+		is, err := p.svc.bundles.Resolve(ctx, p.env.Cluster, hop.version, hop.bundle)
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is rel
 	c := p.env.Cluster
 	told := unfitAddons(list, is.Kubernetes, p.request.IgnoreChecks)
 	loader := addonsource.Loader{
-		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).AccessOptions,
+		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: bundlesource.RegistryOf(p.env).AccessOptions,
 		Kubernetes: is.Kubernetes, Images: is.ImageRefs(),
 		VerifiedKubelets: spec.SignsKubelets(c),
 	}

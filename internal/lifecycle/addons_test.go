@@ -509,7 +509,7 @@ func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.env, err = s.environment(t.Context(), next); err != nil {
+	if p.env, err = s.bundles.Environment(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.loadAddons(t.Context()); err != nil {

@@ -5,11 +5,9 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
@@ -90,25 +88,6 @@ type HostFailure struct {
 	Title string
 	event.Failure
 }
-
-// A ClusterSummary is a line of `get clusters`.
-type ClusterSummary struct {
-	Name       string         `json:"name"`
-	Phase      v1alpha1.Phase `json:"phase"`
-	Kubernetes string         `json:"kubernetes"`
-	Hosts      int            `json:"hosts"`
-	// Ready is the number of ready nodes after the latest operation.
-	Ready int `json:"ready"`
-	// Endpoint is the address and port of the API from outside.
-	Endpoint  string              `json:"endpoint"`
-	Operation *v1alpha1.Operation `json:"operation,omitempty"` // the latest
-	Created   time.Time           `json:"created"`
-	// Problem is the reason why only the name is known, nil if there is none.
-	Problem *diag.Diagnostic `json:"problem,omitempty"`
-}
-
-// ErrNotFound is returned for a cluster or operation that is not in the saved state.
-var ErrNotFound = errors.New("not found")
 
 // A LockedError is returned if another operation is running on the cluster.
 type LockedError = clusterlock.LockedError

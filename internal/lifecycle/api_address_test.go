@@ -56,7 +56,7 @@ func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, err := s.environment(t.Context(), c)
+			env, err := s.bundles.Environment(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, err := s.environment(t.Context(), c)
+			env, err := s.bundles.Environment(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}

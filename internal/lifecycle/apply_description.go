@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
@@ -71,14 +71,14 @@ func applyDescription() behaviour {
 
 // createsInstead creates a cluster that never finished its creation.
 func (p *prepared) createsInstead() error {
-	if p.continues != nil || created(p.recorded) {
+	if p.continues != nil || records.IsCreated(p.recorded) {
 		return nil
 	}
 	if err := p.become(p.kind.OnNewCluster()); err != nil {
 		return err
 	}
-	before, err := p.svc.earlierAttempts(p.name)
-	p.done, p.touched = before.done, before.touched
+	before, err := p.svc.past.EarlierAttempts(p.name)
+	p.done, p.touched = before.Done, before.Touched
 	return err
 }
 
@@ -87,7 +87,7 @@ func (p *prepared) createsInstead() error {
 // whether settings change, with which a component may not start. was is the description
 // of the latest successful operation, nil if it is not known.
 func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
-	if was, err = p.svc.descriptionBefore(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
+	if was, err = p.svc.past.DescriptionBefore(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
 		now := &p.env.Cluster.Spec
 		p.env.NewControlPlaneSettings = !equal(settings(&was.Spec), settings(now))
 		for _, h := range now.Hosts {
@@ -96,7 +96,7 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 			}
 		}
 	}
-	been, err := p.svc.descriptionsSince(p.env.Cluster)
+	been, err := p.svc.past.DescriptionsSince(p.env.Cluster)
 	if err != nil {
 		return made, was, err
 	}
@@ -140,10 +140,10 @@ func (s *Service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 // runtime, also an unfinished one, nothing else may change.
 func (s *Service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	wanted := s.complete(c, recorded)
-	if !created(recorded) {
+	if !records.IsCreated(recorded) {
 		return wanted, nil
 	}
-	been, err := s.descriptionsSince(recorded)
+	been, err := s.past.DescriptionsSince(recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 	if !p.env.NewRuntime {
 		return false, nil
 	}
-	if p.env.MidRuntimeChange, err = p.svc.nodesBetweenRuntimes(p.env.Cluster.Name); err != nil {
+	if p.env.MidRuntimeChange, err = p.svc.past.NodesBetweenRuntimes(p.env.Cluster.Name); err != nil {
 		return false, err
 	}
 	p.env.Upgrade.Resumed = p.continues != nil || p.under != nil || len(been) > 1
@@ -182,51 +182,6 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 			"apply the change of spec.containerRuntime alone, and the other changes before or after it")
 	}
 	return true, nil
-}
-
-// nodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
-// the runtime has begun to stop containers and that are not back in service.
-func (s *Service) nodesBetweenRuntimes(cluster string) (out []string, err error) {
-	ops, err := s.Store.Operations().List(cluster)
-	if err != nil {
-		return nil, err
-	}
-	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).ChangesCluster() && !hasForgottenNodes(o) && o.Status.Phase == v1alpha1.OperationSucceeded
-	}); at >= 0 {
-		ops = ops[:at]
-	}
-	for _, o := range slices.Backward(ops) {
-		err := s.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
-			at := slices.Index(out, e.Host)
-			switch {
-			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:
-				out = append(out, e.Host)
-			case e.Task == "upgrade.uncordon" && e.Type == event.StepFinished &&
-				(e.Outcome == event.Changed || e.Outcome == event.Unchanged) && at >= 0:
-				out = slices.Delete(out, at, at+1)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// refuseDuringRuntimeChange refuses to add or remove hosts while a change of the container runtime is
-// unfinished: only that change knows which runtime each node shall have.
-func (s *Service) refuseDuringRuntimeChange(kind operation.Kind, recorded *v1alpha1.Cluster) error {
-	if !kind.ChangesNodes() {
-		return nil
-	}
-	been, err := s.descriptionsSince(recorded)
-	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.UsesDocker(c) != spec.UsesDocker(been[0]) }) {
-		return err
-	}
-	return refused(idMigrationAlone, "the change of the container runtime of cluster "+recorded.Name+" is unfinished",
-		"finish this operation first: slipway resume "+recorded.Name)
 }
 
 // settings returns the settings of a running cluster that can change and are rolled back
@@ -250,7 +205,7 @@ func copySSHSettings(c, recorded *v1alpha1.Cluster) {
 	c.Spec.SSH = now.Spec.SSH
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
-		at := find(now.Spec.Hosts, h.Name)
+		at := spec.FindHost(now.Spec.Hosts, h.Name)
 		if at < 0 {
 			continue
 		}

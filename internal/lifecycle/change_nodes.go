@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/etcdrescue"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
@@ -89,7 +90,7 @@ func deleteNodes(r DeleteNodesRequest) behaviour {
 func changeNodes() behaviour {
 	b := usual()
 	b.begin = func(p *prepared) (err error) { // other kinds query all hosts anyway
-		p.queriesAll, err = p.svc.hasUnfinishedEndpointChange(p.recorded)
+		p.queriesAll, err = p.svc.past.HasUnfinishedEndpointChange(p.recorded)
 		return err
 	}
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
@@ -121,7 +122,7 @@ func (p *prepared) withAdded(hosts []spec.HostFlag) (_ *v1alpha1.Cluster, err er
 	order := map[string]int{} // host order of the file, so that a later apply finds no change
 	file := p.svc.complete(r.Cluster, recorded)
 	for i, h := range file.Spec.Hosts {
-		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) >= 0 {
+		if order[h.Name] = i + 1; spec.FindHost(recorded.Spec.Hosts, h.Name) >= 0 {
 			continue
 		}
 		wanted.Spec.Hosts, p.nodes = append(wanted.Spec.Hosts, h), append(p.nodes, h.Name)
@@ -188,10 +189,6 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 		out = append(out, module.LeavingHost{Host: h, IsRemovedFromState: true})
 	}
 	return out, nil
-}
-
-func find(hosts []v1alpha1.Host, name string) int {
-	return slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
 }
 
 // removed removes the selected hosts from a cluster description and returns their names.
@@ -270,7 +267,7 @@ func reader(recorded *v1alpha1.Cluster) spec.Loader {
 
 func sameNames(a, b *v1alpha1.Cluster) bool {
 	return len(a.Spec.Hosts) == len(b.Spec.Hosts) &&
-		!slices.ContainsFunc(a.Spec.Hosts, func(h v1alpha1.Host) bool { return find(b.Spec.Hosts, h.Name) < 0 })
+		!slices.ContainsFunc(a.Spec.Hosts, func(h v1alpha1.Host) bool { return spec.FindHost(b.Spec.Hosts, h.Name) < 0 })
 }
 
 // sameButOrder reports whether two descriptions are equal except for the order of hosts.
@@ -285,7 +282,7 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 // leaving returns the saved hosts that are no longer wanted.
 func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.LeavingHost) {
 	for _, h := range recorded.Spec.Hosts {
-		if find(wanted.Spec.Hosts, h.Name) < 0 {
+		if spec.FindHost(wanted.Spec.Hosts, h.Name) < 0 {
 			was := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h)}
 			out = append(out, module.LeavingHost{Host: h, MachineID: machineID(recorded, was)})
 		}
@@ -298,7 +295,7 @@ func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.LeavingHost) {
 func resumeTarget(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c := recorded.DeepCopy()
 	c.Spec.Kubernetes.Version, c.Spec.Bundle = planned.Spec.Kubernetes.Version, planned.Spec.Bundle
-	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return find(planned.Spec.Hosts, h.Name) < 0 })
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return spec.FindHost(planned.Spec.Hosts, h.Name) < 0 })
 	return c
 }
 
@@ -311,7 +308,7 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	case operation.RegistryHost:
 		return spec.HasRole(h, v1alpha1.RoleRegistry)
 	case operation.EtcdHosts:
-		return hasPart(p.env.Cluster, h)
+		return etcdrescue.HasPart(p.env.Cluster, h)
 	case operation.RemainingHosts:
 		return !p.isLost(h.Name)
 	case operation.ChangedHosts:

@@ -216,7 +216,7 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 			w.machines[tc.host] = second
 			w.api.lose(tc.host)
 			c := w.cluster()
-			c.Spec.Hosts[find(c.Spec.Hosts, tc.host)].SSH.User = "other"
+			c.Spec.Hosts[spec.FindHost(c.Spec.Hosts, tc.host)].SSH.User = "other"
 			w.do(applying(c), event.Failed)
 
 			w.machines[tc.host] = first

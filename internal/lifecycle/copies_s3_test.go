@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 )
 
 const storageKey = "/etc/slipway/backup/offsite.key"
@@ -117,7 +118,8 @@ func TestStorageCopies_ListedAndFetched(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	out := filepath.Join(t.TempDir(), "x.age")
-	if _, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Copy: "offsite/" + name("cp1", 17), Out: out}, nil); err != nil {
+	o := backups.SnapshotOptions{Copy: "offsite/" + name("cp1", 17), Out: out}
+	if _, err := w.impatient().Snapshot(t.Context(), "prod", o, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(out); err != nil || string(got) != "seventeen" {

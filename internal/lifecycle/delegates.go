@@ -10,16 +10,17 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
-	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/access"
+	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/bundlesource"
+	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/lifecycle/supportbundle"
-	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
@@ -27,53 +28,19 @@ import (
 
 // waitTimes limit waits that package inspect does not know.
 type waitTimes struct {
-	// file is how long a fetched file may deliver no data: the host reads the whole
-	// file first.
-	file time.Duration
 	// between is how long to wait, between two minors of an upgrade, for pods that were
 	// moved.
 	between time.Duration
 }
 
 func usualWaits() waitTimes {
-	return waitTimes{file: op.AutoCopyTime, between: 5 * time.Minute}
-}
-
-// Environment returns the environment for pipelines of a cluster.
-func (s *Service) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
-	return s.environment(ctx, c)
+	return waitTimes{between: 5 * time.Minute}
 }
 
 // savedClusters are the saved clusters, with errors for front ends.
-type savedClusters struct{ svc *Service }
-
-// List returns the names of the saved clusters.
-func (s savedClusters) List() ([]string, error) { return s.svc.Store.Clusters().List() }
-
-// Load returns a saved cluster as it was saved.
-func (s savedClusters) Load(name string) (*v1alpha1.Cluster, error) {
-	return found(s.svc.Store.Clusters().Load(name))
-}
-
-// Environment returns the environment for pipelines of a cluster.
-func (s savedClusters) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
-	return s.svc.environment(ctx, c)
-}
-
-// OpenBundle opens the bundle of a cluster for an architecture. It returns nil if no bundle
-// is available.
-func (s savedClusters) OpenBundle(ctx context.Context, env module.Env, arch string) (*bundle.Bundle, error) {
-	if named := env.Cluster.Spec.Bundle; named != "" && !spec.IsBundlePath(named) { // it may be in one of the cluster's registries
-		var err error
-		if env.Passwords, err = passwords(env.Cluster); err != nil {
-			return nil, err
-		}
-	}
-	src := &source{svc: s.svc, env: env, arches: []string{arch}}
-	if _, err := src.Have(ctx); err != nil {
-		return nil, err
-	}
-	return src.opened.Load(), nil
+type savedClusters struct {
+	*records.Records
+	*bundlesource.Finder
 }
 
 // Kubeconfig returns the admin kubeconfig, with the first address at which the API is
@@ -81,7 +48,7 @@ func (s savedClusters) OpenBundle(ctx context.Context, env module.Env, arch stri
 // whose kubeconfig was refused.
 func (s *Service) Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error) {
 	conf, warnings, err = s.Access.Kubeconfig(ctx, name, live)
-	conf, err = found(conf, err)
+	conf, err = records.Found(conf, err)
 	return conf, warnings, err
 }
 
@@ -93,26 +60,41 @@ func (s *Service) dialer() hostconn.Dialer {
 // parts are the parts of the service that are separate packages.
 type parts struct {
 	*access.Access
+	*backups.Backups
 	*hostexec.Executor
 	*inspect.Inspector
 	*supportbundle.Collector
+	*records.Records
+	keys    backups.SigningKeys
+	past    history.History
+	bundles *bundlesource.Finder
 }
 
 // delegate sets up the parts.
 func (s *Service) delegate() {
-	saved := savedClusters{s}
+	s.Records = &records.Records{Store: s.Store, Warn: s.Warn}
+	s.past = history.History{Records: s.Records}
+	s.bundles = bundlesource.New(bundlesource.Config{
+		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, Now: s.Now,
+	})
+	saved := savedClusters{s.Records, s.bundles}
+	s.keys = backups.SigningKeys{Store: s.Store}
 	s.Executor = hostexec.New(hostexec.Config{
-		Clusters: saved, Dialer: s.dialer(), Resolve: s.Resolve, Shell: s.Shell, Warn: s.warn,
+		Clusters: saved, Dialer: s.dialer(), Resolve: s.Resolve, Shell: s.Shell, Warn: s.WarnOf,
 	})
 	s.Access = access.New(access.Config{
 		Store: s.Store, Clusters: saved, Catalogue: s.Catalogue, Cache: s.Cache, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
 	})
 	s.Inspector = inspect.New(inspect.Config{
-		Clusters: s, Store: s.Store, Access: s.Access, Catalogue: s.Catalogue, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
-		SigningKey: s.knownKey, CAIDs: authoritiesOf,
+		Clusters: saved, Store: s.Store, Access: s.Access, Catalogue: s.Catalogue, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
+		SigningKey: s.keys.Known, CAIDs: backups.CAIDs,
+	})
+	s.Backups = backups.New(backups.Config{
+		Clusters: saved, Store: s.Store, Keys: s.keys, Access: s.Access, Inspector: s.Inspector, Executor: s.Executor,
+		Dialer: s.dialer(), Now: s.Now, Log: s.Log,
 	})
 	s.Collector = supportbundle.New(supportbundle.Config{
-		Clusters: s, Store: s.Store, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,
+		Clusters: saved, Store: s.Store, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,
 	})
 }
 
@@ -133,7 +115,7 @@ func (s *Service) described(ctx context.Context, of Subject) (*v1alpha1.Cluster,
 		c, err := s.Cluster(ctx, of.Name)
 		return c, errors.Join(err, unrecorded(c))
 	}
-	recorded, err := s.record(of.Cluster.Name)
+	recorded, err := s.Saved(of.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}

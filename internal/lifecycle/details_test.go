@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -463,8 +463,8 @@ func TestQueries(t *testing.T) {
 		"live kubeconfig": third(s.Kubeconfig(ctx, "other", true)),
 		"events":          s.Events(ctx, "other", false, nil),
 	} {
-		if !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s of nothing: %v, want ErrNotFound", what, err)
+		if !errors.Is(err, records.ErrNotFound) {
+			t.Errorf("%s of nothing: %v, want records.ErrNotFound", what, err)
 		}
 	}
 }
@@ -483,7 +483,7 @@ func TestOperations_ListedWithDamagedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	var heard diag.List
-	s.Warn = func(l diag.List) { heard = append(heard, l...) }
+	s.Records.Warn = func(l diag.List) { heard = append(heard, l...) }
 	ops, err := s.Operations(ctx, "")
 	if err != nil || len(ops) != 1 || ops[0].Name == first.Operation {
 		t.Errorf("operations %v, %v; want the undamaged one", ops, err)
@@ -532,40 +532,6 @@ func TestClusters_ListedWithDamagedRecord(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func third[T, U any](_ T, _ U, err error) error { return err }
-
-// The age of a cluster counts from its first attempt. A deleted cluster with the same name
-// does not count.
-func TestAge(t *testing.T) {
-	start := metav1.NewTime(time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC))
-	op := func(kind string, minute int) v1alpha1.Operation {
-		at := metav1.NewTime(start.Add(time.Duration(minute) * time.Minute))
-		return v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Type: kind}, Status: v1alpha1.OperationStatus{StartTime: &at}}
-	}
-	never := v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Type: "create"}}
-	for _, tc := range []struct {
-		name string
-		ops  []v1alpha1.Operation // oldest first
-		want int                  // minute
-	}{
-		{"created", []v1alpha1.Operation{op("create", 1)}, 1},
-		{"created and changed", []v1alpha1.Operation{op("create", 1), op("apply", 2)}, 1},
-		{"created at the second attempt", []v1alpha1.Operation{op("create", 1), op("create", 2), op("apply", 3)}, 1},
-		{"prepared before", []v1alpha1.Operation{op("init-os", 1), op("create", 2)}, 2},
-		{
-			"one of the same name before",
-			[]v1alpha1.Operation{op("create", 1), op("apply", 2), op("delete", 3), op("create", 4), op("apply", 5)},
-			4,
-		},
-		{"rolled back before", []v1alpha1.Operation{op("create", 1), op("rollback", 2), op("create", 3)}, 3},
-		{"half deleted", []v1alpha1.Operation{op("create", 1), op("delete", 2)}, 1},
-		{"an attempt that never began", []v1alpha1.Operation{never, op("create", 2)}, 2},
-	} {
-		slices.Reverse(tc.ops)
-		if got := begun(tc.ops); !got.Equal(start.Add(time.Duration(tc.want) * time.Minute)) {
-			t.Errorf("%s: since %s, want minute %d", tc.name, got, tc.want)
-		}
-	}
-}
 
 // toLock returns an operation on all machines that is about to take its lock.
 func (w *world) toLock(r Request) *prepared {

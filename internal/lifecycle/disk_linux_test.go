@@ -25,7 +25,6 @@ func TestDiskOfTheRecords(t *testing.T) {
 	if dir := os.Getenv("LIFECYCLE_TEST_DISK"); dir != "" {
 		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
 		t.Run("read-only", func(t *testing.T) { readOnly(t, mounted(t, dir)) })
-		t.Run("of a set", func(t *testing.T) { roomForSet(t, dir) })
 		return
 	}
 	requireroot.Need(t, "mounting a disk")
@@ -48,32 +47,6 @@ func mount(t *testing.T, dir, size string) {
 			t.Error(err)
 		}
 	})
-}
-
-// roomForSet checks for space on a disk that can hold a backup set but not also the
-// snapshot.
-func roomForSet(t *testing.T, dir string) {
-	const small, big = 30 << 20, 60 << 20 // the disk must also keep some free space
-	mount(t, dir, "100m")
-	for _, tc := range []struct {
-		name, reason, passes string
-		snapshot             int64
-		refused              string // the directory that the error names
-	}{
-		{"both", "the snapshot does not fit as well", dir, small, dir},
-		{"the set alone", "the snapshot is elsewhere", t.TempDir(), small, ""},
-		{"too big", "the set does not fit", t.TempDir(), big, dir},
-	} {
-		m := &snapshotting{to: filepath.Join(dir, "mine")}
-		if err := m.room(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") ||
-			err != nil && !strings.Contains(err.Error(), "the disk of "+tc.refused+" is too full") {
-			t.Errorf("%s: %v: %s", tc.name, err, tc.reason)
-		}
-	}
-	m := &snapshotting{to: filepath.Join(t.TempDir(), "mine")}
-	if err := m.room(dir, big); err == nil || !strings.Contains(err.Error(), "is stored there") {
-		t.Errorf("the snapshot does not fit where it is stored first: %v", err)
-	}
 }
 
 // mounted returns a world whose state is on a disk of 1 MiB.

@@ -19,6 +19,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
 
@@ -163,7 +164,7 @@ func TestDump_ListsUnreachableHosts(t *testing.T) {
 			t.Errorf("missing.txt lacks %q: %s", want, files["prod/missing.txt"])
 		}
 	}
-	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, ErrNotFound) {
+	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -54,11 +55,11 @@ func (d *driller) Apply(ctx context.Context, b remote.Batch, heard func(remote.P
 
 // drilled returns a service whose hosts can run restore tests, with a backup of its
 // cluster.
-func drilled(t *testing.T) (*world, *Service, *drills, *SnapshotInfo) {
+func drilled(t *testing.T) (*world, *Service, *drills, *backups.SnapshotInfo) {
 	t.Helper()
 	w, _ := backedUp(t)
-	i := w.snapshot(SnapshotOptions{})
-	s := w.impatient()
+	i := w.snapshot(backups.SnapshotOptions{})
+	s := w.service()
 	st := &drills{is: op.EtcdRestoreTested{
 		Snapshot: op.EtcdSnapshotInfo{Bytes: i.Snapshot.Bytes, Hash: i.Snapshot.Hash}, Revision: 4711, Keys: 600, Version: "3.7.0",
 		Key: "/registry/secrets/default/token", Value: []byte("k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Secret"),
@@ -74,12 +75,13 @@ func drilled(t *testing.T) (*world, *Service, *drills, *SnapshotInfo) {
 		}
 		return &driller{c, h.Name, o, st}, nil
 	}
-	return w, s, st, i
+	s.delegate() // its parts connect in the same way
+	return w, withShortLimits(s), st, i
 }
 
 func TestDrill(t *testing.T) {
 	w, s, st, i := drilled(t)
-	r, err := s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+	r, err := s.Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestDrillChecks(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, s, st, _ := drilled(t)
 			tc.do(&st.is)
-			r, err := s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+			r, err := s.Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,29 +164,29 @@ func TestDrillChecks(t *testing.T) {
 func TestDrillRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		do           func(*world, *drills, *SnapshotInfo, *DrillOptions)
+		do           func(*world, *drills, *backups.SnapshotInfo, *backups.DrillOptions)
 		want         string
 	}{
 		{
-			"cut off", "the whole file is read first", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.cut(i.File) },
+			"cut off", "the whole file is read first", func(w *world, _ *drills, i *backups.SnapshotInfo, _ *backups.DrillOptions) { w.cut(i.File) },
 			string(backup.Damaged),
 		},
 		{
 			"no backup", "there is no backup to test",
-			func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.remove(i.File) }, string(backup.Unknown),
+			func(w *world, _ *drills, i *backups.SnapshotInfo, _ *backups.DrillOptions) { w.remove(i.File) }, string(backup.Unknown),
 		},
 		{
 			"no such file", "it is named",
-			func(_ *world, _ *drills, _ *SnapshotInfo, o *DrillOptions) { o.From = "/nowhere.tar" }, string(backup.Unknown),
+			func(_ *world, _ *drills, _ *backups.SnapshotInfo, o *backups.DrillOptions) { o.From = "/nowhere.tar" }, string(backup.Unknown),
 		},
 		{
 			"another cluster's", "its CA differs",
-			func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) { w.otherAuthority() }, idBackupOther,
+			func(w *world, _ *drills, _ *backups.SnapshotInfo, _ *backups.DrillOptions) { w.otherAuthority() }, idBackupOther,
 		},
-		{"the host has no room", "the failure of the host is reported", func(_ *world, d *drills, _ *SnapshotInfo, _ *DrillOptions) {
+		{"the host has no room", "its failure is reported", func(_ *world, d *drills, _ *backups.SnapshotInfo, _ *backups.DrillOptions) {
 			d.failed = &op.Error{Reason: "DiskFull", Message: "full"}
 		}, idDrillFailed},
-		{"all are down", "no host can run the test", func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) {
+		{"all are down", "no host can run the test", func(w *world, _ *drills, _ *backups.SnapshotInfo, _ *backups.DrillOptions) {
 			for _, m := range w.machines {
 				m.down = errDown
 			}
@@ -192,7 +194,7 @@ func TestDrillRefused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, s, st, i := drilled(t)
-			var o DrillOptions
+			var o backups.DrillOptions
 			tc.do(w, st, i, &o)
 			_, err := s.Drill(t.Context(), "prod", o, nil)
 			refusal(t, err, tc.want)

@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -317,7 +318,7 @@ func TestEtcdReportExternal(t *testing.T) {
 		if (last.Name == "") != unlisted || last.Answers || !r.Etcd.Members[0].Answers {
 			t.Errorf("unlisted %t: %+v", unlisted, r.Etcd.Members)
 		}
-		_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
+		_, err = w.service().Snapshot(t.Context(), "prod", backups.SnapshotOptions{}, nil)
 		refusal(t, err, "etcd-external")
 	}
 }

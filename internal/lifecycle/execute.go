@@ -17,7 +17,11 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/bundlesource"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
+	"slipway.dev/slipway/internal/lifecycle/journal"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -30,18 +34,18 @@ const cleanupTime = 30 * time.Second
 
 // lateBlobs serves the blobs of a bundle that is opened after hosts are connected.
 type lateBlobs struct {
-	of     *source
-	backup *openedSet // its snapshot is served too
+	of     *bundlesource.Source
+	backup *backups.OpenedSet // its snapshot is served too
 }
 
 func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
-	if f := l.backup.open(digest, offset); f != nil {
-		return f, nil
+	if l.backup.HasBlob(digest) {
+		return l.backup.OpenBlob(digest, offset)
 	}
-	if l.of == nil || l.of.opened.Load() == nil {
+	if l.of == nil || l.of.Opened() == nil {
 		return nil, errors.New("the bundle is not open yet")
 	}
-	return l.of.opened.Load().OpenBlob(digest, offset)
+	return l.of.Opened().OpenBlob(digest, offset)
 }
 
 // run returns an engine run over the hosts.
@@ -116,13 +120,13 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err := p.begin(o); err != nil {
 		return nil, err
 	}
-	journal, err := p.svc.Store.Journals().Open(o.Name)
+	events, err := p.svc.Store.Journals().Open(o.Name)
 	if err != nil {
 		return nil, err
 	}
-	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks, seq: journal.LastSeq(), outputs: map[stepOn]*outputs{}}
+	rec := journal.NewRecorder(events, events.LastSeq(), p.svc.Now, sinks)
 	res, err := p.execute(ctx, o, rec, hostLock)
-	if err = errors.Join(err, journal.Close()); err == nil && p.revertsSettings(ctx, res) {
+	if err = errors.Join(err, events.Close()); err == nil && p.revertsSettings(ctx, res) {
 		p.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
 	}
 	return res, err
@@ -171,7 +175,7 @@ func (p *prepared) current() error {
 			return &StaleError{} // another process has finished it
 		}
 	}
-	now, err := p.svc.record(p.env.Cluster.Name)
+	now, err := p.svc.Saved(p.env.Cluster.Name)
 	if err != nil {
 		return err
 	}
@@ -223,20 +227,10 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 	return p.svc.Store.Operations().Save(o)
 }
 
-// conditionCreated is the condition that a cluster's creation has finished: from then
-// on it is changed and no longer created.
-const conditionCreated = "Created"
-
-// created reports whether a cluster's creation has finished and its removal has not
-// begun.
-func created(c *v1alpha1.Cluster) bool {
-	return c != nil && (c.Status.Phase == v1alpha1.PhaseRunning || meta.IsStatusConditionTrue(c.Status.Conditions, conditionCreated))
-}
-
 // note saves the cluster status that an operation sets. Operations that only concern
 // hosts, certificates or lost nodes set none.
 func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
-	c, err := p.svc.record(p.env.Cluster.Name)
+	c, err := p.svc.Saved(p.env.Cluster.Name)
 	if c == nil || err != nil || !p.kind.SetsStatus() {
 		return err
 	}
@@ -272,7 +266,7 @@ func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end 
 
 func (p *prepared) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionStatus, reason string) {
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-		Type: conditionCreated, Status: is, Reason: reason, LastTransitionTime: metav1.NewTime(p.svc.Now()),
+		Type: records.ConditionCreated, Status: is, Reason: reason, LastTransitionTime: metav1.NewTime(p.svc.Now()),
 	})
 }
 
@@ -287,7 +281,7 @@ func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
 }
 
 // execute runs the pipeline and saves its outcome.
-func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *recorder, hl *clusterlock.Lock) (*Result, error) {
+func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, hl *clusterlock.Lock) (*Result, error) {
 	start := p.svc.Now()
 	asked := ctx
 	ctx, stop := context.WithCancelCause(ctx)
@@ -298,11 +292,11 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
 		Kind: string(p.kind), Digest: p.plan.Digest,
 	}
-	if err := errors.Join(rec.emit(first), p.tellLost(rec, o.Name)); err != nil {
+	if err := errors.Join(rec.Emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
 	run := p.run(o.Name, hl.Fence())
-	run.Emit = rec.emit
+	run.Emit = rec.Emit
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
 	if out == nil {
 		return nil, err
@@ -326,11 +320,11 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 }
 
 // tellLost records the hosts that do not take part as failed.
-func (p *prepared) tellLost(rec *recorder, operation string) error {
+func (p *prepared) tellLost(rec *journal.Recorder, operation string) error {
 	for _, f := range p.lost {
 		e := event.Event{Type: event.StepFinished, Operation: operation, Cluster: p.env.Cluster.Name, Outcome: event.Failed}
 		e.Task, e.Title, e.Host, e.Failure = f.Task, f.Title, f.Host, &f.Failure
-		if err := rec.emit(e); err != nil {
+		if err := rec.Emit(e); err != nil {
 			return err
 		}
 	}
@@ -414,13 +408,13 @@ func (p *prepared) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, 
 }
 
 // finish saves the end of an operation.
-func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recorder, res *Result) error {
+func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
 	last := event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: res.Outcome}
 	if len(res.Failures) > 0 {
 		f := res.Failures[0]
 		last.Failure, last.Host = &f.Failure, f.Host
 	}
-	err := rec.emit(last)
+	err := rec.Emit(last)
 	var events []event.Event
 	err = errors.Join(err, p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
 		events = append(events, e)

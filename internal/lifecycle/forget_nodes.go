@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/operation"
@@ -37,7 +36,7 @@ func forgetDuring(unfinished string, r DeleteNodesRequest) behaviour {
 	b.wanted = r.withoutRemoved
 	b.hostFindings = func(p *prepared) diag.List { return p.refuseReachableHosts(unfinished) }
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		swaps, err := p.svc.unfinishedEtcdSwap(p.env.Cluster.Name)
+		swaps, err := p.svc.past.UnfinishedEtcdSwap(p.env.Cluster.Name)
 		if stateOnly = swaps != nil; stateOnly {
 			return pipeline.ForgetNodesFromState(p.env, parts), err
 		}
@@ -73,10 +72,4 @@ func (p *prepared) refuseReachableHosts(unfinished string) (list diag.List) {
 		}
 	}
 	return list
-}
-
-// hasForgottenNodes reports whether an operation removed lost hosts while another operation was
-// unfinished. The rest of the cluster's description belongs to that other operation.
-func hasForgottenNodes(o v1alpha1.Operation) bool {
-	return operation.Kind(o.Spec.Type) == operation.ForgetNodes && o.Status.Phase == v1alpha1.OperationSucceeded
 }

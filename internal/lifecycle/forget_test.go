@@ -200,8 +200,8 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !w.isMember(host) || find(c.Spec.Hosts, host) < 0 {
-				t.Errorf("%s is a member: %t, and in state: %t", host, w.isMember(host), find(c.Spec.Hosts, host) >= 0)
+			if !w.isMember(host) || spec.FindHost(c.Spec.Hosts, host) < 0 {
+				t.Errorf("%s is a member: %t, and in state: %t", host, w.isMember(host), spec.FindHost(c.Spec.Hosts, host) >= 0)
 			}
 			w.resume(event.Succeeded)
 			if w.isMember(host) {
@@ -224,12 +224,12 @@ func TestForgetNode_ResumesAfterKill(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if k.isMember(host) && find(c.Spec.Hosts, host) < 0 {
+				if k.isMember(host) && spec.FindHost(c.Spec.Hosts, host) < 0 {
 					t.Errorf("%s is an etcd member, but not in state", host)
 				}
-				o, err := k.service().unfinished("prod")
+				o, err := k.service().past.Unfinished("prod")
 				if err == nil && operation.Kind(o.Spec.Type) == operation.Upgrade { // the removal has not begun, or is complete
-					if find(c.Spec.Hosts, host) >= 0 {
+					if spec.FindHost(c.Spec.Hosts, host) >= 0 {
 						k.do(gone, event.Succeeded)
 					}
 				} else {

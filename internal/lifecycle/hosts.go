@@ -69,7 +69,7 @@ func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
 			h.InternalAddress = facts.DefaultAddress(found[i].Facts)
 		}
 		hosts[i].Host = *h
-		if at := find(c.Spec.Hosts, h.Name); at >= 0 {
+		if at := spec.FindHost(c.Spec.Hosts, h.Name); at >= 0 {
 			c.Spec.Hosts[at] = *h
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/store"
@@ -201,7 +202,7 @@ func TestForget(t *testing.T) {
 		broken := forget
 		broken.BreakLock = true
 		res := w.do(broken, event.Partial)
-		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, ErrNotFound) || w.machines["w1"].ledger {
+		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, records.ErrNotFound) || w.machines["w1"].ledger {
 			t.Errorf("forgotten: %t, %v; w1 is reset: %t", res.Forgotten, err, !w.machines["w1"].ledger)
 		}
 	})

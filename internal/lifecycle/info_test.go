@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/pki/pkitest"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -143,17 +144,21 @@ func TestInfo(t *testing.T) {
 			}
 		})
 	}
-	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }
 
 // impatient returns a service with short time limits.
 func (w *world) impatient() *Service {
-	s := w.service()
+	return withShortLimits(w.service())
+}
+
+// withShortLimits shortens the time limits of a service.
+func withShortLimits(s *Service) *Service {
 	const soon = 3 * time.Second
 	s.Limits = inspect.Limits{Total: 4 * soon, Host: soon, Through: soon}
-	s.TotalTime, s.HostTime, s.waits = 4*soon, soon, waitTimes{file: soon}
+	s.TotalTime, s.HostTime, s.StallTime = 4*soon, soon, soon
 	return s
 }
 

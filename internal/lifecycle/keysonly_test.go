@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -66,7 +67,7 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 		!strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
 		t.Errorf("the refusal does not name the owner of the external etcd: %v", err)
 	}
-	if o, err := w.service().latestUpgrade("prod"); err != nil ||
+	if o, err := w.service().past.LatestUpgrade("prod"); err != nil ||
 		!strings.Contains(w.service().describeRestoreInstead(o), "ask the owner of the external etcd to restore the data") {
 		t.Errorf("the hint instead of a rollback is %s, %v", w.service().describeRestoreInstead(o), err)
 	}
@@ -83,9 +84,9 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 	_, err = w.service().Prepare(t.Context(),
 		RestoreEtcdRequest{Name: "prod", Backup: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)
-	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{From: sets[0].File}, nil)
+	_, err = w.service().Drill(t.Context(), "prod", backups.DrillOptions{From: sets[0].File}, nil)
 	wantRefused(t, err, idBackupNoData)
-	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{}, nil)
+	_, err = w.service().Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
 	wantRefused(t, err, string(backup.Unknown)) // the set does not count as the newest
 }
 

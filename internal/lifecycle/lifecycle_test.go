@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
@@ -161,10 +162,10 @@ func TestRefused(t *testing.T) {
 	w := newWorld(t, "cp1")
 	s := w.service()
 	ctx := t.Context()
-	if _, err := s.Prepare(ctx, DeleteRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Prepare(ctx, DeleteRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("deleting an unknown cluster: %v", err)
 	}
-	if _, err := s.PrepareResume(ctx, resuming(), nil); !errors.Is(err, ErrNotFound) {
+	if _, err := s.PrepareResume(ctx, resuming(), nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("resuming an unknown cluster: %v", err)
 	}
 	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
@@ -593,7 +594,7 @@ func TestPrecheck(t *testing.T) {
 		t.Errorf("findings %v, want all findings of w1 and w2", list)
 	}
 	w.wantStatus("")
-	if _, err := w.service().Precheck(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Precheck(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("got %v, want the error of an unknown cluster", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -33,7 +34,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterloc
 // cluster, so that a manager that adds control planes uses control planes that all managers
 // know. It includes leaving control planes until they have left.
 func (p *prepared) lockedCluster() *v1alpha1.Cluster {
-	if created(p.recorded) {
+	if records.IsCreated(p.recorded) {
 		return p.recorded
 	}
 	return p.env.WithLeaving()

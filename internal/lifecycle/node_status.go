@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -63,7 +64,7 @@ func machineID(recorded *v1alpha1.Cluster, n v1alpha1.NodeStatus) string {
 func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
 	i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && h.Conn != nil })
 	if i < 0 {
-		return nil, ErrNotFound
+		return nil, records.ErrNotFound
 	}
 	conf, err := p.svc.Store.Kubeconfigs().Load(p.env.Cluster.Name)
 	if err != nil {

@@ -13,7 +13,9 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/bundlesource"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	addons "slipway.dev/slipway/internal/module/addon"
 	"slipway.dev/slipway/internal/module/noderemoval"
@@ -50,7 +52,7 @@ type prepared struct {
 	findings   diag.List
 	pipeline   engine.Pipeline
 	plan       *plan.Plan
-	bundle     *source
+	bundle     *bundlesource.Source
 	// target is the description that an operation resumes or rolls back to; nil if the
 	// request determines it.
 	target *v1alpha1.Cluster
@@ -119,11 +121,11 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	if p.kind.ChangesCluster() && p.continues == nil {
-		if p.touched, p.placed, err = s.touchedHosts(p.recorded); err != nil {
+		if p.touched, p.placed, err = s.past.TouchedHosts(p.recorded); err != nil {
 			return nil, err
 		}
 	}
-	if p.env, err = s.environment(ctx, wanted); err != nil {
+	if p.env, err = s.bundles.Environment(ctx, wanted); err != nil {
 		return nil, err
 	}
 	if p.env.Removal = p.request.removal; p.kind.ChangesCluster() {
@@ -163,7 +165,7 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	}
 	complete(p.env.Cluster, hosts, found)
 	p.content.SetHosts(addresses(hosts))
-	p.bundle = newSource(s, p.env, hosts)
+	p.bundle = s.bundles.NewSource(p.env, bundlesource.ArchitecturesOf(hosts))
 	p.blobs.of = p.bundle
 	options := precheck.Options{
 		Level: p.kind.Precheck(), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.beginsUpgrade(),
@@ -173,9 +175,9 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		if _, err := p.bundle.Have(ctx); err != nil && !errors.As(err, &unfit) {
 			return err
 		}
-		options.Architectures = p.bundle.architectures()
+		options.Architectures = p.bundle.Architectures()
 	}
-	if created(p.recorded) && (p.kind.ChangesCluster() || p.kind.NeedsCluster()) {
+	if records.IsCreated(p.recorded) && (p.kind.ChangesCluster() || p.kind.NeedsCluster()) {
 		p.env.Leader = findLeader(p.env.Cluster.Name, found[:staying])
 	}
 	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
@@ -233,7 +235,7 @@ func (p *prepared) hostsLeftOut() []v1alpha1.Host {
 // choosePipeline picks the pipeline.
 func (p *prepared) choosePipeline() (err error) {
 	p.env.Absent = p.hostsLeftOut()
-	parts := pipeline.Parts{Bundle: p.bundle, State: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
+	parts := pipeline.Parts{Bundle: p.bundle, State: clusterState{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	p.pipeline, err = p.behaviour.pipeline(p, parts)
 	p.pipeline.Kind = string(p.kind)
 	return err
@@ -294,7 +296,7 @@ func (p *prepared) describeRemovals() (out []string) {
 
 // noteBundle adds the source of the bundle to the plan.
 func (p *prepared) noteBundle(ctx context.Context) error {
-	if b := p.bundle.opened.Load(); b != nil {
+	if b := p.bundle.Opened(); b != nil {
 		from := "cached"
 		if p.env.Cluster.Spec.Bundle != "" {
 			from = p.env.Cluster.Spec.Bundle
@@ -303,7 +305,7 @@ func (p *prepared) noteBundle(ctx context.Context) error {
 		p.plan.Bundle = &plan.BundleNote{Kubernetes: b.Manifest().Kubernetes, Source: from, SizeBytes: b.Size()}
 		return nil
 	}
-	est, err := bundle.EstimateBuild(ctx, p.bundle.options())
+	est, err := bundle.EstimateBuild(ctx, p.bundle.BuildOptions())
 	if err != nil {
 		return err
 	}
@@ -358,7 +360,7 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOpt
 	if err != nil {
 		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
 	}
-	recorded, err := s.record(c.Name)
+	recorded, err := s.Saved(c.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -400,12 +402,12 @@ func (s *Service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	if err != nil {
 		return nil, err
 	}
-	if p.env, err = s.environment(ctx, wanted); err != nil {
+	if p.env, err = s.bundles.Environment(ctx, wanted); err != nil {
 		return nil, err
 	}
 	switch {
 	case p.kind.ChangesVersion():
-	case created(p.recorded):
+	case records.IsCreated(p.recorded):
 		p.env.Leaving = leaving(p.recorded, wanted)
 	default:
 		if err := p.become(p.kind.OnNewCluster()); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/precheck"
@@ -46,11 +47,11 @@ func (r *UpgradeRequest) readiness(ctx context.Context, p *prepared, o precheck.
 // bundle yet, and all versions of the path that are not in the release table. It returns
 // an error if the bundle of a version is unsuitable.
 func (r *UpgradeRequest) wayThere(ctx context.Context, p *prepared) (missing []string, unknown []release.Release, err error) {
-	known, err := p.svc.releases(ctx, p.recorded, r.Version, r.Bundle, p.bundleFor(r.Version))
+	known, err := p.svc.bundles.Releases(ctx, p.recorded, r.Version, r.Bundle, p.bundleFor(r.Version))
 	if err != nil {
 		return nil, nil, err
 	}
-	path, err := known.UpgradePath(runningVersion(p.recorded), r.Version)
+	path, err := known.UpgradePath(history.RunningVersion(p.recorded), r.Version)
 	for i, v := range path {
 		is, rerr := known.ResolveVersion(v)
 		if err = errors.Join(err, rerr); err != nil {
@@ -64,7 +65,7 @@ func (r *UpgradeRequest) wayThere(ctx context.Context, p *prepared) (missing []s
 		}
 		later := module.Env{Cluster: p.recorded.DeepCopy(), Release: is}
 		later.Cluster.Spec.Bundle = p.bundleFor(v) // the saved bundle is for one version only
-		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
+		has, err := p.bundle.For(later).Have(ctx)
 		if err != nil {
 			return nil, nil, err
 		}

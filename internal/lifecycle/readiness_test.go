@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/module"
 )
 
 // unfit returns a world in which many checks fail for an upgrade.
@@ -151,12 +152,12 @@ func TestReadinessOfBundles(t *testing.T) {
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	r := UpgradeRequest{Version: "v1.37.1"}
-	p := &prepared{svc: s, recorded: c, bundle: &source{arches: []string{"arm64"}}}
+	p := &prepared{svc: s, recorded: c, bundle: s.bundles.NewSource(module.Env{}, []string{"arm64"})}
 	missing, unknown, err := r.wayThere(t.Context(), p)
 	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown != nil || err != nil {
 		t.Errorf("missing (-want +got):\n%s unknown %v, %v", d, unknown, err)
 	}
-	p.bundle.arches = []string{"amd64"}
+	p.bundle = s.bundles.NewSource(module.Env{}, []string{"amd64"})
 	if missing, _, err = r.wayThere(t.Context(), p); len(missing) > 0 || err != nil {
 		t.Errorf("missing %v, %v", missing, err)
 	}

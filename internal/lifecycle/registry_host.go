@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/registry"
 	"slipway.dev/slipway/internal/pipeline"
@@ -56,7 +57,8 @@ func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
 	if recorded == nil {
 		return nil
 	}
-	if err := spec.RegistryChange(recorded, wanted).Err(); err != nil || !created(recorded) || equal(known(recorded), known(wanted)) {
+	if err := spec.RegistryChange(recorded, wanted).Err(); err != nil || !records.IsCreated(recorded) ||
+		equal(known(recorded), known(wanted)) {
 		return err
 	}
 	if recorded.Spec.Registry.Private == nil {
@@ -87,7 +89,7 @@ func oneSided(c *v1alpha1.Cluster) error {
 // otherLogin refuses a password or CA that differs from the one of the registry of a
 // running cluster, although the file refers to it in the same way.
 func (p *prepared) otherLogin() error {
-	if !created(p.recorded) {
+	if !records.IsCreated(p.recorded) {
 		return nil
 	}
 	for _, s := range p.plan.Steps {

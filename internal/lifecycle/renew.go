@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -207,7 +208,7 @@ func (w *renewing) renewed(p *prepared, res *Result) []string {
 
 // unrecorded refuses a cluster whose creation has not finished.
 func unrecorded(recorded *v1alpha1.Cluster) error {
-	if created(recorded) || recorded == nil {
+	if records.IsCreated(recorded) || recorded == nil {
 		return nil
 	}
 	return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",

@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -285,7 +286,7 @@ func TestRenewRefused(t *testing.T) {
 		})
 	}
 	w := newWorld(t, "cp1")
-	if _, err := w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+	if _, err := w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"bytes"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -21,10 +20,11 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/pki/pkitest"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // restoring reports whether a step of a restore was done on a machine.
@@ -107,7 +107,7 @@ func (m *machine) restore(o op.EtcdRestore) *op.Error {
 func restorable(t *testing.T) (w *world, file string) {
 	t.Helper()
 	w, _ = backedUp(t)
-	return w, w.snapshot(SnapshotOptions{}).File
+	return w, w.snapshot(backups.SnapshotOptions{}).File
 }
 
 func restoring(file string) RestoreEtcdRequest {
@@ -165,10 +165,10 @@ func TestRestoreAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.renewedBefore("prod", &ops[0]); n != 2 || err != nil {
+	if n, err := s.past.CountEtcdReplacements("prod", &ops[0]); n != 2 || err != nil {
 		t.Errorf("before the third restore there were %d, %v", n, err)
 	}
-	if n, err := s.renewedBefore("prod", nil); n != 3 || err != nil {
+	if n, err := s.past.CountEtcdReplacements("prod", nil); n != 3 || err != nil {
 		t.Errorf("there were %d, %v", n, err)
 	}
 }
@@ -198,7 +198,7 @@ func TestRestoreContent(t *testing.T) {
 	blobs := &lateBlobs{backup: p.blobs.backup}
 	want := w.machines["cp1"].snapshot
 	for _, offset := range []int{0, 5000, len(want)} {
-		f, err := blobs.OpenBlob(p.blobs.backup.source.Snapshot.Digest, int64(offset))
+		f, err := blobs.OpenBlob(p.blobs.backup.Source.Snapshot.Digest, int64(offset))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestKilledRestore(t *testing.T) {
 // fails before it replaces any data does not change that.
 func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
 	w, file := restorable(t)
-	other := w.snapshot(SnapshotOptions{}).File
+	other := w.snapshot(backups.SnapshotOptions{}).File
 	apply := applying(w.cluster())
 	w.refusing("cp2", "restore.swap")
 	w.do(restoring(file), event.Failed)
@@ -283,7 +283,7 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w.api.lose("cp3")
 			w.do(gone, event.Succeeded)
 			c, err := w.service().Store.Clusters().Load("prod")
-			if err != nil || find(c.Spec.Hosts, "cp3") >= 0 {
+			if err != nil || spec.FindHost(c.Spec.Hosts, "cp3") >= 0 {
 				t.Errorf("cp3 is still saved: %v", err)
 			}
 			delete(w.machines, "cp3")
@@ -325,7 +325,7 @@ func TestRestoreWithoutHosts(t *testing.T) {
 	}
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
 	c, err := w.service().Store.Clusters().Load("prod")
-	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
+	if err != nil || spec.FindHost(c.Spec.Hosts, "cp2") >= 0 || spec.FindHost(c.Spec.Hosts, "cp3") >= 0 {
 		t.Errorf("cp2 or cp3 is still saved: %v", err)
 	}
 }
@@ -343,7 +343,7 @@ func (w *world) swapped() bool {
 // rewritten returns a set with changed metadata, signed with the cluster's key.
 func (w *world) rewritten(t *testing.T, file string, change func(*backup.Set)) string {
 	t.Helper()
-	key, _, err := w.service().signingKey("prod")
+	key, _, err := w.service().keys.LoadOrCreate("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed := w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}}).File
+	sealed := w.snapshot(backups.SnapshotOptions{Recipients: []string{id.Recipient().String()}}).File
 	key := written([]byte(id.String() + "\n"))
 	before := map[string]map[string]string{}
 	for name, m := range w.machines {
@@ -512,7 +512,7 @@ func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.api.start()
-	w.snapshot(SnapshotOptions{Out: file})
+	w.snapshot(backups.SnapshotOptions{Out: file})
 	_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, idBackupChanged)
 	if err := os.Rename(kept, file); err != nil {
@@ -606,7 +606,7 @@ func TestBackupManaged(t *testing.T) {
 	if r := w.report(); r.Verdict != inspect.Healthy || len(r.Hosts) != 3 {
 		t.Errorf("%s: %s: %+v", r.Verdict, r.Summary, r.Hosts)
 	}
-	i := w.snapshot(SnapshotOptions{})
+	i := w.snapshot(backups.SnapshotOptions{})
 	if i.Member != "e2" && i.Member != "e3" || !slices.Contains(i.Files, "/etc/kubernetes/pki/etcd/ca.key") ||
 		!slices.Contains(i.Files, "/etc/kubernetes/pki/sa.key") {
 		t.Errorf("%+v", i)
@@ -620,23 +620,5 @@ func TestBackupManaged(t *testing.T) {
 	}
 	if w.machines["cp1"].has(facts.EtcdData) || w.machines["cp1"].has("/etc/kubernetes/pki/etcd/ca.key") {
 		t.Error("the control plane has files of etcd")
-	}
-}
-
-// TestAuthoritiesOf checks that during a CA rotation backup sets belong to the cluster if
-// they were made with either CA.
-func TestAuthoritiesOf(t *testing.T) {
-	year := 365 * 24 * time.Hour
-	old := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))
-	next := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))
-	admin := func(text string) []byte {
-		return []byte("clusters:\n- cluster:\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(text)) + "\n")
-	}
-	before, both := authoritiesOf(admin(old.Cert)), authoritiesOf(admin(next.Cert+old.Cert))
-	if len(before) != 1 || len(both) != 2 || both[0] == both[1] || both[1] != before[0] {
-		t.Errorf("%q before, and %q in between", before, both)
-	}
-	if none := authoritiesOf([]byte("clusters: []")); len(none) != 0 {
-		t.Errorf("%q of nothing", none)
 	}
 }

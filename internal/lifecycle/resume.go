@@ -5,12 +5,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
@@ -21,53 +17,6 @@ import (
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
-
-// unfinished returns the latest operation of a cluster if it has not succeeded.
-// It skips operations that never began: they changed nothing.
-func (s *Service) unfinished(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations().List(name)
-	if err != nil {
-		return nil, err
-	}
-	recorded, err := s.record(name)
-	if err != nil {
-		return nil, err
-	}
-	message, hint := "the latest operation of cluster "+name+" succeeded", "change the cluster with: slipway apply -f FILE"
-	if far, onward, ok := describeUnfinishedUpgrade(ops, recorded); ok {
-		message, hint = far, onward
-	}
-	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
-		hint = cmp.Or(operation.Kind(ops[0].Spec.Type).Repeat(), hint)
-	}
-	if cut := unfinishedRotations(ops); len(cut) > 0 {
-		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
-			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
-	}
-	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		if !operation.Kind(o.Spec.Type).Resumable() && recorded != nil {
-			return true // it concerns hosts or etcd, not the cluster
-		}
-		if k := operation.Kind(o.Spec.Type); !k.Supersedes() && k.Resumable() && o.Status.Phase == v1alpha1.OperationSucceeded {
-			return true // it did not finish an earlier operation
-		}
-		// An operation that has not started may still have recorded the
-		// cluster; then the status names it, or none yet.
-		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
-	})
-	if len(ops) == 0 {
-		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
-	}
-	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil, refused(idNothingUnfinished, message, hint)
-	}
-	if kind := ops[0].Spec.Type; !operation.Kind(kind).Known() {
-		return nil, refused(idUnknownOperation,
-			fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
-			"resume the operation with the version of slipway that started the operation")
-	}
-	return &ops[0], nil
-}
 
 // A ResumeRequest asks to resume the latest unfinished operation of a cluster. The rest is as
 // it was when the operation began.
@@ -84,22 +33,22 @@ type ResumeRequest struct {
 // PrepareResume prepares to resume the latest unfinished operation of a cluster.
 func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress event.Sink) (Prepared, error) {
 	name := r.Name
-	o, err := s.unfinished(name)
+	o, err := s.past.Unfinished(name)
 	if err != nil {
 		return nil, err
 	}
-	done, _, err := s.steps(o.Name)
+	done, _, err := s.past.Steps(o.Name)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := s.record(name)
+	recorded, err := s.Saved(name)
 	if err != nil {
 		return nil, err
 	}
 	wanted, target := recorded, (*v1alpha1.Cluster)(nil)
 	kind := operation.Kind(o.Spec.Type)
 	if recorded == nil || kind.ChangesCluster() { // otherwise hosts were only prepared or forgotten
-		if wanted, err = s.plannedCluster(o.Name); err != nil {
+		if wanted, err = s.past.PlannedCluster(o.Name); err != nil {
 			return nil, err
 		}
 	}

@@ -3,12 +3,10 @@ package lifecycle
 import (
 	"cmp"
 	"context"
-	"errors"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/store"
 )
 
 // A RollbackRequest asks to roll back the latest unfinished operation of a saved cluster.
@@ -35,7 +33,7 @@ func (s *Service) PrepareRollback(ctx context.Context, r RollbackRequest, progre
 
 func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress event.Sink) (*prepared, error) {
 	name := p.request.Name
-	o, err := s.unfinished(name)
+	o, err := s.past.Unfinished(name)
 	if err != nil {
 		return nil, s.refuseCompletedUpgrade(name, err)
 	}
@@ -57,47 +55,18 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 // in the request that rolls it back.
 func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
 	s, name := p.svc, o.Spec.Cluster
-	before, err := s.descriptionBefore(name)
+	before, err := s.past.DescriptionBefore(name)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := s.record(name)
+	recorded, err := s.Saved(name)
 	if err != nil {
 		return nil, err
 	}
 	copyPasswords(before, recorded)
 	copySSHSettings(before, recorded)
-	p.request.Source, err = s.sourceBefore(name)
+	p.request.Source, err = s.past.SourceBefore(name)
 	return before, err
-}
-
-// sourceBefore returns the previous cluster file, or empty text if it is not known: the
-// saved file belongs to the operation that is rolled back.
-func (s *Service) sourceBefore(name string) ([]byte, error) {
-	text, err := s.Store.Clusters().LoadKeptSource(name)
-	if errors.Is(err, store.ErrNotFound) {
-		return []byte{}, nil
-	}
-	return text, err
-}
-
-// descriptionBefore returns the description of the latest successful operation; if there is none,
-// the description of the creation. Hosts that were force-removed since then are left out.
-func (s *Service) descriptionBefore(name string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.Operations().List(name)
-	if err != nil {
-		return nil, err
-	}
-	var lost []string
-	for _, o := range ops {
-		switch kind := operation.Kind(o.Spec.Type); {
-		case hasForgottenNodes(o):
-			lost = append(lost, o.Spec.Nodes...)
-		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.Phase == v1alpha1.OperationSucceeded:
-			return s.plannedClusterWithout(o.Name, lost)
-		}
-	}
-	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
 }
 
 // copyPasswords copies the passwords that are written in the cluster file itself from the

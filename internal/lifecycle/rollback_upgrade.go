@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
@@ -60,12 +61,12 @@ func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	if err != nil {
 		return err
 	}
-	to, err := s.plannedCluster(o.Name)
+	to, err := s.past.PlannedCluster(o.Name)
 	if err != nil {
 		return err
 	}
-	if isUpgrade(o) {
-		was, err := s.clusterBeforeUpgrade(o.Spec.Cluster, to.Spec.Kubernetes.Version)
+	if history.IsUpgrade(o) {
+		was, err := s.past.ClusterBeforeUpgrade(o.Spec.Cluster, to.Spec.Kubernetes.Version)
 		if err != nil {
 			return err
 		}
@@ -81,13 +82,13 @@ func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	if r.rollout.MaxUnavailable == "" {
 		r.rollout.MaxUnavailable = o.Spec.MaxUnavailable
 	}
-	r.Source, err = s.sourceBefore(o.Spec.Cluster)
+	r.Source, err = s.past.SourceBefore(o.Spec.Cluster)
 	return err
 }
 
 // describeBackupBefore describes the backup set from before an upgrade, and what a restore of it loses.
 func (s *Service) describeBackupBefore(o *v1alpha1.Operation) string {
-	set := s.backupSetOf(o)
+	set := s.Backups.MadeBy(o)
 	if set == nil {
 		return "; this machine has no backup set from before the upgrade"
 	}
@@ -113,10 +114,10 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return operation.Kind(o.Spec.Type).Supersedes() && o.Status.StartTime != nil
 	})
-	if at < 0 || !isUpgrade(&ops[at]) {
+	if at < 0 || !history.IsUpgrade(&ops[at]) {
 		return unfinished
 	}
-	is, err := s.plannedCluster(ops[at].Name)
+	is, err := s.past.PlannedCluster(ops[at].Name)
 	if err != nil {
 		return err
 	}
@@ -131,10 +132,10 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 // refuseOnceRetired refuses to roll back an upgrade that has begun to remove the files of the
 // previous version from hosts. All other steps of such an upgrade are done.
 func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
-	if !isUpgrade(o) {
+	if !history.IsUpgrade(o) {
 		return nil
 	}
-	_, begun, err := s.steps(o.Name)
+	_, begun, err := s.past.Steps(o.Name)
 	if err != nil {
 		return err
 	}
@@ -214,7 +215,7 @@ func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
 func (p *prepared) refuseObjectsInUse(used []string) (diag.List, error) {
 	name := p.env.Cluster.Name
 	hint := "delete these objects if you do not need them, or finish the upgrade: slipway resume " + name
-	if o, err := p.svc.latestUpgrade(name); err != nil {
+	if o, err := p.svc.past.LatestUpgrade(name); err != nil {
 		return nil, err
 	} else if o != nil {
 		hint += "; " + p.svc.describeRestoreInstead(o)
@@ -227,7 +228,7 @@ func (p *prepared) refuseObjectsInUse(used []string) (diag.List, error) {
 // describeRestoreInstead describes the restore of the data from before an upgrade, and what it loses.
 func (s *Service) describeRestoreInstead(o *v1alpha1.Operation) string {
 	const again = "restore the data from before the upgrade, which loses these objects and all other later writes"
-	set := s.backupSetOf(o)
+	set := s.Backups.MadeBy(o)
 	switch {
 	case set == nil:
 		return "this machine has no backup set from before the upgrade"
@@ -252,14 +253,14 @@ func warnKindsUnlisted(newer, older string) diag.List {
 // that have begun. The release has no component versions: perhaps only a bundle that
 // no longer exists has them.
 func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool, err error) {
-	o, err := p.svc.latestUpgrade(p.env.Cluster.Name)
+	o, err := p.svc.past.LatestUpgrade(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
 	}
 	if o == nil {
 		return p.env.Release, nil, nil
 	}
-	c, err := p.svc.plannedCluster(o.Name)
+	c, err := p.svc.past.PlannedCluster(o.Name)
 	if err != nil {
 		return is, nil, err
 	}
@@ -267,18 +268,6 @@ func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool,
 	if is, err = p.svc.Catalogue.WithVersion(version, release.Components{}).ResolveVersion(version); err != nil {
 		return is, nil, err
 	}
-	_, begun, err = p.svc.steps(o.Name)
+	_, begun, err = p.svc.past.Steps(o.Name)
 	return is, begun, err
-}
-
-// latestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
-func (s *Service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations().List(name)
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return isUpgrade(&o) && o.Status.StartTime != nil
-	})
-	if at < 0 {
-		return nil, err
-	}
-	return &ops[at], err
 }

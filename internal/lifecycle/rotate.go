@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -108,24 +108,6 @@ func unknownRotations(names []string) error {
 	return list.Err()
 }
 
-// unfinishedRotations returns the unfinished rotations of a cluster's CAs and keys, latest first.
-// Only another rotation of the same CAs and keys finishes an interrupted one.
-func unfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
-	var done []string
-	for i, o := range ops {
-		names := slices.Sorted(maps.Keys(o.Spec.Rotates))
-		left := slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(done, name) })
-		switch {
-		case operation.Kind(o.Spec.Type) != operation.RotateCA || o.Status.StartTime == nil || !left:
-		case o.Status.Phase == v1alpha1.OperationSucceeded:
-			done = append(done, names...)
-		default:
-			out = append(out, &ops[i])
-		}
-	}
-	return out
-}
-
 // resumeSameRotation resumes an interrupted rotation of exactly the requested CAs and keys.
 // This matters at the end of a rotation, when the files on hosts no longer show that
 // one was in progress.
@@ -138,10 +120,10 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 		return err
 	}
 	asked := slices.Sorted(slices.Values(w.asked))
-	for _, o := range unfinishedRotations(ops) {
+	for _, o := range history.UnfinishedRotations(ops) {
 		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Rotates)), slices.Compact(asked)) {
 			p.continues, w.from = o, o.Spec.Rotates
-			p.done, _, err = p.svc.steps(o.Name)
+			p.done, _, err = p.svc.past.Steps(o.Name)
 			return err
 		}
 	}

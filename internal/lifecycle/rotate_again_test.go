@@ -6,12 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/pki"
 )
@@ -82,73 +79,6 @@ func TestRotateAgainMeanwhile(t *testing.T) {
 	var stale *StaleError
 	if _, err := p.Apply(t.Context()); !errors.As(err, &stale) {
 		t.Errorf("want it refused as stale: %v", err)
-	}
-}
-
-// TestUnfinishedRotations checks which saved rotations count as unfinished.
-func TestUnfinishedRotations(t *testing.T) {
-	op := func(name string, kind operation.Kind, phase v1alpha1.OperationPhase, rotates ...string) (o v1alpha1.Operation) {
-		o.Name, o.Spec.Type, o.Status.Phase, o.Status.StartTime = name, string(kind), phase, &metav1.Time{}
-		o.Spec.Rotates = map[string]string{}
-		for _, r := range rotates {
-			o.Spec.Rotates[r] = "from"
-		}
-		return o
-	}
-	const failed, succeeded = v1alpha1.OperationFailed, v1alpha1.OperationSucceeded
-	unbegun := op("a", operation.RotateCA, failed, "etcd")
-	unbegun.Status.StartTime = nil
-	for _, tc := range []struct {
-		name, reason string
-		ops          []v1alpha1.Operation // newest first
-		want         string
-	}{
-		{"one that failed", "it can be resumed", []v1alpha1.Operation{op("a", operation.RotateCA, failed, "etcd")}, "a"},
-		{"one that never began", "it changed nothing", []v1alpha1.Operation{unbegun}, ""},
-		{
-			"another operation since", "it finished no rotation",
-			[]v1alpha1.Operation{op("b", operation.Apply, succeeded), op("a", operation.RotateCA, failed, "etcd")},
-			"a",
-		},
-		{
-			"the same since", "it finished the rotation",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd", "cluster"), op("a", operation.RotateCA, failed, "etcd")},
-			"",
-		},
-		{
-			"a part of it since", "the rest is unfinished",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd", "cluster")},
-			"a",
-		},
-		{
-			"all parts of it since", "nothing is left",
-			[]v1alpha1.Operation{
-				op("c", operation.RotateCA, succeeded, "etcd"), op("b", operation.RotateCA, succeeded, "cluster"),
-				op("a", operation.RotateCA, failed, "etcd", "cluster"),
-			},
-			"",
-		},
-		{
-			"two", "each can be resumed",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")},
-			"b a",
-		},
-		{
-			"one before another that succeeded", "it is finished",
-			[]v1alpha1.Operation{
-				op("c", operation.RotateCA, failed, "etcd"),
-				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd"),
-			},
-			"c",
-		},
-	} {
-		var got []string
-		for _, o := range unfinishedRotations(tc.ops) {
-			got = append(got, o.Name)
-		}
-		if strings.Join(got, " ") != tc.want {
-			t.Errorf("%s: %q, want %q: %s", tc.name, got, tc.want, tc.reason)
-		}
 	}
 }
 

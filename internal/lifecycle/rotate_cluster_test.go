@@ -237,7 +237,7 @@ func (w *world) underAnother(old string) {
 	if is := w.reads(publishedAt, "client-ca-file"); is != next {
 		w.t.Error("the CA bundle for extension API servers differs")
 	}
-	kept, err := records{w.service().Store}.Kubeconfig("prod")
+	kept, err := clusterState{w.service().Store}.Kubeconfig("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -158,13 +159,13 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	if len(is.Hosts) != 3 || len(is.Warnings) != 1 || is.Warnings[0].ID != "backup-copy" || is.Warnings[0].Host != "cp1" {
 		t.Errorf("%+v", is)
 	}
-	i, err := svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1"}, nil)
-	if err != nil || i.Member != "e1" || !i.Taken.Equal(taken) || !slices.Contains(i.Files, pkiDir+"ca.key") ||
+	i, err := svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: "e1"}, nil)
+	if err != nil || i.Member != "e1" || !i.Taken.Equal(taken) || !slices.Contains(i.Files, "/etc/kubernetes/pki/ca.key") ||
 		!slices.Contains(i.Files, module.EtcdCA) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	w.machines["e1"].down = &remote.Error{Host: "e1", Reason: remote.HostKeyUnknown, Cause: "its key is not known", Remedy: "trust it"}
-	_, err = svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
+	_, err = svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, idBackupNotThere)
 	if err == nil || !strings.Contains(err.Error(), "e1 cannot be queried: its key is not known") ||
 		!strings.Contains(err.Error(), "trust it, or") {
@@ -350,7 +351,7 @@ func TestSnapshotOfHost(t *testing.T) {
 	for _, member := range e.members {
 		member.down = true
 	}
-	i := w.snapshot(SnapshotOptions{Of: "cp2"})
+	i := w.snapshot(backups.SnapshotOptions{Of: "cp2"})
 	if i.Member != "cp2" || !i.Taken.Equal(taken) || i.Etcd != "3.6.8" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 ||
 		len(i.Files) == 0 {
 		t.Errorf("%+v %+v", i, i.Snapshot)
@@ -364,10 +365,10 @@ func TestSnapshotOfHost(t *testing.T) {
 		{"cp1", idBackupNotThere},
 		{"w9", idBackupNotThere},
 	} {
-		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Of: tc.of}, nil)
+		_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: tc.of}, nil)
 		refusal(t, err, tc.want)
 	}
 	m.files[op.AutoSnapshots+"/prod-"+taken.Format("20060102-150405")+".db"] = aSnapshot(t, 4712)
-	_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Of: "cp2", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
+	_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: "cp2", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, string(backup.Damaged))
 }

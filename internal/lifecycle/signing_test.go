@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/store"
@@ -45,28 +46,28 @@ func TestRestoreUnverified(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		file  string
-		trust SetTrust
+		trust backups.SetTrust
 		id    string
 		told  bool
 	}{
-		{"signed by the cluster's key", file, SetTrust{}, "", false},
-		{"not signed", written(t, file, asItIs, nil), SetTrust{}, string(backup.Unverified), false},
-		{"signed by another key", written(t, file, asItIs, foreign), SetTrust{}, string(backup.Unverified), false},
+		{"signed by the cluster's key", file, backups.SetTrust{}, "", false},
+		{"not signed", written(t, file, asItIs, nil), backups.SetTrust{}, string(backup.Unverified), false},
+		{"signed by another key", written(t, file, asItIs, foreign), backups.SetTrust{}, string(backup.Unverified), false},
 		{
 			"signed by another key, which is trusted", written(t, file, asItIs, foreign),
-			SetTrust{SignedBy: foreign.PublicKey().String()},
+			backups.SetTrust{SignedBy: foreign.PublicKey().String()},
 			"", false,
 		},
 		{
 			"signed by a key that is not the trusted one", written(t, file, asItIs, nil),
-			SetTrust{SignedBy: foreign.PublicKey().String()},
+			backups.SetTrust{SignedBy: foreign.PublicKey().String()},
 			string(backup.Unverified), false,
 		},
-		{"no key", file, SetTrust{SignedBy: "ed25519:AAAA"}, idBadSigner, false},
-		{"not signed, on purpose", written(t, file, asItIs, nil), SetTrust{Unverified: true}, "", true},
+		{"no key", file, backups.SetTrust{SignedBy: "ed25519:AAAA"}, idBadSigner, false},
+		{"not signed, on purpose", written(t, file, asItIs, nil), backups.SetTrust{Unverified: true}, "", true},
 		{
 			"another cluster's, on purpose", written(t, file, func(s *backup.Set) { s.Authority = "a" }, nil),
-			SetTrust{Unverified: true},
+			backups.SetTrust{Unverified: true},
 			idBackupOther, false,
 		},
 	} {
@@ -74,7 +75,7 @@ func TestRestoreUnverified(t *testing.T) {
 			r := restoring(tc.file)
 			r.SetTrust = tc.trust
 			p, err := w.service().Prepare(t.Context(), r, nil)
-			_, drillErr := w.impatient().Drill(t.Context(), "prod", DrillOptions{From: tc.file, SetTrust: tc.trust}, nil)
+			_, drillErr := w.impatient().Drill(t.Context(), "prod", backups.DrillOptions{From: tc.file, SetTrust: tc.trust}, nil)
 			if tc.id != "" {
 				refusal(t, err, tc.id)
 				refusal(t, drillErr, tc.id)
@@ -102,12 +103,12 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 	t.Parallel()
 	const lost = "/etc/kubernetes/pki/sa.key"
 	for name, tc := range map[string]struct {
-		trust SetTrust
+		trust backups.SetTrust
 		keys  bool
 	}{
-		"verified":           {SetTrust{}, true},
-		"not verified":       {SetTrust{Unverified: true}, false},
-		"not verified, keys": {SetTrust{Unverified: true, WithKeys: true}, true},
+		"verified":           {backups.SetTrust{}, true},
+		"not verified":       {backups.SetTrust{Unverified: true}, false},
+		"not verified, keys": {backups.SetTrust{Unverified: true, WithKeys: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, file := restorable(t)
@@ -204,11 +205,11 @@ func TestDrillNewestVerified(t *testing.T) {
 	if err := os.Rename(forged, later("prod-20270101-000000.tar")); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+	r, err := s.Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
 	if err != nil || r.File != i.File || !r.Verified || len(r.Warnings) > 0 || r.Revision != 4711 || r.Member != i.Member {
 		t.Errorf("%+v, %v", r, err)
 	}
-	r, err = s.Drill(t.Context(), "prod", DrillOptions{SetTrust: SetTrust{Unverified: true}}, nil)
+	r, err = s.Drill(t.Context(), "prod", backups.DrillOptions{SetTrust: backups.SetTrust{Unverified: true}}, nil)
 	if err != nil || r.File != later("prod-20270101-000000.tar") || r.Verified || len(r.Warnings) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -223,13 +224,13 @@ func TestDrillNewestVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err = s.Drill(t.Context(), "prod", DrillOptions{From: later("prod-20270102-000000.tar")}, nil)
+	r, err = s.Drill(t.Context(), "prod", backups.DrillOptions{From: later("prod-20270102-000000.tar")}, nil)
 	if err != nil || len(r.Warnings) != 1 || r.Warnings[0].ID != idBackupRenamed {
 		t.Errorf("%+v, %v", r, err)
 	}
 	w.remove(i.File)
 	w.remove(later("prod-20270102-000000.tar"))
-	_, err = s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+	_, err = s.Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
 	refusal(t, err, string(backup.Unverified))
 }
 
@@ -239,7 +240,7 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
 	w, m, name := copying(t)
-	key, text, err := w.service().signingKey("prod")
+	key, text, err := w.service().keys.LoadOrCreate("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,12 +258,12 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name string
-		o    SnapshotOptions
+		o    backups.SnapshotOptions
 		want string
 	}{
-		{"the newest", SnapshotOptions{Copy: "vault"}, name("cp1", 17)},
-		{"the newest of all", SnapshotOptions{Copy: "vault", SetTrust: SetTrust{Unverified: true}}, planted},
-		{"by its name", SnapshotOptions{Copy: "vault/" + planted, Out: filepath.Join(t.TempDir(), "x")}, planted},
+		{"the newest", backups.SnapshotOptions{Copy: "vault"}, name("cp1", 17)},
+		{"the newest of all", backups.SnapshotOptions{Copy: "vault", SetTrust: backups.SetTrust{Unverified: true}}, planted},
+		{"by its name", backups.SnapshotOptions{Copy: "vault/" + planted, Out: filepath.Join(t.TempDir(), "x")}, planted},
 	} {
 		i, err := w.impatient().Snapshot(t.Context(), "prod", tc.o, nil)
 		if err != nil {
@@ -290,7 +291,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	w, _, _ := copying(t)
 	first := w.machines["cp1"].files[at]
 	s := w.service()
-	own, _, err := s.signingKey("prod")
+	own, _, err := s.keys.LoadOrCreate("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +326,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		if err != nil || len(former) > 0 {
 			t.Errorf("a plan has added %v to the former keys, %v", former, err)
 		}
-		if _, text, err := s.signingKey("prod"); err != nil || text.Reveal() != first {
+		if _, text, err := s.keys.LoadOrCreate("prod"); err != nil || text.Reveal() != first {
 			t.Errorf("a plan has changed the key of the manager: %v", err)
 		}
 	}
@@ -346,11 +347,11 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, text, err := s.signingKey("prod")
+	_, text, err := s.keys.LoadOrCreate("prod")
 	if err != nil || text.Reveal() != string(other) || text.Reveal() == first {
 		t.Errorf("the manager has not taken the key over: %v", err)
 	}
-	keys, err := s.trusted("prod", SetTrust{})
+	keys, err := s.keys.Trusted("prod", backups.SetTrust{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +374,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Errorf("the plan is empty: %t; findings: %+v", p.Plan().IsEmpty(), p.Findings())
 	}
 	w.apply(p, event.Succeeded)
-	if _, text, err := s.signingKey("prod"); err != nil || text.Reveal() != string(other) {
+	if _, text, err := s.keys.LoadOrCreate("prod"); err != nil || text.Reveal() != string(other) {
 		t.Errorf("the manager has not taken the key over: %v", err)
 	}
 }

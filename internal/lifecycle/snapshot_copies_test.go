@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -144,13 +145,13 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := w.service().knownKey("prod")
+	key, err := w.service().keys.Known("prod")
 	if err != nil || key == nil {
 		t.Fatalf("hosts copy snapshots without a signing key: %v", err)
 	}
 	return w, m, func(host string, hour int) string {
 		return copies.Name{
-			Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
+			Cluster: "prod", ID: copies.ClusterID(backups.CAIDs(admin)[0]), Host: host,
 			Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711,
 		}.WithTag(key).String()
 	}
@@ -193,7 +194,7 @@ func TestCopies_ListedAndFetched(t *testing.T) {
 	if d := cmp.Diff([]string{"nas cp1/16", "vault cp2/18 cp1/17"}, list()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	fetch := func(o SnapshotOptions, want string) {
+	fetch := func(o backups.SnapshotOptions, want string) {
 		t.Helper()
 		i, err := w.impatient().Snapshot(t.Context(), "prod", o, nil)
 		if err != nil {
@@ -206,19 +207,19 @@ func TestCopies_ListedAndFetched(t *testing.T) {
 			t.Errorf("files are left: %v, %v", left, err)
 		}
 	}
-	fetch(SnapshotOptions{Copy: "nas"}, "sixteen")
+	fetch(backups.SnapshotOptions{Copy: "nas"}, "sixteen")
 	w.machines["cp1"].down = errDown
 	if d := cmp.Diff([]string{"nas backup-copy-unreachable", "vault cp2/18 cp1/17"}, list()); d != "" {
 		t.Errorf("no host answers (-want +got):\n%s", d)
 	}
-	fetch(SnapshotOptions{Copy: "vault"}, "eighteen, of a host that has left")
+	fetch(backups.SnapshotOptions{Copy: "vault"}, "eighteen, of a host that has left")
 	out := filepath.Join(t.TempDir(), "x.age")
-	fetch(SnapshotOptions{Copy: "vault/" + name("cp1", 17), Out: out}, "seventeen")
+	fetch(backups.SnapshotOptions{Copy: "vault/" + name("cp1", 17), Out: out}, "seventeen")
 	for of, want := range map[string]string{
 		"nas": idCopyTarget, "none": idBackupNotThere, "vault/" + name("cp1", 20): idBackupNotThere, "vault/../x": idBackupNotThere,
 		"vault": string(backup.Exists),
 	} {
-		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Copy: of}, nil)
+		_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Copy: of}, nil)
 		refusal(t, err, want)
 	}
 	sets, err := w.service().Snapshots(t.Context(), "prod")
@@ -234,25 +235,28 @@ func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 	m := copiestest.ListenSFTP(t)
 	svc := w.impatient()
 	c := copiedTo(t, w.everyHour(8), m)
+	if err := svc.Store.Clusters().Save(c, nil); err != nil {
+		t.Fatal(err)
+	}
 	admin, err := svc.Store.Kubeconfigs().Load("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, err := svc.signingKey("prod")
+	key, _, err := svc.keys.LoadOrCreate("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := map[string]string{}
 	for i, host := range []string{"cp1", "cp2"} {
 		names[host] = copies.Name{
-			Cluster: "prod", ID: copies.ClusterID(authoritiesOf(admin)[0]), Host: host,
+			Cluster: "prod", ID: copies.ClusterID(backups.CAIDs(admin)[0]), Host: host,
 			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i),
 		}.WithTag(key).String()
 		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
 	}
 	fetch := func(which string) (string, error) {
 		out := filepath.Join(t.TempDir(), "x.age")
-		if _, err := svc.fetchCopy(t.Context(), c, SnapshotOptions{Copy: which, Out: out}, nil); err != nil {
+		if _, err := svc.Snapshot(t.Context(), c.Name, backups.SnapshotOptions{Copy: which, Out: out}, nil); err != nil {
 			return "", err
 		}
 		raw, err := os.ReadFile(out)
@@ -347,24 +351,18 @@ func TestCopies_FromHostLargeOrStalled(t *testing.T) {
 		{"it is stalled", func(m *machine) { m.stalled = "/mnt/nas" }, "cp1: no data of /mnt/nas/"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, m, name := copying(t)
+			w, _, name := copying(t)
 			file := name("cp1", 16)
 			w.machines["cp1"].files["/mnt/nas/"+file] = "sixteen"
 			svc := w.impatient()
-			q, done, err := svc.QueryCopies(t.Context(), copiedTo(t, w.everyHour(8), m), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer done()
 			tc.ill(w.machines["cp1"])
-			svc.waits.file = 50 * time.Millisecond
-			made := &snapshotting{svc: svc, session: q.Session, report: &inspect.EtcdReport{Name: "prod"}}
-			part := filepath.Join(t.TempDir(), "part")
-			if err := made.copyFrom(t.Context(), q.Session.Hosts[0], "/mnt/nas/"+file, part, 7); err == nil ||
+			svc.StallTime = 50 * time.Millisecond
+			out := filepath.Join(t.TempDir(), "x.age")
+			if _, err := svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Copy: "nas/" + file, Out: out}, nil); err == nil ||
 				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
-			if left, err := os.ReadDir(filepath.Dir(part)); err != nil || len(left) > 0 {
+			if left, err := os.ReadDir(filepath.Dir(out)); err != nil || len(left) > 0 {
 				t.Errorf("files are left: %v, %v", left, err)
 			}
 		})

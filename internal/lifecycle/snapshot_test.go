@@ -23,6 +23,8 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -148,7 +150,7 @@ func backedUp(t *testing.T) (*world, *ensemble) {
 	return w, e
 }
 
-func (w *world) snapshot(o SnapshotOptions) *SnapshotInfo {
+func (w *world) snapshot(o backups.SnapshotOptions) *backups.SnapshotInfo {
 	w.t.Helper()
 	i, err := w.impatient().Snapshot(w.t.Context(), "prod", o, nil)
 	if err != nil {
@@ -159,12 +161,12 @@ func (w *world) snapshot(o SnapshotOptions) *SnapshotInfo {
 
 func TestSnapshot(t *testing.T) {
 	w, _ := backedUp(t)
-	i := w.snapshot(SnapshotOptions{})
-	key, _, err := w.service().signingKey("prod")
+	i := w.snapshot(backups.SnapshotOptions{})
+	key, _, err := w.service().keys.LoadOrCreate("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := w.snapshot(SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey ||
+	if again := w.snapshot(backups.SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey ||
 		i.SignedBy != key.PublicKey().String() || again.SignedBy != i.SignedBy {
 		t.Errorf("want the key reported as new once: %q, %t; then %q, %t", i.SignedBy, i.NewKey, again.SignedBy, again.NewKey)
 	}
@@ -239,7 +241,7 @@ func TestSnapshotEncrypted(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "mine.age")
-	i := w.snapshot(SnapshotOptions{Out: out, Recipients: []string{id.Recipient().String()}})
+	i := w.snapshot(backups.SnapshotOptions{Out: out, Recipients: []string{id.Recipient().String()}})
 	if !i.Encrypted || i.File != out || !slices.Contains(i.Files, "/etc/kubernetes/enc.yaml") {
 		t.Errorf("%+v", i)
 	}
@@ -249,11 +251,11 @@ func TestSnapshotEncrypted(t *testing.T) {
 	if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
 		t.Errorf("a set outside the backup directory is listed: %v, %v", list, err)
 	}
-	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out}, nil)
+	_, err = w.service().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Out: out}, nil)
 	refusal(t, err, string(backup.Exists))
-	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Out: filepath.Join(out, "x")}, nil)
+	_, err = w.service().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Out: filepath.Join(out, "x")}, nil)
 	refusal(t, err, idBackupFailed)
-	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Recipients: []string{"age1"}}, nil)
+	_, err = w.service().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Recipients: []string{"age1"}}, nil)
 	refusal(t, err, idBadRecipient)
 }
 
@@ -279,7 +281,7 @@ func TestSnapshot_KeepsPlainDataPrivate(t *testing.T) {
 	} {
 		out := filepath.Join(t.TempDir(), "mine")
 		var there, here []string
-		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out, Recipients: tc.recipients},
+		_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Out: out, Recipients: tc.recipients},
 			event.SinkFunc(func(e event.Event) {
 				if e.Message == "writing the backup set" {
 					there, _ = filepath.Glob(filepath.Dir(out) + "/.*/*") // the pattern is valid
@@ -331,8 +333,8 @@ func TestSnapshot_RemovesOldTemporaryFiles(t *testing.T) {
 			}
 		}
 	}
-	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}})
-	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}, Out: filepath.Join(out, "mine")})
+	w.snapshot(backups.SnapshotOptions{Recipients: []string{id.Recipient().String()}})
+	w.snapshot(backups.SnapshotOptions{Recipients: []string{id.Recipient().String()}, Out: filepath.Join(out, "mine")})
 	var got []string
 	for _, dir := range []string{own, out} {
 		all, _ := filepath.Glob(dir + "/.slipway-*") // the pattern is valid
@@ -379,7 +381,7 @@ func TestSnapshot_UsesMostSuitableMember(t *testing.T) {
 			t.Parallel()
 			w, e := backedUp(t)
 			tc.do(w, e)
-			i, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
+			i, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{}, nil)
 			switch {
 			case tc.want == "":
 				refusal(t, err, idEtcdUnhealthy)
@@ -420,7 +422,7 @@ func TestSnapshot_LeavesNothingAfterFailure(t *testing.T) {
 			t.Parallel()
 			w, _ := backedUp(t)
 			tc.do(w)
-			_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
+			_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{}, nil)
 			refusal(t, err, tc.id)
 			if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
 				t.Errorf("%s: a set exists anyway: %v, %v", tc.reason, list, err)
@@ -449,8 +451,8 @@ func (w *world) send(change func(string) string) {
 // A list reports damaged sets and ignores other files.
 func TestSnapshotsListed(t *testing.T) {
 	w, _ := backedUp(t)
-	first := w.snapshot(SnapshotOptions{})
-	second := w.snapshot(SnapshotOptions{})
+	first := w.snapshot(backups.SnapshotOptions{})
+	second := w.snapshot(backups.SnapshotOptions{})
 	raw, err := os.ReadFile(second.File)
 	if err != nil {
 		t.Fatal(err)
@@ -470,7 +472,8 @@ func TestSnapshotsListed(t *testing.T) {
 	if list[0].File != second.File || list[0].Problem == nil || list[1].Problem != nil || list[1].Snapshot == nil {
 		t.Errorf("%+v", list)
 	}
-	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, ErrNotFound) || strings.Count(err.Error(), "not found") != 1 {
+	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, records.ErrNotFound) ||
+		strings.Count(err.Error(), "not found") != 1 {
 		t.Errorf("sets of an unknown cluster: %+v, %v", list, err)
 	}
 }

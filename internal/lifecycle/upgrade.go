@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
@@ -80,12 +81,9 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 	return b
 }
 
-// isUpgrade reports whether an operation is an upgrade, and not the rollback of one.
-func isUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Type) == operation.Upgrade }
-
 // beginsUpgrade reports whether this is an upgrade, or a step of one, that has not begun yet.
 func (p *prepared) beginsUpgrade() bool {
-	return p.kind == operation.Upgrade && p.continues == nil && runningVersion(p.recorded) != p.env.Release.Kubernetes
+	return p.kind == operation.Upgrade && p.continues == nil && history.RunningVersion(p.recorded) != p.env.Release.Kubernetes
 }
 
 // nextMinor returns the saved cluster with the next version of its upgrade path, or
@@ -93,7 +91,7 @@ func (p *prepared) beginsUpgrade() bool {
 // the request, and clears the source if the file describes the end of the path only.
 func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.Cluster, error) {
 	s, recorded := p.svc, p.recorded
-	if !created(recorded) {
+	if !records.IsCreated(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
 	}
@@ -101,7 +99,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
 			"finish the operation first: slipway resume "+recorded.Name)
 	}
-	was := runningVersion(recorded)
+	was := history.RunningVersion(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
@@ -125,7 +123,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}
 	}
-	known, err := s.releases(ctx, recorded, r.Version, r.Bundle, bundle)
+	known, err := s.bundles.Releases(ctx, recorded, r.Version, r.Bundle, bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +178,7 @@ func (s Subject) upgradeFile() string {
 // describesPathEnd reports whether the file of an upgrade describes the end of the upgrade path,
 // and not the minor that is in progress.
 func describesPathEnd(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
-	return isUpgrade(o) && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
+	return history.IsUpgrade(o) && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
 }
 
 // fileForMinor returns such a file with the version, add-ons and bundle of the minor in progress.
@@ -191,31 +189,6 @@ func fileForMinor(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha
 	file = file.DeepCopy()
 	file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = goesOn.Spec.Kubernetes.Version, goesOn.Spec.Addons, goesOn.Spec.Bundle
 	return file
-}
-
-// describeUnfinishedUpgrade describes a cluster that is between two minors of an upgrade: its progress
-// and the command to continue. ok is false for other clusters. An upgrade of which
-// only the version is saved has not begun yet.
-func describeUnfinishedUpgrade(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hint string, ok bool) {
-	if recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning {
-		return "", "", false
-	}
-	is := runningVersion(recorded)
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || isUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
-	})
-	if at < 0 || !isUpgrade(&ops[at]) || ops[at].Spec.Version == "" || ops[at].Spec.Version == is {
-		return "", "", false
-	}
-	to := ops[at].Spec.Version
-	return "the upgrade of cluster " + recorded.Name + " to " + to + " has reached " + is,
-		"continue with: " + operation.UpgradeCommand(recorded.Name, to, ops[at].Spec.File), true
-}
-
-// runningVersion returns the version that a cluster was last known to have. The saved
-// description may have the version of an upgrade that never began.
-func runningVersion(c *v1alpha1.Cluster) string {
-	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
 // refuseWhileUnfinished refuses a rotation of the cluster CA while another operation is
@@ -229,51 +202,15 @@ func (p *prepared) refuseWhileUnfinished() error {
 		"finish the operation first: slipway resume "+p.recorded.Name)
 }
 
-// refuseUnbegunUpgrade refuses to change a cluster whose saved version belongs to an upgrade
-// that was interrupted before it began: a change would bring that version to all nodes in
-// no particular order.
-func refuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error {
-	wanted := recorded.Spec.Kubernetes.Version
-	if kind.ChangesVersion() || recorded.Status.Phase != v1alpha1.PhaseRunning ||
-		runningVersion(recorded) == wanted {
-		return nil
-	}
-	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was interrupted before it began",
-		"start the upgrade again: slipway upgrade "+recorded.Name+" --to "+wanted)
-}
-
-// refuseDuringUpgrade refuses to change a cluster while an upgrade or its rollback is unfinished:
-// the nodes have two versions, and only that operation knows their order. An operation
-// without a saved start also counts if the cluster's status names it: the cluster
-// description already has its version.
-func (s *Service) refuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
-	ops, err := s.Store.Operations().List(recorded.Name)
-	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
-	})
-	if at < 0 || !operation.Kind(ops[at].Spec.Type).ChangesVersion() || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil
-	}
-	what := "the upgrade of cluster " + recorded.Name + " to "
-	if !isUpgrade(&ops[at]) {
-		what = "the rollback of cluster " + recorded.Name + " to "
-	}
-	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" is unfinished",
-		"finish it first: slipway resume "+recorded.Name)
-}
-
 // takeBackup makes a backup set of a cluster that still has the previous version.
 func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error {
 	name := p.env.Cluster.Name
-	from, err := p.svc.clusterBeforeUpgrade(name, p.env.Release.Kubernetes)
+	from, err := p.svc.past.ClusterBeforeUpgrade(name, p.env.Release.Kubernetes)
 	if err != nil {
 		return err
 	}
 	set, err := p.svc.Snapshot(ctx, name,
-		SnapshotOptions{version: from.Spec.Kubernetes.Version, keysOnly: p.env.Cluster.Spec.Etcd.External != nil}, event.SinkFunc(tell))
+		backups.SnapshotOptions{Version: from.Spec.Kubernetes.Version, KeysOnly: p.env.Cluster.Spec.Etcd.External != nil}, event.SinkFunc(tell))
 	if err != nil {
 		return fmt.Errorf("backing up the cluster before the upgrade: %w", err)
 	}
@@ -282,45 +219,6 @@ func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error
 		note = "backup of the keys from before the upgrade (the owner of the external etcd has to back up its data): "
 	}
 	tell(event.Event{Type: event.Note, Message: note + set.File})
-	return nil
-}
-
-// clusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
-// operation left it that planned another version.
-func (s *Service) clusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.Operations().List(name)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range ops {
-		if kind := operation.Kind(o.Spec.Type); !kind.CreatesCluster() &&
-			(!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
-			continue
-		}
-		c, err := s.plannedCluster(o.Name)
-		if err != nil || c.Spec.Kubernetes.Version != version {
-			return c, err
-		}
-	}
-	return nil, refused(idNoWayBack, "the saved state of cluster "+name+" does not contain its version before "+version,
-		"finish the upgrade: slipway resume "+name)
-}
-
-// backupSetOf returns the backup set that an operation made, nil if it made none.
-func (s *Service) backupSetOf(o *v1alpha1.Operation) *SnapshotInfo {
-	if o.Status.StartTime == nil {
-		return nil
-	}
-	sets, err := s.setsOf(o.Spec.Cluster)
-	if err != nil {
-		return nil
-	}
-	slices.Reverse(sets) // the operation's set is its first one
-	for _, set := range sets {
-		if !set.Taken.Before(o.Status.StartTime.Truncate(time.Second)) && (o.Status.EndTime == nil || !set.Taken.After(o.Status.EndTime.Time)) {
-			return &set
-		}
-	}
 	return nil
 }
 
@@ -335,7 +233,7 @@ func (p *prepared) describeCompletedUpgrade(res *Result) []string {
 		return nil // there was nothing to do
 	}
 	out := []string{"this upgrade can no longer be rolled back with 'slipway rollback'"}
-	if set := p.svc.backupSetOf(o); set != nil && set.KeysOnly {
+	if set := p.svc.Backups.MadeBy(o); set != nil && set.KeysOnly {
 		out = append(out, "backup of the keys from before the upgrade "+
 			"(without the data of the external etcd, which its owner has to back up): "+set.File)
 	} else if set != nil {

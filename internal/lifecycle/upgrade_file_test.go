@@ -7,6 +7,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 )
 
 // A file that names the bundle of the next version uses it for the upgrade. The cluster
@@ -69,7 +70,7 @@ func TestReadiness_UsesBundleOfFile(t *testing.T) {
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
 			r := UpgradeRequest{Subject: Subject{Cluster: file}}
 			p := s.start(r)
-			p.recorded, p.bundle = c, &source{arches: []string{"amd64"}}
+			p.recorded, p.bundle = c, s.bundles.NewSource(module.Env{}, []string{"amd64"})
 			next, err := r.nextMinor(t.Context(), p)
 			if err != nil {
 				t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -345,7 +346,7 @@ func TestUpgradeRefused(t *testing.T) {
 		})
 	}
 	if _, err := w.service().Prepare(t.Context(), UpgradeRequest{Subject: Subject{Name: "other"}, Version: "v1.37.1"},
-		nil); !errors.Is(err, ErrNotFound) {
+		nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 	w.api.lose("w1")

@@ -9,7 +9,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/spec"
@@ -53,7 +55,7 @@ func (p *prepared) findMisplacedHosts(staying, leaving []facts.Host) (list diag.
 			continue
 		}
 		ours := h.IsManagedFor(p.env.Cluster.Name) && precheck.HoldsCluster(h.Facts)
-		was := find(p.recorded.Spec.Hosts, h.Spec.Name)
+		was := spec.FindHost(p.recorded.Spec.Hosts, h.Spec.Name)
 		for _, l := range leaving {
 			d := diag.Diagnostic{
 				ID: idHostRenamed, Severity: diag.Error, Host: h.Spec.Name,
@@ -142,7 +144,7 @@ func findLeader(cluster string, found []facts.Host) string {
 // lacksLeader reports whether the cluster exists, but no staying control plane that was
 // queried holds it.
 func (p *prepared) lacksLeader() bool {
-	return created(p.recorded) && p.kind.ChangesCluster() && p.env.Leader == ""
+	return records.IsCreated(p.recorded) && p.kind.ChangesCluster() && p.env.Leader == ""
 }
 
 // refuseWithoutLeader refuses to continue if no control plane holds the cluster: kubeadm would
@@ -168,7 +170,7 @@ func (p *prepared) lacksEtcdMembers(staying []facts.Host) bool {
 		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.IsManagedFor(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
 			!isLeaving(h)
 	}
-	return created(p.recorded) && p.kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
+	return records.IsCreated(p.recorded) && p.kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)
 }
 
@@ -201,8 +203,8 @@ func withRole(hosts []facts.Host, role v1alpha1.Role) (of []string, all bool) {
 // returnsToMachine reports whether a host shall again be the machine that it was, and no other
 // machine has taken its place.
 func (p *prepared) returnsToMachine(name string) bool {
-	was, is := find(p.placed, name), find(p.env.Cluster.Spec.Hosts, name)
-	return was >= 0 && is >= 0 && containsAddressOf(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
+	was, is := spec.FindHost(p.placed, name), spec.FindHost(p.env.Cluster.Spec.Hosts, name)
+	return was >= 0 && is >= 0 && history.ContainsAddressOf(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
 }
 
 // findLeftBehindHosts returns findings about hosts that an earlier attempt has changed and that
@@ -215,7 +217,7 @@ func (p *prepared) findLeftBehindHosts() (list diag.List) {
 		return nil
 	}
 	for _, was := range p.recorded.Spec.Hosts {
-		if !containsAddressOf(p.touched, was) || containsAddressOf(p.env.Cluster.Spec.Hosts, was) {
+		if !history.ContainsAddressOf(p.touched, was) || history.ContainsAddressOf(p.env.Cluster.Spec.Hosts, was) {
 			continue
 		}
 		d := diag.Diagnostic{
@@ -224,7 +226,7 @@ func (p *prepared) findLeftBehindHosts() (list diag.List) {
 			Hint:    "roll back that attempt first: slipway rollback " + p.recorded.Name,
 		}
 		if p.kind.ChangesCluster() {
-			if find(p.env.Cluster.Spec.Hosts, was.Name) < 0 {
+			if spec.FindHost(p.env.Cluster.Spec.Hosts, was.Name) < 0 {
 				continue
 			}
 			d.Message = was.Address + " is no longer " + was.Name + ", but has files of an earlier attempt"

@@ -20,6 +20,11 @@ func HostsWithRole(c *v1alpha1.Cluster, role v1alpha1.Role) []v1alpha1.Host {
 	return out
 }
 
+// FindHost returns the index of the host with a name, -1 if there is none.
+func FindHost(hosts []v1alpha1.Host, name string) int {
+	return slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
+}
+
 // TaintsControlPlane reports whether h, a control plane, does not run ordinary pods: it
 // is not also a worker, and the cluster has workers.
 func TaintsControlPlane(c *v1alpha1.Cluster, h v1alpha1.Host) bool {

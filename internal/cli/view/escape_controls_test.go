@@ -11,7 +11,7 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -98,15 +98,15 @@ func TestViews_EscapeControlsInEveryField(t *testing.T) {
 			return WriteEtcdHealth(w, newHostileValue[inspect.EtcdReport](), s)
 		},
 		"snapshot": func(w io.Writer, s Style) error {
-			return WriteSnapshot(w, newHostileValue[lifecycle.SnapshotInfo](), s)
+			return WriteSnapshot(w, newHostileValue[backups.SnapshotInfo](), s)
 		},
 		"snapshots": func(w io.Writer, _ Style) error {
-			return WriteSnapshots(w, []lifecycle.SnapshotInfo{*newHostileValue[lifecycle.SnapshotInfo]()}, now, false)
+			return WriteSnapshots(w, []backups.SnapshotInfo{*newHostileValue[backups.SnapshotInfo]()}, now, false)
 		},
 		"schedule": func(w io.Writer, s Style) error {
 			return WriteScheduled(w, newHostileValue[inspect.Scheduled](), now, s)
 		},
-		"drill":   func(w io.Writer, s Style) error { return WriteDrill(w, newHostileValue[lifecycle.DrillReport](), s) },
+		"drill":   func(w io.Writer, s Style) error { return WriteDrill(w, newHostileValue[backups.DrillReport](), s) },
 		"a table": func(w io.Writer, _ Style) error { return WriteTable(w, nil, [][]string{{controlText}}) },
 		"a line":  func(w io.Writer, _ Style) error { _, err := io.WriteString(w, controlText+"\n"); return err },
 	} {

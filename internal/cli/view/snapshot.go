@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/bytesize"
-	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
@@ -17,7 +17,7 @@ import (
 const timestampFormat = "2006-01-02 15:04:05 MST"
 
 // WriteSnapshot describes a backup set that was just written.
-func WriteSnapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
+func WriteSnapshot(w io.Writer, i *backups.SnapshotInfo, s Style) error {
 	p := paint(s.Colour)
 	how := "not encrypted: anyone who can read it controls the cluster"
 	if i.Encrypted {
@@ -61,7 +61,7 @@ func WriteSnapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 }
 
 // WriteSnapshots writes a list of backup sets.
-func WriteSnapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHeaders bool) error {
+func WriteSnapshots(w io.Writer, list []backups.SnapshotInfo, now time.Time, noHeaders bool) error {
 	var rows [][]string
 	for _, i := range list {
 		revision, keys, is := "-", "-", "plain"
@@ -131,7 +131,7 @@ func WriteScheduled(w io.Writer, s *inspect.Scheduled, now time.Time, style Styl
 }
 
 // WriteDrill writes the result of a restore test of a backup set.
-func WriteDrill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
+func WriteDrill(w io.Writer, r *backups.DrillReport, s Style) error {
 	p := paint(s.Colour)
 	verdict, next := p.in(green, "good"), "slipway etcd health "+r.Cluster
 	if !r.Good {

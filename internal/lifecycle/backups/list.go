@@ -1,4 +1,4 @@
-package lifecycle
+package backups
 
 import (
 	"cmp"
@@ -22,29 +22,29 @@ import (
 // first, including sets of clusters that were removed from the saved state. An empty name
 // selects all clusters. It returns ErrNotFound for a cluster
 // that is not saved and has no sets.
-func (s *Service) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
-	sets, err := s.setsOf(name)
+func (b *Backups) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
+	sets, err := b.setsOf(name)
 	if err == nil && name != "" && len(sets) == 0 {
-		_, err = s.Cluster(ctx, name)
+		_, err = b.c.Clusters.Cluster(ctx, name)
 	}
 	return sets, err
 }
 
-func (s *Service) setsOf(name string) ([]SnapshotInfo, error) {
+func (b *Backups) setsOf(name string) ([]SnapshotInfo, error) {
 	clusters := []string{name}
 	if name == "" {
 		var err error
-		if clusters, err = s.Store.Backups().ListClusters(); err != nil {
+		if clusters, err = b.c.Store.Backups().ListClusters(); err != nil {
 			return nil, err
 		}
 	}
 	out := []SnapshotInfo{}
 	for _, c := range clusters {
-		dir, err := s.Store.Backups().Dir(c)
+		dir, err := b.c.Store.Backups().Dir(c)
 		if err != nil {
 			return nil, err
 		}
-		keys, err := s.trusted(c, SetTrust{})
+		keys, err := b.c.Keys.Trusted(c, SetTrust{})
 		if err != nil {
 			return nil, err
 		}
@@ -115,12 +115,12 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 	see := "list the snapshots: slipway etcd snapshots " + m.report.Name + " --hosts"
 	i := slices.IndexFunc(m.session.Hosts, func(h *inspect.Host) bool { return h.Spec.Name == host && m.session.CanQueryEtcd(h.Spec) })
 	if i < 0 {
-		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with an etcd member", see)
+		return k, nil, diag.Refuse(idBackupNotThere, "the cluster has no host "+host+" with an etcd member", see)
 	}
 	h := m.session.Hosts[i]
 	if h.Conn == nil || h.Err != nil {
 		d := hostconn.Diagnose(cmp.Or(h.Err, inspect.ErrNoTime))
-		return k, nil, refused(idBackupNotThere, host+" cannot be queried: "+d.Message,
+		return k, nil, diag.Refuse(idBackupNotThere, host+" cannot be queried: "+d.Message,
 			cmp.Or(d.Hint, "make the host reachable")+", or use a snapshot of another host: slipway etcd snapshots "+m.report.Name+" --hosts")
 	}
 	var is inspect.ScheduledHost
@@ -138,5 +138,5 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 	if file != "" {
 		missing += " named " + file
 	}
-	return k, nil, refused(idBackupNotThere, missing, see)
+	return k, nil, diag.Refuse(idBackupNotThere, missing, see)
 }

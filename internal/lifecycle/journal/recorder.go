@@ -1,4 +1,5 @@
-package lifecycle
+// Package journal writes the events of an operation to its journal.
+package journal
 
 import (
 	"bytes"
@@ -19,17 +20,25 @@ const (
 	pieceCost = 256
 )
 
-// recorder sets the number and time of events, writes them to the journal and passes them
+// A Recorder sets the number and time of events, writes them to the journal and passes them
 // on, one at a time. It passes on all output of programs, but saves only the beginning
 // and the end, so that no program can fill the disk of the state directory.
-type recorder struct {
+type Recorder struct {
 	now     func() time.Time
-	journal interface{ Append(event.Event) error }
+	journal Appender
 	sinks   []event.Sink
 
 	mu      sync.Mutex
 	seq     int64 // of the last event
 	outputs map[stepOn]*outputs
+}
+
+// An Appender is the journal of an operation.
+type Appender interface{ Append(event.Event) error }
+
+// NewRecorder returns a recorder that continues a journal after the event with number seq.
+func NewRecorder(j Appender, seq int64, now func() time.Time, sinks []event.Sink) *Recorder {
+	return &Recorder{now: now, journal: j, sinks: sinks, seq: seq, outputs: map[stepOn]*outputs{}}
 }
 
 // stepOn is a step on one host.
@@ -43,7 +52,8 @@ type outputs struct {
 	left     int64 // bytes dropped before the held output
 }
 
-func (r *recorder) emit(e event.Event) error {
+// Emit records an event and passes it on.
+func (r *Recorder) Emit(e event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.record(&e); err != nil {
@@ -55,7 +65,7 @@ func (r *recorder) emit(e event.Event) error {
 	return nil
 }
 
-func (r *recorder) record(e *event.Event) error {
+func (r *Recorder) record(e *event.Event) error {
 	step := stepOn{e.Task, e.Host}
 	switch e.Type {
 	case event.StepOutput:
@@ -77,13 +87,13 @@ func (r *recorder) record(e *event.Event) error {
 	return r.journal.Append(*e)
 }
 
-func (r *recorder) number(e *event.Event) {
+func (r *Recorder) number(e *event.Event) {
 	r.seq++
 	e.Seq, e.Time = r.seq, r.now().UTC()
 }
 
 // recordHeld saves the end of a step's output before the step's finish.
-func (r *recorder) recordHeld(step stepOn, finish event.Event) error {
+func (r *Recorder) recordHeld(step stepOn, finish event.Event) error {
 	out := r.outputs[step]
 	delete(r.outputs, step)
 	if out == nil || len(out.held) == 0 {

@@ -1,4 +1,6 @@
-package lifecycle
+// Package history finds what earlier operations of a cluster have done, and which of them are
+// unfinished. It reads only the saved operations and their journals.
+package history
 
 import (
 	"maps"
@@ -8,20 +10,35 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/spec"
 )
 
-// steps returns two sets of steps of an operation. done has the steps that succeeded
+// Error ids, each with an entry in docs/guide/errors.md. They never change.
+const (
+	IDNothingUnfinished   = "nothing-unfinished"
+	IDOperationUnfinished = "operation-unfinished"
+	IDUpgradeUnfinished   = "upgrade-unfinished"
+	IDMigrationAlone      = "runtime-change-alone"
+	IDNoWayBack           = "no-way-back"
+	idUnknownOperation    = "unknown-operation"
+	idRescueUnfinished    = "rescue-unfinished"
+)
+
+// History finds the earlier operations of clusters.
+type History struct{ Records *records.Records }
+
+// Steps returns two sets of steps of an operation. done has the steps that succeeded
 // and must not be repeated; the engine uses it only for steps that are declared so.
 // begun has the steps that may have changed something. A step that failed or was killed
 // may have done all its work: if a later attempt finds nothing to do, the step may
 // still have changed something earlier.
-func (s *Service) steps(id string) (done, begun map[string]bool, err error) {
+func (h History) Steps(id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
 	before := map[string]bool{} // begun in earlier attempts
-	err = s.Store.Journals().ReadEvents(id, func(e event.Event) error {
+	err = h.Records.Store.Journals().ReadEvents(id, func(e event.Event) error {
 		step := e.Task + "@" + e.Host
 		switch {
 		case e.Type == event.OperationStarted:
@@ -44,15 +61,15 @@ func refusesPlace(e event.Event) bool {
 	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == noderemoval.IDNodeRuns
 }
 
-// earlierAttempts returns what was done by all operations of a cluster since the latest one
+// EarlierAttempts returns what was done by all operations of a cluster since the latest one
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
-func (s *Service) earlierAttempts(name string) (a attempts, err error) {
-	ops, err := s.Store.Operations().List(name)
+func (h History) EarlierAttempts(name string) (a Attempts, err error) {
+	ops, err := h.Records.Store.Operations().List(name)
 	if err != nil {
 		return a, err
 	}
-	a.done, a.begun = map[string]bool{}, map[string]bool{}
+	a.Done, a.Begun = map[string]bool{}, map[string]bool{}
 	again := false // at least a part of the earlier work was removed later
 	for _, o := range ops {
 		if !operation.Kind(o.Spec.Type).Supersedes() {
@@ -65,36 +82,38 @@ func (s *Service) earlierAttempts(name string) (a attempts, err error) {
 			again = true
 			continue
 		}
-		steps, begun, err := s.steps(o.Name)
+		steps, begun, err := h.Steps(o.Name)
 		if err != nil {
 			return a, err
 		}
-		hosts, err := s.changed(o.Name, begun)
+		hosts, err := h.changed(o.Name, begun)
 		if err != nil {
 			return a, err
 		}
-		a.any, a.touched = true, append(a.touched, hosts...)
-		maps.Copy(a.begun, begun)
+		a.Any, a.Touched = true, append(a.Touched, hosts...)
+		maps.Copy(a.Begun, begun)
 		if !again {
-			maps.Copy(a.done, steps)
+			maps.Copy(a.Done, steps)
 		}
 	}
 	return a, nil
 }
 
-// attempts has the steps that were done since the latest successful operation.
-type attempts struct {
-	any     bool            // there is such an operation
-	done    map[string]bool // see steps
-	begun   map[string]bool
-	touched []v1alpha1.Host // the changed hosts, as described at that time
+// Attempts has the steps that were done since the latest successful operation.
+type Attempts struct {
+	// Any reports whether there is such an operation.
+	Any bool
+	// Done and Begun are sets of steps: see Steps.
+	Done, Begun map[string]bool
+	// Touched are the changed hosts, as described at that time.
+	Touched []v1alpha1.Host
 }
 
 // isVacated reports whether the place of a host in the cluster may have been given to
 // another machine: another machine began to join, or the removal of the host began.
-func (a attempts) isVacated(h v1alpha1.Host) bool {
+func (a Attempts) isVacated(h v1alpha1.Host) bool {
 	votes := spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd)
-	for step := range a.begun {
+	for step := range a.Begun {
 		task, host, _ := strings.Cut(step, "@")
 		own := host == h.Name && (strings.HasPrefix(task, "leave.") || strings.HasPrefix(task, "join."))
 		if own || votes && (task == "leave.member" || strings.HasSuffix(task, ".make-room")) {
@@ -106,66 +125,47 @@ func (a attempts) isVacated(h v1alpha1.Host) bool {
 
 // changed returns the hosts that an operation keeps in the cluster and on which it has
 // begun steps.
-func (s *Service) changed(operation string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
+func (h History) changed(id string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	c, err := s.plannedCluster(operation)
+	c, err := h.PlannedCluster(id)
 	if err != nil {
 		return nil, err
 	}
 	for step := range steps {
 		_, name, _ := strings.Cut(step, "@")
-		at := find(c.Spec.Hosts, name)
-		if at >= 0 && find(hosts, name) < 0 {
+		at := spec.FindHost(c.Spec.Hosts, name)
+		if at >= 0 && spec.FindHost(hosts, name) < 0 {
 			hosts = append(hosts, c.Spec.Hosts[at])
 		}
 	}
 	return hosts, nil
 }
 
-// containsAddressOf reports whether one of the hosts has the same address as h, whatever their names.
-func containsAddressOf(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
+// ContainsAddressOf reports whether one of the hosts has the same address as h, whatever their names.
+func ContainsAddressOf(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
 	return slices.ContainsFunc(hosts, func(o v1alpha1.Host) bool {
 		return o.Address == h.Address && o.SSH.Port == h.SSH.Port || o.InternalAddress != "" && o.InternalAddress == h.InternalAddress
 	})
 }
 
-// touchedHosts returns the hosts of an existing cluster that were changed since its
+// TouchedHosts returns the hosts of an existing cluster that were changed since its
 // latest successful operation, without the hosts that were in the cluster then, which
 // another machine may replace. placed lists the hosts that still have their places.
-func (s *Service) touchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
-	a, err := s.earlierAttempts(recorded.Name)
-	if !a.any || err != nil {
+func (h History) TouchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
+	a, err := h.EarlierAttempts(recorded.Name)
+	if !a.Any || err != nil {
 		return nil, nil, err
 	}
-	before, err := s.descriptionBefore(recorded.Name)
+	before, err := h.DescriptionBefore(recorded.Name)
 	if err != nil {
 		return nil, nil, err
 	}
-	touched = slices.DeleteFunc(a.touched, func(h v1alpha1.Host) bool {
-		return containsAddressOf(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
+	touched = slices.DeleteFunc(a.Touched, func(h v1alpha1.Host) bool {
+		return ContainsAddressOf(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
 			return n.Name == h.Name && n.InternalIP == module.InternalAddress(h) && n.Version != ""
 		})
 	})
 	return touched, slices.DeleteFunc(slices.Clone(before.Spec.Hosts), a.isVacated), nil
-}
-
-// plannedCluster returns the cluster description of an operation's plan.
-func (s *Service) plannedCluster(operation string) (*v1alpha1.Cluster, error) {
-	c, err := s.Store.Operations().LoadPlannedCluster(operation)
-	if err != nil {
-		return nil, err
-	}
-	spec.CanonicalizeAddresses(c) // in the form of the descriptions that it is compared with
-	return c, nil
-}
-
-// plannedClusterWithout returns the same without the hosts that were force-removed since then.
-func (s *Service) plannedClusterWithout(operation string, lost []string) (*v1alpha1.Cluster, error) {
-	c, err := s.plannedCluster(operation)
-	if err == nil {
-		spec.RemoveHosts(c, lost...)
-	}
-	return c, err
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package journal
 
 import (
 	"encoding/json"
@@ -71,10 +71,10 @@ func TestOutputInTheJournal(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var journal, seen events
-			r := &recorder{now: time.Now, journal: &journal, sinks: []event.Sink{&seen}, seq: 40, outputs: map[stepOn]*outputs{}}
+			r := NewRecorder(&journal, 40, time.Now, []event.Sink{&seen})
 			emit := func(e event.Event) {
 				t.Helper()
-				if err := r.emit(e); err != nil {
+				if err := r.Emit(e); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -1,4 +1,4 @@
-package lifecycle
+package etcdrescue
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -55,10 +56,10 @@ func oneCluster(left []survivor, from string) error {
 	delete(ids, 0)
 	switch {
 	case len(ids) > 1:
-		return refused(idRescueClusters, "the remaining members have data of several etcd clusters: "+strings.Join(found, ", "),
+		return diag.Refuse(idRescueClusters, "the remaining members have data of several etcd clusters: "+strings.Join(found, ", "),
 			"move "+facts.DirEtcd+"/member aside on the hosts that have data from before a restore or rescue (that data is obsolete), and retry")
 	case unknown && len(left) > 1 && from == "":
-		return refused(idRescueClusters, "the remaining members may have data of several etcd clusters: "+strings.Join(found, ", "),
+		return diag.Refuse(idRescueClusters, "the remaining members may have data of several etcd clusters: "+strings.Join(found, ", "),
 			"choose the member whose data to use: --from HOST ("+left[0].host+
 				" has the most recent data, unless its data is from before a restore or rescue)")
 	}
@@ -123,8 +124,8 @@ func beyond(near, far op.EtcdReach) string {
 
 // compared compares the remaining members with the chosen one. It reports if another
 // member has more recent data, or if the chosen member is damaged and another is not.
-func (r *rescuing) compared() (out []string) {
-	by := r.source.Rescue
+func (r *Rescue) compared() (out []string) {
+	by := r.Source.Rescue
 	var chosen survivor
 	for _, s := range r.left {
 		if s.host == by.Member && s.Reach() == by.EtcdReach {

@@ -1,7 +1,6 @@
-package lifecycle
+package backups
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,16 +8,12 @@ import (
 
 	"filippo.io/age"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/etcdbackup"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/store"
 )
@@ -36,9 +31,11 @@ type SetTrust struct {
 	WithKeys bool
 }
 
-// knownKey returns the saved key that signs the backup sets of a cluster, nil if there is
-// none yet.
-func (s *Service) knownKey(cluster string) (*backup.SigningKey, error) {
+// SigningKeys are the saved keys that sign the backup sets of clusters.
+type SigningKeys struct{ Store *store.Store }
+
+// Known returns the key of a cluster, nil if there is none yet.
+func (s SigningKeys) Known(cluster string) (*backup.SigningKey, error) {
 	key, _, err := s.keyOf(cluster, func() ([]byte, error) { return nil, store.ErrNotFound })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
@@ -46,12 +43,12 @@ func (s *Service) knownKey(cluster string) (*backup.SigningKey, error) {
 	return key, err
 }
 
-// signingKey returns that key and generates it if there is none yet.
-func (s *Service) signingKey(cluster string) (*backup.SigningKey, secret.String, error) {
+// LoadOrCreate returns the key of a cluster and generates it if there is none yet.
+func (s SigningKeys) LoadOrCreate(cluster string) (*backup.SigningKey, secret.String, error) {
 	return s.keyOf(cluster, backup.NewSigningKey)
 }
 
-func (s *Service) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
+func (s SigningKeys) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
 	text, err := s.Store.ClusterFiles().LoadOrCreate(cluster, store.BackupKey, made)
 	if err != nil {
 		return nil, secret.String{}, err
@@ -63,12 +60,12 @@ func (s *Service) keyOf(cluster string, made func() ([]byte, error)) (*backup.Si
 	return key, secret.New(string(text)), nil
 }
 
-// signs adds the signing key to the environment of a cluster whose hosts make backup sets.
-func (s *Service) signs(env *module.Env) error {
+// AddTo adds the signing key to the environment of a cluster whose hosts make backup sets.
+func (s SigningKeys) AddTo(env *module.Env) error {
 	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
-	key, text, err := s.signingKey(env.Cluster.Name)
+	key, text, err := s.LoadOrCreate(env.Cluster.Name)
 	if err != nil {
 		return err
 	}
@@ -76,73 +73,26 @@ func (s *Service) signs(env *module.Env) error {
 	return nil
 }
 
-// findSigner makes the plan use the key with which the cluster's hosts sign. With several
-// managers, the key of the first is kept: otherwise each manager would replace the key of
-// the other at every apply. Control planes that hold the cluster have its CA keys, so they
-// are trusted with this key too. The manager takes over the key when the plan is applied:
-// see adoptSigner.
-func (p *prepared) findSigner(ctx context.Context) error {
-	if p.env.BackupSigner == "" || !p.kind.NeedsBundle() || !created(p.recorded) {
-		return nil
-	}
-	for _, h := range p.hosts {
-		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) || !module.IsJoined(h) {
-			continue
-		}
-		text, err := hostconn.Query(ctx, h.Conn, op.ReadFile{Path: etcdbackup.SigningKey, Secret: true})
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		key, bad := backup.ParseSigningKey(text)
-		if err != nil || bad != nil {
-			continue // it has no key or cannot be queried
-		}
-		signer := key.PublicKey().String()
-		if signer == p.env.BackupSigner {
-			return nil
-		}
-		p.findings = append(p.findings, diag.Diagnostic{
-			ID: idSignerAdopted, Severity: diag.Warning, Host: h.Name,
-			Message: "hosts sign their backup sets with " + signer + ", and this manager signs with " + p.env.BackupSigner +
-				": the operation makes this manager use the key of the hosts",
-			Hint: "no action is needed: backup sets that this manager signed remain trusted",
-		})
-		p.formerSigner = p.env.BackupSigner
-		p.env.BackupKey, p.env.BackupSigner = secret.New(string(text)), signer
-		return nil
-	}
-	return nil
-}
-
-// adoptSigner saves the key that findSigner found as this manager's key. The caller holds
-// the cluster's lock.
-func (p *prepared) adoptSigner() error {
-	if p.formerSigner == "" {
-		return nil
-	}
-	return p.svc.Store.Backups().AdoptKey(p.env.Cluster.Name, []byte(p.env.BackupKey.Reveal()), p.formerSigner)
-}
-
-// knownSigner adds only the public key to an environment, if there is one: operations that
+// AddKnownTo adds only the public key to an environment, if there is one: operations that
 // set up no copies keep it in the cluster's ConfigMap.
-func (s *Service) knownSigner(env *module.Env) error {
+func (s SigningKeys) AddKnownTo(env *module.Env) error {
 	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
-	key, err := s.knownKey(env.Cluster.Name)
+	key, err := s.Known(env.Cluster.Name)
 	if key != nil {
 		env.BackupSigner = key.PublicKey().String()
 	}
 	return err
 }
 
-// trusted returns the public keys whose signatures are accepted for sets of a cluster.
-func (s *Service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
+// Trusted returns the public keys whose signatures are accepted for sets of a cluster.
+func (s SigningKeys) Trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
 	if t.WithKeys && !t.Unverified {
-		return nil, refused(idWithKeys, "--with-keys is only for unverified sets, but --unverified is not given",
+		return nil, diag.Refuse(idWithKeys, "--with-keys is only for unverified sets, but --unverified is not given",
 			"omit --with-keys: lost keys are always restored from a verified set")
 	}
-	key, err := s.knownKey(cluster)
+	key, err := s.Known(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +109,7 @@ func (s *Service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error
 	if t.SignedBy != "" {
 		other, err := backup.ParsePublicKey(t.SignedBy)
 		if err != nil {
-			return nil, refused(idBadSigner, "--signed-by: "+err.Error(),
+			return nil, diag.Refuse(idBadSigner, "--signed-by: "+err.Error(),
 				"copy the key from the ConfigMap in the cluster of the manager that made the set: kubectl -n "+
 					"kube-system get configmap slipway-cluster -o yaml")
 		}
@@ -179,7 +129,7 @@ func unverified(set *backup.Set, cluster string) error {
 	if set.Signature != nil {
 		what = "the set was changed after it was signed, or was signed with a key that cluster " + cluster + " does not trust"
 	}
-	return refused(string(backup.Unverified), what+": anyone who can write it would effectively become root on all hosts",
+	return diag.Refuse(string(backup.Unverified), what+": anyone who can write it would effectively become root on all hosts",
 		"use a verified set, or, if you know where this one comes from, add --unverified")
 }
 
@@ -200,16 +150,16 @@ func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backu
 		case err == nil && set.KeysOnly():
 		case err == nil && !t.Unverified && !verified(set, keys):
 			passed++
-			note(progress, "", "skipping "+i.File+": it is not verified")
+			event.SendNote(progress, "", "skipping "+i.File+": it is not verified")
 		default:
 			return i.File, nil
 		}
 	}
 	if passed > 0 {
-		return "", refused(string(backup.Unverified), fmt.Sprintf("no backup of cluster %s in the default directory is verified", name),
+		return "", diag.Refuse(string(backup.Unverified), fmt.Sprintf("no backup of cluster %s in the default directory is verified", name),
 			"use a file with --from, or make a backup: slipway etcd snapshot "+name)
 	}
-	return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory",
+	return "", diag.Refuse(string(backup.Unknown), "there is no backup of cluster "+name+" in the default directory",
 		"use a file with --from, or make a backup: slipway etcd snapshot "+name)
 }
 

@@ -1,4 +1,4 @@
-package lifecycle
+package backups
 
 import (
 	"cmp"
@@ -67,35 +67,35 @@ const drillTime = 20 * time.Minute
 // Drill tests a backup set: it restores the set into a separate etcd on a host with an
 // etcd member and compares the result with the set's description. It does not touch the
 // cluster's etcd and leaves nothing on the host. progress may be nil.
-func (s *Service) Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (_ *DrillReport, err error) {
-	c, err := s.Cluster(ctx, name)
+func (b *Backups) Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (_ *DrillReport, err error) {
+	c, err := b.c.Clusters.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if c.Spec.Etcd.External != nil {
 		return nil, inspect.RefuseExternalEtcd(name, "a restore test")
 	}
-	begun := s.Now()
+	begun := b.c.Now()
 	if o.From == "" {
-		if o.From, err = s.newest(ctx, name, o, progress); err != nil {
+		if o.From, err = b.newest(ctx, name, o, progress); err != nil {
 			return nil, err
 		}
 	}
-	env, err := s.environment(ctx, c)
+	env, err := b.c.Clusters.Environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	note(progress, "", "verifying the backup set")
-	r := &RestoreEtcdRequest{Backup: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
-	set, err := s.unpack(r, env, 0, begunRestore{})
+	event.SendNote(progress, "", "verifying the backup set")
+	r := &Selection{File: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
+	set, err := b.Open(r, env)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, set.close()) }()
-	l := s.NewSession(env)
+	defer func() { err = errors.Join(err, set.Close()) }()
+	l := b.c.Inspector.NewSession(env)
 	defer l.Close()
 	l.Select(l.CanQueryEtcd)
-	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
+	limited, cancel := context.WithTimeoutCause(ctx, b.c.Inspector.Limits.Total, inspect.ErrNoTime)
 	defer cancel()
 	report := l.ReportEtcd(limited, progress)
 	if ctx.Err() != nil {
@@ -103,30 +103,30 @@ func (s *Service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	host := drillHost(l, report)
 	if host == nil {
-		return nil, refused(idDrillFailed,
+		return nil, diag.Refuse(idDrillFailed,
 			"no host of "+name+" with an etcd member is reachable, and the restore test needs one", "check etcd: slipway etcd health "+name)
 	}
-	is, err := s.drillOn(ctx, l, host, set, progress)
+	is, err := b.drillOn(ctx, l, host, set, progress)
 	if err != nil {
 		return nil, err
 	}
 	out := &DrillReport{
-		Cluster: name, File: r.Backup, Taken: set.set.Taken, Member: set.set.Member, Revision: set.set.Snapshot.Revision,
-		Verified: set.verified, Warnings: set.warnings(),
+		Cluster: name, File: r.File, Taken: set.Set.Taken, Member: set.Set.Member, Revision: set.Set.Snapshot.Revision,
+		Verified: set.Verified, Warnings: set.Warnings(),
 		Host: host.Spec.Name, Etcd: is.Version, Checks: set.checks(is),
 	}
 	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
-	out.Seconds = s.Now().Sub(begun).Seconds()
+	out.Seconds = b.c.Now().Sub(begun).Seconds()
 	return out, nil
 }
 
 // newest returns the file of a cluster's newest set that has data and may be used.
-func (s *Service) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
-	list, err := s.Snapshots(ctx, name)
+func (b *Backups) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
+	list, err := b.Snapshots(ctx, name)
 	if err != nil {
 		return "", err
 	}
-	keys, err := s.trusted(name, o.SetTrust)
+	keys, err := b.c.Keys.Trusted(name, o.SetTrust)
 	if err != nil {
 		return "", err
 	}
@@ -157,23 +157,23 @@ func drillHost(l *inspect.Session, r *inspect.EtcdReport) *inspect.Host {
 }
 
 // drillOn tests a set on a host.
-func (s *Service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *openedSet,
+func (b *Backups) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Host, set *OpenedSet,
 	progress event.Sink,
 ) (is op.EtcdRestoreTested, err error) {
-	note(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")
+	event.SendNote(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")
 	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, inspect.Unresponsive(h.Spec.Name, drillTime))
 	defer cancel()
-	opts := s.dialer().QueryOptions()
-	opts.Blobs = &lateBlobs{backup: set}
-	conn, err := s.Connect(ctx, hostconn.WithSSH(l.Env.Cluster, h.Spec), opts)
+	opts := b.c.Dialer.QueryOptions()
+	opts.Blobs = set
+	conn, err := b.c.Dialer.Connect(ctx, hostconn.WithSSH(l.Env.Cluster, h.Spec), opts)
 	if err != nil {
 		return is, inspect.TimeoutCause(ctx, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	at := "etcd-drill-" + s.Now().UTC().Format("20060102-150405")
+	at := "etcd-drill-" + b.c.Now().UTC().Format("20060102-150405")
 	results, err := conn.Apply(ctx,
 		remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.Env.Cluster.Name, Ops: op.List{op.EtcdRestoreTest{
-			Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.Env.StoragePrefix("secrets"),
+			Name: at + "-" + set.Key(), Snapshot: set.Source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.Env.StoragePrefix("secrets"),
 		}}}, nil)
 	if err != nil {
 		return is, inspect.TimeoutCause(ctx, err)
@@ -183,7 +183,7 @@ func (s *Service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 		if e.Reason == "DiskFull" || e.Reason == op.ReasonScratchMemory {
 			hint = "free disk space or memory on " + h.Spec.Name + ", or test when the host has less load"
 		}
-		return is, refused(idDrillFailed, h.Spec.Name+": "+e.Message, hint)
+		return is, diag.Refuse(idDrillFailed, h.Spec.Name+": "+e.Message, hint)
 	}
 	if err := json.Unmarshal(results[0].Output, &is); err != nil {
 		return is, fmt.Errorf("reading the restore test result of %s: %w", h.Spec.Name, err)
@@ -192,8 +192,8 @@ func (s *Service) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 }
 
 // checks compares a set with the restored data.
-func (u *openedSet) checks(is op.EtcdRestoreTested) []DrillCheck {
-	want := u.set.Snapshot
+func (u *OpenedSet) checks(is op.EtcdRestoreTested) []DrillCheck {
+	want := u.Set.Snapshot
 	check := func(name, want, got string) DrillCheck { return DrillCheck{name, want, got, want == got} }
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []DrillCheck{
@@ -206,15 +206,15 @@ func (u *openedSet) checks(is op.EtcdRestoreTested) []DrillCheck {
 }
 
 // secret checks whether a Secret can be read, decrypted with the keys of the set.
-func (u *openedSet) secret(is op.EtcdRestoreTested) DrillCheck {
+func (u *OpenedSet) secret(is op.EtcdRestoreTested) DrillCheck {
 	c := DrillCheck{Name: "a Secret", Want: "can be read", Good: true}
 	if is.Key == "" {
 		c.Got = "there is none"
 		return c
 	}
 	var conf *backup.Encryption
-	for _, path := range slices.Sorted(maps.Keys(u.source.Files)) {
-		if e, err := backup.ReadEncryption(u.source.Files[path]); err == nil && e != nil {
+	for _, path := range slices.Sorted(maps.Keys(u.Source.Files)) {
+		if e, err := backup.ReadEncryption(u.Source.Files[path]); err == nil && e != nil {
 			conf = e
 		}
 	}

@@ -1,4 +1,4 @@
-package lifecycle
+package backups
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
@@ -33,7 +35,7 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 		return nil, "", err
 	}
 	small = append(small, backup.Content{Name: backup.ClusterName, Data: text})
-	note(m.progress, "", "reading the keys of the cluster's CAs")
+	event.SendNote(m.progress, "", "reading the keys of the cluster's CAs")
 	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) },
 		etcdbackup.AuthorityKeys())
 	if err != nil {
@@ -102,7 +104,7 @@ func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) b
 	if last == nil {
 		last = fmt.Errorf("no reachable host has %s", paths[0])
 	}
-	return nil, refused(idBackupKeys, "cannot read the keys of the cluster's CAs, which a useful backup needs: "+last.Error(),
+	return nil, diag.Refuse(idBackupKeys, "cannot read the keys of the cluster's CAs, which a useful backup needs: "+last.Error(),
 		"check which hosts are reachable: slipway cluster-info "+m.report.Name)
 }
 

@@ -1,4 +1,4 @@
-package lifecycle
+package backups
 
 import (
 	"cmp"
@@ -45,10 +45,10 @@ type SnapshotOptions struct {
 	// selects the newest one there, HOST/FILE a certain one.
 	Of string
 
-	// version is the current version of the cluster, "" for the saved one.
-	version string
-	// keysOnly omits the snapshot, for external etcd.
-	keysOnly bool
+	// Version is the current version of the cluster, "" for the saved one.
+	Version string
+	// KeysOnly omits the snapshot, for external etcd.
+	KeysOnly bool
 }
 
 // SnapshotInfo describes a backup set. Unless it was just made, an encrypted set is only
@@ -82,12 +82,15 @@ type SnapshotInfo struct {
 	Problem *diag.Diagnostic `json:"problem,omitempty"`
 }
 
+// cleanupTime limits the removal of a snapshot from a host.
+const cleanupTime = 30 * time.Second
+
 // snapshotTime limits a snapshot on a host.
 const snapshotTime = 15 * time.Minute
 
 // A snapshotting makes one backup set.
 type snapshotting struct {
-	svc      *Service
+	in       *Backups
 	session  *inspect.Session
 	report   *inspect.EtcdReport
 	taken    time.Time
@@ -101,30 +104,30 @@ type snapshotting struct {
 
 // Snapshot takes a snapshot of a cluster's etcd, verifies it and writes it into a backup
 // set. It does not change the cluster. progress may be nil.
-func (s *Service) Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
-	c, err := s.Cluster(ctx, name)
+func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
+	c, err := b.c.Clusters.Cluster(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if c.Spec.Etcd.External != nil && !o.keysOnly {
+	if c.Spec.Etcd.External != nil && !o.KeysOnly {
 		return nil, inspect.RefuseExternalEtcd(name, "a snapshot")
 	}
 	if o.Copy != "" {
-		return s.fetchCopy(ctx, c, o, progress)
+		return b.fetchCopy(ctx, c, o, progress)
 	}
-	if o.version != "" {
-		c.Spec.Kubernetes.Version, c.Status.Version = o.version, o.version
+	if o.Version != "" {
+		c.Spec.Kubernetes.Version, c.Status.Version = o.Version, o.Version
 	}
-	m := &snapshotting{svc: s, taken: s.Now(), options: o, progress: progress}
+	m := &snapshotting{in: b, taken: b.c.Now(), options: o, progress: progress}
 	if m.keys, err = backup.ParseRecipients(o.Recipients); err != nil {
-		return nil, refused(idBadRecipient, err.Error(), "generate a key with age-keygen and use the public key that it prints")
+		return nil, diag.Refuse(idBadRecipient, err.Error(), "generate a key with age-keygen and use the public key that it prints")
 	}
-	known, err := s.knownKey(name)
+	known, err := b.c.Keys.Known(name)
 	if err != nil {
 		return nil, err
 	}
 	m.newKey = known == nil
-	if m.signer, _, err = s.signingKey(name); err != nil {
+	if m.signer, _, err = b.c.Keys.LoadOrCreate(name); err != nil {
 		return nil, err
 	}
 	if o.Of == "" {
@@ -132,16 +135,16 @@ func (s *Service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 			return nil, err
 		}
 	}
-	env, err := s.environment(ctx, c)
+	env, err := b.c.Clusters.Environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	m.session = s.NewSession(env)
+	m.session = b.c.Inspector.NewSession(env)
 	defer m.session.Close()
 	m.session.Select(func(h v1alpha1.Host) bool {
 		return m.session.CanQueryEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
 	})
-	limited, cancel := context.WithTimeoutCause(ctx, s.Limits.Total, inspect.ErrNoTime)
+	limited, cancel := context.WithTimeoutCause(ctx, b.c.Inspector.Limits.Total, inspect.ErrNoTime)
 	defer cancel()
 	m.report = m.session.ReportEtcd(limited, progress)
 	if ctx.Err() != nil {
@@ -153,7 +156,7 @@ func (s *Service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 // place returns the path of the set.
 func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
-		dir, err := m.svc.Store.Backups().MakeDir(name)
+		dir, err := m.in.c.Store.Backups().MakeDir(name)
 		if err != nil {
 			return "", err
 		}
@@ -163,19 +166,19 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 		return "", err
 	}
 	if _, err := safefile.Lstat(to); errors.As(err, new(*safefile.ForeignError)) {
-		return "", refused(idBackupFailed, err.Error(), "use the directory that the link points to, or remove the link")
+		return "", diag.Refuse(idBackupFailed, err.Error(), "use the directory that the link points to, or remove the link")
 	} else if err == nil {
-		return "", refused(string(backup.Exists), to+" already exists", "set --out to another file; a backup is never overwritten")
+		return "", diag.Refuse(string(backup.Exists), to+" already exists", "set --out to another file; a backup is never overwritten")
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
-		return "", refused(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist",
+		return "", diag.Refuse(idBackupFailed, "directory "+filepath.Dir(to)+" does not exist",
 			"create the directory, or set --out to another file")
 	}
 	return to, nil
 }
 
 func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) {
-	if m.options.keysOnly {
+	if m.options.KeysOnly {
 		small, authority, err := m.keep(ctx)
 		if err != nil {
 			return nil, err
@@ -200,7 +203,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return nil, refused(idBackupFailed, err.Error(), "set --out to a file in a writable directory")
+		return nil, diag.Refuse(idBackupFailed, err.Error(), "set --out to a file in a writable directory")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
@@ -224,11 +227,11 @@ func (m *snapshotting) set(authority string) *backup.Set {
 
 // write writes the set. snapshot is the snapshot's file, "" for none.
 func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot string) (*SnapshotInfo, error) {
-	note(m.progress, "", "writing the backup set")
+	event.SendNote(m.progress, "", "writing the backup set")
 	if err := backup.Write(m.to, set, small, snapshot, backup.Keys{Recipients: m.keys, Signer: m.signer}); err != nil {
 		return nil, unusable(err)
 	}
-	if err := m.svc.Store.ChownToOwner(m.to); err != nil {
+	if err := m.in.c.Store.ChownToOwner(m.to); err != nil {
 		return nil, err
 	}
 	i, err := infoOf(m.to, set, len(m.keys) > 0)
@@ -245,7 +248,7 @@ func (m *snapshotting) passes() (string, error) {
 	if len(m.keys) == 0 {
 		return filepath.Dir(m.to), nil
 	}
-	return m.svc.Store.Backups().MakeDir(m.report.Name)
+	return m.in.c.Store.Backups().MakeDir(m.report.Name)
 }
 
 // room returns an error if the disks lack space for the snapshot in a directory or for
@@ -255,10 +258,10 @@ func (m *snapshotting) room(dir string, snapshot int64) error {
 	if transfer.SameDisk(dir, to) {
 		need += snapshot
 	} else if err := transfer.CheckRoom(dir, need); err != nil {
-		return refused(idBackupRoom, err.Error(), "free disk space there: the snapshot is stored there before it is encrypted")
+		return diag.Refuse(idBackupRoom, err.Error(), "free disk space there: the snapshot is stored there before it is encrypted")
 	}
 	if err := transfer.CheckRoom(to, need); err != nil {
-		return refused(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
+		return diag.Refuse(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
 	}
 	return nil
 }
@@ -288,7 +291,7 @@ const passing = ".slipway-snapshot-*"
 func (m *snapshotting) sweep(dir string) {
 	to := filepath.Dir(m.to)
 	if err := errors.Join(sweepOld(dir, passing), sweepOld(to, passing), sweepOld(to, backup.Parts)); err != nil {
-		m.svc.Log.Warn("temporary files of an interrupted backup cannot be removed", "error", err)
+		m.in.c.Log.Warn("temporary files of an interrupted backup cannot be removed", "error", err)
 	}
 }
 
@@ -323,7 +326,7 @@ func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
 	}
 	if len(all) == 0 {
 		hint := "check etcd: slipway etcd health " + m.report.Name
-		return inspect.EtcdMember{}, nil, refused(idEtcdUnhealthy, "no reachable host has a healthy etcd member: "+m.report.Summary, hint)
+		return inspect.EtcdMember{}, nil, diag.Refuse(idEtcdUnhealthy, "no reachable host has a healthy etcd member: "+m.report.Summary, hint)
 	}
 	best := slices.MinFunc(all, func(a, b candidate) int {
 		return cmp.Or(rank(a.EtcdMember)-rank(b.EtcdMember), cmp.Compare(a.Behind, b.Behind))
@@ -361,14 +364,14 @@ func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.E
 		EtcdClient: client, Utility: module.Etcdutl,
 		Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db",
 	}
-	note(m.progress, host.Spec.Name, "taking a snapshot")
+	event.SendNote(m.progress, host.Spec.Name, "taking a snapshot")
 	defer func() {
 		gone := o
 		gone.Gone = true
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		if _, err := m.apply(ctx, host, gone); err != nil {
-			m.svc.Log.Warn("the snapshot remains on the host until the next one is taken there", "host", host.Spec.Name, "error", err)
+			m.in.c.Log.Warn("the snapshot remains on the host until the next one is taken there", "host", host.Spec.Name, "error", err)
 		}
 	}()
 	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, inspect.Unresponsive(host.Spec.Name, snapshotTime))
@@ -386,7 +389,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.E
 
 // arrive copies a snapshot to this machine and verifies that it is the one that was taken.
 func (m *snapshotting) arrive(ctx context.Context, host *inspect.Host, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
-	note(m.progress, host.Spec.Name, "fetching the snapshot")
+	event.SendNote(m.progress, host.Spec.Name, "fetching the snapshot")
 	if err := m.copyFrom(ctx, host, there.Path, to, there.Bytes); err != nil {
 		return nil, err
 	}
@@ -395,7 +398,7 @@ func (m *snapshotting) arrive(ctx context.Context, host *inspect.Host, there op.
 		return nil, unusable(err)
 	}
 	if here.SHA256 != there.SHA256 || here.Hash != there.Hash || here.Revision != there.Revision {
-		return nil, refused(string(backup.Damaged),
+		return nil, diag.Refuse(string(backup.Damaged),
 			fmt.Sprintf("the received snapshot differs from the one that %s took: revision %d and hash %08x, not %d and %08x",
 				host.Spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
 			"take another snapshot")
@@ -409,9 +412,9 @@ func (m *snapshotting) arrive(ctx context.Context, host *inspect.Host, there op.
 func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, to string, bytes int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := m.svc.waits.file
+	limit := m.in.StallTime
 	silence := time.AfterFunc(limit, func() {
-		cancel(refused(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.Spec.Name, from, limit),
+		cancel(diag.Refuse(idBackupFailed, fmt.Sprintf("%s: no data of %s was received for %s", host.Spec.Name, from, limit),
 			"check whether the file system there is stalled: slipway ssh "+host.Spec.Name))
 	})
 	defer silence.Stop()
@@ -420,16 +423,16 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, t
 		silence.Reset(limit)
 		tell(t, p)
 	}
-	source := hostexec.Target{Cluster: m.report.Name, Host: hostconn.WithSSH(m.session.Env.Cluster, host.Spec)}
-	work := hostexec.Work{Targets: []hostexec.Target{source}, Root: true}
-	results, err := m.svc.Copy(ctx, work, hostexec.Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
+	target := hostexec.Target{Cluster: m.report.Name, Host: hostconn.WithSSH(m.session.Env.Cluster, host.Spec)}
+	work := hostexec.Work{Targets: []hostexec.Target{target}, Root: true}
+	results, err := m.in.c.Executor.Copy(ctx, work, hostexec.Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
 	switch {
 	case err != nil:
 		return err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case results[0].Error != nil:
-		return refused(cmp.Or(results[0].Error.ID, idBackupFailed),
+		return diag.Refuse(cmp.Or(results[0].Error.ID, idBackupFailed),
 			host.Spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
 	}
 	return nil
@@ -454,7 +457,7 @@ func (m *snapshotting) apply(ctx context.Context, host *inspect.Host, o op.Op) (
 	}
 	for _, r := range results {
 		if r.Error != nil {
-			return nil, refused(idBackupFailed, host.Spec.Name+": "+r.Error.Message, m.remedyOf(r.Error, host.Spec.Name))
+			return nil, diag.Refuse(idBackupFailed, host.Spec.Name+": "+r.Error.Message, m.remedyOf(r.Error, host.Spec.Name))
 		}
 	}
 	return results[0].Output, nil
@@ -479,5 +482,5 @@ func unusable(err error) error {
 		backup.Unknown:   "use a file that 'slipway etcd snapshot' has written",
 		backup.Exists:    "set --out to another file; a backup is never overwritten",
 	}[e.Reason]
-	return refused(string(e.Reason), e.Message, hint)
+	return diag.Refuse(string(e.Reason), e.Message, hint)
 }

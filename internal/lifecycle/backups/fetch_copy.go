@@ -1,4 +1,4 @@
-package lifecycle
+package backups
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
@@ -22,15 +23,15 @@ import (
 
 // fetchCopy fetches a copy unchanged: TARGET is the newest copy there, TARGET/FILE is a
 // certain one.
-func (s *Service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
+func (b *Backups) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
 	name, file, _ := strings.Cut(o.Copy, "/")
 	see := "list the copies: slipway etcd snapshots " + c.Name + " --copies"
 	i := slices.IndexFunc(inspect.CopyTargets(c), func(to v1alpha1.EtcdCopy) bool { return to.Name == name })
 	if i < 0 {
-		return nil, refused(idBackupNotThere, "the cluster has no copy target "+name, see)
+		return nil, diag.Refuse(idBackupNotThere, "the cluster has no copy target "+name, see)
 	}
 	to := inspect.CopyTargets(c)[i]
-	q, done, err := s.QueryCopies(ctx, c, progress)
+	q, done, err := b.c.Inspector.QueryCopies(ctx, c, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -41,33 +42,33 @@ func (s *Service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	})
 	switch {
 	case i < 0 && file == "" && err == nil && len(list) > 0:
-		return nil, refused(string(backup.Unverified),
+		return nil, diag.Refuse(string(backup.Unverified),
 			fmt.Sprintf("no copy at %s has a verified name (%d copies): anyone with write access there can have chosen these names",
 				name, len(list)),
 			"list the copies and fetch one by its name: slipway etcd snapshots "+c.Name+" --copies")
 	case i < 0 && err != nil:
-		return nil, refused(idCopyTarget,
+		return nil, diag.Refuse(idCopyTarget,
 			"cannot list copy target "+name+" ("+inspect.CopyPlace(to)+"): "+hostconn.Diagnose(err).Message, hostconn.Diagnose(err).Hint)
 	case file == "" && err != nil: // the part that cannot be listed may have newer copies
-		return nil, refused(idCopyTarget,
+		return nil, diag.Refuse(idCopyTarget,
 			"the newest copy at "+name+" ("+inspect.CopyPlace(to)+") is unknown, because a part of the target cannot be listed: "+
 				hostconn.Diagnose(err).Message,
 			"make that part reachable, or choose a copy, for example the newest one found: slipway etcd snapshot "+c.Name+" --copy "+name+
 				"/"+list[i].File.Name)
 	case i < 0:
-		return nil, refused(idBackupNotThere,
+		return nil, diag.Refuse(idBackupNotThere,
 			"copy target "+name+" ("+inspect.CopyPlace(to)+") has "+noCopy(file)+" of this cluster", see)
 	}
 	k := list[i]
-	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, session: q.Session, report: &inspect.EtcdReport{Name: c.Name}}
+	m := &snapshotting{in: b, taken: k.Taken, options: o, progress: progress, session: q.Session, report: &inspect.EtcdReport{Name: c.Name}}
 	if m.to, err = m.place(c.Name, o, true); err != nil {
 		return nil, err
 	}
 	m.sweep(filepath.Dir(m.to))
 	if err := transfer.CheckRoom(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
+		return nil, diag.Refuse(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
 	}
-	note(progress, "",
+	event.SendNote(progress, "",
 		fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, inspect.CopyPlace(to), k.Host,
 			k.Revision, k.Taken.UTC().Format(time.RFC3339)))
 	if err := m.bring(ctx, q, to, k, on[k.File.Name]); err != nil {
@@ -76,7 +77,7 @@ func (s *Service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	return &SnapshotInfo{
 		Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host,
 		Revision: k.Revision, Verified: k.Name.IsVerified(q.Key),
-	}, s.Store.ChownToOwner(m.to)
+	}, b.c.Store.ChownToOwner(m.to)
 }
 
 func noCopy(file string) string {
@@ -91,7 +92,7 @@ func (m *snapshotting) bring(ctx context.Context, q *inspect.CopyQuery, to v1alp
 	dir := filepath.Dir(m.to)
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
-		return refused(idBackupFailed, err.Error(), "set --out to a file in a writable directory")
+		return diag.Refuse(idBackupFailed, err.Error(), "set --out to a file in a writable directory")
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "copy")
@@ -105,7 +106,7 @@ func (m *snapshotting) bring(ctx context.Context, q *inspect.CopyQuery, to v1alp
 	}
 	info, err := os.Stat(part)
 	if err == nil && info.Size() != k.Bytes {
-		return refused(string(backup.Damaged),
+		return diag.Refuse(string(backup.Damaged),
 			fmt.Sprintf("%[2]s is incomplete: received %[1]d of %[3]d bytes", info.Size(), k.File.Name, k.Bytes), "fetch the copy again")
 	}
 	return errors.Join(err, backup.CommitFile(part, m.to))

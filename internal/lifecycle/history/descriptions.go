@@ -1,0 +1,127 @@
+package history
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+// PlannedCluster returns the cluster description of an operation's plan.
+func (h History) PlannedCluster(id string) (*v1alpha1.Cluster, error) {
+	c, err := h.Records.Store.Operations().LoadPlannedCluster(id)
+	if err != nil {
+		return nil, err
+	}
+	spec.CanonicalizeAddresses(c) // in the form of the descriptions that it is compared with
+	return c, nil
+}
+
+// plannedClusterWithout returns the same without the hosts that were force-removed since then.
+func (h History) plannedClusterWithout(id string, lost []string) (*v1alpha1.Cluster, error) {
+	c, err := h.PlannedCluster(id)
+	if err == nil {
+		spec.RemoveHosts(c, lost...)
+	}
+	return c, err
+}
+
+// DescriptionsSince returns the descriptions of a cluster that hosts may have applied, oldest first.
+// The first one is from the latest successful operation, or from the creation if none succeeded
+// after it. The others are from all operations that have begun since. Hosts that were
+// force-removed since then are left out.
+func (h History) DescriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
+	ops, err := h.Records.Store.Operations().List(recorded.Name)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	for _, o := range ops {
+		kind := operation.Kind(o.Spec.Type)
+		if !kind.CreatesCluster() && !kind.ChangesCluster() || o.Status.StartTime == nil {
+			continue
+		}
+		if HasForgottenNodes(o) {
+			lost = append(lost, o.Spec.Nodes...)
+			continue
+		}
+		was, err := h.plannedClusterWithout(o.Name, lost)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, was)
+		if kind.CreatesCluster() || o.Status.Phase == v1alpha1.OperationSucceeded {
+			slices.Reverse(out)
+			return out, nil
+		}
+	}
+	return nil, nil // only the saved description is known
+}
+
+// HasUnfinishedEndpointChange reports whether a change of the control plane endpoint is unfinished. The next
+// operation continues that change on all hosts.
+func (h History) HasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool, error) {
+	if !records.IsCreated(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
+		return false, nil
+	}
+	been, err := h.DescriptionsSince(recorded)
+	return slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
+		return !reflect.DeepEqual(c.Spec.ControlPlaneEndpoint, recorded.Spec.ControlPlaneEndpoint)
+	}), err
+}
+
+// SourceBefore returns the previous cluster file, or empty text if it is not known: the
+// saved file belongs to the operation that is rolled back.
+func (h History) SourceBefore(name string) ([]byte, error) {
+	text, err := h.Records.Store.Clusters().LoadKeptSource(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return []byte{}, nil
+	}
+	return text, err
+}
+
+// DescriptionBefore returns the description of the latest successful operation; if there is none,
+// the description of the creation. Hosts that were force-removed since then are left out.
+func (h History) DescriptionBefore(name string) (*v1alpha1.Cluster, error) {
+	ops, err := h.Records.Store.Operations().List(name)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	for _, o := range ops {
+		switch kind := operation.Kind(o.Spec.Type); {
+		case HasForgottenNodes(o):
+			lost = append(lost, o.Spec.Nodes...)
+		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.Phase == v1alpha1.OperationSucceeded:
+			return h.plannedClusterWithout(o.Name, lost)
+		}
+	}
+	return nil, diag.Refuse(IDNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
+}
+
+// ClusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
+// operation left it that planned another version.
+func (h History) ClusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
+	ops, err := h.Records.Store.Operations().List(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ops {
+		if kind := operation.Kind(o.Spec.Type); !kind.CreatesCluster() &&
+			(!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
+			continue
+		}
+		c, err := h.PlannedCluster(o.Name)
+		if err != nil || c.Spec.Kubernetes.Version != version {
+			return c, err
+		}
+	}
+	return nil, diag.Refuse(IDNoWayBack, "the saved state of cluster "+name+" does not contain its version before "+version,
+		"finish the upgrade: slipway resume "+name)
+}

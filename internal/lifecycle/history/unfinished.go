@@ -1,0 +1,249 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/module/etcdbackup"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// Unfinished returns the latest operation of a cluster if it has not succeeded.
+// It skips operations that never began: they changed nothing.
+func (h History) Unfinished(name string) (*v1alpha1.Operation, error) {
+	ops, err := h.Records.Store.Operations().List(name)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := h.Records.Saved(name)
+	if err != nil {
+		return nil, err
+	}
+	message, hint := "the latest operation of cluster "+name+" succeeded", "change the cluster with: slipway apply -f FILE"
+	if far, onward, ok := DescribeUnfinishedUpgrade(ops, recorded); ok {
+		message, hint = far, onward
+	}
+	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
+		hint = cmp.Or(operation.Kind(ops[0].Spec.Type).Repeat(), hint)
+	}
+	if cut := UnfinishedRotations(ops); len(cut) > 0 {
+		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
+			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
+	}
+	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
+		if !operation.Kind(o.Spec.Type).Resumable() && recorded != nil {
+			return true // it concerns hosts or etcd, not the cluster
+		}
+		if k := operation.Kind(o.Spec.Type); !k.Supersedes() && k.Resumable() && o.Status.Phase == v1alpha1.OperationSucceeded {
+			return true // it did not finish an earlier operation
+		}
+		// An operation that has not started may still have recorded the
+		// cluster; then the status names it, or none yet.
+		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
+	})
+	if len(ops) == 0 {
+		return nil, fmt.Errorf("an operation of cluster %s: %w", name, records.ErrNotFound)
+	}
+	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
+		return nil, diag.Refuse(IDNothingUnfinished, message, hint)
+	}
+	if kind := ops[0].Spec.Type; !operation.Kind(kind).Known() {
+		return nil, diag.Refuse(idUnknownOperation,
+			fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
+			"resume the operation with the version of slipway that started the operation")
+	}
+	return &ops[0], nil
+}
+
+// DescribeUnfinishedUpgrade describes a cluster that is between two minors of an upgrade: its progress
+// and the command to continue. ok is false for other clusters. An upgrade of which
+// only the version is saved has not begun yet.
+func DescribeUnfinishedUpgrade(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hint string, ok bool) {
+	if recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning {
+		return "", "", false
+	}
+	is := RunningVersion(recorded)
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
+	})
+	if at < 0 || !IsUpgrade(&ops[at]) || ops[at].Spec.Version == "" || ops[at].Spec.Version == is {
+		return "", "", false
+	}
+	to := ops[at].Spec.Version
+	return "the upgrade of cluster " + recorded.Name + " to " + to + " has reached " + is,
+		"continue with: " + operation.UpgradeCommand(recorded.Name, to, ops[at].Spec.File), true
+}
+
+// RunningVersion returns the version that a cluster was last known to have. The saved
+// description may have the version of an upgrade that never began.
+func RunningVersion(c *v1alpha1.Cluster) string {
+	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
+}
+
+// LatestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
+func (h History) LatestUpgrade(name string) (*v1alpha1.Operation, error) {
+	ops, err := h.Records.Store.Operations().List(name)
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return IsUpgrade(&o) && o.Status.StartTime != nil
+	})
+	if at < 0 {
+		return nil, err
+	}
+	return &ops[at], err
+}
+
+// UnfinishedEtcdSwap returns the latest restore or rescue that has begun to replace the
+// etcd data. It returns nil if there is none, or if that operation or a later restore or
+// rescue has reached the point at which all members serve the new data.
+func (h History) UnfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
+	ops, err := h.Records.Store.Operations().List(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ops {
+		kind := operation.Kind(o.Spec.Type)
+		if kind.CreatesCluster() || kind.ReplacesEtcdData() && o.Status.Phase == v1alpha1.OperationSucceeded {
+			break
+		}
+		if !kind.ReplacesEtcdData() || o.Status.StartTime == nil {
+			continue
+		}
+		done, begun, err := h.Steps(o.Name)
+		switch {
+		case err != nil:
+			return nil, err
+		case hasStep(done, etcdbackup.StepReached):
+			return nil, nil
+		case hasStep(begun, etcdbackup.StepSwap):
+			return &o, nil
+		}
+	}
+	return nil, nil
+}
+
+// hasStep reports whether a step is in the set for any host.
+func hasStep(steps map[string]bool, id string) bool {
+	for step := range steps {
+		if task, _, _ := strings.Cut(step, "@"); task == id {
+			return true
+		}
+	}
+	return false
+}
+
+// RefuseDuringEtcdSwap refuses to change hosts while a restore or a rescue is unfinished:
+// some etcd members may have the new data and others the previous data. Only that
+// operation knows which, and stops what must not run in the meantime.
+func (h History) RefuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
+	swaps, err := h.UnfinishedEtcdSwap(recorded.Name)
+	if swaps == nil || err != nil {
+		return err
+	}
+	id := IDOperationUnfinished
+	if operation.Kind(swaps.Spec.Type).DeclaresLost() {
+		id = idRescueUnfinished
+	}
+	return diag.Refuse(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",
+		"finish the operation first: slipway resume "+recorded.Name)
+}
+
+// RefuseUnbegunUpgrade refuses to change a cluster whose saved version belongs to an upgrade
+// that was interrupted before it began: a change would bring that version to all nodes in
+// no particular order.
+func RefuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+	wanted := recorded.Spec.Kubernetes.Version
+	if kind.ChangesVersion() || recorded.Status.Phase != v1alpha1.PhaseRunning ||
+		RunningVersion(recorded) == wanted {
+		return nil
+	}
+	return diag.Refuse(IDUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was interrupted before it began",
+		"start the upgrade again: slipway upgrade "+recorded.Name+" --to "+wanted)
+}
+
+// RefuseDuringUpgrade refuses to change a cluster while an upgrade or its rollback is unfinished:
+// the nodes have two versions, and only that operation knows their order. An operation
+// without a saved start also counts if the cluster's status names it: the cluster
+// description already has its version.
+func (h History) RefuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
+	ops, err := h.Records.Store.Operations().List(recorded.Name)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
+	})
+	if at < 0 || !operation.Kind(ops[at].Spec.Type).ChangesVersion() || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
+		return nil
+	}
+	what := "the upgrade of cluster " + recorded.Name + " to "
+	if !IsUpgrade(&ops[at]) {
+		what = "the rollback of cluster " + recorded.Name + " to "
+	}
+	return diag.Refuse(IDUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" is unfinished",
+		"finish it first: slipway resume "+recorded.Name)
+}
+
+// NodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
+// the runtime has begun to stop containers and that are not back in service.
+func (h History) NodesBetweenRuntimes(cluster string) (out []string, err error) {
+	ops, err := h.Records.Store.Operations().List(cluster)
+	if err != nil {
+		return nil, err
+	}
+	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return operation.Kind(o.Spec.Type).ChangesCluster() && !HasForgottenNodes(o) && o.Status.Phase == v1alpha1.OperationSucceeded
+	}); at >= 0 {
+		ops = ops[:at]
+	}
+	for _, o := range slices.Backward(ops) {
+		err := h.Records.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
+			at := slices.Index(out, e.Host)
+			switch {
+			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:
+				out = append(out, e.Host)
+			case e.Task == "upgrade.uncordon" && e.Type == event.StepFinished &&
+				(e.Outcome == event.Changed || e.Outcome == event.Unchanged) && at >= 0:
+				out = slices.Delete(out, at, at+1)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// RefuseDuringRuntimeChange refuses to add or remove hosts while a change of the container runtime is
+// unfinished: only that change knows which runtime each node shall have.
+func (h History) RefuseDuringRuntimeChange(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+	if !kind.ChangesNodes() {
+		return nil
+	}
+	been, err := h.DescriptionsSince(recorded)
+	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.UsesDocker(c) != spec.UsesDocker(been[0]) }) {
+		return err
+	}
+	return diag.Refuse(IDMigrationAlone, "the change of the container runtime of cluster "+recorded.Name+" is unfinished",
+		"finish this operation first: slipway resume "+recorded.Name)
+}
+
+// CountEtcdReplacements returns how many restores and rescues of a cluster of this name began
+// before the operation that continues, if there is one.
+func (h History) CountEtcdReplacements(name string, goesOn *v1alpha1.Operation) (n int, err error) {
+	ops, err := h.Records.Store.Operations().List(name)
+	for _, o := range ops {
+		if operation.Kind(o.Spec.Type).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
+			n++
+		}
+	}
+	return n, err
+}

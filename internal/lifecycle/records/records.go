@@ -1,0 +1,265 @@
+// Package records has the saved clusters and operations, in the form in which users see them.
+// It stops running operations.
+package records
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/access"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/status"
+	"slipway.dev/slipway/internal/store"
+)
+
+// Error ids, each with an entry in docs/guide/errors.md. They never change.
+const (
+	idAmbiguous      = "ambiguous-operation"
+	idNothingRunning = "nothing-running"
+	idRunsElsewhere  = "runs-elsewhere"
+	idNotSlipway     = "not-slipway"
+)
+
+// Records are the saved clusters and operations.
+type Records struct {
+	Store *store.Store
+	// Warn, if not nil, is called with saved items that are skipped because they are
+	// damaged.
+	Warn func(diag.List)
+}
+
+// A ClusterSummary is a line of `get clusters`.
+type ClusterSummary struct {
+	Name       string         `json:"name"`
+	Phase      v1alpha1.Phase `json:"phase"`
+	Kubernetes string         `json:"kubernetes"`
+	Hosts      int            `json:"hosts"`
+	// Ready is the number of ready nodes after the latest operation.
+	Ready int `json:"ready"`
+	// Endpoint is the address and port of the API from outside.
+	Endpoint  string              `json:"endpoint"`
+	Operation *v1alpha1.Operation `json:"operation,omitempty"` // the latest
+	Created   time.Time           `json:"created"`
+	// Problem is the reason why only the name is known, nil if there is none.
+	Problem *diag.Diagnostic `json:"problem,omitempty"`
+}
+
+// ErrNotFound is returned for a cluster or operation that is not in the saved state.
+var ErrNotFound = errors.New("not found")
+
+// Found converts the store's errors for a missing or an ambiguous item into ErrNotFound
+// or a diag.List.
+func Found[T any](v T, err error) (T, error) {
+	var several *store.AmbiguousError
+	if errors.As(err, &several) {
+		return v, diag.Refuse(idAmbiguous, several.Error(), "give more characters of the id; to list all ids: slipway operations list")
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return v, &absent{err}
+	}
+	return v, err
+}
+
+// absent is ErrNotFound with the store's message.
+type absent struct{ error }
+
+func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
+
+// Clusters returns the saved clusters by name. A cluster with damaged state still exists
+// and is listed too, so that a command without a cluster name does not choose another
+// one instead.
+func (r *Records) Clusters(ctx context.Context) ([]ClusterSummary, error) {
+	names, err := r.Store.Clusters().List()
+	if err != nil {
+		return nil, err
+	}
+	out := []ClusterSummary{}
+	for _, name := range names {
+		sum, err := r.summary(ctx, name)
+		var damaged diag.List
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			continue // it was deleted in the meantime
+		case errors.As(err, &damaged):
+			sum = ClusterSummary{Name: name, Problem: &damaged[0]}
+		case err != nil:
+			return nil, err
+		}
+		out = append(out, sum)
+	}
+	return out, nil
+}
+
+func (r *Records) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
+	c, err := r.Store.Clusters().Load(name)
+	if err != nil {
+		return sum, err
+	}
+	ops, err := r.Operations(ctx, name)
+	if err != nil {
+		return sum, err
+	}
+	if c, err = r.settle(c); err != nil {
+		return sum, err
+	}
+	sum = ClusterSummary{
+		Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version,
+		Hosts: len(c.Spec.Hosts), Endpoint: access.OutsideAddress(c),
+	}
+	for _, n := range c.Status.Nodes {
+		if n.Ready && spec.FindHost(c.Spec.Hosts, n.Name) >= 0 { // the host may have left since then
+			sum.Ready++
+		}
+	}
+	if len(ops) > 0 {
+		sum.Operation = &ops[0]
+	}
+	sum.Created = begun(ops)
+	return sum, nil
+}
+
+// begun returns when the first attempt to create an existing cluster began. Its operations
+// are sorted newest first and may include operations of earlier clusters with this name.
+func begun(ops []v1alpha1.Operation) (at time.Time) {
+	for _, o := range ops {
+		kind := operation.Kind(o.Spec.Type)
+		switch {
+		case kind.RemovesCluster() && !at.IsZero():
+			return at
+		case kind.CreatesCluster() && o.Status.StartTime != nil:
+			at = o.Status.StartTime.Time
+		}
+	}
+	return at
+}
+
+// Cluster returns the saved spec with the latest status.
+func (r *Records) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
+	c, err := Found(r.Store.Clusters().Load(name))
+	if err != nil {
+		return nil, err
+	}
+	return r.settle(c)
+}
+
+// settle corrects the phase of a cluster whose operation was killed: its lock is free, so
+// no operation is running.
+func (r *Records) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+	if status.SettledPhase(c.Status.Phase) == c.Status.Phase {
+		return c, nil
+	}
+	holder, err := r.Store.Locks().Holder(c.Name)
+	if err != nil || holder != nil {
+		return c, err
+	}
+	now, err := r.Saved(c.Name) // it may have ended in the meantime
+	if now == nil || err != nil {
+		return c, err
+	}
+	now.Status.Phase = status.SettledPhase(now.Status.Phase)
+	return now, nil
+}
+
+// Operations returns the operations of a cluster, or of all clusters if it is "", newest
+// first. It warns about an
+// operation whose saved state is damaged and still returns the others.
+func (r *Records) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
+	ops, damaged, err := r.Store.Operations().ListReadable(cluster)
+	if err != nil {
+		return nil, err
+	}
+	r.WarnOf(damaged)
+	for i := range ops {
+		if err := r.interrupted(&ops[i]); err != nil {
+			return nil, err
+		}
+	}
+	return ops, nil
+}
+
+// interrupted corrects the phase of an operation that was killed.
+func (r *Records) interrupted(o *v1alpha1.Operation) error {
+	if o.Status.Phase != v1alpha1.OperationRunning {
+		return nil
+	}
+	holder, err := r.Store.Locks().Holder(o.Spec.Cluster)
+	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
+		return err
+	}
+	now, err := r.Store.Operations().Load(o.Name) // it may have ended in the meantime
+	if err != nil {
+		return err
+	}
+	*o = *now
+	if o.Status.Phase == v1alpha1.OperationRunning {
+		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, store.ErrNoEnd.Error()
+	}
+	return nil
+}
+
+// Operation finds an operation by its id or a unique prefix of it.
+func (r *Records) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
+	o, err := Found(r.Store.Operations().Find(id))
+	if err != nil {
+		return nil, err
+	}
+	return o, r.interrupted(o)
+}
+
+// Events calls fn for each event of an operation. With follow, it continues until the
+// operation has ended.
+func (r *Records) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
+	o, err := Found(r.Store.Operations().Find(id))
+	if err != nil {
+		return err
+	}
+	if follow {
+		return r.Store.Journals().FollowEvents(ctx, o.Name, fn)
+	}
+	return r.Store.Journals().ReadEvents(o.Name, fn)
+}
+
+// Saved returns the saved cluster, nil if there is none.
+func (r *Records) Saved(name string) (*v1alpha1.Cluster, error) {
+	c, err := r.Store.Clusters().Load(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return c, err
+}
+
+// List returns the names of the saved clusters.
+func (r *Records) List() ([]string, error) { return r.Store.Clusters().List() }
+
+// Load returns a saved cluster as it was saved.
+func (r *Records) Load(name string) (*v1alpha1.Cluster, error) {
+	return Found(r.Store.Clusters().Load(name))
+}
+
+// WarnOf reports saved items that are skipped.
+func (r *Records) WarnOf(damaged diag.List) {
+	if r.Warn == nil || len(damaged) == 0 {
+		return
+	}
+	for i := range damaged {
+		damaged[i].Severity = diag.Warning
+	}
+	r.Warn(damaged)
+}
+
+// ConditionCreated is the condition that a cluster's creation has finished: from then
+// on it is changed and no longer created.
+const ConditionCreated = "Created"
+
+// IsCreated reports whether a cluster's creation has finished and its removal has not
+// begun.
+func IsCreated(c *v1alpha1.Cluster) bool {
+	return c != nil && (c.Status.Phase == v1alpha1.PhaseRunning || meta.IsStatusConditionTrue(c.Status.Conditions, ConditionCreated))
+}
