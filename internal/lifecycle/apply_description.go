@@ -54,7 +54,7 @@ func (r ApplyRequest) behaviour() behaviour { return applyDescription() }
 // applyDescription makes a cluster match its description.
 func applyDescription() behaviour {
 	b := usual()
-	b.begin = (*prepared).createsInstead
+	b.begin = createInstead
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (made engine.Pipeline, err error) {
 		parts.PruneBundles = true
 		made, p.before, err = p.applyPipeline(parts)
@@ -69,8 +69,8 @@ func applyDescription() behaviour {
 	return b
 }
 
-// createsInstead creates a cluster that never finished its creation.
-func (p *prepared) createsInstead() error {
+// createInstead creates a cluster that never finished its creation.
+func createInstead(p *prepared) error {
 	if p.continues != nil || records.IsCreated(p.recorded) {
 		return nil
 	}

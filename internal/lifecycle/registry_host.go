@@ -42,8 +42,8 @@ func initRegistry() behaviour {
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.InitRegistry(p.env, parts), nil
 	}
-	b.planned = (*prepared).otherLogin
-	b.summary = func(p *prepared, _ *Result) []string { return p.registryReady() }
+	b.planned = refuseOtherLogin
+	b.summary = registryReady
 	return b
 }
 
@@ -86,9 +86,9 @@ func oneSided(c *v1alpha1.Cluster) error {
 		"change the registry and the nodes: slipway apply -f FILE")
 }
 
-// otherLogin refuses a password or CA that differs from the one of the registry of a
+// refuseOtherLogin refuses a password or CA that differs from the one of the registry of a
 // running cluster, although the file refers to it in the same way.
-func (p *prepared) otherLogin() error {
+func refuseOtherLogin(p *prepared) error {
 	if !records.IsCreated(p.recorded) {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (s *Service) registryAuthority(env module.Env, r *module.Registry) error {
 }
 
 // registryReady describes how to use the registry.
-func (p *prepared) registryReady() []string {
+func registryReady(p *prepared, _ *Result) []string {
 	own, name := p.env.Cluster.Spec.Registry.Private, spec.RegistryName(p.env.Cluster)
 	out := []string{"Registry at https://" + name + ", with the images of the bundle"}
 	if own.PasswordFrom == nil {

@@ -116,7 +116,7 @@ func (w *renewing) observe(ctx context.Context, p *prepared) error {
 			w.wish.Readmit = append(w.wish.Readmit, l.Name)
 		}
 	}
-	p.findings = append(p.findings, p.beyond(looks, now)...)
+	p.findings = append(p.findings, warnBeyondAuthority(looks, now, p.env.CertValidity())...)
 	return nil
 }
 
@@ -161,12 +161,12 @@ func (l *certLook) readmit(now time.Time) bool {
 		l.Facts != nil && l.Facts.Ledger && slices.Contains(l.Facts.Present, facts.BootstrapConf)
 }
 
-// beyond warns if certificates cannot be valid for the requested time.
-func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
+// warnBeyondAuthority warns if certificates cannot be valid for the configured time.
+func warnBeyondAuthority(looks []*certLook, now time.Time, valid time.Duration) (list diag.List) {
 	told := map[string]bool{}
 	for _, l := range looks {
 		for _, c := range l.found {
-			if !c.CA || c.Expires.IsZero() || over(c, now) || told[c.Name] || now.Add(p.env.CertValidity()).Before(c.Expires) {
+			if !c.CA || c.Expires.IsZero() || over(c, now) || told[c.Name] || now.Add(valid).Before(c.Expires) {
 				continue
 			}
 			told[c.Name] = true
@@ -174,7 +174,7 @@ func (p *prepared) beyond(looks []*certLook, now time.Time) (list diag.List) {
 				ID: idBeyondAuthority, Severity: diag.Warning, Host: l.Name,
 				Message: fmt.Sprintf("certificates are configured to be valid for %s, but CA %s expires on %s: "+
 					"certificates that it signs expire then too",
-					p.env.CertValidity(), c.Name, c.Expires.Format(time.DateOnly)),
+					valid, c.Name, c.Expires.Format(time.DateOnly)),
 				Hint: "plan a rotation of the CA: a CA cannot be renewed",
 			})
 		}

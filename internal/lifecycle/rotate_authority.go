@@ -20,7 +20,7 @@ func (w *rotating) lookAtFrontProxy(ctx context.Context, p *prepared, from strin
 	if err != nil {
 		return "", err
 	}
-	w.rotations.FrontProxy, err = p.lookAtAuthority(ctx, a, from)
+	w.rotations.FrontProxy, err = lookAtAuthority(ctx, p, a, from)
 	return w.rotations.FrontProxy.From, err
 }
 
@@ -35,13 +35,13 @@ func (w *rotating) lookAtEtcd(ctx context.Context, p *prepared, from string) (st
 	if err != nil {
 		return "", err
 	}
-	w.rotations.Etcd, err = p.lookAtAuthority(ctx, a, from)
+	w.rotations.Etcd, err = lookAtAuthority(ctx, p, a, from)
 	return w.rotations.Etcd.From, err
 }
 
 // lookAtAuthority reads from every host that trusts a CA which CAs it trusts. from is
 // the old CA, "" if it is not known yet.
-func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from string) (r certs.AuthorityRotation, err error) {
+func lookAtAuthority(ctx context.Context, p *prepared, a certs.Authority, from string) (r certs.AuthorityRotation, err error) {
 	r = certs.AuthorityRotation{Authority: a, Trusted: map[string][]pki.Authority{}, Took: map[string]bool{}}
 	var all [][]string
 	for _, h := range p.hosts {
@@ -78,18 +78,18 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 		all, r.Trusted[h.Name] = append(all, ids), trusted
 	}
 	r.From, r.Gone, r.Going = rotationProgress(all, from, r.Next)
-	return r, p.overAlready(r)
+	return r, refuseExpired(r, p.svc.Now())
 }
 
-// overAlready refuses to begin the rotation of an expired CA, except for the front
+// refuseExpired refuses to begin the rotation of an expired CA, except for the front
 // proxy CA. Certificates of an expired CA are rejected, so the cluster does not work,
 // and every step of a rotation needs a working cluster.
-func (p *prepared) overAlready(r certs.AuthorityRotation) error {
+func refuseExpired(r certs.AuthorityRotation, now time.Time) error {
 	if r.Next != "" || r.Name == certs.FrontProxy {
 		return nil
 	}
 	for _, a := range r.Known {
-		if a.ID == r.From && p.svc.Now().After(a.Ends) {
+		if a.ID == r.From && now.After(a.Ends) {
 			return refused(op.IDAuthorityExpired,
 				fmt.Sprintf("the CA in %s expired on %s: the cluster rejects its certificates, so the CA cannot be rotated",
 					r.Cert, a.Ends.Format(time.DateOnly)),

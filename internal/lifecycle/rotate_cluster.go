@@ -24,14 +24,14 @@ func (w *rotating) lookAtCluster(ctx context.Context, p *prepared, from string) 
 		return "", err
 	}
 	r := certs.ClusterRotation{Now: p.svc.Now}
-	if r.AuthorityRotation, err = p.lookAtAuthority(ctx, a, from); err != nil {
+	if r.AuthorityRotation, err = lookAtAuthority(ctx, p, a, from); err != nil {
 		return "", err
 	}
-	if r.Kubelets, err = p.knowKubelets(ctx); err != nil {
+	if r.Kubelets, err = knowKubelets(ctx, p); err != nil {
 		return "", err
 	}
 	if r.IsOldTrustedEverywhere(nil) {
-		r.Readmit, err = p.unsigned(ctx, r)
+		r.Readmit, err = unsignedKubelets(ctx, p, r.Next)
 	}
 	w.rotations.Cluster = r
 	return r.From, err
@@ -39,7 +39,7 @@ func (w *rotating) lookAtCluster(ctx context.Context, p *prepared, from string) 
 
 // knowKubelets reports for each control plane whether its API server currently
 // verifies kubelets with the cluster CA.
-func (p *prepared) knowKubelets(ctx context.Context) (map[string]bool, error) {
+func knowKubelets(ctx context.Context, p *prepared) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, h := range p.hosts {
 		if !h.HasRole(v1alpha1.RoleControlPlane) {
@@ -54,10 +54,10 @@ func (p *prepared) knowKubelets(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// unsigned returns the nodes without the CA key whose kubelets have no credentials from
-// the next CA, or were interrupted while they requested them. If the next CA does not
+// unsignedKubelets returns the nodes without the CA key whose kubelets have no credentials
+// from the next CA, or were interrupted while they requested them. If the next CA does not
 // exist yet, or is not the first CA in a node's file, no kubelet has such credentials.
-func (p *prepared) unsigned(ctx context.Context, r certs.ClusterRotation) (out []string, err error) {
+func unsignedKubelets(ctx context.Context, p *prepared, next string) (out []string, err error) {
 	for _, h := range p.hosts {
 		if !module.JoinsAsWorker(h) {
 			continue
@@ -70,7 +70,7 @@ func (p *prepared) unsigned(ctx context.Context, r certs.ClusterRotation) (out [
 		if err != nil {
 			return nil, fmt.Errorf("checking the certificates of %s: %w", h.Name, err)
 		}
-		signed := len(first) > 0 && first[0].ID == r.Next && slices.ContainsFunc(states, func(st op.CertificateState) bool {
+		signed := len(first) > 0 && first[0].ID == next && slices.ContainsFunc(states, func(st op.CertificateState) bool {
 			return st.Path == module.ClientCert && !st.Missing && !st.Foreign
 		})
 		if !signed || h.Facts != nil && slices.Contains(h.Facts.Present, facts.BootstrapConf) {
