@@ -100,7 +100,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 			"finish the operation first: slipway resume "+recorded.Name)
 	}
 	was := history.RunningVersion(recorded)
-	file, bundle := r.Cluster, ""
+	file, bundle := p.request.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
 			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to",
@@ -112,7 +112,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 				"use the same version in both, or omit --to")
 		}
 		file = file.DeepCopy()
-		if err := spec.MakePathsAbsolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
+		if err := spec.MakePathsAbsolute(file, spec.Paths{Dir: p.request.Dir, Home: s.Home}); err != nil {
 			return nil, err
 		}
 		bundle = file.Spec.Bundle
@@ -120,7 +120,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 		file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = was, recorded.Spec.Addons, recorded.Spec.Bundle
 		if c := s.asRecorded(file, recorded); !sameButOrder(c, recorded) {
 			return nil, refused(idUpgradeHow, "the file has other changes besides the Kubernetes version",
-				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(r.File, "FILE"))
+				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(p.request.File, "FILE"))
 		}
 	}
 	known, err := s.bundles.Releases(ctx, recorded, r.Version, r.Bundle, bundle)
@@ -136,9 +136,9 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 	}
 	wanted := recorded.DeepCopy()
 	wanted.Spec.Kubernetes.Version = was
-	if p.way = onTheWay(r.Cluster, recorded, path, bundle); len(path) == 0 {
-		if r.Cluster != nil {
-			wanted.Spec.Addons = r.Cluster.Spec.Addons
+	if p.way = onTheWay(p.request.Cluster, recorded, path, bundle); len(path) == 0 {
+		if from := p.request.Cluster; from != nil {
+			wanted.Spec.Addons = from.Spec.Addons
 		}
 		return wanted, nil
 	}

@@ -111,3 +111,11 @@ func TestUpgrade_ResumeReportsFinalVersion(t *testing.T) {
 	w.do(toNewest, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
+
+// A saved plan of an upgrade can be applied, although a plan has no request.
+func TestPrepareSaved_PlanOfUpgrade(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
+	w.apply(w.prepared(w.service().PrepareSaved(t.Context(), p.Plan(), ApplyOptions{}, nil)), event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+}
