@@ -105,7 +105,7 @@ func onTheWay(file, recorded *v1alpha1.Cluster, path []string, bundle string) (w
 
 // bundleFor returns the bundle that the file names for a version of the upgrade path, ""
 // for none.
-func (p *prepared) bundleFor(version string) string {
+func (p upgrading) bundleFor(version string) string {
 	for _, h := range p.way {
 		if h.version == version {
 			return h.bundle

@@ -232,11 +232,14 @@ var settle = []string{
 	"join.settings", "kubernetes.proxy", "nodes.ready",
 }
 
+// A settingsRevert rolls back settings with which a node does not work.
+type settingsRevert struct{ *prepared }
+
 // revertsSettings reports whether changed settings of a cluster are rolled back automatically,
 // because a node or the registry does not work with them. It returns false if no settings
 // changed, if hosts are added or removed, if the failure has another cause, such as an
 // unreachable host, and if the user excluded it with KeepFailed or IgnoreErrors.
-func (p *prepared) revertsSettings(ctx context.Context, res *Result) bool {
+func (p settingsRevert) revertsSettings(ctx context.Context, res *Result) bool {
 	if !p.kind.RevertsFailedSettings() || res.Outcome != event.Failed || p.request.keepFailed || p.under != nil ||
 		p.continuesOnFailure() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.NewControlPlaneSettings ||
@@ -261,7 +264,7 @@ func isFailureOfSettings(f HostFailure) bool {
 // revertSettings rolls back the settings of a cluster and reports that in the result of the
 // failed operation. The rollback is a separate operation, as with 'slipway rollback',
 // and can be resumed. The locks are held in between.
-func (p *prepared) revertSettings(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
+func (p settingsRevert) revertSettings(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
 	tell := func(host, message string) {
 		for _, s := range sinks {
 			note(s, host, message)
@@ -287,7 +290,7 @@ func (p *prepared) revertSettings(ctx context.Context, failed *Result, under *lo
 
 // runRollback runs the rollback of this operation under its locks. It does not inherit the
 // permission to break another manager's lock.
-func (p *prepared) runRollback(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
+func (p settingsRevert) runRollback(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
 	quiet := make([]event.Sink, len(sinks))
 	for i, sink := range sinks {
 		quiet[i] = &backwards{sink}

@@ -534,13 +534,13 @@ func second[T any](_ T, err error) error { return err }
 func third[T, U any](_ T, _ U, err error) error { return err }
 
 // toLock returns an operation on all machines that is about to take its lock.
-func (w *world) toLock(r Request) *prepared {
+func (w *world) toLock(r Request) hostLocks {
 	p := w.service().start(r)
 	p.env = module.Env{Cluster: w.cluster()}
 	for _, h := range p.env.Cluster.Spec.Hosts {
 		p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &conn{machine: w.machines[h.Name]}})
 	}
-	return p
+	return hostLocks{p}
 }
 
 // Joining control planes do not hold the lock yet. Other managers lock only the control

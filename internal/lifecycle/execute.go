@@ -90,9 +90,9 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 // Apply applies the plan under the cluster's locks. If a node does not work with its new
 // settings, Apply rolls them back under the same locks.
 func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
-	settled := p.isSettled()
+	e, settled := execution{p}, p.isSettled()
 	if settled && !p.changesSavedState() && p.formerSigner == "" {
-		return p.unchanged(), nil
+		return e.unchanged(), nil
 	}
 	lock, release, err := p.lockRecords(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	if settled {
-		return p.unchanged(), p.recordSettled()
+		return e.unchanged(), e.recordSettled()
 	}
 	o, err := p.operation()
 	if err != nil {
@@ -112,12 +112,12 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err := lock.SetHolder(store.Holder{Operation: o.Name}); err != nil {
 		return nil, err
 	}
-	hostLock, err := p.lockHosts(ctx, o.Name)
+	hostLock, err := hostLocks{p}.lockHosts(ctx, o.Name)
 	if err != nil {
-		return nil, errors.Join(err, p.abandon(o, err))
+		return nil, errors.Join(err, e.abandon(o, err))
 	}
 	defer hostLock.Release(context.WithoutCancel(ctx))
-	if err := p.begin(o); err != nil {
+	if err := e.begin(o); err != nil {
 		return nil, err
 	}
 	events, err := p.svc.Store.Journals().Open(o.Name)
@@ -125,21 +125,25 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	rec := journal.NewRecorder(events, events.LastSeq(), p.svc.Now, sinks)
-	res, err := p.execute(ctx, o, rec, hostLock)
-	if err = errors.Join(err, events.Close()); err == nil && p.revertsSettings(ctx, res) {
-		p.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
+	revert := settingsRevert{p}
+	res, err := e.execute(ctx, o, rec, hostLock)
+	if err = errors.Join(err, events.Close()); err == nil && revert.revertsSettings(ctx, res) {
+		revert.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
 	}
 	return res, err
 }
 
+// An execution runs the pipeline of an operation and saves its progress.
+type execution struct{ *prepared }
+
 // unchanged returns the result if there is nothing to do.
-func (p *prepared) unchanged() *Result {
+func (p execution) unchanged() *Result {
 	return &Result{Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Kubeconfig: p.kubeconfig()}
 }
 
 // recordSettled saves the changes that a plan without steps makes on this machine. The
 // caller holds the lock.
-func (p *prepared) recordSettled() error {
+func (p execution) recordSettled() error {
 	if err := p.adoptSigner(); err != nil || !p.changesSavedState() {
 		return err
 	}
@@ -205,7 +209,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // begin saves the cluster, then the operation's name in the cluster's status, then the
 // operation's start. After an interruption in between, the operation can be resumed if
 // the cluster's status names it; otherwise it never began.
-func (p *prepared) begin(o *v1alpha1.Operation) error {
+func (p execution) begin(o *v1alpha1.Operation) error {
 	if !p.kind.RemovesCluster() && (p.continues == nil || p.kind.ChangesVersion()) && p.kind.SetsStatus() {
 		// Leaving hosts stay in the saved cluster until they have left.
 		if err := p.svc.Store.Clusters().Save(p.env.WithLeaving(), p.request.savedSource()); err != nil {
@@ -229,7 +233,7 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 
 // note saves the cluster status that an operation sets. Operations that only concern
 // hosts, certificates or lost nodes set none.
-func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
+func (p execution) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
 	c, err := p.svc.Saved(p.env.Cluster.Name)
 	if c == nil || err != nil || !p.kind.SetsStatus() {
 		return err
@@ -245,7 +249,7 @@ func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 }
 
 // noteBegin sets the status while the operation runs.
-func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
+func (p execution) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 	now := status.SettledPhase(st.Phase) // we hold the lock: no other operation runs
 	st.Phase, err = status.MovePhase(now, status.PhaseDuring(p.kind, now))
 	if p.kind.RemovesCluster() {
@@ -255,7 +259,7 @@ func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 }
 
 // noteEnd sets the status after the operation.
-func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
+func (p execution) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
 	st.Phase, err = status.MovePhase(st.Phase, status.PhaseAfter(p.kind, end, st.Phase))
 	if !p.kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
@@ -264,14 +268,14 @@ func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end 
 	return err
 }
 
-func (p *prepared) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionStatus, reason string) {
+func (p execution) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionStatus, reason string) {
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
 		Type: records.ConditionCreated, Status: is, Reason: reason, LastTransitionTime: metav1.NewTime(p.svc.Now()),
 	})
 }
 
 // abandon saves that a new operation never began: it changed nothing.
-func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
+func (p execution) abandon(o *v1alpha1.Operation, why error) error {
 	if p.continues != nil {
 		return nil
 	}
@@ -281,7 +285,7 @@ func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
 }
 
 // execute runs the pipeline and saves its outcome.
-func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, hl *clusterlock.Lock) (*Result, error) {
+func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, hl *clusterlock.Lock) (*Result, error) {
 	start := p.svc.Now()
 	asked := ctx
 	ctx, stop := context.WithCancelCause(ctx)
@@ -320,7 +324,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 }
 
 // tellLost records the hosts that do not take part as failed.
-func (p *prepared) tellLost(rec *journal.Recorder, operation string) error {
+func (p execution) tellLost(rec *journal.Recorder, operation string) error {
 	for _, f := range p.lost {
 		e := event.Event{Type: event.StepFinished, Operation: operation, Cluster: p.env.Cluster.Name, Outcome: event.Failed}
 		e.Task, e.Title, e.Host, e.Failure = f.Task, f.Title, f.Host, &f.Failure
@@ -331,7 +335,7 @@ func (p *prepared) tellLost(rec *journal.Recorder, operation string) error {
 	return nil
 }
 
-func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
+func (p execution) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
 	res := &Result{
 		Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took,
 		Changed: out.Changed, Nodes: p.nodes, Kubeconfig: p.kubeconfig(),
@@ -360,16 +364,16 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Outcome = event.Paused
 	}
 	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
-		res.Ready = p.behaviour.summary(p, res)
+		res.Ready = p.behaviour.summary(p.prepared, res)
 	}
-	p.behaviour.finish(p, o, res)
+	p.behaviour.finish(p.prepared, o, res)
 	return res
 }
 
 // firstFailed reports whether the first control plane or the manager failed, or any host
 // of an operation that cannot succeed partly: then the operation has failed as a whole.
 // If the cluster is removed, no host is special.
-func (p *prepared) firstFailed(failures []HostFailure) bool {
+func (p execution) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
 	return slices.ContainsFunc(failures, func(f HostFailure) bool {
 		return f.Host == "" || f.Host == first && !p.kind.RemovesCluster() || !p.kind.CanSucceedPartly()
@@ -393,7 +397,7 @@ func (p *prepared) kubeconfig() string {
 
 // deleteJoinTokens deletes join tokens after an operation that did not succeed. It is not a part of
 // the operation: tokens expire within an hour anyway.
-func (p *prepared) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
+func (p execution) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
 	end := pipeline.RevokeJoinTokens(p.env)
@@ -408,7 +412,7 @@ func (p *prepared) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, 
 }
 
 // finish saves the end of an operation.
-func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
+func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
 	last := event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: res.Outcome}
 	if len(res.Failures) > 0 {
 		f := res.Failures[0]

@@ -13,9 +13,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
+// hostLocks takes the lock of a cluster on its hosts.
+type hostLocks struct{ *prepared }
+
 // lockHosts takes the cluster lock. Operations that only prepare hosts take no lock, nor
 // does the force-removal of a cluster without a reachable host.
-func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterlock.Lock, error) {
+func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterlock.Lock, error) {
 	if p.kind.PreparesHosts() || len(p.hosts) == 0 { // no host is touched
 		return &clusterlock.Lock{}, nil
 	}
@@ -33,7 +36,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*clusterloc
 // lockedCluster returns the description whose control planes keep the lock: the running
 // cluster, so that a manager that adds control planes uses control planes that all managers
 // know. It includes leaving control planes until they have left.
-func (p *prepared) lockedCluster() *v1alpha1.Cluster {
+func (p hostLocks) lockedCluster() *v1alpha1.Cluster {
 	if records.IsCreated(p.recorded) {
 		return p.recorded
 	}
@@ -43,7 +46,7 @@ func (p *prepared) lockedCluster() *v1alpha1.Cluster {
 // lockKeepers returns the reachable control planes, and the number of all of them. A leaving
 // control plane that the resumed operation has already reset does not count: a lock on
 // it would never be removed.
-func (p *prepared) lockKeepers() (reachable []clusterlock.Keeper, all int) {
+func (p hostLocks) lockKeepers() (reachable []clusterlock.Keeper, all int) {
 	for _, cp := range spec.HostsWithRole(p.lockedCluster(), v1alpha1.RoleControlPlane) {
 		i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return h.Name == cp.Name })
 		if i >= 0 && p.env.IsReset(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
@@ -65,6 +68,6 @@ func (p *prepared) lockKeepers() (reachable []clusterlock.Keeper, all int) {
 }
 
 // isGivenUp reports whether a leaving host is permanently lost.
-func (p *prepared) isGivenUp(name string) bool {
+func (p hostLocks) isGivenUp(name string) bool {
 	return slices.ContainsFunc(p.env.Leaving, func(l module.LeavingHost) bool { return l.Name == name && l.IsLost })
 }

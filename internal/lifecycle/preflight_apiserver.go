@@ -26,7 +26,7 @@ type server struct {
 // because the operation waits for them. It refuses nothing, because the operation may
 // repair them. The leader control plane does not change: otherwise settings with which
 // no API server starts would spread to one more control plane with each attempt.
-func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list diag.List) {
+func (p hostChecks) notServing(ctx context.Context, staying []facts.Host) (list diag.List) {
 	if p.env.Leader == "" || !p.kind.NeedsBundle() {
 		return nil // no leader: the cluster is created or removed; a maintenance operation may be the repair
 	}
@@ -57,7 +57,7 @@ func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list d
 
 // silent returns the warning about a control plane whose API server does not respond.
 // others are the control planes whose API servers respond.
-func (p *prepared) silent(s *server, others []string) diag.Diagnostic {
+func (p hostChecks) silent(s *server, others []string) diag.Diagnostic {
 	d := diag.Diagnostic{
 		ID: idNotServing, Severity: diag.Warning, Host: s.Name,
 		Message: "its API server does not respond; the operation waits five minutes for it and then fails",

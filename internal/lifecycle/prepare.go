@@ -185,15 +185,16 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.told, p.behaviour.warnings(p), p.findLeftBehindHosts(), p.precheckHosts(c, found, staying, options),
-		unfit, p.refuseWithoutLeader(found[:staying]), p.refuseWithoutEtcdData(found[:staying]),
-		p.notServing(ctx, found[:staying]), more, p.behaviour.hostFindings(p))
+	checks := hostChecks{p}
+	p.findings = slices.Concat(p.told, p.behaviour.warnings(p), checks.findLeftBehindHosts(),
+		checks.precheckHosts(c, found, staying, options), unfit, checks.refuseWithoutLeader(found[:staying]),
+		checks.refuseWithoutEtcdData(found[:staying]), checks.notServing(ctx, found[:staying]), more, p.behaviour.hostFindings(p))
 	if p.request.IgnoreErrors {
-		if err := p.dropLost(found[:staying]); err != nil {
+		if err := checks.dropLost(found[:staying]); err != nil {
 			return err
 		}
 	} else {
-		p.offerRest(found[:staying])
+		checks.offerRest(found[:staying])
 	}
 	if err := p.findings.Err(); err != nil {
 		return err
@@ -208,7 +209,7 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 // reasonToDrop returns the reason why a host does not take part, nil if there is none: it
 // could not be queried, or its removal has begun, or, with --forget, it has any other
 // error.
-func (p *prepared) reasonToDrop(host string, err error) *event.Failure {
+func (p hostChecks) reasonToDrop(host string, err error) *event.Failure {
 	var re *remote.Error
 	if errors.As(err, &re) {
 		return &event.Failure{Reason: string(re.Reason), Message: re.Cause, Remedy: re.Remedy}

@@ -29,12 +29,12 @@ import (
 func rollbackUpgrade() behaviour {
 	b := usual()
 	b.findings = func(ctx context.Context, p *prepared, _ precheck.Options, _ event.Sink) (diag.List, error) {
-		return p.findNewerObjects(ctx)
+		return upgradeRollback{p}.findNewerObjects(ctx)
 	}
 	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Upgrade = p.request.rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.IsRollback = true, true
-		_, begun, err := p.upgradeProgress()
+		_, begun, err := upgradeRollback{p}.upgradeProgress()
 		if err != nil {
 			return engine.Pipeline{}, err
 		}
@@ -48,14 +48,17 @@ func rollbackUpgrade() behaviour {
 		if err := p.svc.refuseOnceRetired(o); err != nil {
 			return err
 		}
-		return p.targetBeforeUpgrade(o)
+		return upgradeRollback{p}.targetBeforeUpgrade(o)
 	}
 	return b
 }
 
+// An upgradeRollback is the rollback of an upgrade that is being prepared.
+type upgradeRollback struct{ *prepared }
+
 // targetBeforeUpgrade makes the operation roll back an upgrade, or continue such a rollback. Hosts
 // that have left since then are not added again.
-func (p *prepared) targetBeforeUpgrade(o *v1alpha1.Operation) error {
+func (p upgradeRollback) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	s, r := p.svc, &p.request
 	recorded, err := s.Store.Clusters().Load(o.Spec.Cluster)
 	if err != nil {
@@ -152,7 +155,7 @@ func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
 // findNewerObjects refuses a rollback to a version that does not know the kinds of existing
 // objects: these objects could not be listed or deleted after it. Objects that the
 // API servers create for themselves do not count.
-func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
+func (p upgradeRollback) findNewerObjects(ctx context.Context) (diag.List, error) {
 	newer, _, err := p.upgradeProgress()
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
@@ -212,7 +215,7 @@ func (p *prepared) findNewerObjects(ctx context.Context) (diag.List, error) {
 }
 
 // refuseObjectsInUse refuses the rollback because of these objects.
-func (p *prepared) refuseObjectsInUse(used []string) (diag.List, error) {
+func (p upgradeRollback) refuseObjectsInUse(used []string) (diag.List, error) {
 	name := p.env.Cluster.Name
 	hint := "delete these objects if you do not need them, or finish the upgrade: slipway resume " + name
 	if o, err := p.svc.past.LatestUpgrade(name); err != nil {
@@ -252,7 +255,7 @@ func warnKindsUnlisted(newer, older string) diag.List {
 // upgradeProgress returns the release that a rollback starts from, and the steps of the upgrade
 // that have begun. The release has no component versions: perhaps only a bundle that
 // no longer exists has them.
-func (p *prepared) upgradeProgress() (is release.Release, begun map[string]bool, err error) {
+func (p upgradeRollback) upgradeProgress() (is release.Release, begun map[string]bool, err error) {
 	o, err := p.svc.past.LatestUpgrade(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err

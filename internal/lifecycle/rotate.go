@@ -133,7 +133,7 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 // observe determines the old CA or key and the progress of an interrupted
 // rotation. The pipeline is built from this.
 func (w *rotating) observe(ctx context.Context, p *prepared) error {
-	if err := p.dropUnjoinedNodes(); err != nil {
+	if err := dropUnjoinedNodes(p); err != nil {
 		return err
 	}
 	if w.from == nil {
@@ -165,7 +165,7 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 
 // dropUnjoinedNodes leaves out nodes that have not joined yet: they get the current CAs and
 // keys when they join.
-func (p *prepared) dropUnjoinedNodes() error {
+func dropUnjoinedNodes(p *prepared) error {
 	coming := func(h *engine.Host) bool { return module.IsNode(h) && !module.IsJoined(h) }
 	out := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return !coming(h) })
 	p.hosts = slices.DeleteFunc(slices.Clone(p.hosts), coming)

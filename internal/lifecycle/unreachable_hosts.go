@@ -30,7 +30,7 @@ func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 
 // offerRest adds to the hints about unreachable hosts how to change an existing
 // cluster without them.
-func (p *prepared) offerRest(staying []facts.Host) {
+func (p hostChecks) offerRest(staying []facts.Host) {
 	if !records.IsCreated(p.recorded) || !p.kind.OffersIgnoreErrors() {
 		return
 	}
@@ -47,7 +47,7 @@ func (p *prepared) offerRest(staying []facts.Host) {
 }
 
 // hint appends text to the hint of the host's finding with this id.
-func (p *prepared) hint(host, id, more string) {
+func (p hostChecks) hint(host, id, more string) {
 	for i, d := range p.findings {
 		if d.Host == host && d.ID == id {
 			p.findings[i].Hint = cmp.Or(d.Hint, "fix the problem") + more
@@ -56,7 +56,7 @@ func (p *prepared) hint(host, id, more string) {
 }
 
 // offerOff adds to the hint about a host that other nodes wait for how to remove it.
-func (p *prepared) offerOff(h *engine.Host, id string) {
+func (p hostChecks) offerOff(h *engine.Host, id string) {
 	if p.behaviour.awaits(h) && !p.env.IsFirst(h) {
 		p.hint(h.Name, id, ", or remove the host if it is permanently lost: slipway delete node "+h.Name+" --forget")
 	}
@@ -78,7 +78,7 @@ func isHere(h v1alpha1.Host, reason string) bool {
 
 // dropLost continues without the hosts that cannot be used. The result lists them as
 // failed.
-func (p *prepared) dropLost(found []facts.Host) error {
+func (p hostChecks) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
 	kept := slices.Clone(p.hosts[len(found):]) // leaving hosts are checked separately
 	for i, h := range p.hosts[:len(found)] {

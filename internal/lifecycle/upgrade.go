@@ -58,7 +58,7 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 		p.env.Upgrade = p.request.rollout
 		p.env.Upgrade.Resumed = p.continues != nil
 		p.env.Upgrade.Backup = p.beginsUpgrade() || p.continues != nil
-		parts.Backup = p.takeBackup
+		parts.Backup = upgrading{p}.takeBackup
 		return pipeline.UpgradeCluster(p.env, parts)
 	}
 	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
@@ -72,7 +72,7 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 		if len(p.env.Leaving) > 0 {
 			return lines
 		}
-		return append(lines, p.describeCompletedUpgrade(res)...)
+		return append(lines, upgrading{p}.describeCompletedUpgrade(res)...)
 	}
 	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
 		o.Version, o.File = r.Version, p.request.upgradeFile()
@@ -202,8 +202,11 @@ func (p *prepared) refuseWhileUnfinished() error {
 		"finish the operation first: slipway resume "+p.recorded.Name)
 }
 
+// An upgrading is an upgrade that is being prepared.
+type upgrading struct{ *prepared }
+
 // takeBackup makes a backup set of a cluster that still has the previous version.
-func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error {
+func (p upgrading) takeBackup(ctx context.Context, tell func(event.Event)) error {
 	name := p.env.Cluster.Name
 	from, err := p.svc.past.ClusterBeforeUpgrade(name, p.env.Release.Kubernetes)
 	if err != nil {
@@ -224,7 +227,7 @@ func (p *prepared) takeBackup(ctx context.Context, tell func(event.Event)) error
 
 // describeCompletedUpgrade describes how the previous state can be restored after a
 // completed upgrade.
-func (p *prepared) describeCompletedUpgrade(res *Result) []string {
+func (p upgrading) describeCompletedUpgrade(res *Result) []string {
 	if res.Outcome != event.Succeeded {
 		return nil
 	}

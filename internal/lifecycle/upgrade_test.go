@@ -416,7 +416,7 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.noted {
-				if err := p.note(o, p.noteBegin); err != nil {
+				if err := (execution{p}).note(o, execution{p}.noteBegin); err != nil {
 					t.Fatal(err)
 				}
 			}

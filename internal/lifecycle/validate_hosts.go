@@ -17,8 +17,11 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
+// hostChecks compares the queried hosts with the operation, and finds hosts that it cannot use.
+type hostChecks struct{ *prepared }
+
 // precheckHosts returns the findings against the operation on the queried hosts.
-func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
+func (p hostChecks) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
 	list := precheck.CheckHosts(p.env.Cluster, found[:staying], o)
 	if p.recorded != nil && p.kind.ChangesCluster() {
 		list = append(list, p.findMisplacedHosts(found[:staying], found[staying:])...)
@@ -49,7 +52,7 @@ func (p *prepared) precheckHosts(c *v1alpha1.Cluster, found []facts.Host, stayin
 
 // findMisplacedHosts returns findings about hosts that are not the machines that the
 // description names.
-func (p *prepared) findMisplacedHosts(staying, leaving []facts.Host) (list diag.List) {
+func (p hostChecks) findMisplacedHosts(staying, leaving []facts.Host) (list diag.List) {
 	for _, h := range staying {
 		if h.Facts == nil {
 			continue
@@ -97,7 +100,7 @@ func (p *prepared) findMisplacedHosts(staying, leaving []facts.Host) (list diag.
 }
 
 // findLeavingHosts refuses to keep hosts whose removal has begun.
-func (p *prepared) findLeavingHosts(staying []facts.Host) (list diag.List) {
+func (p hostChecks) findLeavingHosts(staying []facts.Host) (list diag.List) {
 	name := p.env.Cluster.Name
 	for _, h := range staying {
 		if h.IsManagedFor(name) && isLeaving(h) {
@@ -151,7 +154,7 @@ func (p *prepared) lacksLeader() bool {
 // initialize a new, empty cluster on one of them. It does not refuse if a control
 // plane could not be queried, because that one may hold the cluster. Then the
 // operation is refused because of that host, which it needs (see needs).
-func (p *prepared) refuseWithoutLeader(staying []facts.Host) diag.List {
+func (p hostChecks) refuseWithoutLeader(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleControlPlane)
 	if !all || !p.lacksLeader() {
 		return nil
@@ -178,7 +181,7 @@ func (p *prepared) lacksEtcdMembers(staying []facts.Host) bool {
 // start empty, and the API servers would use it. It does not refuse if a host could
 // not be queried, because that host may have the data. Then the operation is refused
 // because of that host, which it needs (see needs).
-func (p *prepared) refuseWithoutEtcdData(staying []facts.Host) diag.List {
+func (p hostChecks) refuseWithoutEtcdData(staying []facts.Host) diag.List {
 	without, all := withRole(staying, v1alpha1.RoleEtcd)
 	if !all || !p.lacksEtcdMembers(staying) {
 		return nil
@@ -202,7 +205,7 @@ func withRole(hosts []facts.Host, role v1alpha1.Role) (of []string, all bool) {
 
 // returnsToMachine reports whether a host shall again be the machine that it was, and no other
 // machine has taken its place.
-func (p *prepared) returnsToMachine(name string) bool {
+func (p hostChecks) returnsToMachine(name string) bool {
 	was, is := spec.FindHost(p.placed, name), spec.FindHost(p.env.Cluster.Spec.Hosts, name)
 	return was >= 0 && is >= 0 && history.ContainsAddressOf(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
 }
@@ -212,7 +215,7 @@ func (p *prepared) returnsToMachine(name string) bool {
 // a host whose name is missing is not reported, because it leaves the cluster in the
 // usual way. If the previous machine still has its place, the finding is only a
 // warning, so that you can return to that machine.
-func (p *prepared) findLeftBehindHosts() (list diag.List) {
+func (p hostChecks) findLeftBehindHosts() (list diag.List) {
 	if p.recorded == nil {
 		return nil
 	}
