@@ -40,7 +40,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 		if i == 0 {
 			continue
 		}
-		is, err := p.svc.bundles.Resolve(ctx, p.env.Cluster, hop.version, hop.bundle)
+		is, err := p.svc.bundles.ResolveRelease(ctx, p.env.Cluster, hop.version, hop.bundle)
 		if err != nil {
 			return err
 		}

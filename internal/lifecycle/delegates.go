@@ -48,7 +48,7 @@ type savedClusters struct {
 // whose kubeconfig was refused.
 func (s *Service) Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error) {
 	conf, warnings, err = s.Access.Kubeconfig(ctx, name, live)
-	conf, err = records.Found(conf, err)
+	conf, err = records.ConvertNotFound(conf, err)
 	return conf, warnings, err
 }
 

@@ -42,10 +42,10 @@ func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error)
 	if l.backup.HasBlob(digest) {
 		return l.backup.OpenBlob(digest, offset)
 	}
-	if l.of == nil || l.of.Opened() == nil {
+	if l.of == nil || l.of.OpenedBundle() == nil {
 		return nil, errors.New("the bundle is not open yet")
 	}
-	return l.of.Opened().OpenBlob(digest, offset)
+	return l.of.OpenedBundle().OpenBlob(digest, offset)
 }
 
 // run returns an engine run over the hosts.

@@ -297,7 +297,7 @@ func (p *prepared) describeRemovals() (out []string) {
 
 // noteBundle adds the source of the bundle to the plan.
 func (p *prepared) noteBundle(ctx context.Context) error {
-	if b := p.bundle.Opened(); b != nil {
+	if b := p.bundle.OpenedBundle(); b != nil {
 		from := "cached"
 		if p.env.Cluster.Spec.Bundle != "" {
 			from = p.env.Cluster.Spec.Bundle

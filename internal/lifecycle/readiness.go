@@ -47,7 +47,7 @@ func (r *UpgradeRequest) readiness(ctx context.Context, p *prepared, o precheck.
 // bundle yet, and all versions of the path that are not in the release table. It returns
 // an error if the bundle of a version is unsuitable.
 func (r *UpgradeRequest) wayThere(ctx context.Context, p *prepared) (missing []string, unknown []release.Release, err error) {
-	known, err := p.svc.bundles.Releases(ctx, p.recorded, r.Version, r.Bundle, upgrading{p}.bundleFor(r.Version))
+	known, err := p.svc.bundles.ListReleases(ctx, p.recorded, r.Version, r.Bundle, upgrading{p}.bundleFor(r.Version))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +65,7 @@ func (r *UpgradeRequest) wayThere(ctx context.Context, p *prepared) (missing []s
 		}
 		later := module.Env{Cluster: p.recorded.DeepCopy(), Release: is}
 		later.Cluster.Spec.Bundle = upgrading{p}.bundleFor(v) // the saved bundle is for one version only
-		has, err := p.bundle.For(later).Have(ctx)
+		has, err := p.bundle.ForCluster(later).Have(ctx)
 		if err != nil {
 			return nil, nil, err
 		}

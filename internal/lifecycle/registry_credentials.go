@@ -23,7 +23,7 @@ func (p *prepared) loadPasswords() error {
 		return p.svc.keys.AddKnownTo(&p.env)
 	}
 	var err error
-	if p.env.Passwords, err = bundlesource.Passwords(p.env.Cluster); err != nil {
+	if p.env.Passwords, err = bundlesource.ReadPasswords(p.env.Cluster); err != nil {
 		return err
 	}
 	if p.env.CopySecrets, err = inspect.ReadCopySecrets(p.env.Cluster); err != nil {

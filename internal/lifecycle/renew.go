@@ -102,7 +102,7 @@ func (w *renewing) observe(ctx context.Context, p *prepared) error {
 	for _, h := range p.hosts {
 		looks = append(looks, &certLook{Host: h})
 	}
-	hostconn.ForEach(looks, func(l *certLook) { l.err = l.ask(ctx, p.env, w.wish) })
+	hostconn.ForEach(looks, func(l *certLook) { l.err = l.queryCerts(ctx, p.env, w.wish) })
 	now := p.svc.Now()
 	for _, l := range looks {
 		if l.err != nil {
@@ -120,9 +120,9 @@ func (w *renewing) observe(ctx context.Context, p *prepared) error {
 	return nil
 }
 
-// ask reads the certificates of a host and determines whether any would be renewed. The
+// queryCerts reads the certificates of a host and determines whether any would be renewed. The
 // plan reports certificates that cannot be renewed.
-func (l *certLook) ask(ctx context.Context, env module.Env, w certs.RenewalRequest) error {
+func (l *certLook) queryCerts(ctx context.Context, env module.Env, w certs.RenewalRequest) error {
 	known := certs.ExpectedCerts(env, l.Host.Host)
 	states, err := certs.QueryCerts(ctx, l.Conn, known)
 	if err != nil {

@@ -94,8 +94,9 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 		return p.target, nil
 	}
 	if recorded != nil && (p.kind.ChangesCluster() || p.behaviour.writesManifests()) {
-		if err := cmp.Or(s.past.RefuseDuringEtcdSwap(recorded), s.past.RefuseDuringUpgrade(recorded),
-			history.RefuseUnbegunUpgrade(p.kind, recorded), s.past.RefuseDuringRuntimeChange(p.kind, recorded), p.refuseWhileUnfinished()); err != nil && !p.behaviour.instead(p, err) {
+		err := cmp.Or(s.past.RefuseDuringEtcdSwap(recorded), s.past.RefuseDuringUpgrade(recorded),
+			history.RefuseUnbegunUpgrade(p.kind, recorded), s.past.RefuseDuringRuntimeChange(p.kind, recorded), p.refuseWhileUnfinished())
+		if err != nil && !p.behaviour.instead(p, err) {
 			return nil, err
 		}
 	}
@@ -180,7 +181,7 @@ func (s *Service) valid(ctx context.Context, from Subject, c, recorded *v1alpha1
 		return err
 	}
 	supported := func(version string) error {
-		_, err := s.bundles.Resolve(ctx, named, version, named.Spec.Bundle)
+		_, err := s.bundles.ResolveRelease(ctx, named, version, named.Spec.Bundle)
 		return err
 	}
 	return from.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported, Recorded: recorded})).Err()

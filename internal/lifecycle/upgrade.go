@@ -123,7 +123,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(p.request.File, "FILE"))
 		}
 	}
-	known, err := s.bundles.Releases(ctx, recorded, r.Version, r.Bundle, bundle)
+	known, err := s.bundles.ListReleases(ctx, recorded, r.Version, r.Bundle, bundle)
 	if err != nil {
 		return nil, err
 	}

@@ -25,9 +25,9 @@ import (
 // pkiDir is the directory in which kubeadm keeps keys.
 const pkiDir = "/etc/kubernetes/pki/"
 
-// keep reads the files that a set contains besides the snapshot, and the id of the
+// readSetFiles reads the files that a set contains besides the snapshot, and the id of the
 // cluster CA, which shows that the set belongs to the cluster.
-func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, authority string, err error) {
+func (m *snapshotting) readSetFiles(ctx context.Context) (small []backup.Content, authority string, err error) {
 	c := spec.RedactCluster(m.session.Env.Cluster)
 	c.Status = v1alpha1.ClusterStatus{}
 	text, err := yaml.Marshal(c)

@@ -77,7 +77,7 @@ func (b *Backups) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	begun := b.c.Now()
 	if o.From == "" {
-		if o.From, err = b.newest(ctx, name, o, progress); err != nil {
+		if o.From, err = b.newestSet(ctx, name, o, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -113,15 +113,15 @@ func (b *Backups) Drill(ctx context.Context, name string, o DrillOptions, progre
 	out := &DrillReport{
 		Cluster: name, File: r.File, Taken: set.Set.Taken, Member: set.Set.Member, Revision: set.Set.Snapshot.Revision,
 		Verified: set.Verified, Warnings: set.Warnings(),
-		Host: host.Spec.Name, Etcd: is.Version, Checks: set.checks(is),
+		Host: host.Spec.Name, Etcd: is.Version, Checks: set.checkRestored(is),
 	}
 	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
 	out.Seconds = b.c.Now().Sub(begun).Seconds()
 	return out, nil
 }
 
-// newest returns the file of a cluster's newest set that has data and may be used.
-func (b *Backups) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
+// newestSet returns the file of a cluster's newest set that has data and may be used.
+func (b *Backups) newestSet(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
 	list, err := b.Snapshots(ctx, name)
 	if err != nil {
 		return "", err
@@ -191,8 +191,8 @@ func (b *Backups) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 	return is, nil
 }
 
-// checks compares a set with the restored data.
-func (u *OpenedSet) checks(is op.EtcdRestoreTested) []DrillCheck {
+// checkRestored compares a set with the restored data.
+func (u *OpenedSet) checkRestored(is op.EtcdRestoreTested) []DrillCheck {
 	want := u.Set.Snapshot
 	check := func(name, want, got string) DrillCheck { return DrillCheck{name, want, got, want == got} }
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
@@ -201,12 +201,12 @@ func (u *OpenedSet) checks(is op.EtcdRestoreTested) []DrillCheck {
 			fmt.Sprintf("hash %08x, %d bytes", is.Snapshot.Hash, is.Snapshot.Bytes)),
 		check("revision", number(want.Revision), number(is.Revision)),
 		check("keys", strconv.Itoa(want.Keys), strconv.Itoa(is.Keys)),
-		u.secret(is),
+		u.checkSecret(is),
 	}
 }
 
-// secret checks whether a Secret can be read, decrypted with the keys of the set.
-func (u *OpenedSet) secret(is op.EtcdRestoreTested) DrillCheck {
+// checkSecret checks whether a Secret can be read, decrypted with the keys of the set.
+func (u *OpenedSet) checkSecret(is op.EtcdRestoreTested) DrillCheck {
 	c := DrillCheck{Name: "a Secret", Want: "can be read", Good: true}
 	if is.Key == "" {
 		c.Got = "there is none"

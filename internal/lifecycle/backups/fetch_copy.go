@@ -61,17 +61,17 @@ func (b *Backups) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}
 	k := list[i]
 	m := &snapshotting{in: b, taken: k.Taken, options: o, progress: progress, session: q.Session, report: &inspect.EtcdReport{Name: c.Name}}
-	if m.to, err = m.place(c.Name, o, true); err != nil {
+	if m.to, err = m.setPath(c.Name, o, true); err != nil {
 		return nil, err
 	}
-	m.sweep(filepath.Dir(m.to))
+	m.removeTemporaryFiles(filepath.Dir(m.to))
 	if err := transfer.CheckRoom(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
 		return nil, diag.Refuse(idBackupRoom, err.Error(), "free disk space, or set --out to a file on another disk")
 	}
 	event.SendNote(progress, "",
 		fmt.Sprintf("fetching %s from %s: snapshot of %s, revision %d, taken %s", k.File.Name, inspect.CopyPlace(to), k.Host,
 			k.Revision, k.Taken.UTC().Format(time.RFC3339)))
-	if err := m.bring(ctx, q, to, k, on[k.File.Name]); err != nil {
+	if err := m.writeCopy(ctx, q, to, k, on[k.File.Name]); err != nil {
 		return nil, err
 	}
 	return &SnapshotInfo{
@@ -87,8 +87,10 @@ func noCopy(file string) string {
 	return "no copy " + file
 }
 
-// bring writes a copy to a file on this machine, completely or not at all.
-func (m *snapshotting) bring(ctx context.Context, q *inspect.CopyQuery, to v1alpha1.EtcdCopy, k copies.Copy, on *inspect.Host) (err error) {
+// writeCopy writes a copy to a file on this machine, completely or not at all.
+func (m *snapshotting) writeCopy(
+	ctx context.Context, q *inspect.CopyQuery, to v1alpha1.EtcdCopy, k copies.Copy, on *inspect.Host,
+) (err error) {
 	dir := filepath.Dir(m.to)
 	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {

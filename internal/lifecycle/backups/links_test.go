@@ -24,13 +24,13 @@ func TestSnapshotThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &snapshotting{in: New(Config{})}
-	_, err := m.place("prod", SnapshotOptions{Out: path("home/link/set")}, false)
+	_, err := m.setPath("prod", SnapshotOptions{Out: path("home/link/set")}, false)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != idBackupFailed {
 		t.Errorf("a link: %v, want it refused", err)
 	}
 	for _, name := range []string{"home/set", "home/mine/set", "etc/set"} {
-		if got, err := m.place("prod", SnapshotOptions{Out: path(name)}, false); err != nil || got != path(name) {
+		if got, err := m.setPath("prod", SnapshotOptions{Out: path(name)}, false); err != nil || got != path(name) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

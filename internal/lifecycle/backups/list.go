@@ -78,7 +78,7 @@ func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 		i.Problem = &diag.Diagnostic{ID: string(backup.Damaged), Severity: diag.Error, Message: err.Error()}
 	}
 	if set != nil {
-		i.say(set)
+		i.describeSet(set)
 		i.Verified = verified(set, keys)
 	}
 	return i
@@ -91,12 +91,12 @@ func infoOf(file string, set *backup.Set, encrypted bool) (*SnapshotInfo, error)
 		return nil, err
 	}
 	i := &SnapshotInfo{Cluster: set.Cluster, File: file, Bytes: info.Size(), Encrypted: encrypted, Verified: set.Signature != nil}
-	i.say(set)
+	i.describeSet(set)
 	return i, nil
 }
 
-// say adds the data of a set's header.
-func (i *SnapshotInfo) say(set *backup.Set) {
+// describeSet adds the data of a set's header.
+func (i *SnapshotInfo) describeSet(set *backup.Set) {
 	i.Taken, i.Kubernetes, i.Etcd, i.Member, i.KeysOnly = set.Taken, set.Kubernetes, set.Etcd, set.Member, set.KeysOnly()
 	if !i.KeysOnly {
 		i.Snapshot = &set.Snapshot

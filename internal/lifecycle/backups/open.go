@@ -88,7 +88,7 @@ func (b *Backups) Open(r *Selection, env module.Env) (_ *OpenedSet, err error) {
 		return nil, diag.Refuse(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
 	}
 	u := &OpenedSet{Source: etcdbackup.Source{Before: r.Before}, earlier: r.Earlier}
-	if err := b.fill(u, r, env, ids); err != nil {
+	if err := b.readSet(u, r, env, ids); err != nil {
 		return nil, errors.Join(inFile(err, r.File), u.Close())
 	}
 	return u, nil
@@ -105,8 +105,8 @@ func inFile(err error, file string) error {
 	return err
 }
 
-// fill reads and checks the set.
-func (b *Backups) fill(u *OpenedSet, r *Selection, env module.Env, ids []age.Identity) (err error) {
+// readSet reads and checks the set.
+func (b *Backups) readSet(u *OpenedSet, r *Selection, env module.Env, ids []age.Identity) (err error) {
 	if err := sweepOld(b.c.Store.Home(), ".restore-*"); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (b *Backups) fill(u *OpenedSet, r *Selection, env module.Env, ids []age.Ide
 	if err != nil {
 		return err
 	}
-	set, small, err := backup.Read(r.File, ids, u.snapshot, func(set *backup.Set) error { return u.accept(set, r, env, admin, keys) })
+	set, small, err := backup.Read(r.File, ids, u.snapshot, func(set *backup.Set) error { return u.checkHeader(set, r, env, admin, keys) })
 	is := backup.Snapshot{}
 	if err == nil {
 		is, err = verify.OpenedSnapshot(u.snapshot)
@@ -164,14 +164,14 @@ func (b *Backups) fill(u *OpenedSet, r *Selection, env module.Env, ids []age.Ide
 	return nil
 }
 
-// accept checks the header of a set before the rest is read, and refuses an unsuitable set.
-func (u *OpenedSet) accept(set *backup.Set, r *Selection, env module.Env, admin []byte, keys []backup.PublicKey) error {
+// checkHeader checks the header of a set before the rest is read, and refuses an unsuitable set.
+func (u *OpenedSet) checkHeader(set *backup.Set, r *Selection, env module.Env, admin []byte, keys []backup.PublicKey) error {
 	u.Set, u.Verified = set, verified(set, keys)
 	if set.KeysOnly() {
 		return diag.Refuse(idBackupNoData, "the set has the keys of cluster "+set.Cluster+" but no data: its etcd was external",
 			"use a set that has data: slipway etcd snapshots "+env.Cluster.Name)
 	}
-	if err := u.fits(env, admin); err != nil {
+	if err := u.refuseUnfit(env, admin); err != nil {
 		return err
 	}
 	if !u.Verified && !r.Unverified && !u.begunUnsigned(set, r) {
@@ -203,9 +203,9 @@ func restoreKey(set *backup.Set, env module.Env, before int) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// fits refuses a set of another cluster, and a set that the cluster's etcd or
+// refuseUnfit refuses a set of another cluster, and a set that the cluster's etcd or
 // Kubernetes version cannot read.
-func (u *OpenedSet) fits(env module.Env, admin []byte) error {
+func (u *OpenedSet) refuseUnfit(env module.Env, admin []byte) error {
 	name := env.Cluster.Name
 	if u.Set.Cluster != name {
 		return diag.Refuse(idBackupOther, fmt.Sprintf("the set is from cluster %s, not from %s", u.Set.Cluster, name),

@@ -56,13 +56,13 @@ func roomForSet(t *testing.T, dir string) {
 		{"too big", "the set does not fit", t.TempDir(), big, dir},
 	} {
 		m := &snapshotting{to: filepath.Join(dir, "mine")}
-		if err := m.room(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") ||
+		if err := m.checkRoom(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") ||
 			err != nil && !strings.Contains(err.Error(), "the disk of "+tc.refused+" is too full") {
 			t.Errorf("%s: %v: %s", tc.name, err, tc.reason)
 		}
 	}
 	m := &snapshotting{to: filepath.Join(t.TempDir(), "mine")}
-	if err := m.room(dir, big); err == nil || !strings.Contains(err.Error(), "is stored there") {
+	if err := m.checkRoom(dir, big); err == nil || !strings.Contains(err.Error(), "is stored there") {
 		t.Errorf("the snapshot does not fit where it is stored first: %v", err)
 	}
 }

@@ -131,7 +131,7 @@ func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 		return nil, err
 	}
 	if o.Of == "" {
-		if m.to, err = m.place(name, o, len(m.keys) > 0); err != nil {
+		if m.to, err = m.setPath(name, o, len(m.keys) > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -153,8 +153,8 @@ func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	return m.run(ctx)
 }
 
-// place returns the path of the set.
-func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
+// setPath returns the path of the set.
+func (m *snapshotting) setPath(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
 		dir, err := m.in.c.Store.Backups().MakeDir(name)
 		if err != nil {
@@ -179,25 +179,25 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 
 func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) {
 	if m.options.KeysOnly {
-		small, authority, err := m.keep(ctx)
+		small, authority, err := m.readSetFiles(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return m.write(m.set(authority), small, "")
 	}
-	member, host, kept, err := m.source(ctx)
+	member, host, kept, err := m.findSource(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := m.passes()
+	dir, err := m.snapshotDir()
 	if err == nil {
-		m.sweep(dir)
-		err = m.room(dir, member.DBBytes)
+		m.removeTemporaryFiles(dir)
+		err = m.checkRoom(dir, member.DBBytes)
 	}
 	if err != nil {
 		return nil, err
 	}
-	small, authority, err := m.keep(ctx)
+	small, authority, err := m.readSetFiles(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
-	is, err := m.fetch(ctx, host, kept, file)
+	is, err := m.takeSnapshot(ctx, host, kept, file)
 	if err != nil {
 		return nil, err
 	}
@@ -241,19 +241,19 @@ func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot s
 	return i, err
 }
 
-// passes returns the directory for the snapshot until it is in the set: the directory of
+// snapshotDir returns the directory for the snapshot until it is in the set: the directory of
 // the set or, for an encrypted set, the backup directory of this machine. Others may be
 // able to read the directory of an encrypted set, but must not see its content.
-func (m *snapshotting) passes() (string, error) {
+func (m *snapshotting) snapshotDir() (string, error) {
 	if len(m.keys) == 0 {
 		return filepath.Dir(m.to), nil
 	}
 	return m.in.c.Store.Backups().MakeDir(m.report.Name)
 }
 
-// room returns an error if the disks lack space for the snapshot in a directory or for
+// checkRoom returns an error if the disks lack space for the snapshot in a directory or for
 // the set.
-func (m *snapshotting) room(dir string, snapshot int64) error {
+func (m *snapshotting) checkRoom(dir string, snapshot int64) error {
 	to, need := filepath.Dir(m.to), snapshot+spareHere
 	if transfer.SameDisk(dir, to) {
 		need += snapshot
@@ -266,11 +266,11 @@ func (m *snapshotting) room(dir string, snapshot int64) error {
 	return nil
 }
 
-// source returns the member for the snapshot, its host, and the snapshot if it already
+// findSource returns the member for the snapshot, its host, and the snapshot if it already
 // exists.
-func (m *snapshotting) source(ctx context.Context) (inspect.EtcdMember, *inspect.Host, *op.EtcdSnapshotInfo, error) {
+func (m *snapshotting) findSource(ctx context.Context) (inspect.EtcdMember, *inspect.Host, *op.EtcdSnapshotInfo, error) {
 	if m.options.Of == "" {
-		member, host, err := m.choose()
+		member, host, err := m.chooseMember()
 		return member, host, nil, err
 	}
 	kept, host, err := m.fromHost(ctx, m.options.Of)
@@ -278,17 +278,17 @@ func (m *snapshotting) source(ctx context.Context) (inspect.EtcdMember, *inspect
 		return inspect.EtcdMember{}, nil, nil, err
 	}
 	m.taken = kept.Taken
-	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // named by the time of the snapshot
+	m.to, err = m.setPath(m.report.Name, m.options, len(m.keys) > 0) // named by the time of the snapshot
 	return inspect.EtcdMember{Name: host.Spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
 }
 
 // passing is the name pattern of temporary directories for a snapshot or a copy.
 const passing = ".slipway-snapshot-*"
 
-// sweep removes temporary files of interrupted runs from the directories of the snapshot
+// removeTemporaryFiles removes temporary files of interrupted runs from the directories of the snapshot
 // and of the set. They may belong to another user: files that cannot be removed do not
 // prevent a new set.
-func (m *snapshotting) sweep(dir string) {
+func (m *snapshotting) removeTemporaryFiles(dir string) {
 	to := filepath.Dir(m.to)
 	if err := errors.Join(sweepOld(dir, passing), sweepOld(to, passing), sweepOld(to, backup.Parts)); err != nil {
 		m.in.c.Log.Warn("temporary files of an interrupted backup cannot be removed", "error", err)
@@ -309,9 +309,9 @@ func sweepOld(dir, pattern string) error {
 // spareHere is the space that a backup leaves free on this machine's disk, in bytes.
 const spareHere = 64 << 20
 
-// choose returns the member for the snapshot and its host: a healthy member, preferably
+// chooseMember returns the member for the snapshot and its host: a healthy member, preferably
 // one that is not far behind and not the leader.
-func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
+func (m *snapshotting) chooseMember() (inspect.EtcdMember, *inspect.Host, error) {
 	type candidate struct {
 		inspect.EtcdMember
 		host *inspect.Host
@@ -319,7 +319,7 @@ func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
 	var all []candidate
 	for _, member := range m.report.Etcd.Members {
 		for _, h := range m.session.Hosts {
-			if usable(member) && h.Conn != nil && h.Err == nil && inspect.IsMemberOf(member, h.Spec) {
+			if isUsable(member) && h.Conn != nil && h.Err == nil && inspect.IsMemberOf(member, h.Spec) {
 				all = append(all, candidate{member, h})
 			}
 		}
@@ -329,14 +329,14 @@ func (m *snapshotting) choose() (inspect.EtcdMember, *inspect.Host, error) {
 		return inspect.EtcdMember{}, nil, diag.Refuse(idEtcdUnhealthy, "no reachable host has a healthy etcd member: "+m.report.Summary, hint)
 	}
 	best := slices.MinFunc(all, func(a, b candidate) int {
-		return cmp.Or(rank(a.EtcdMember)-rank(b.EtcdMember), cmp.Compare(a.Behind, b.Behind))
+		return cmp.Or(rankMember(a.EtcdMember)-rankMember(b.EtcdMember), cmp.Compare(a.Behind, b.Behind))
 	})
 	return best.EtcdMember, best.host, nil
 }
 
-// rank sorts members: first up-to-date followers, then an up-to-date leader, then members
+// rankMember sorts members: first up-to-date followers, then an up-to-date leader, then members
 // that are far behind.
-func rank(m inspect.EtcdMember) int {
+func rankMember(m inspect.EtcdMember) int {
 	switch {
 	case m.Behind > inspect.MaxBehind:
 		return 2
@@ -346,17 +346,19 @@ func rank(m inspect.EtcdMember) int {
 	return 0
 }
 
-// usable reports whether a member's data can be used for a snapshot. A full database is
+// isUsable reports whether a member's data can be used for a snapshot. A full database is
 // not a problem.
-func usable(m inspect.EtcdMember) bool {
+func isUsable(m inspect.EtcdMember) bool {
 	return m.Answers && !m.Learner && m.HasLeader() && len(m.Errors) == 0 && !slices.Contains(m.Alarms, "CORRUPT")
 }
 
-// fetch takes the snapshot on the member's host, unless it already exists, and copies it
+// takeSnapshot takes the snapshot on the member's host, unless it already exists, and copies it
 // to this machine.
-func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
+func (m *snapshotting) takeSnapshot(
+	ctx context.Context, host *inspect.Host, kept *op.EtcdSnapshotInfo, to string,
+) (*backup.Snapshot, error) {
 	if kept != nil {
-		return m.arrive(ctx, host, *kept, to)
+		return m.fetchSnapshot(ctx, host, *kept, to)
 	}
 	client := module.EtcdClient()
 	client.Endpoints = []string{m.session.Env.LocalMemberURL()}
@@ -384,11 +386,13 @@ func (m *snapshotting) fetch(ctx context.Context, host *inspect.Host, kept *op.E
 	if err := json.Unmarshal(taken, &there); err != nil {
 		return nil, fmt.Errorf("reading the snapshot result of %s: %w", host.Spec.Name, err)
 	}
-	return m.arrive(ctx, host, there, to)
+	return m.fetchSnapshot(ctx, host, there, to)
 }
 
-// arrive copies a snapshot to this machine and verifies that it is the one that was taken.
-func (m *snapshotting) arrive(ctx context.Context, host *inspect.Host, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
+// fetchSnapshot copies a snapshot to this machine and verifies that it is the one that was taken.
+func (m *snapshotting) fetchSnapshot(
+	ctx context.Context, host *inspect.Host, there op.EtcdSnapshotInfo, to string,
+) (*backup.Snapshot, error) {
 	event.SendNote(m.progress, host.Spec.Name, "fetching the snapshot")
 	if err := m.copyFrom(ctx, host, there.Path, to, there.Bytes); err != nil {
 		return nil, err
@@ -418,7 +422,7 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, t
 			"check whether the file system there is stalled: slipway ssh "+host.Spec.Name))
 	})
 	defer silence.Stop()
-	tell := m.bytes(host.Spec.Name)
+	tell := m.reportBytes(host.Spec.Name)
 	heard := func(t hostexec.Target, p transfer.Progress) {
 		silence.Reset(limit)
 		tell(t, p)
@@ -438,8 +442,8 @@ func (m *snapshotting) copyFrom(ctx context.Context, host *inspect.Host, from, t
 	return nil
 }
 
-// bytes reports the progress of fetching the snapshot.
-func (m *snapshotting) bytes(host string) func(hostexec.Target, transfer.Progress) {
+// reportBytes reports the progress of fetching the snapshot.
+func (m *snapshotting) reportBytes(host string) func(hostexec.Target, transfer.Progress) {
 	return func(_ hostexec.Target, p transfer.Progress) {
 		if m.progress != nil {
 			m.progress.Emit(event.Event{Type: event.StepProgress, Host: host, Message: "fetching the snapshot", Done: p.Done, Total: p.Total})

@@ -46,7 +46,7 @@ func New(c Config) *Finder { return &Finder{c: c} }
 func (f *Finder) OpenBundle(ctx context.Context, env module.Env, arch string) (*bundle.Bundle, error) {
 	if named := env.Cluster.Spec.Bundle; named != "" && !spec.IsBundlePath(named) { // it may be in one of the cluster's registries
 		var err error
-		if env.Passwords, err = Passwords(env.Cluster); err != nil {
+		if env.Passwords, err = ReadPasswords(env.Cluster); err != nil {
 			return nil, err
 		}
 	}
@@ -54,38 +54,38 @@ func (f *Finder) OpenBundle(ctx context.Context, env module.Env, arch string) (*
 	if _, err := src.Have(ctx); err != nil {
 		return nil, err
 	}
-	return src.Opened(), nil
+	return src.OpenedBundle(), nil
 }
 
-// Releases returns the catalogue. If it does not have the version, later minors of
+// ListReleases returns the catalogue. If it does not have the version, later minors of
 // bundles are added: of bundles in the cache and of the named ones, "" for none.
-func (f *Finder) Releases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
+func (f *Finder) ListReleases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
 	if _, err := f.c.Catalogue.ResolveVersion(version); err == nil {
 		return f.c.Catalogue, nil
 	}
 	env := module.Env{Cluster: c}
 	var err error
-	if env.Passwords, err = Passwords(c); err != nil {
+	if env.Passwords, err = ReadPasswords(c); err != nil {
 		return nil, err
 	}
 	named = slices.DeleteFunc(named, func(name string) bool { return name == "" })
 	return bundle.ExtendCatalogue(ctx, f.c.Catalogue, f.c.Cache, RegistryOf(env), named...)
 }
 
-// Resolve returns the release for a version of a cluster.
-func (f *Finder) Resolve(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (release.Release, error) {
-	known, err := f.Releases(ctx, c, version, named...)
+// ResolveRelease returns the release for a version of a cluster.
+func (f *Finder) ResolveRelease(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (release.Release, error) {
+	known, err := f.ListReleases(ctx, c, version, named...)
 	if err != nil {
 		return release.Release{}, err
 	}
 	return known.ResolveVersion(version)
 }
 
-// release returns the release of a cluster. A running cluster can be maintained even if
+// releaseOf returns the release of a cluster. A running cluster can be maintained even if
 // its bundle, the only source of its component versions, no longer exists.
-func (f *Finder) release(ctx context.Context, c *v1alpha1.Cluster) (release.Release, error) {
+func (f *Finder) releaseOf(ctx context.Context, c *v1alpha1.Cluster) (release.Release, error) {
 	version := c.Spec.Kubernetes.Version
-	r, err := f.Resolve(ctx, c, version, c.Spec.Bundle)
+	r, err := f.ResolveRelease(ctx, c, version, c.Spec.Bundle)
 	if err != nil && c.Status.Version == version {
 		return f.c.Catalogue.WithVersion(version, release.Components{}).ResolveVersion(version)
 	}
@@ -94,15 +94,15 @@ func (f *Finder) release(ctx context.Context, c *v1alpha1.Cluster) (release.Rele
 
 // Environment returns the environment for pipelines of a cluster.
 func (f *Finder) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
-	rel, err := f.release(ctx, c)
+	rel, err := f.releaseOf(ctx, c)
 	if err != nil {
 		return module.Env{}, err
 	}
 	return module.Env{Cluster: c, Release: rel}, nil
 }
 
-// Passwords returns the passwords of a cluster's registries by name.
-func Passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
+// ReadPasswords returns the passwords of a cluster's registries by name.
+func ReadPasswords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 	var list diag.List
 	out := make(map[string]secret.String, len(c.Spec.Registry.Auths))
 	for i, a := range c.Spec.Registry.Auths {

@@ -22,7 +22,7 @@ type building struct {
 	at   time.Time
 }
 
-func (b *building) hear(p bundle.Progress) {
+func (b *building) reportProgress(p bundle.Progress) {
 	switch p.Phase {
 	case from.Note:
 		b.tell(event.Event{Type: event.Note, Message: p.Message})

@@ -32,7 +32,7 @@ func TestBuilding(t *testing.T) {
 		{0, bundle.Progress{Component: kube, Phase: from.Done, Elapsed: 192*time.Second + 400*time.Millisecond}},
 	} {
 		at = at.Add(step.after)
-		b.hear(step.p)
+		b.reportProgress(step.p)
 	}
 	note := func(m string) event.Event { return event.Event{Type: event.Note, Message: m} }
 	progress := func(m string, done, total int64, unit string) event.Event {

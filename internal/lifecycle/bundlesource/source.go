@@ -44,11 +44,13 @@ func (f *Finder) NewSource(env module.Env, arches []string) *Source {
 	return &Source{in: f, env: env, arches: arches}
 }
 
-// For returns the source of the bundle of another cluster for the same architectures.
-func (b *Source) For(env module.Env) *Source { return &Source{in: b.in, env: env, arches: b.arches} }
+// ForCluster returns the source of the bundle of another cluster for the same architectures.
+func (b *Source) ForCluster(env module.Env) *Source {
+	return &Source{in: b.in, env: env, arches: b.arches}
+}
 
-// Opened returns the bundle, nil if it is not open yet.
-func (b *Source) Opened() *bundle.Bundle { return b.opened.Load() }
+// OpenedBundle returns the bundle, nil if it is not open yet.
+func (b *Source) OpenedBundle() *bundle.Bundle { return b.opened.Load() }
 
 // Architectures returns the architectures of the bundle, nil if it is not open yet.
 func (b *Source) Architectures() []string {
@@ -58,18 +60,18 @@ func (b *Source) Architectures() []string {
 	return nil
 }
 
-// path returns the path of the bundle, "" if it has to be built.
-func (b *Source) path() string {
+// bundlePath returns the path of the bundle, "" if it has to be built.
+func (b *Source) bundlePath() string {
 	if named := b.env.Cluster.Spec.Bundle; named != "" {
 		return named
 	}
-	keys, _ := b.keys() // Have reports invalid keys
+	keys, _ := b.readKeys() // Have reports invalid keys
 	path, _ := bundle.FindCached(b.in.c.Cache, b.env.Release.Kubernetes, b.arches, keys...)
 	return path
 }
 
-// keys returns the keys of which one must have signed the bundle.
-func (b *Source) keys() ([]bundle.Key, error) {
+// readKeys returns the keys of which one must have signed the bundle.
+func (b *Source) readKeys() ([]bundle.Key, error) {
 	var keys []bundle.Key
 	for _, text := range b.env.Cluster.Spec.BundleKeys {
 		k, err := bundle.ReadKey(text)
@@ -86,11 +88,11 @@ func (b *Source) Have(ctx context.Context) (module.Content, error) {
 	if opened := b.opened.Load(); opened != nil {
 		return opened, nil
 	}
-	keys, err := b.keys()
+	keys, err := b.readKeys()
 	if err != nil {
 		return nil, err
 	}
-	path := b.path()
+	path := b.bundlePath()
 	if path == "" {
 		return nil, b.mayMake(keys)
 	}
@@ -138,7 +140,7 @@ func (b *Source) checkDocker(opened *bundle.Bundle) error {
 // Make builds the bundle.
 func (b *Source) Make(ctx context.Context, tell func(event.Event)) (module.Content, error) {
 	o := b.BuildOptions()
-	o.Progress = (&building{now: b.in.c.Now, tell: tell}).hear
+	o.Progress = (&building{now: b.in.c.Now, tell: tell}).reportProgress
 	opened, err := bundle.Build(ctx, o)
 	if err != nil {
 		return nil, err

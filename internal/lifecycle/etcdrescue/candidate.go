@@ -17,8 +17,10 @@ type survivor struct {
 	op.EtcdRecovered
 }
 
-// whole reports whether none of the member's data is damaged.
-func (s survivor) whole() bool { return s.Damaged == "" && s.DatabaseDamaged == "" && !s.ByDatabase() }
+// isWhole reports whether none of the member's data is damaged.
+func (s survivor) isWhole() bool {
+	return s.Damaged == "" && s.DatabaseDamaged == "" && !s.ByDatabase()
+}
 
 // bestFirst sorts members, best one first. As in etcd itself, the member with the most
 // recent data is the best one. Damaged data count as far as they can be read. Among
@@ -33,7 +35,7 @@ func bestFirst(left []survivor) {
 		return 0
 	}
 	slices.SortStableFunc(left, func(a, b survivor) int {
-		return cmp.Or(b.Reach().Compare(a.Reach()), worse(!a.whole())-worse(!b.whole()),
+		return cmp.Or(b.Reach().Compare(a.Reach()), worse(!a.isWhole())-worse(!b.isWhole()),
 			worse(a.Learner)-worse(b.Learner), cmp.Compare(b.Commit, a.Commit))
 	})
 }
@@ -67,20 +69,20 @@ func oneCluster(left []survivor, from string) error {
 }
 
 // state describes, for users, the extent of a member's data and its damage.
-func (s survivor) state() string {
-	text := "its log ends at " + reach(s.Log)
+func (s survivor) describeState() string {
+	text := "its log ends at " + formatReach(s.Log)
 	switch {
 	case s.DatabaseDamaged != "":
 		return "its data cannot be used: " + s.DatabaseDamaged
 	case s.From != "":
-		text = "its log is damaged (" + s.Damaged + "); the log file " + s.From + " continues from the database, up to " + reach(s.Log)
+		text = "its log is damaged (" + s.Damaged + "); the log file " + s.From + " continues from the database, up to " + formatReach(s.Log)
 	case s.Damaged != "" && s.Log.Index == 0:
 		text = "its log is damaged (" + s.Damaged + ") before the first entry that etcd could start from"
 	case s.Damaged != "":
-		text = "its log is damaged (" + s.Damaged + ") but readable up to " + reach(s.Log)
+		text = "its log is damaged (" + s.Damaged + ") but readable up to " + formatReach(s.Log)
 	}
 	if s.ByDatabase() {
-		text += "; its database is more recent, up to " + reach(s.Database)
+		text += "; its database is more recent, up to " + formatReach(s.Database)
 	}
 	if s.Learner {
 		text += "; it is a learner and had no vote"
@@ -88,9 +90,9 @@ func (s survivor) state() string {
 	return text
 }
 
-// loses describes which of a member's own entries a rescue with its data loses or
+// describeLoss describes which of a member's own entries a rescue with its data loses or
 // keeps without certainty. Entries that the member never received are lost as well.
-func (s survivor) loses() string {
+func (s survivor) describeLoss() string {
 	behind := ""
 	if s.Damaged != "" {
 		behind = "; log files after the damage are not used either, because it is not certain that they continue from the database"
@@ -107,24 +109,24 @@ func (s survivor) loses() string {
 	return ""
 }
 
-// reach formats a term and an entry number.
-func reach(r op.EtcdReach) string { return fmt.Sprintf("term %d, entry %d", r.Term, r.Index) }
+// formatReach formats a term and an entry number.
+func formatReach(r op.EtcdReach) string { return fmt.Sprintf("term %d, entry %d", r.Term, r.Index) }
 
-// beyond describes the entries that data up to far contain and data up to near lack.
+// entriesBeyond describes the entries that data up to far contain and data up to near lack.
 // If the terms differ, it is unknown from which entry on the two differ.
-func beyond(near, far op.EtcdReach) string {
+func entriesBeyond(near, far op.EtcdReach) string {
 	switch {
 	case near.Term != far.Term:
-		return fmt.Sprintf("entries after %s up to %s, which may have been acknowledged", reach(near), reach(far))
+		return fmt.Sprintf("entries after %s up to %s, which may have been acknowledged", formatReach(near), formatReach(far))
 	case far.Index == near.Index+1:
 		return fmt.Sprintf("entry %d of term %d", far.Index, far.Term)
 	}
 	return fmt.Sprintf("entries %d to %d of term %d", near.Index+1, far.Index, far.Term)
 }
 
-// compared compares the remaining members with the chosen one. It reports if another
+// compareMembers compares the remaining members with the chosen one. It reports if another
 // member has more recent data, or if the chosen member is damaged and another is not.
-func (r *Rescue) compared() (out []string) {
+func (r *Rescue) compareMembers() (out []string) {
 	by := r.Source.Rescue
 	var chosen survivor
 	for _, s := range r.left {
@@ -137,10 +139,10 @@ func (r *Rescue) compared() (out []string) {
 		best := others[0]
 		out = append(out,
 			fmt.Sprintf("because you chose %s: %s, which %s has; without --from, the rescue would use %s (%s)",
-				by.Member, beyond(by.EtcdReach, best.Reach()), best.host, best.host, best.state()))
+				by.Member, entriesBeyond(by.EtcdReach, best.Reach()), best.host, best.host, best.describeState()))
 	}
-	i := slices.IndexFunc(others, survivor.whole)
-	if i < 0 || chosen.host == "" || chosen.whole() {
+	i := slices.IndexFunc(others, survivor.isWhole)
+	if i < 0 || chosen.host == "" || chosen.isWhole() {
 		return out
 	}
 	is := others[i]
@@ -149,7 +151,7 @@ func (r *Rescue) compared() (out []string) {
 		out = append(out,
 			fmt.Sprintf("possibly entries with undetected damage on %s, whose disk has lost data. "+
 				"It is used although %s is undamaged: its readable data is more recent and has %s. "+
-				"--from %s uses the undamaged data and loses these entries", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
+				"--from %s uses the undamaged data and loses these entries", by.Member, is.host, entriesBeyond(is.Reach(), by.EtcdReach), is.host))
 	case 0:
 		out = append(out, fmt.Sprintf("possibly entries with undetected damage on %s: %s has equally recent data and is undamaged",
 			by.Member, is.host))

@@ -74,7 +74,7 @@ func (r Request) CheckHosts(ctx context.Context, l *inspect.Session, progress ev
 			return err
 		}
 	}
-	return r.needed(report)
+	return r.refuseUnneeded(report)
 }
 
 func (r Request) isLost(name string) bool { return slices.Contains(r.Lost, name) }
@@ -125,8 +125,8 @@ func (r Request) checkLost(h *inspect.Host, report *inspect.EtcdReport) error {
 	return nil
 }
 
-// needed refuses a rescue if enough members remain for a quorum.
-func (r Request) needed(report *inspect.EtcdReport) error {
+// refuseUnneeded refuses a rescue if enough members remain for a quorum.
+func (r Request) refuseUnneeded(report *inspect.EtcdReport) error {
 	name := r.Cluster.Name
 	voters, up, leader := inspect.CountVoters(report.Etcd.Members)
 	if report.Etcd.Message == "" && up >= voters/2+1 && leader != "" {

@@ -52,7 +52,7 @@ func (r Request) Survey(ctx context.Context, hosts []*engine.Host, mark string) 
 		}
 		by.Database = len(strings.Fields(mark)) > 3
 	} else {
-		best, err := r.chosen(out.left)
+		best, err := r.chooseMember(out.left)
 		if err != nil {
 			return nil, err
 		}
@@ -64,9 +64,9 @@ func (r Request) Survey(ctx context.Context, hosts []*engine.Host, mark string) 
 	return out, nil
 }
 
-// chosen returns the member whose data the rescue uses. left lists the remaining
+// chooseMember returns the member whose data the rescue uses. left lists the remaining
 // members, best one first.
-func (r Request) chosen(left []survivor) (s survivor, err error) {
+func (r Request) chooseMember(left []survivor) (s survivor, err error) {
 	readable := slices.DeleteFunc(slices.Clone(left), func(s survivor) bool { return s.Reach().Index == 0 })
 	from := r.From
 	i := slices.IndexFunc(readable, func(s survivor) bool { return from == "" || s.host == from })
@@ -76,14 +76,14 @@ func (r Request) chosen(left []survivor) (s survivor, err error) {
 	case len(readable) > 0:
 		why := "it has no data"
 		if i := slices.IndexFunc(left, func(s survivor) bool { return s.host == from }); i >= 0 {
-			why = left[i].state()
+			why = left[i].describeState()
 		}
 		return s, diag.Refuse(idRescueFrom, from+" has no usable etcd data: "+why,
 			"use another host, or omit --from to use the most recent data, on "+readable[0].host)
 	}
 	what := "no remaining etcd member has usable data"
 	for _, s := range left {
-		what += "; " + s.host + ": " + s.state()
+		what += "; " + s.host + ": " + s.describeState()
 	}
 	return s, diag.Refuse(idRescueNoData, what, "restore a backup: slipway etcd restore "+r.Env.Cluster.Name+" --from FILE")
 }
@@ -124,18 +124,18 @@ func (r *Rescue) Losses(env module.Env, lost []string) []string {
 	}
 	by := r.Source.Rescue
 	text := "entries that the lost members acknowledged and " + by.Member + " never received: "
-	known := "its data ended at " + reach(by.EtcdReach) + " when the rescue began"
+	known := "its data ended at " + formatReach(by.EtcdReach) + " when the rescue began"
 	out := []string{"the etcd members on " + strings.Join(lost, ", ") + ": their data must never be used again"}
 	for _, s := range r.left {
 		switch {
 		case s.host != by.Member:
-			out = append(out, fmt.Sprintf("the etcd member on %s (%s): its data is moved aside, and it no longer starts", s.host, s.state()))
+			out = append(out, fmt.Sprintf("the etcd member on %s (%s): its data is moved aside, and it no longer starts", s.host, s.describeState()))
 		case s.Reach() == by.EtcdReach:
-			known = s.state() + s.loses()
+			known = s.describeState() + s.describeLoss()
 		}
 	}
 	text += known + "; the current data is moved aside and kept on the hosts of cluster " + env.Cluster.Name
-	return slices.Concat([]string{text}, r.compared(), out)
+	return slices.Concat([]string{text}, r.compareMembers(), out)
 }
 
 // Running describes the rescued data.

@@ -54,9 +54,9 @@ type ClusterSummary struct {
 // ErrNotFound is returned for a cluster or operation that is not in the saved state.
 var ErrNotFound = errors.New("not found")
 
-// Found converts the store's errors for a missing or an ambiguous item into ErrNotFound
+// ConvertNotFound converts the store's errors for a missing or an ambiguous item into ErrNotFound
 // or a diag.List.
-func Found[T any](v T, err error) (T, error) {
+func ConvertNotFound[T any](v T, err error) (T, error) {
 	var several *store.AmbiguousError
 	if errors.As(err, &several) {
 		return v, diag.Refuse(idAmbiguous, several.Error(), "give more characters of the id; to list all ids: slipway operations list")
@@ -142,7 +142,7 @@ func begun(ops []v1alpha1.Operation) (at time.Time) {
 
 // Cluster returns the saved spec with the latest status.
 func (r *Records) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
-	c, err := Found(r.Store.Clusters().Load(name))
+	c, err := ConvertNotFound(r.Store.Clusters().Load(name))
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (r *Records) interrupted(o *v1alpha1.Operation) error {
 
 // Operation finds an operation by its id or a unique prefix of it.
 func (r *Records) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
-	o, err := Found(r.Store.Operations().Find(id))
+	o, err := ConvertNotFound(r.Store.Operations().Find(id))
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (r *Records) Operation(_ context.Context, id string) (*v1alpha1.Operation, 
 // Events calls fn for each event of an operation. With follow, it continues until the
 // operation has ended.
 func (r *Records) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
-	o, err := Found(r.Store.Operations().Find(id))
+	o, err := ConvertNotFound(r.Store.Operations().Find(id))
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (r *Records) List() ([]string, error) { return r.Store.Clusters().List() }
 
 // Load returns a saved cluster as it was saved.
 func (r *Records) Load(name string) (*v1alpha1.Cluster, error) {
-	return Found(r.Store.Clusters().Load(name))
+	return ConvertNotFound(r.Store.Clusters().Load(name))
 }
 
 // WarnOf reports saved items that are skipped.
