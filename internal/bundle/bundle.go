@@ -39,8 +39,10 @@ func openDir(dir string) (*Bundle, error) {
 			"%s is a delta bundle and needs its base bundle, %s", dir, base)
 	}
 	var faults diag.List
+	sizeOf, done := b.sizes()
+	defer done()
 	for digest, size := range b.blobSizes() {
-		if f := b.checkSize(digest, size); f != "" {
+		if f := b.checkSize(sizeOf, digest, size); f != "" {
 			faults = append(faults, newProblem(IDCorrupt, "copy or build the bundle again", "%s: %s", dir, f)...)
 		}
 	}
@@ -93,8 +95,18 @@ func (b *Bundle) blobSizes() map[string]int64 {
 	return out
 }
 
-func (b *Bundle) checkSize(digest string, want int64) string {
-	got, err := b.dir.BlobSize(digest)
+// sizes returns a function that returns the size of a blob, and a function to call at the
+// end. A bundle has many blobs, so their directory is opened once.
+func (b *Bundle) sizes() (sizeOf func(digest string) (int64, error), done func()) {
+	blobs, err := b.dir.OpenBlobs()
+	if err != nil {
+		return b.dir.BlobSize, func() {} // which reports the error for each blob
+	}
+	return blobs.Size, func() { _ = blobs.Close() } // it was only read
+}
+
+func (b *Bundle) checkSize(sizeOf func(string) (int64, error), digest string, want int64) string {
+	got, err := sizeOf(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("blob %s is missing%s", digest, b.describeUser(digest))
@@ -266,11 +278,13 @@ func (b *Bundle) faultAt(text string) diag.Diagnostic {
 // findDamaged reads every blob and returns the blobs that differ from their digests. The
 // error is the error of ctx.
 func (b *Bundle) findDamaged(ctx context.Context) (faults diag.List, err error) {
+	sizeOf, done := b.sizes()
+	defer done()
 	for digest, size := range b.blobSizes() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if f := b.checkSize(digest, size); f != "" {
+		if f := b.checkSize(sizeOf, digest, size); f != "" {
 			faults = append(faults, b.faultAt(f))
 		} else if err := b.dir.VerifyBlob(digest); err != nil {
 			faults = append(faults, b.faultAt(err.Error()+b.describeUser(digest)))

@@ -133,6 +133,38 @@ func (d Dir) BlobSize(digest string) (int64, error) {
 	return fi.Size(), nil
 }
 
+// Blobs is the open directory of a layout's blobs.
+type Blobs struct {
+	dir  Dir
+	root *os.Root
+}
+
+// OpenBlobs opens the directory of the blobs, to read the sizes of many. The caller closes
+// it.
+func (d Dir) OpenBlobs() (*Blobs, error) {
+	root, err := safefile.OpenRoot(filepath.Join(string(d), blobDir))
+	if err != nil {
+		return nil, err
+	}
+	return &Blobs{d, root}, nil
+}
+
+// Size returns the size of a blob in bytes.
+func (b *Blobs) Size(digest string) (int64, error) {
+	path, err := b.dir.blobPath(digest)
+	if err != nil {
+		return 0, err
+	}
+	fi, err := b.root.Lstat(filepath.Base(path))
+	if err == nil && fi.Mode().IsRegular() {
+		return fi.Size(), nil
+	}
+	return b.dir.BlobSize(digest) // a link, or an error with the whole path
+}
+
+// Close closes the directory.
+func (b *Blobs) Close() error { return b.root.Close() }
+
 // VerifyBlob reads the whole blob and compares it with its digest.
 func (d Dir) VerifyBlob(digest string) error {
 	f, err := d.OpenBlob(digest, 0)
