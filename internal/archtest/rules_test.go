@@ -31,6 +31,7 @@ var rules = []rule{
 	},
 	{layer: 0, pkg: "internal/process", may: []string{"internal/bounded"}, why: "processes of this machine, by number and start"},
 	{layer: 0, pkg: "internal/testutil/requireroot", why: "what tests need of who runs them; links into no program"},
+	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
 	{layer: 0, pkg: "internal/fsync", why: "files that survive a power loss; the helper links it too"},
