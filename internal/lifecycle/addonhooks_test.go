@@ -136,6 +136,7 @@ var (
 // Installing a chart saves its deletion hooks in the cluster. Removing the add-on runs
 // them without the directory of the chart.
 func TestDeletionHooks_RunWithoutChartDirectory(t *testing.T) {
+	t.Parallel()
 	l := newDropping(t)
 	if err := os.RemoveAll(l.chart.Chart.Path); err != nil {
 		t.Fatal(err)
@@ -161,6 +162,7 @@ func TestDeletionHooks_RunWithoutChartDirectory(t *testing.T) {
 
 // The secrets of a hook are kept only in a Secret.
 func TestDeletionHooks_KeptOnlyInSecret(t *testing.T) {
+	t.Parallel()
 	l := newDropping(t)
 	l.api.ends = map[string]string{"warn": "Failed"}
 	l.do(applying(l.with()), event.Failed)
@@ -187,6 +189,7 @@ func TestDeletionHooks_KeptOnlyInSecret(t *testing.T) {
 // A failed hook stops the removal. It resumes at that hook once the cause is fixed, or
 // continues without the hooks.
 func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
+	t.Parallel()
 	l := newDropping(t)
 	none := applying(l.with())
 	fails := func(t *testing.T, job string, says ...string) *dropping {
@@ -322,6 +325,7 @@ func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 
 // An add-on without saved deletion hooks is removed without hooks.
 func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
+	t.Parallel()
 	l := newDropping(t)
 	l.api.remove(shopKept) // an earlier Slipway did not save hooks
 	t.Run("removed", func(t *testing.T) {
@@ -348,6 +352,7 @@ func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
 
 // Deletion hooks do not run if none of the chart's objects is deleted.
 func TestDeletionHooks_NotRunWithoutDeletion(t *testing.T) {
+	t.Parallel()
 	l := newDropping(t)
 	for name, to := range map[string]v1alpha1.Addon{
 		"another chart of the same name": {Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, "1")}},
@@ -372,6 +377,7 @@ func TestDeletionHooks_NotRunWithoutDeletion(t *testing.T) {
 
 // A foreign object with the name of a hook's object is not deleted.
 func TestDeletionHooks_KeepForeignObject(t *testing.T) {
+	t.Parallel()
 	l := newDropping(t)
 	l.api.put(shopJobs+"stop",
 		object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})

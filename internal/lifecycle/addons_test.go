@@ -108,6 +108,7 @@ func told(p *plan.Plan) (out []string) {
 // TestAddons creates a cluster with two add-ons, changes them, repairs manual changes, and
 // removes them.
 func TestAddons(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Dir(manifest(t, dir, "shop/shop.yaml", shopText))}}
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
@@ -202,6 +203,7 @@ func TestAddons(t *testing.T) {
 
 // The plan lists an object as a loss if its removal also deletes other objects.
 func TestPlan_ListsObjectsDeletedWithNamespace(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := v1alpha1.Addon{
 		Name: "shop",
@@ -218,6 +220,7 @@ func TestPlan_ListsObjectsDeletedWithNamespace(t *testing.T) {
 // An add-on that does not work with the Kubernetes version is refused before a host is
 // queried, unless the check is ignored.
 func TestCreate_RefusesAddonOfAnotherMinor(t *testing.T) {
+	t.Parallel()
 	a := v1alpha1.Addon{
 		Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)},
 		Kubernetes: []string{"1.35", "1.36"},
@@ -238,6 +241,7 @@ func TestCreate_RefusesAddonOfAnotherMinor(t *testing.T) {
 
 // A wrong manifest is reported before a host is queried.
 func TestCreate_RefusesWrongManifestFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.dials = map[string]bool{}
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
@@ -304,6 +308,7 @@ func webChart(t *testing.T, price string) string {
 // The hooks of a chart run when the chart is new or has changed, not when an object is
 // repaired. They are removed with the chart.
 func TestChartHooks_RunWhenChartChanges(t *testing.T) {
+	t.Parallel()
 	const job = "/apis/batch/v1/namespaces/shop/jobs/"
 	w := newWorld(t, "cp1")
 	var wrote []string
@@ -343,6 +348,7 @@ func TestChartHooks_RunWhenChartChanges(t *testing.T) {
 // An object that existed before the chart does not belong to the chart, even if a hook has
 // the same name. It is neither recreated nor deleted.
 func TestChartHooks_KeepForeignObject(t *testing.T) {
+	t.Parallel()
 	const job = "/apis/batch/v1/namespaces/shop/jobs/before"
 	w := newWorld(t, "cp1")
 	w.api.put(shopNamespace, object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "shop"}})
@@ -374,6 +380,7 @@ func TestChartHooks_KeepForeignObject(t *testing.T) {
 // Rolling an upgrade step back also restores the add-ons that changed after it. An add-on
 // whose previous manifests are lost keeps its new state and does not block the rollback.
 func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
+	t.Parallel()
 	const oldest = "v1.35.6" // its etcd is of the same minor as the next one's
 	build(t, oldest)
 	built.older.Do(func() { build(t, older) })
@@ -425,6 +432,7 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 // An upgrade is refused if an add-on does not work with a version of the path. The file
 // may have another add-on, which replaces it during the upgrade.
 func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.36"}}
 	built.older.Do(func() { build(t, older) })
@@ -466,6 +474,7 @@ func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
 // An add-on that does not work with a version of the upgrade path is reported with all
 // other problems of the upgrade.
 func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.35", "1.36"}}
 	manifest(t, dir, "web/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\nkubeVersion: '<1.37'\n")
@@ -522,6 +531,7 @@ func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
 
 // A problem of an add-on is reported with its line and column in the cluster file.
 func TestCreate_ReportsAddonWithLineAndColumn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	bad := manifest(t, t.TempDir(), "bad.yaml", "kind: ConfigMap\n")
 	file := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n" +
@@ -541,6 +551,7 @@ func TestCreate_ReportsAddonWithLineAndColumn(t *testing.T) {
 }
 
 func TestNextAddons(t *testing.T) {
+	t.Parallel()
 	of := func(name, image string, minors ...string) v1alpha1.Addon {
 		return v1alpha1.Addon{Name: name, Namespace: image, Kubernetes: minors}
 	}

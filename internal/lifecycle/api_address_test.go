@@ -22,6 +22,7 @@ import (
 
 // Kubeconfigs and connections use a control plane that answers.
 func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.api.put("/readyz", object{"ok": true})
 	kept, err := w.service().SavedKubeconfig("prod")
@@ -179,6 +180,7 @@ func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 // A reachable load balancer comes first, by name if the file has no address for it. If
 // this machine cannot reach it, a control plane comes first.
 func TestKubeconfig_PrefersReachableLoadBalancer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	c := w.cluster()
 	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal

@@ -30,6 +30,7 @@ func (w *world) turns(task string) (hosts []string) {
 }
 
 func TestReconfigureInWaves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	p := w.prepared(w.service().Prepare(t.Context(), applying(w.changed()), nil))
@@ -60,6 +61,7 @@ func TestReconfigureInWaves(t *testing.T) {
 // Settings that restart nothing are also applied host by host. Dedicated etcd hosts come
 // after control planes and before workers.
 func TestHostSettingsInWaves(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, step string
 		change     func(*v1alpha1.Cluster)
@@ -100,6 +102,7 @@ func TestHostSettingsInWaves(t *testing.T) {
 // A node waits only for hosts that change before it. The API server of the first control
 // plane waits until all nodes have their settings.
 func TestReconfigure_ChangesNodesBeforeAPIServers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	c := w.changed()
@@ -290,6 +293,7 @@ func (w *world) asBefore(before map[string]map[string]string) {
 }
 
 func TestBadSettings_AreRolledBack(t *testing.T) {
+	t.Parallel()
 	for _, b := range badSettings() {
 		t.Run(b.name, func(t *testing.T) {
 			w, c, before := b.broken(t)
@@ -309,6 +313,7 @@ func TestBadSettings_AreRolledBack(t *testing.T) {
 
 // The hosts that received their settings last are rolled back first.
 func TestBadSettings_AreRolledBackInReverseOrder(t *testing.T) {
+	t.Parallel()
 	b := badSettings()[2]
 	w, c, _ := b.broken(t)
 	w.events = nil
@@ -325,6 +330,7 @@ func TestBadSettings_AreRolledBackInReverseOrder(t *testing.T) {
 }
 
 func TestBadSettings_AreKeptWithKeepFailed(t *testing.T) {
+	t.Parallel()
 	b := badSettings()[0]
 	w, c, _ := b.broken(t)
 	res := w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
@@ -340,6 +346,7 @@ func TestBadSettings_AreKeptWithKeepFailed(t *testing.T) {
 
 // A host that fails without a change of its settings causes no rollback.
 func TestDrift_CausesNoRollback(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	delete(w.machines["w1"].state, "kubelet.service started")
@@ -358,6 +365,7 @@ func TestDrift_CausesNoRollback(t *testing.T) {
 
 // A failed rollback is reported and can be resumed.
 func TestRevert_CanBeResumedAfterFailure(t *testing.T) {
+	t.Parallel()
 	b := badSettings()[0]
 	w, c, before := b.broken(t)
 	m := w.machines["cp1"]
@@ -381,6 +389,7 @@ func TestRevert_CanBeResumedAfterFailure(t *testing.T) {
 // No other process gets the lock between a failure and its rollback. A process that breaks
 // the lock anyway is not disturbed.
 func TestRevert_KeepsTheLock(t *testing.T) {
+	t.Parallel()
 	b := badSettings()[2]
 	turns := func(t *testing.T, w *world, c *v1alpha1.Cluster, at func()) *Result {
 		t.Helper()
@@ -431,6 +440,7 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 
 // SSH settings are not rolled back: logins with the previous settings could fail.
 func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
+	t.Parallel()
 	for name, by := range map[string]func(*testing.T, *Service, ApplyRequest){
 		"automatically": func(t *testing.T, s *Service, r ApplyRequest) {
 			p, err := s.Prepare(t.Context(), r, nil)
@@ -575,6 +585,7 @@ func TestProxyGates(t *testing.T) {
 
 // kube-proxy applies a new mode when its pods restart, in both directions.
 func TestProxyMode(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	for _, mode := range []string{"iptables", "nftables", "iptables"} {
 		c := w.cluster()

@@ -90,6 +90,7 @@ func TestCertificates_ReportAutomaticRenewal(t *testing.T) {
 // TestApply_SwitchesAutomaticRenewal switches automatic renewal off and on in the cluster file. Hosts
 // keep the helper of the manager that applied last.
 func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	off := w.cluster()
@@ -131,6 +132,7 @@ func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 // TestKubeconfig_ReplacesExpiredOne checks that an expired kubeconfig is replaced with the
 // hosts' newer one, which is saved. If that one has expired too, nothing is gained.
 func TestKubeconfig_ReplacesExpiredOne(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name         string
 		kept, theirs time.Duration

@@ -145,6 +145,7 @@ func TestCertificates(t *testing.T) {
 
 // Every host has exactly the certificates of its roles.
 func TestCertificatesOfRoles(t *testing.T) {
+	t.Parallel()
 	const node, control, member = "ca kubelet-client kubelet-serving", "admin.conf apiserver apiserver-etcd-client " +
 		"apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client " +
 		"scheduler.conf", "etcd-healthcheck-client etcd-peer etcd-server"
@@ -191,6 +192,7 @@ func TestCertificatesOfRoles(t *testing.T) {
 // cluster-info has the same warnings as certs check. A cluster that is not yet running has
 // none.
 func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.certs" {
@@ -232,6 +234,7 @@ func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
 
 // The certificates of a cluster that is not saved can be checked with its file.
 func TestCertificatesByFile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	w.certified(200 * certDay)

@@ -61,6 +61,7 @@ func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 // Settings reach all control planes and the settings in the cluster after the first
 // control plane has left.
 func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	c := w.of("cp2", "cp3", "w1", "w2")
@@ -87,6 +88,7 @@ func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
 // A control plane that has joined etcd does not start etcd without its data, neither
 // during an operation nor at boot. It is removed and added again.
 func TestStackedEtcd_DoesNotStartWithoutItsData(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	for name, m := range w.machines {
 		guarded := strings.Contains(m.files["/etc/systemd/system/kubelet.service"],
@@ -116,6 +118,7 @@ func TestStackedEtcd_DoesNotStartWithoutItsData(t *testing.T) {
 // The last control plane joined the cluster once. Its etcd also gets new settings, though
 // no other member can be asked, and others can join later.
 func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
 	c := w.of("cp3", "w1", "w2")
@@ -147,6 +150,7 @@ func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 // The API server of a leaving host stops before its etcd member is removed, even if the
 // kubelet does not stop the pod in time.
 func TestRemoveControlPlane_StopsAPIServerBeforeEtcdMember(t *testing.T) {
+	t.Parallel()
 	for name, lingers := range map[string]bool{"it ends": false, "its kubelet does not end it": true} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
@@ -176,6 +180,7 @@ func TestRemoveControlPlane_StopsAPIServerBeforeEtcdMember(t *testing.T) {
 // A control plane that cannot be drained is not changed, even with --ignore-errors. The
 // others leave.
 func TestRemoveControlPlanes_KeepsUndrainedOne(t *testing.T) {
+	t.Parallel()
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
 	before := w.machines["cp3"].look()
@@ -195,6 +200,7 @@ func TestRemoveControlPlanes_KeepsUndrainedOne(t *testing.T) {
 // A control plane that was blocked in the plan is not changed either, even if it could be
 // drained by now.
 func TestRemoveControlPlanes_KeepsOneBlockedInPlan(t *testing.T) {
+	t.Parallel()
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
 	const pod = "/api/v1/namespaces/ns/pods/mine"
@@ -220,6 +226,7 @@ func TestRemoveControlPlanes_KeepsOneBlockedInPlan(t *testing.T) {
 // A machine with files of another owner is never changed, not even with --ignore-errors.
 // Its etcd member is kept.
 func TestRemoveNodes_KeepsForeignMachine(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	m := w.machines["cp3"]
 	m.ledger, m.cluster = false, ""
@@ -255,6 +262,7 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 
 // An existing cluster is not initialized a second time, not even with --ignore-errors.
 func TestExistingCluster_NotInitializedAgain(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		request      func(*world) Request
@@ -300,6 +308,7 @@ func TestExistingCluster_NotInitializedAgain(t *testing.T) {
 
 // A dead control plane is force-removed; a live one cannot be removed before it.
 func TestRemoveControlPlane_DeadOneFirst(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	w.machines["cp1"].down = errDown
 	w.api.lost("cp1")
@@ -316,6 +325,7 @@ func TestRemoveControlPlane_DeadOneFirst(t *testing.T) {
 
 // Another machine replaces the first control plane.
 func TestReplaceControlPlane(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	w.machines["cp1"] = newMachine("cp1", "192.0.2.31", w.api)
 	w.machines["cp1"].machineID = "id-new"

@@ -39,6 +39,7 @@ func TestChangeNodes_ResumesAfterKill(t *testing.T) {
 
 // An operation that was killed at any moment can be rolled back.
 func TestRollback_AfterKilledChangeOfNodes(t *testing.T) {
+	t.Parallel()
 	for name, request := range map[string]func(*world) Request{
 		"add": func(w *world) Request {
 			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w3")}}

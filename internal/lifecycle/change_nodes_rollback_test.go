@@ -32,6 +32,7 @@ func wantLeaves(t *testing.T, err error, name string) {
 // A host cannot return after its API server stops or its etcd member is removed. It has to
 // leave and be added again; the other hosts continue without it.
 func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		managed      bool
@@ -99,6 +100,7 @@ func (w *world) all() (out []string) {
 
 // Until then the removal can be rolled back.
 func TestRollback_AllowedWhileDraining(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.machines["cp1"].touched = func(what string) {
@@ -120,6 +122,7 @@ func TestRollback_AllowedWhileDraining(t *testing.T) {
 // A replacement machine with files on it cannot be dropped without a reset. A control
 // plane has the keys of the cluster's CAs.
 func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, host, at string // at: the step that fails; "" is the first
 		by             func(*world) Request
@@ -179,6 +182,7 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 // A machine keeps its place if its replacement has not taken it yet. The replacement is
 // then reset.
 func TestReplaceNode_FirstMachineReturns(t *testing.T) {
+	t.Parallel()
 	apply := func(w *world) (Prepared, error) {
 		return w.service().Prepare(t.Context(), applying(w.cluster()), nil)
 	}
@@ -248,6 +252,7 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 // A node that dies during a change can be replaced by an apply, because it was a node
 // before the change.
 func TestReplaceNode_DiedDuringChange(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.machines["w2"].refuse = breaking("kubelet.settings")
 	w.do(applying(w.changed()), event.Failed)

@@ -81,6 +81,7 @@ func withoutKubelets(look map[string]string) map[string]string {
 }
 
 func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
+	t.Parallel()
 	machines := []string{"cp1", "w1", "w2", "w3"}
 	for _, tc := range []struct {
 		name, reason string
@@ -190,6 +191,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 // Removing a node also removes a pod of CoreDNS. The operation waits for its replacement,
 // so the next plan need not wait.
 func TestRemoveNode_WaitsForCoreDNS(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		dead         bool
@@ -227,6 +229,7 @@ func (w *world) dialled() func() []string {
 }
 
 func TestRemoveNode_DeadHost(t *testing.T) {
+	t.Parallel()
 	for name, request := range map[string]func(w *world, forget bool) Request{
 		"by name": func(_ *world, forget bool) Request {
 			return DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: forget}
@@ -287,6 +290,7 @@ func (w *world) forgotten() string {
 
 // TestReplaceNode_DeadMachine replaces a dead machine.
 func TestReplaceNode_DeadMachine(t *testing.T) {
+	t.Parallel()
 	for name, request := range map[string]func(*world) Request{
 		"by a flag": func(w *world) Request {
 			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
@@ -321,6 +325,7 @@ func TestReplaceNode_DeadMachine(t *testing.T) {
 // TestChangeNodes_ReportsFinishedHosts makes one or both of two hosts fail, and checks which are reported as
 // added or removed.
 func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		before  []string
@@ -368,6 +373,7 @@ func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 // State holds exactly the hosts that remain, however the operation ended. A later
 // operation neither joins a removed host again nor forgets a remaining one.
 func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		leave func(*world) Request
@@ -431,6 +437,7 @@ func (w *world) wantRecords(names ...string) {
 // The cluster file belongs to the user. Hosts added on the command line are missing from
 // it, so a warning reports the difference.
 func TestAddNodes_WarnsOfDifferentFile(t *testing.T) {
+	t.Parallel()
 	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
 	warned := func(r Request) bool {
 		t.Helper()
@@ -472,6 +479,7 @@ func (w *world) tuned(names ...string) *v1alpha1.Cluster {
 }
 
 func TestChangeNodes_Refused(t *testing.T) {
+	t.Parallel()
 	roles := func(c *v1alpha1.Cluster, roles ...v1alpha1.Role) *v1alpha1.Cluster {
 		c.Spec.Hosts[0].Roles = roles
 		return c
@@ -548,6 +556,7 @@ func TestChangeNodes_Refused(t *testing.T) {
 // TestDrain_StopsAtPodWithoutController adds a pod without a controller to a node that was already
 // checked. The pod stops the drain and is kept; the removal resumes once the pod is gone.
 func TestDrain_StopsAtPodWithoutController(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.create(event.Succeeded)
 	const at = "/api/v1/namespaces/default/pods/lone"

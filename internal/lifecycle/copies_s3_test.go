@@ -38,6 +38,7 @@ func copiedToStorage(t *testing.T, c *v1alpha1.Cluster, s *copiestest.Storage) *
 // Storage keys are saved only on the hosts with an etcd member, and not in state. They are
 // removed with the target.
 func TestStorageCopies_AddedChangedAndRemoved(t *testing.T) {
+	t.Parallel()
 	w, s := newWorld(t, "cp1", "w1"), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
 	for _, step := range []struct {
@@ -72,6 +73,7 @@ func TestStorageCopies_AddedChangedAndRemoved(t *testing.T) {
 
 // A missing storage key or CA file is reported before anything is changed.
 func TestStorageCopies_ReportMissingKey(t *testing.T) {
+	t.Parallel()
 	w, s := newWorld(t, "cp1"), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
 	for _, tc := range []struct {
@@ -95,6 +97,7 @@ func TestStorageCopies_ReportMissingKey(t *testing.T) {
 
 // Copies in storage can be listed and fetched while a host is down.
 func TestStorageCopies_ListedAndFetched(t *testing.T) {
+	t.Parallel()
 	w, _, name := copying(t)
 	s := copiestest.ListenS3(t)
 	w.do(applying(copiedToStorage(t, w.everyHour(8), s)), event.Succeeded)

@@ -31,10 +31,12 @@ type waitTimes struct {
 	// between is how long to wait, between two minors of an upgrade, for pods that were
 	// moved.
 	between time.Duration
+	// cleanup limits the cleanup after a stopped operation.
+	cleanup time.Duration
 }
 
 func usualWaits() waitTimes {
-	return waitTimes{between: 5 * time.Minute}
+	return waitTimes{between: 5 * time.Minute, cleanup: 30 * time.Second}
 }
 
 // savedClusters are the saved clusters, with errors for front ends.

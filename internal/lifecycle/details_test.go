@@ -40,6 +40,7 @@ func (w *world) hooked() *v1alpha1.Cluster {
 }
 
 func TestHooksRunOnce(t *testing.T) {
+	t.Parallel()
 	const hook = "hook-preInstall-prepare"
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
@@ -110,6 +111,7 @@ func TestHooksRunOnce(t *testing.T) {
 // The hooks of a host run when it is added and when it is removed, not on other hosts.
 // They run once, even if the operation is interrupted at any moment.
 func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	phases := []v1alpha1.HookPhase{v1alpha1.HookPreInstall, v1alpha1.HookPostControlPlane, v1alpha1.HookPostInstall, v1alpha1.HookPreDelete}
 	script := filepath.Join(w.home, "hook.sh")
@@ -168,6 +170,7 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 // TestRecordsHoldNoSecret looks for secrets in all saved operations, and for files that
 // other users can read.
 func TestRecordsHoldNoSecret(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	c := w.hooked()
 	c.Spec.SSH.Password = "canary-password"
@@ -211,6 +214,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 
 // The cluster file may omit addresses that only the hosts know, also in later operations.
 func TestAddresses(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*world, *v1alpha1.Cluster)
@@ -255,6 +259,7 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestBundleVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	c := w.cluster()
 	c.Spec.Kubernetes.Version = "v1.36.4"
@@ -283,6 +288,7 @@ func TestBundleVersion(t *testing.T) {
 // If the file names the keys of bundles, a bundle without a valid signature is refused. No
 // other bundle is built, and no host is changed.
 func TestBundleKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	prefix := filepath.Join(t.TempDir(), "release")
 	key, err := bundle.GenerateKey(prefix)
@@ -332,6 +338,7 @@ func TestBundleKeys(t *testing.T) {
 
 // A bundle that is named only at creation is used for the cluster from then on.
 func TestBundleIsKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	if !ok {
@@ -361,6 +368,7 @@ func TestBundleIsKept(t *testing.T) {
 }
 
 func TestInitOS(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.machines["w1"].refuse = breaking("os.kernel")
 	w.do(InitOSRequest{Subject: Subject{Cluster: w.cluster()}}, event.Failed)
@@ -381,6 +389,7 @@ func TestInitOS(t *testing.T) {
 // Preparing hosts is not an operation of the cluster. To continue, the user prepares them
 // again.
 func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	prepared := w.cluster()
@@ -404,6 +413,7 @@ func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
 }
 
 func TestCheckFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	c := w.hooked()
 	if err := os.Remove(c.Spec.Hooks[0].Script); err != nil {
@@ -424,6 +434,7 @@ func TestCheckFails(t *testing.T) {
 
 // Without a kubeconfig of the cluster, kubectl would use the API of another cluster.
 func TestNoKubeconfigYet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.create(event.Failed)
@@ -434,6 +445,7 @@ func TestNoKubeconfigYet(t *testing.T) {
 }
 
 func TestQueries(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	res := w.create(event.Succeeded)
 	s, ctx := w.service(), t.Context()
@@ -472,6 +484,7 @@ func TestQueries(t *testing.T) {
 // TestOperations_ListedWithDamagedRecord checks that an ambiguous id is refused. A damaged record is
 // reported as a warning, and the other records are listed.
 func TestOperations_ListedWithDamagedRecord(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	first := w.create(event.Succeeded)
 	w.do(applying(w.changed()), event.Succeeded)
@@ -499,6 +512,7 @@ func TestOperations_ListedWithDamagedRecord(t *testing.T) {
 // TestClusters_ListedWithDamagedRecord: a cluster with a damaged record is reported with a remedy. The
 // other clusters are listed.
 func TestClusters_ListedWithDamagedRecord(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	for file, content := range map[string]string{
@@ -546,6 +560,7 @@ func (w *world) toLock(r Request) hostLocks {
 // Joining control planes do not hold the lock yet. Other managers lock only the control
 // planes of the running cluster and would not ask them.
 func TestLock_WithoutJoiningControlPlanes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 	w.machines["cp1"].lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	p := w.toLock(ApplyRequest{})
@@ -561,6 +576,7 @@ func TestLock_WithoutJoiningControlPlanes(t *testing.T) {
 // Permanently lost control planes that are being removed do not hold the lock. After a
 // rescue the remaining ones are enough, unless another manager holds their lock.
 func TestLock_WithoutLostControlPlanes(t *testing.T) {
+	t.Parallel()
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name, reason string
@@ -601,6 +617,7 @@ func TestLock_WithoutLostControlPlanes(t *testing.T) {
 // A manager that has lost the control planes may still work on other hosts. These refuse
 // its changes once its lock is taken over.
 func TestLock_WorkersRefusePreviousManager(t *testing.T) {
+	t.Parallel()
 	theirs := remote.LockState{Held: true, Stale: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name, reason string
@@ -667,6 +684,7 @@ func TestLock_NotTakenByCopyOfState(t *testing.T) {
 
 // TestLockMajority checks the lock on three control planes.
 func TestLockMajority(t *testing.T) {
+	t.Parallel()
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name, reason string

@@ -22,6 +22,7 @@ import (
 // TestDiskOfTheRecords keeps the state on a small disk in a separate mount namespace. The
 // disk fills up during an operation, or turns read-only.
 func TestDiskOfTheRecords(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv("LIFECYCLE_TEST_DISK"); dir != "" {
 		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
 		t.Run("read-only", func(t *testing.T) { readOnly(t, mounted(t, dir)) })

@@ -23,6 +23,7 @@ import (
 // TestDocker_NeedsBundleWithDocker: without Docker in the bundle, nothing is changed, whether
 // there is another bundle or none.
 func TestDocker_NeedsBundleWithDocker(t *testing.T) {
+	t.Parallel()
 	for name, version := range map[string]string{"the bundle has no Docker": "", "there is no bundle": "v1.36.9"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -44,6 +45,7 @@ func TestDocker_NeedsBundleWithDocker(t *testing.T) {
 
 // TestDocker_RefusesImageWithoutTag: an image that Docker cannot load is reported before any change.
 func TestDocker_RefusesImageWithoutTag(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(site.Close)
 	ref := strings.TrimPrefix(site.URL, "http://") + "/team/app"
@@ -97,6 +99,7 @@ func agedDocker(t *testing.T, names []string, version string, others ...string) 
 }
 
 func TestUpgradeDocker(t *testing.T) {
+	t.Parallel()
 	w := agedDocker(t, threeAndTwo, older, "")
 	w.events = nil
 	w.fetchingAhead()
@@ -137,6 +140,7 @@ func TestKilledUpgradeDocker(t *testing.T) {
 
 // A stopped upgrade can be rolled back.
 func TestRollbackUpgrade_Docker(t *testing.T) {
+	t.Parallel()
 	names := []string{"cp1", "cp2", "w1"}
 	w := agedDocker(t, names, older, "")
 	before := w.looks()
@@ -159,6 +163,7 @@ func TestRollbackUpgrade_Docker(t *testing.T) {
 
 // All bundles of the upgrade path must have Docker before the first host is changed.
 func TestUpgradeDocker_NeedsBundlesWithDocker(t *testing.T) {
+	t.Parallel()
 	for name, from := range map[string][]string{"the next": {older}, "a later one": {"v1.35.6", older}} {
 		t.Run(name, func(t *testing.T) {
 			w := agedDocker(t, []string{"cp1", "w1"}, from[0], from[1:]...)

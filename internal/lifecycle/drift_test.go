@@ -199,6 +199,7 @@ func TestDrift(t *testing.T) {
 // TestDrift_ManyChangesAtOnce changes many things at once. It also removes the API server manifests
 // of all control planes.
 func TestDrift_ManyChangesAtOnce(t *testing.T) {
+	t.Parallel()
 	w := drifted(t, "cp1", "cp2", "cp3", "w1")
 	for name, m := range w.machines {
 		if strings.HasPrefix(name, "cp") {
@@ -226,6 +227,7 @@ func TestDrift_ManyChangesAtOnce(t *testing.T) {
 // TestDrift_BrokenAPIServerManifest breaks the API server manifest, so that the API does not answer. Changes
 // in the API are found once the manifest is repaired.
 func TestDrift_BrokenAPIServerManifest(t *testing.T) {
+	t.Parallel()
 	w := drifted(t, "cp1", "w1")
 	cp1 := w.machines["cp1"]
 	cp1.edit(module.APIServerManifest, "broken")
@@ -273,6 +275,7 @@ func TestDrift_CredentialsOfLeaderControlPlane(t *testing.T) {
 // TestDrift_UnknownWithoutKeptFiles: hosts from before Slipway kept copies of files show no drift, because
 // the wanted content is unknown. Nothing is restarted.
 func TestDrift_UnknownWithoutKeptFiles(t *testing.T) {
+	t.Parallel()
 	w := drifted(t, "cp1", "w1")
 	for _, m := range w.machines {
 		clear(m.kept)

@@ -48,6 +48,7 @@ func unpacked(t *testing.T, b []byte) map[string]string {
 // TestDumpHoldsNoSecret plants secrets in every source, each marked as a canary, and looks
 // for them in the support bundle.
 func TestDumpHoldsNoSecret(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	fromFile := filepath.Join(w.home, "password")
 	if err := os.WriteFile(fromFile, []byte("canary from a file\n"), 0o600); err != nil {
@@ -149,6 +150,7 @@ func TestDump_ListsHostsThatHang(t *testing.T) {
 
 // TestDump_ListsUnreachableHosts checks that unreachable hosts are listed.
 func TestDump_ListsUnreachableHosts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	for _, m := range w.machines {

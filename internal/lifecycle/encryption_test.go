@@ -206,6 +206,7 @@ func encrypting(t *testing.T, names ...string) *world {
 // A client writes through every API server after every step. No API server writes a secret
 // that another cannot read, and only control planes have the keys.
 func TestEncryption(t *testing.T) {
+	t.Parallel()
 	control := []string{"cp1", "cp2", "cp3"}
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
@@ -251,6 +252,7 @@ func TestEncryption(t *testing.T) {
 // A change of encryption that was killed at any moment can be resumed, and the file may
 // change again instead.
 func TestKilledEncryption(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name     string
 		from, to int
@@ -290,6 +292,7 @@ func TestKilledEncryption(t *testing.T) {
 // An added control plane has the keys before its API server starts, also while they are
 // rotated. A control plane that has lost the keys gets them again.
 func TestEncryption_JoiningControlPlaneHasKeys(t *testing.T) {
+	t.Parallel()
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2")
@@ -313,6 +316,7 @@ func TestEncryption_JoiningControlPlaneHasKeys(t *testing.T) {
 
 // Keys change on all control planes or on none.
 func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
+	t.Parallel()
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
 	w.machines["cp3"].down = errDown
@@ -343,6 +347,7 @@ func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 // Keys that all control planes have lost are not replaced with new ones. API servers with
 // new keys could not read the stored secrets; only the running ones still can.
 func TestEncryption_LostKeysNotReplaced(t *testing.T) {
+	t.Parallel()
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	for i, name := range []string{"cp1", "cp2"} {
@@ -372,6 +377,7 @@ func stepsOf(all []plan.Step) (out []string) {
 // A control plane that joins while secrets are decrypted has no keys and no record of the
 // progress. The keys are kept until all secrets are rewritten.
 func TestEncryption_OffWhileControlPlaneJoins(t *testing.T) {
+	t.Parallel()
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	w.keeps()
@@ -389,6 +395,7 @@ func TestEncryption_OffWhileControlPlaneJoins(t *testing.T) {
 // Bad API server settings are rolled back on a cluster with encryption, and also if the
 // same apply enables encryption.
 func TestEncryption_BadSettingsRolledBack(t *testing.T) {
+	t.Parallel()
 	for _, was := range []int{0, 1} {
 		for _, b := range badSettings() {
 			if !strings.HasPrefix(b.name, "API server") {

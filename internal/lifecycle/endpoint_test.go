@@ -105,6 +105,7 @@ func (w *world) reachable() {
 // endpoint exists on all machines before a node uses it, and the old one until no node
 // does.
 func TestEndpointSwitches(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onHAProxy
 	w.reachable()
@@ -169,6 +170,7 @@ func inOrder(t *testing.T, steps []string, mode v1alpha1.EndpointMode) {
 // TestEndpointChange_KeepsOldWhenNewIsNotReached: if a node does not reach the API at the new endpoint, all nodes
 // keep the old one.
 func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onHAProxy
 	w.reachable()
@@ -202,6 +204,7 @@ func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
 // TestEndpointChange_FromNoneWithNewControlPlanes: one apply adds control planes to a cluster in mode none, and an
 // endpoint for all of them.
 func TestEndpointChange_FromNoneWithNewControlPlanes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointNone}
 	w.reachable()
@@ -247,6 +250,7 @@ func keepalivedWorld(t *testing.T) *world {
 // remove it from their lists, and before it is drained. The removal continues without it
 // if it cannot, or is dead.
 func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*world)
@@ -306,6 +310,7 @@ func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
 // TestKeepalived_ChangesOneAtATime: a configuration for all control planes changes on one at
 // a time.
 func TestKeepalived_ChangesOneAtATime(t *testing.T) {
+	t.Parallel()
 	w := keepalivedWorld(t)
 	var mu sync.Mutex
 	var order []string
@@ -339,6 +344,7 @@ func TestKeepalived_ChangesOneAtATime(t *testing.T) {
 // TestKeepalived_StopsWhenAddressDoesNotAnswer: if the address does not answer with the new
 // configuration on one control plane, the others keep the old one.
 func TestKeepalived_StopsWhenAddressDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	w := keepalivedWorld(t)
 	var served atomic.Bool
 	was := map[string]string{}
@@ -364,6 +370,7 @@ func TestKeepalived_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 // TestKubeVIP_StopsWhenAddressDoesNotAnswer: if the address does not answer with new settings of
 // kube-vip, only one control plane gets them.
 func TestKubeVIP_StopsWhenAddressDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	vip := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual, Interface: "eth0"}
 	w.endpoint = &vip
@@ -394,6 +401,7 @@ func TestKubeVIP_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 // there still serves. With BGP, it would otherwise continue to announce the address to
 // routers.
 func TestRemoveControlPlane_StopsKubeVIPFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
 	w.create(event.Succeeded)
@@ -416,6 +424,7 @@ func TestRemoveControlPlane_StopsKubeVIPFirst(t *testing.T) {
 // TestKubeVIPCredentials: every control plane has dedicated credentials for kube-vip, also
 // one that joined. A change of mode removes them.
 func TestKubeVIPCredentials(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
 	w.create(event.Succeeded)
@@ -451,6 +460,7 @@ func TestKubeVIPCredentials(t *testing.T) {
 // TestEndpointChange_RemovesUpdaterObjects: objects that the apiserver-updater created are removed with
 // it.
 func TestEndpointChange_RemovesUpdaterObjects(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onUpdater
 	w.create(event.Succeeded)
@@ -479,6 +489,7 @@ func TestEndpointChange_RemovesUpdaterObjects(t *testing.T) {
 // TestRemoveControlPlane_SwitchesWorkersFirst: workers use the remaining control planes before another one
 // leaves etcd.
 func TestRemoveControlPlane_SwitchesWorkersFirst(t *testing.T) {
+	t.Parallel()
 	for _, ep := range []v1alpha1.ControlPlaneEndpoint{onHAProxy, onUpdater} {
 		w := newWorld(t, threeAndTwo...)
 		w.endpoint = &ep
@@ -510,6 +521,7 @@ func TestRemoveControlPlane_SwitchesWorkersFirst(t *testing.T) {
 // A file without a mode keeps the mode of the cluster and its settings. This holds even if
 // the number of control planes would now select another mode.
 func TestApply_KeepsModeThatFileOmits(t *testing.T) {
+	t.Parallel()
 	for _, created := range []v1alpha1.ControlPlaneEndpoint{{}, onKeepalived} {
 		t.Run("created with "+string(created.Mode), func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "w1")

@@ -11,6 +11,7 @@ import (
 // TestEndpointChange_AfterInterruptedChange: after an interrupted change, a change that was refused before
 // is still refused. A change back to the previous endpoint is allowed.
 func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
+	t.Parallel()
 	byName := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal}
 	other, vip := onKeepalived, v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.102"}
 	other.Address = "192.0.2.101"
@@ -83,6 +84,7 @@ func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 // TestRollbackEndpoint_ThatOnlyDNSResolves: after a failed change of mode, nodes are rolled back to an
 // endpoint that only DNS resolves.
 func TestRollbackEndpoint_ThatOnlyDNSResolves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal}
 	w.create(event.Succeeded)
@@ -100,6 +102,7 @@ func TestRollbackEndpoint_ThatOnlyDNSResolves(t *testing.T) {
 // TestEndpointChange_KeepsOldForFailingWorker: the old endpoint is kept as long as a worker may use it, even if
 // the other nodes continue without that worker.
 func TestEndpointChange_KeepsOldForFailingWorker(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		fails        func(*machine)
@@ -129,6 +132,7 @@ func TestEndpointChange_KeepsOldForFailingWorker(t *testing.T) {
 // TestRemoveNode_FinishesFailedEndpointChange: removing a node after a failed change of mode also finishes the
 // change on all other nodes. No later operation would finish it.
 func TestRemoveNode_FinishesFailedEndpointChange(t *testing.T) {
+	t.Parallel()
 	w := keepalivedWorld(t)
 	w.reachable()
 	w.endpoint = &onHAProxy
@@ -151,6 +155,7 @@ func TestRemoveNode_FinishesFailedEndpointChange(t *testing.T) {
 // TestRemoveControlPlane_ContinuesWhenWorkerFails: if no old endpoint has to be removed, a failing worker
 // does not block a removal with --ignore-errors.
 func TestRemoveControlPlane_ContinuesWhenWorkerFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.endpoint = &onHAProxy
 	w.create(event.Succeeded)

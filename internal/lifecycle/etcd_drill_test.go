@@ -80,6 +80,7 @@ func drilled(t *testing.T) (*world, *Service, *drills, *backups.SnapshotInfo) {
 }
 
 func TestDrill(t *testing.T) {
+	t.Parallel()
 	w, s, st, i := drilled(t)
 	r, err := s.Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
 	if err != nil {
@@ -101,6 +102,7 @@ func TestDrill(t *testing.T) {
 
 // Each check reports where the restored data differ from the backup set.
 func TestDrillChecks(t *testing.T) {
+	t.Parallel()
 	sealed := []byte("k8s:enc:aescbc:v1:one:xxx")
 	for _, tc := range []struct {
 		name, reason string
@@ -162,6 +164,7 @@ func TestDrillChecks(t *testing.T) {
 }
 
 func TestDrillRefused(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*world, *drills, *backups.SnapshotInfo, *backups.DrillOptions)
@@ -235,6 +238,7 @@ func (w *world) otherAuthority() {
 
 // The restore test uses the programs where the bundle installs them.
 func TestEtcdPrograms(t *testing.T) {
+	t.Parallel()
 	want := op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: module.Etcdctl, Utility: module.Etcdutl}
 	if d := cmp.Diff(want, module.EtcdPrograms()); d != "" {
 		t.Error(d)

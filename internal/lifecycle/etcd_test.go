@@ -193,6 +193,7 @@ func managed(t *testing.T) *world {
 }
 
 func TestManagedEtcd(t *testing.T) {
+	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.whole()
@@ -290,6 +291,7 @@ func TestKilledDeleteOfManagedEtcd(t *testing.T) {
 // Apply is refused if the first etcd host has lost its data, as with a new disk. If it has
 // lost only its CA, it gets the CA of the others.
 func TestManagedEtcd_HostLosesDataOrCA(t *testing.T) {
+	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
 	ca := w.machines["w1"].files[module.EtcdCA]
@@ -343,6 +345,7 @@ func (w *world) membersInTurn(what string) func() {
 
 // Settings reach members one at a time.
 func TestManagedEtcd_RestartsOneMemberAtATime(t *testing.T) {
+	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
 	c := w.cluster()
@@ -384,6 +387,7 @@ func (w *world) wantManaged(names ...string) {
 
 // Members are added and removed one at a time: from one to three, and then to another one.
 func TestManagedEtcd_MembersChangeOneAtATime(t *testing.T) {
+	t.Parallel()
 	w := withMembers(t, "cp1")
 	w.wantManaged("cp1")
 	data := w.machines["cp1"].files[facts.EtcdData]
@@ -403,6 +407,7 @@ func TestManagedEtcd_MembersChangeOneAtATime(t *testing.T) {
 
 // A change of members that was killed at any moment can be resumed.
 func TestKilledManagedEtcdGrows(t *testing.T) {
+	t.Parallel()
 	w := withMembers(t, "cp1", "e1", "w1")
 	request := applying(w.of("cp1", "e2", "w1"))
 	for i, m := range w.killed(t, request) {
@@ -423,6 +428,7 @@ func TestKilledManagedEtcdGrows(t *testing.T) {
 // A member whose host is permanently lost is removed without the host. Another machine can
 // replace a lost host.
 func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
+	t.Parallel()
 	w := withMembers(t, "cp1", "e1", "w1")
 	w.machines["e1"].down = errDown
 	w.api.lost("e1")
@@ -444,6 +450,7 @@ func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
 // A change must keep a majority of the members that etcd counts, and at least one member
 // with the data.
 func TestManagedEtcd_KeepsMajorityAndData(t *testing.T) {
+	t.Parallel()
 	w := withMembers(t, "cp1", "e1", "w1")
 	w.api.managedEtcd.stop("w1")
 	for name, tt := range map[string]struct {
@@ -463,6 +470,7 @@ func TestManagedEtcd_KeepsMajorityAndData(t *testing.T) {
 // An existing etcd cluster is not initialized a second time, not even with
 // --ignore-errors.
 func TestManagedEtcd_NotInitializedAgain(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		request      func(*world) Request
@@ -512,6 +520,7 @@ func etcdOn(c *v1alpha1.Cluster, names ...string) *v1alpha1.Cluster {
 
 // Hosts without etcd can be added and removed while an etcd member is down.
 func TestManagedEtcd_OtherHostsChangeWhileMemberIsDown(t *testing.T) {
+	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
@@ -523,6 +532,7 @@ func TestManagedEtcd_OtherHostsChangeWhileMemberIsDown(t *testing.T) {
 // cluster-info queries etcd members on any host, and does not list a dedicated etcd host
 // as a node.
 func TestClusterInfo_ManagedEtcd(t *testing.T) {
+	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown

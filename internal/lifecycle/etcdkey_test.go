@@ -61,6 +61,7 @@ func (k *keyWatch) sent(m *machine, o op.Op) {
 // TestEtcdKey_OnlyOnMembers: with etcd on dedicated hosts, no operation on a control
 // plane holds a key of the etcd CA, whatever is done with the cluster.
 func TestEtcdKey_OnlyOnMembers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "cp2", "e1", "e2", "e3")
 	w.managed, w.apart = true, true
 	k := watchKeys(w)

@@ -40,6 +40,7 @@ func (w *world) lastMemberFails() (mended func()) {
 // TestRollbackUpgrade_RepairsEtcdMemberTwice: a member that a rollback has repaired fails again in the next upgrade,
 // and is repaired again.
 func TestRollbackUpgrade_RepairsEtcdMemberTwice(t *testing.T) {
+	t.Parallel()
 	w := aged(t, threeAndTwo...)
 	for range 2 {
 		mended := w.lastMemberFails()
@@ -52,6 +53,7 @@ func TestRollbackUpgrade_RepairsEtcdMemberTwice(t *testing.T) {
 // TestRepairEtcd_OneMemberAtATime: etcd members that do not serve get their settings one at a time. If
 // one fails with them, no further member gets them.
 func TestRepairEtcd_OneMemberAtATime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	for _, name := range threeAndTwo[:3] {

@@ -271,6 +271,7 @@ func (e *ensemble) elect(leader uint64) {
 
 // The report has all values that a member returns.
 func TestEtcdReportDetails(t *testing.T) {
+	t.Parallel()
 	w, e := etcdWorld(t)
 	e.members[1].applied = 4990
 	r := w.report()
@@ -293,6 +294,7 @@ func TestEtcdReportDetails(t *testing.T) {
 // External etcd is queried with the credentials of the API servers. If they cannot list
 // its members, its endpoints are reported instead.
 func TestEtcdReportExternal(t *testing.T) {
+	t.Parallel()
 	for _, unlisted := range []bool{false, true} {
 		w, e := etcdWorld(t)
 		c, err := w.service().Cluster(t.Context(), "prod")
@@ -325,6 +327,7 @@ func TestEtcdReportExternal(t *testing.T) {
 
 // A cluster that was not created yet has no etcd report.
 func TestEtcdReportAbsent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = breaking("kubernetes.kubelet")
 	w.create(event.Failed)

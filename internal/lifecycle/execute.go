@@ -29,9 +29,6 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// cleanupTime limits the cleanup after a stopped operation.
-const cleanupTime = 30 * time.Second
-
 // lateBlobs serves the blobs of a bundle that is opened after hosts are connected.
 type lateBlobs struct {
 	of     *bundlesource.Source
@@ -398,7 +395,7 @@ func (p *prepared) kubeconfig() string {
 // deleteJoinTokens deletes join tokens after an operation that did not succeed. It is not a part of
 // the operation: tokens expire within an hour anyway.
 func (p execution) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	ctx, cancel := context.WithTimeout(ctx, p.svc.waits.cleanup)
 	defer cancel()
 	end := pipeline.RevokeJoinTokens(p.env)
 	run := p.run(o.Name, fence)

@@ -14,6 +14,7 @@ import (
 // A host whose node still reports to the cluster cannot be force-removed without --force.
 // The refusal comes before any change, whatever keeps the manager from using the host.
 func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		host         string
@@ -73,6 +74,7 @@ func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 // The cluster rejects a force-removed machine even if its node was deleted before, because
 // the saved state has its machine id.
 func TestForgetNode_RejectsMachineOfDeletedNode(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		silent       bool // while it is planned
@@ -101,6 +103,7 @@ func TestForgetNode_RejectsMachineOfDeletedNode(t *testing.T) {
 // its address was reassigned. The node of the previous machine is force-removed, unless it
 // runs.
 func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		host         string
@@ -184,6 +187,7 @@ func (w *world) isMember(host string) bool {
 
 // A lost host is kept in state as long as etcd has its member.
 func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
+	t.Parallel()
 	for name, given := range givenUp(t) {
 		t.Run(name, func(t *testing.T) {
 			w, host, gone := given()
@@ -213,6 +217,7 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 
 // A force-removal that was killed at any moment can be resumed, and no member is left.
 func TestForgetNode_ResumesAfterKill(t *testing.T) {
+	t.Parallel()
 	for name, given := range givenUp(t) {
 		w, host, gone := given()
 		for _, m := range w.killed(t, gone) {

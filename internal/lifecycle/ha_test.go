@@ -15,6 +15,7 @@ var threeAndTwo = []string{"cp1", "cp2", "cp3", "w1", "w2"}
 
 // TestHighlyAvailable creates a cluster of three control planes and deletes it.
 func TestHighlyAvailable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	w.whole()
@@ -110,6 +111,7 @@ func TestResume_JoinsLearnerFirst(t *testing.T) {
 
 // Hosts that do not need the second control plane do not wait for it.
 func TestWorkersDoNotWaitForControlPlanes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.machines["cp2"].refuse = func(step string, _ op.Op) *op.Error {
 		if step == "join.certs" {

@@ -12,6 +12,7 @@ import (
 // The hardening profile is enabled and disabled on a running cluster, with a kill at every
 // step. Each control plane then has the whole profile or none of it.
 func TestKilledHardening(t *testing.T) {
+	t.Parallel()
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.create(event.Succeeded)
 	for _, on := range []bool{true, false} {

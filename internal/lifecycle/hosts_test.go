@@ -60,6 +60,7 @@ func (l *lends) Lend(_ context.Context, loan remote.Loan) (remote.Offer, error) 
 // TestHostsShare: the first host gets content from the manager. The second one gets it
 // from the first, at the address that hosts use.
 func TestHostsShare(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	svc := w.service()
 	var content atomic.Value

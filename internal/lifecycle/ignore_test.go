@@ -19,6 +19,7 @@ import (
 )
 
 func TestIgnoreErrors(t *testing.T) {
+	t.Parallel()
 	t.Run("one host does not answer", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.machines["w2"].down = errDown
@@ -138,6 +139,7 @@ func TestIgnoreErrors(t *testing.T) {
 // A cluster whose hosts are permanently lost can be forgotten. The result names the hosts
 // that keep their files.
 func TestForget(t *testing.T) {
+	t.Parallel()
 	forget := DeleteRequest{Subject: Subject{Name: "prod"}, Forget: true}
 	forgotten := func(t *testing.T, w *world, res *Result, hosts ...string) {
 		t.Helper()

@@ -70,6 +70,7 @@ func ids(in *inspect.Info) []string {
 }
 
 func TestInfo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
@@ -199,6 +200,7 @@ func TestClusterInfo_HostsThatHang(t *testing.T) {
 
 // TestInfoDetails checks the details of a healthy cluster.
 func TestInfoDetails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})

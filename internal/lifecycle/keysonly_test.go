@@ -24,6 +24,7 @@ import (
 // External etcd is backed up by its owner, but an upgrade still saves the keys of the
 // cluster. The missing data of such a set are reported wherever they are needed.
 func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	w.etcdOfOthers()
 	w.machines["cp1"].refuse = func(_ string, o op.Op) *op.Error {

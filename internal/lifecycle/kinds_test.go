@@ -10,6 +10,7 @@ import (
 // TestEveryKindHasABehaviour fails if a kind has no behaviour, or one with an undecided
 // function.
 func TestEveryKindHasABehaviour(t *testing.T) {
+	t.Parallel()
 	if has, want := len(behaviours()), len(operation.Kinds()); has != want {
 		t.Errorf("%d behaviours, want %d", has, want)
 	}

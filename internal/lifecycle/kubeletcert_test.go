@@ -224,6 +224,7 @@ func (w *world) selfSigns() {
 // TestKubeletCertificates_KeptByOtherOperations: in clusters of earlier versions, operations of another kind keep
 // the serving certificates of kubelets. An applied file changes them.
 func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
+	t.Parallel()
 	t.Run("add a node", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.fromBefore()
@@ -263,6 +264,7 @@ func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
 // TestKubeletCertificates_SignedByCluster: kubelets of a new cluster, and kubelets that join, get
 // certificates of its CA.
 func TestKubeletCertificates_SignedByCluster(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	all := w.cluster()
 	first := w.cluster()
@@ -288,6 +290,7 @@ func TestKubeletCertificates_SignedByCluster(t *testing.T) {
 // TestKubeletCertificates_ChangeOneNodeAtATime: the plan lists the change from self-signed certificates.
 // Each kubelet has its certificate before the next one is changed.
 func TestKubeletCertificates_ChangeOneNodeAtATime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.do(creating(w.selfSigned()), event.Succeeded)
 	if got := w.signed(); len(got) > 0 {
@@ -332,6 +335,7 @@ func TestKubeletCertificates_ChangeOneNodeAtATime(t *testing.T) {
 // TestKubeletCertificates_RefusesForeignAddress: such a request is not approved. The cluster is rolled
 // back to its previous settings, and other nodes are not changed.
 func TestKubeletCertificates_RefusesForeignAddress(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.do(creating(w.selfSigned()), event.Succeeded)
 	w.machines["w1"].greedy = w.machines["cp1"].address
@@ -357,6 +361,7 @@ func TestKubeletCertificates_RefusesForeignAddress(t *testing.T) {
 // TestKubeletCertificates_ApprovesNewAddress: the kubelet requests a certificate for its new
 // address. An apply approves it, although the current one has not expired.
 func TestKubeletCertificates_ApprovesNewAddress(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason, greedy string
 		want                 event.Outcome
@@ -390,6 +395,7 @@ func TestKubeletCertificates_ApprovesNewAddress(t *testing.T) {
 // TestMetricsServer_CertificateIsVerified: metrics-server has a certificate that the API server
 // verifies. The certificate is kept as long as it is usable.
 func TestMetricsServer_CertificateIsVerified(t *testing.T) {
+	t.Parallel()
 	const (
 		secretPath = "/api/v1/namespaces/kube-system/secrets/metrics-server-tls"
 		apiPath    = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"

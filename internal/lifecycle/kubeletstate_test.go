@@ -91,6 +91,7 @@ func (w *world) inTurn(steps ...string) (out []string) {
 // TestCPUPolicyChanges: each node is drained, loses the file, and is back in service
 // before the next one is drained. This holds for both directions.
 func TestCPUPolicyChanges(t *testing.T) {
+	t.Parallel()
 	hosts := []string{"cp1", "w1", "w2"}
 	w := newWorld(t, hosts...)
 	w.create(event.Succeeded)
@@ -141,6 +142,7 @@ func TestCPUPolicyChanges(t *testing.T) {
 // TestCPUPolicyKept: other settings drain no node and remove no file, also with the static
 // policy.
 func TestCPUPolicyKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	w.keepsCPUs()
@@ -160,6 +162,7 @@ func TestCPUPolicyKept(t *testing.T) {
 // TestCPUPolicy_RolledBackWhenRefused: a policy that a kubelet refuses is rolled back. No node keeps a
 // state file of it, and all nodes are in service.
 func TestCPUPolicy_RolledBackWhenRefused(t *testing.T) {
+	t.Parallel()
 	hosts := []string{"cp1", "w1", "w2"}
 	for _, tc := range []struct{ name, host, says string }{
 		{"refused at the first", "cp1", "requires systemreserved.cpu"},
@@ -195,6 +198,7 @@ func TestCPUPolicy_RolledBackWhenRefused(t *testing.T) {
 // TestCPUPolicyKilledWhileStopped: a kubelet that was stopped for a change of the policy
 // may still have its state file. It starts without that file after a resume or a rollback.
 func TestCPUPolicyKilledWhileStopped(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"resume", "rollback"} {
 		t.Run(how, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
@@ -230,6 +234,7 @@ func TestCPUPolicyKilledWhileStopped(t *testing.T) {
 // TestCPUPolicyAfterFailure: other settings drain no node once a failed policy is rolled
 // back. Before that they do, because nodes may have files of either policy.
 func TestCPUPolicyAfterFailure(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name                 string
 		keepFailed, rollback bool

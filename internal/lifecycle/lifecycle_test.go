@@ -48,6 +48,7 @@ func breaking(task string) func(string, op.Op) *op.Error {
 }
 
 func TestCreateApplyDelete(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	res := w.create(event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
@@ -75,6 +76,7 @@ func (w *world) changed() *v1alpha1.Cluster {
 }
 
 func TestApplyChangesWhatDiffers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	p := w.prepared(w.service().Prepare(t.Context(), applying(w.changed()), nil))
@@ -92,6 +94,7 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 // A report of a node from before its kubelet restarted does not count: the restarted
 // kubelet first reports that it is not ready.
 func TestReadySinceTheKubeletStarted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	w.machines["w1"].started = time.Now()
@@ -111,6 +114,7 @@ func TestReadySinceTheKubeletStarted(t *testing.T) {
 // A password of the cluster file is in no plan, so a new one needs no operation. It must
 // be saved all the same.
 func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	c := w.cluster()
@@ -129,6 +133,7 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 // State of earlier versions always has the user root and port 22. A file without a login
 // changes nothing, and the login is kept.
 func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	s := w.service()
@@ -159,6 +164,7 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	s := w.service()
 	ctx := t.Context()
@@ -196,6 +202,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestFailedCreate(t *testing.T) {
+	t.Parallel()
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["w1"].refuse = breaking("join.kubelet-start")
@@ -252,6 +259,7 @@ func TestFailedCreate(t *testing.T) {
 // After a failed apply, Slipway does not create the cluster again or remove it, and still
 // refuses to change fixed fields.
 func TestFailedApply(t *testing.T) {
+	t.Parallel()
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
@@ -298,6 +306,7 @@ func TestFailedApply(t *testing.T) {
 }
 
 func TestSavedPlan(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
 	save := func(r Request) *plan.Plan {
@@ -341,6 +350,7 @@ func TestSavedPlan(t *testing.T) {
 
 // A plan holds no password. A plan that would need one later is not saved.
 func TestSavePlan_RefusedWithPassword(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	savable := func(r Request) error {
 		t.Helper()
@@ -370,6 +380,7 @@ func TestSavePlan_RefusedWithPassword(t *testing.T) {
 
 // Two managers plan at the same time. The second one to apply must plan again.
 func TestApply_StaleAfterAnotherApply(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	late := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
 	w.create(event.Succeeded)
@@ -381,6 +392,7 @@ func TestApply_StaleAfterAnotherApply(t *testing.T) {
 }
 
 func TestLocked(t *testing.T) {
+	t.Parallel()
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		p := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
@@ -455,6 +467,7 @@ func TestLocked(t *testing.T) {
 func TestCancel(t *testing.T) {
 	stopped := func(t *testing.T, why error) *world {
 		w := newWorld(t, "cp1", "w1")
+		w.noAPI = true
 		ctx, cancel := context.WithCancelCause(t.Context())
 		w.machines["cp1"].touched = func(what string) {
 			if strings.HasPrefix(what, "kubeadm.init.etcd") {
@@ -577,6 +590,7 @@ func TestPrecheckRecorded(t *testing.T) {
 }
 
 func TestPrecheck(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w1"].down = errDown
 	w.machines["w2"].files["/etc/kubernetes/kubelet.conf"] = "another cluster's"

@@ -115,6 +115,7 @@ func (w *world) backAt(before map[string]map[string]string) {
 }
 
 func TestMigrate(t *testing.T) {
+	t.Parallel()
 	for from, to := range map[string]string{"containerd": "docker", "docker": "containerd"} {
 		t.Run(from+" to "+to, func(t *testing.T) {
 			w := dockered(t, from, threeAndTwo...)
@@ -160,6 +161,7 @@ func (w *world) before(step, done string) {
 // As many nodes are out of service at once as the limit allows, and all are back in
 // service at the end.
 func TestMigrate_KeepsToMaxUnavailable(t *testing.T) {
+	t.Parallel()
 	w := dockered(t, "containerd", "cp1", "w1", "w2", "w3")
 	request := w.moving()
 	request.MaxUnavailable = "2"
@@ -186,6 +188,7 @@ func TestMigrate_KeepsToMaxUnavailable(t *testing.T) {
 // A change of the runtime together with another change is refused: it would be unclear
 // which of them breaks a node.
 func TestMigrate_RefusesOtherChangesWithIt(t *testing.T) {
+	t.Parallel()
 	w := dockered(t, "containerd", "cp1", "w1")
 	request := w.moving()
 	request.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(9)}
@@ -232,6 +235,7 @@ func TestKilledMigrate(t *testing.T) {
 // unfinished. The change is then finished or rolled back without the host. The same
 // command finishes it as well.
 func TestMigrate_FinishesWithoutLostHost(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"cp1", "cp2", "w1"} {
 		for name, goOn := range map[string]func(*world, ApplyRequest){
 			"resumed":     func(w *world, _ ApplyRequest) { w.resume(event.Succeeded) },
@@ -273,6 +277,7 @@ func TestMigrate_FinishesWithoutLostHost(t *testing.T) {
 // If a node does not become healthy with the new runtime, all nodes are rolled back to the
 // previous one.
 func TestMigrate_RollsBackWhenNodeIsUnhealthy(t *testing.T) {
+	t.Parallel()
 	for _, host := range []string{"cp1", "cp2", "w1"} {
 		t.Run(host, func(t *testing.T) {
 			w := dockered(t, "containerd", "cp1", "cp2", "w1")
@@ -345,6 +350,7 @@ func TestMigrate_FinishesNodeWithoutAPI(t *testing.T) {
 			t.Run(at+" "+name, func(t *testing.T) {
 				t.Parallel()
 				w, broken := base.fork(t), true
+				w.noAPI = true
 				w.endsAPI(at, tc.step, tc.reason, &broken)
 				request := w.moving()
 				if res := w.do(request, event.Failed); res.Reverted != (tc.reason == "UnitFailed") {

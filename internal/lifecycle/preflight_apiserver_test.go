@@ -13,6 +13,7 @@ import (
 // TestNotServing_IsReportedBeforeWaiting checks that an API server that does not answer is
 // reported, with a hint, before any step waits for it. Nothing is refused.
 func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
+	t.Parallel()
 	apply := func(w *world) Request { return applying(w.cluster()) }
 	for _, tc := range []struct {
 		name, reason string
@@ -65,9 +66,11 @@ func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 // The hint works: corrected settings reach the control plane that has stopped serving, and
 // a control plane that cannot be repaired can be removed.
 func TestNotServing_CanBeRepairedOrRemoved(t *testing.T) {
+	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	cp1, bad := w.machines["cp1"], w.cluster()
 	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
+	w.noAPI = true
 	cp1.refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.control-plane" {
 			cp1.silent = strings.Contains(cp1.files[settingsFile], "no-such-mode")

@@ -62,6 +62,7 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 
 // All problems that prevent an upgrade are reported at once, and nothing is touched.
 func TestReadiness(t *testing.T) {
+	t.Parallel()
 	w := unfit(t)
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
 	var list diag.List
@@ -117,6 +118,7 @@ func idsOf(list diag.List) (out []string) {
 // An API server must not get too far ahead of a kubelet. This holds for a kubelet that the
 // next upgrade step updates and for one that Slipway does not manage.
 func TestReadinessOfKubelets(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		node, version, id string
 	}{
@@ -144,6 +146,7 @@ func TestReadinessOfKubelets(t *testing.T) {
 
 // The bundles of all upgrade steps must be available before the first step starts.
 func TestReadinessOfBundles(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1")
 	s := w.service()
 	c, err := s.Cluster(t.Context(), "prod")

@@ -20,6 +20,7 @@ const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
 // password is in no plan, event or saved state. A new password changes one file on each
 // host and nothing else.
 func TestRegistryPasswords(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	dir := t.TempDir()
 	password := filepath.Join(dir, "password")
@@ -97,6 +98,7 @@ func TestRegistryPasswords(t *testing.T) {
 // TestRegistryPasswordLater resumes an operation that needs a password. The password is
 // read again; if its file is missing, the resume is refused before it connects to hosts.
 func TestRegistryPasswordLater(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	password := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(password, []byte("parrot"), 0o600); err != nil {
@@ -128,6 +130,7 @@ func TestRegistryPasswordLater(t *testing.T) {
 // password to hosts. Before the resume, the password changes again; all hosts must get the
 // latest password.
 func TestKilledRegistryPassword(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	password := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {

@@ -47,6 +47,7 @@ func (w *world) login(password string) string {
 // TestInitRegistry creates a registry before the cluster exists. Nodes of the later
 // cluster use it, creating the cluster does not change it, and a delete removes it.
 func TestInitRegistry(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
 	p := w.prepared(w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: c}}, nil))
@@ -129,6 +130,7 @@ func (w *world) secretIsKept() {
 // TestCreateWithRegistry creates a cluster without a previous "init registry". An apply
 // that adds a registry to a running cluster also configures its nodes.
 func TestCreateWithRegistry(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
 	all := c.Spec.Hosts
@@ -162,6 +164,7 @@ func TestCreateWithRegistry(t *testing.T) {
 // TestRegistryIsAdded adds a registry host with the settings of the file. All nodes are
 // configured for it.
 func TestRegistryIsAdded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
 	c := w.withRegistry()
@@ -184,6 +187,7 @@ func TestRegistryIsAdded(t *testing.T) {
 // TestRegistryLeaves removes the registry host, reachable or permanently lost. The
 // registry configuration is removed from all nodes.
 func TestRegistryLeaves(t *testing.T) {
+	t.Parallel()
 	for name, gone := range map[string]bool{"reachable": false, "permanently lost": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
@@ -210,6 +214,7 @@ func TestRegistryLeaves(t *testing.T) {
 // TestInitRegistryInUse checks that "init registry" refuses changes that the nodes of a
 // cluster would also need.
 func TestInitRegistryInUse(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -246,6 +251,7 @@ func TestInitRegistryInUse(t *testing.T) {
 // TestInitRegistryFirst checks that "init registry" does not add a registry to a running
 // cluster without one. The error does not suggest that a registry is saved.
 func TestInitRegistryFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
 	_, err := w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: w.withRegistry()}}, nil)
@@ -258,6 +264,7 @@ func TestInitRegistryFirst(t *testing.T) {
 // TestRegistryPasswordChosen checks that only the hash of a password from the user is
 // kept.
 func TestRegistryPasswordChosen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
@@ -301,6 +308,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 // also on a manager without the saved hashes. A recently used password gets its previous
 // hash.
 func TestRegistryHashes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
 	c := w.withRegistry()
@@ -347,6 +355,7 @@ func TestRegistryHashes(t *testing.T) {
 
 // TestKilledInitRegistry kills the operation after each step and repeats it.
 func TestKilledInitRegistry(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	request := InitRegistryRequest{Subject: Subject{Cluster: w.withRegistry()}}
 	moments := w.killed(t, request)
@@ -431,6 +440,7 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 // TestBadRegistryGoesBack checks the rollback when a registry does not start with its new
 // settings or rejects logins. Nodes are rolled back as well.
 func TestBadRegistryGoesBack(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.PrivateRegistry)
 		fails  func(*machine, op.Op) bool

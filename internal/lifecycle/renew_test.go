@@ -374,6 +374,7 @@ func TestRenew_KeepsOtherOperationUnfinished(t *testing.T) {
 // TestRenew_WarnsOfEarlierCAExpiry checks the warning about a CA that expires before the new
 // certificates would.
 func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
+	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1")
 	ca := pkitest.NewAuthority(t, "front-proxy-ca", certTime.Add(-certYear), certTime.Add(100*certDay))
 	f := w.machines["cp1"].files
@@ -394,6 +395,7 @@ func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
 // TestRenew_UsesChangedValidity changes the validity of certificates. It applies from the next
 // renewal on, and nothing is restarted.
 func TestRenew_UsesChangedValidity(t *testing.T) {
+	t.Parallel()
 	w := certificatesOf(t, 200*certDay, "cp1", "cp2", "w1")
 	c := w.cluster()
 	c.Spec.Kubernetes.Certificates.Validity = &metav1.Duration{Duration: 2 * certYear}

@@ -144,6 +144,7 @@ func (w *world) loses(e *ensemble, names ...string) {
 }
 
 func TestRescue(t *testing.T) {
+	t.Parallel()
 	w, request := outnumbered(t)
 	p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
 	loses := strings.Join(p.Plan().Removes, "\n")
@@ -178,6 +179,7 @@ func TestRescue(t *testing.T) {
 // A rescue replaces a stale lock, whose holder may be lost with the hosts. An active
 // holder is not disturbed unless the request breaks its lock.
 func TestRescueLocked(t *testing.T) {
+	t.Parallel()
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name         string
@@ -248,6 +250,7 @@ func TestKilledRescue(t *testing.T) {
 // A rescue uses the most recent data that are left and moves the data of other members
 // aside. The term of the last entry counts first, then its index.
 func TestRescue_UsesMostRecentData(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		cp2, cp4     string
@@ -316,6 +319,7 @@ func twoOfFive(t *testing.T, cp2, cp4 string) (*world, RescueEtcdRequest) {
 // The plan describes how far the data of each member reach, where they are damaged, and
 // which entries are lost.
 func TestRescue_PlanDescribesLosses(t *testing.T) {
+	t.Parallel()
 	const where = "x.wal, from byte 7 of 9: it is not what was written"
 	for _, tc := range []struct {
 		name, reason string
@@ -434,6 +438,7 @@ func TestRescue_PlanDescribesLosses(t *testing.T) {
 
 // A chosen member must have readable data.
 func TestRescue_RefusesMemberWithoutData(t *testing.T) {
+	t.Parallel()
 	for _, cp2 := range []string{"", "log 9 999 999 nodb", "log 0 0 0 damaged"} {
 		w, request := twoOfFive(t, cp2, "log 4 900 900")
 		request.From = "cp2"
@@ -448,6 +453,7 @@ func TestRescue_RefusesMemberWithoutData(t *testing.T) {
 // Data from before a restore cannot be compared with data from after it: the term is
 // higher, but the entries are older.
 func TestRescueOfSeveralClusters(t *testing.T) {
+	t.Parallel()
 	w, request := twoOfFive(t, "log 50 900 900 cluster=before", "log 2 30 30")
 	_, err := w.impatient().Prepare(t.Context(), request, nil)
 	refusal(t, err, idRescueClusters)
@@ -460,6 +466,7 @@ func TestRescueOfSeveralClusters(t *testing.T) {
 // A member whose log does not name its cluster may have the best data, or data from before
 // a restore. Its data are not moved aside unless the user chooses a member.
 func TestRescueOfUnknownCluster(t *testing.T) {
+	t.Parallel()
 	const lost = "log 0 0 0 damaged db=4/901 cluster="
 	for _, tc := range []struct {
 		name, reason   string
@@ -498,6 +505,7 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 // The result describes the data that was used: only the readable entries if the log is
 // damaged.
 func TestRescue_ResultDescribesData(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, data, want string }{
 		{"whole", "log 4 900 900", "with all entries of its log:"},
 		{"damaged", "log 4 900 900 damaged", "with all readable entries of its log:"},
@@ -516,6 +524,7 @@ func TestRescue_ResultDescribesData(t *testing.T) {
 
 // A rescue is refused while etcd has quorum.
 func TestRescueNotNeeded(t *testing.T) {
+	t.Parallel()
 	w, e := etcdWorld(t)
 	e.members[2].down, w.machines["cp3"].down = true, errDown
 	_, err := w.impatient().Prepare(t.Context(), RescueEtcdRequest{Name: "prod", Lost: []string{"cp3"}}, nil)
@@ -524,6 +533,7 @@ func TestRescueNotNeeded(t *testing.T) {
 
 // An etcd that runs as a service is rescued on its host, not on the control plane.
 func TestRescueManaged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
 	w.managed = true
 	watchKeys(w)
@@ -546,6 +556,7 @@ func TestRescueManaged(t *testing.T) {
 // While a rescue is unfinished, no node can be removed: the rescue was planned with the
 // lost hosts. It can be finished without a worker that has failed since.
 func TestRescue_RefusesOtherOperationsUntilFinished(t *testing.T) {
+	t.Parallel()
 	w, request := outnumbered(t)
 	w.refusing("cp2", "restore.start")
 	w.do(request, event.Failed)

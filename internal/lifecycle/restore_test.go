@@ -115,6 +115,7 @@ func restoring(file string) RestoreEtcdRequest {
 }
 
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	for _, m := range w.machines {
 		delete(m.files, facts.EtcdData) // all is lost
@@ -153,6 +154,7 @@ func TestRestore(t *testing.T) {
 // revisions. Clients then do not rely on cached data. The number of earlier restores is
 // the same for a resumed restore.
 func TestRestoreAgain(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	for _, want := range []string{"1000004711", "2000004711", "4000004711"} {
 		w.apply(w.prepared(w.service().Prepare(t.Context(), restoring(file), nil)), event.Succeeded)
@@ -176,6 +178,7 @@ func TestRestoreAgain(t *testing.T) {
 // The snapshot can be sent to hosts from any offset. Temporary files of restores that were
 // killed long ago are removed.
 func TestRestoreContent(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	old, young := filepath.Join(w.home, ".restore-old"), filepath.Join(w.home, ".restore-young")
 	for _, left := range []string{old, young} {
@@ -245,6 +248,7 @@ func TestKilledRestore(t *testing.T) {
 // A restore fails after it has replaced the data of some members. A second restore that
 // fails before it replaces any data does not change that.
 func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	other := w.snapshot(backups.SnapshotOptions{}).File
 	apply := applying(w.cluster())
@@ -263,6 +267,7 @@ func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
 // A host that is permanently lost at any point of a restore can be removed. The restore is
 // then repeated without it.
 func TestRestoreLosesAHost(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, host, step string
 	}{
@@ -302,6 +307,7 @@ func TestRestoreLosesAHost(t *testing.T) {
 // A restore that was started without a worker is complete when all other hosts use its
 // data. Then the worker can be removed.
 func TestRestoreWithoutWorker(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	w.machines["w1"].down = errDown
 	request := restoring(file)
@@ -315,6 +321,7 @@ func TestRestoreWithoutWorker(t *testing.T) {
 
 // Several lost hosts can be removed from the saved cluster together.
 func TestRestoreWithoutHosts(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	w.refusing("w1", "restore.kubelets")
 	w.do(restoring(file), event.Failed)
@@ -372,6 +379,7 @@ func written(t *testing.T, file string, change func(*backup.Set), by *backup.Sig
 
 // A set that cannot be restored is refused, and nothing is touched.
 func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -455,6 +463,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 // A restore needs all hosts with etcd members. A worker that is down can be left out.
 func TestRestore_NeedsAllMembers(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	w.machines["cp3"].down = errDown
 	r := restoring(file)
@@ -473,6 +482,7 @@ func TestRestore_NeedsAllMembers(t *testing.T) {
 // A failure on one member stops the restore, whatever errors are ignored. Either all
 // members keep the old data, or all get the new data.
 func TestRestore_StopsOnFailureOfOneMember(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	w.machines["w1"].down = errDown
 	w.machines["cp2"].refuse = breaking("restore.prepare")
@@ -498,6 +508,7 @@ func TestRestore_StopsOnFailureOfOneMember(t *testing.T) {
 
 // An interrupted restore cannot continue with another set.
 func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
+	t.Parallel()
 	w, file := restorable(t)
 	w.machines["cp2"].refuse = breaking("restore.swap")
 	w.do(restoring(file), event.Failed)
@@ -525,6 +536,7 @@ func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
 }
 
 func TestDefrag(t *testing.T) {
+	t.Parallel()
 	w, _ := etcdWorld(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		w.machines[name].waste = 60 << 20
@@ -566,6 +578,7 @@ func TestDefrag(t *testing.T) {
 // An unfinished operation remains unfinished, whether a later defragmentation fails or
 // succeeds.
 func TestDefrag_KeepsOtherOperationUnfinished(t *testing.T) {
+	t.Parallel()
 	w, _ := etcdWorld(t)
 	w.machines["cp2"].waste = 1
 	w.machines["w1"].refuse = breaking("kubernetes.kubelet")
@@ -585,6 +598,7 @@ func TestDefrag_KeepsOtherOperationUnfinished(t *testing.T) {
 // An etcd that runs as a service is backed up and restored on its hosts. The control plane
 // has neither its data nor the key of the etcd CA.
 func TestBackupManaged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
 	w.managed = true
 	watchKeys(w)

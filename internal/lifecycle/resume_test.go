@@ -21,6 +21,7 @@ import (
 
 // A rollback is possible after several failed attempts.
 func TestRollbackAfterSeveralAttempts(t *testing.T) {
+	t.Parallel()
 	t.Run("a cluster that never ran is removed", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.machines["w1"].refuse = breaking("join.kubelet-start")
@@ -50,6 +51,7 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 
 // An operation of an unknown kind is refused before any host is asked.
 func TestUnknownOperation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.machines["w1"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
@@ -74,6 +76,7 @@ func TestUnknownOperation(t *testing.T) {
 
 // A plan whose cluster name differs from its spec is refused.
 func TestSavedPlan_RefusesOtherCluster(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
 	p := w.prepared(s.Prepare(t.Context(), creating(w.cluster()), nil))
@@ -91,6 +94,7 @@ func TestSavedPlan_RefusesOtherCluster(t *testing.T) {
 
 // A rollback restores the cluster file that belongs to the restored spec.
 func TestRollback_RestoresClusterFile(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason   string
 		first          []byte
@@ -158,6 +162,7 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 // A later file must not omit a host that an attempt to create the cluster has changed: its
 // files would be left behind.
 func TestApply_RefusesToOmitChangedHost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w2"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
@@ -181,6 +186,7 @@ func TestApply_RefusesToOmitChangedHost(t *testing.T) {
 
 // Preparing the hosts in between does not change that.
 func TestApply_RefusesToOmitChangedHostAfterInitOS(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w2"].refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
@@ -197,6 +203,7 @@ func TestApply_RefusesToOmitChangedHostAfterInitOS(t *testing.T) {
 
 // A host that was never reached can be omitted from a later file.
 func TestApply_MayOmitUntouchedHost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.machines["w2"].down = errDown
@@ -211,6 +218,7 @@ func TestApply_MayOmitUntouchedHost(t *testing.T) {
 // A resume continues with the saved cluster file. It warns about a changed file, and
 // refuses one that is given with -f.
 func TestResume_ReportsChangedFile(t *testing.T) {
+	t.Parallel()
 	const file = `apiVersion: slipway.dev/v1alpha1
 kind: Cluster
 metadata: {name: prod}
@@ -318,6 +326,7 @@ func loaded(t *testing.T, text string) *v1alpha1.Cluster {
 
 // A resume keeps the removal options of the first request unless it has others.
 func TestResume_KeepsRemovalOptions(t *testing.T) {
+	t.Parallel()
 	asked := Removal{Force: true, DrainTimeout: time.Minute}
 	for _, tc := range []struct {
 		name        string

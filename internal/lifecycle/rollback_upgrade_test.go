@@ -35,6 +35,7 @@ func (w *world) restarted() (order []string) {
 // Wherever an upgrade has stopped, a rollback restores the previous version. The hosts
 // that were upgraded last are rolled back first.
 func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, host, step string
 		order            []string
@@ -86,6 +87,7 @@ func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
 
 // A paused upgrade can be rolled back like a failed one.
 func TestUpgrade_RollsBackWhenPaused(t *testing.T) {
+	t.Parallel()
 	w := aged(t, threeAndTwo...)
 	r := toNewest
 	r.PauseAfter = PauseControlPlane
@@ -126,6 +128,7 @@ func TestKilledUpgradeTakenBack(t *testing.T) {
 // A completed upgrade cannot be rolled back; the error names the backup set to restore
 // instead.
 func TestUpgrade_CannotRollBackAfterSuccess(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	res := w.do(toNewest, event.Succeeded)
 	_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
@@ -138,6 +141,7 @@ func TestUpgrade_CannotRollBackAfterSuccess(t *testing.T) {
 // A rollback is refused while the cluster has objects that the previous version does not
 // know. The user deletes them, or restores the data from before the upgrade.
 func TestRollback_RefusesUnknownKinds(t *testing.T) {
+	t.Parallel()
 	for _, restores := range []bool{false, true} {
 		t.Run(map[bool]string{false: "deleted", true: "restored"}[restores], func(t *testing.T) {
 			w := aged(t, "cp1", "w1")
@@ -177,6 +181,7 @@ func TestRollback_RefusesUnknownKinds(t *testing.T) {
 
 // If this machine has no backup set from before the upgrade, the hint reports it.
 func TestRollback_HintReportsMissingBackup(t *testing.T) {
+	t.Parallel()
 	s := newWorld(t, "cp1").service()
 	o := &v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Cluster: "prod"}}
 	if got := s.describeRestoreInstead(o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
@@ -186,6 +191,7 @@ func TestRollback_HintReportsMissingBackup(t *testing.T) {
 
 // If the leader control plane is broken, the operation uses the other control planes.
 func TestUpgrade_UsesOtherControlPlanes(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		version string
 		do      func(*world)
@@ -211,6 +217,7 @@ func TestUpgrade_UsesOtherControlPlanes(t *testing.T) {
 // A host that is permanently lost can be removed during an upgrade, which is then finished
 // or rolled back without the host.
 func TestUpgrade_FinishesWithoutLostHost(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, host, step string
 		back             bool

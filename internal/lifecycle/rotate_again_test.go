@@ -41,6 +41,7 @@ func (w *world) listened(t *testing.T, r Request, tell func(event.Event)) {
 // TestRotateAgain checks that the same command finishes a rotation that was killed at its
 // very end, even after other operations. The command after that rotates again.
 func TestRotateAgain(t *testing.T) {
+	t.Parallel()
 	w, from := rotatable(t)
 	k := w.last(t, rotateAccounts())
 	is := k.machines["cp1"].files[saKey]
@@ -72,6 +73,7 @@ func TestRotateAgain(t *testing.T) {
 // TestRotateAgainMeanwhile checks that a planned request is refused if the rotation was
 // finished since.
 func TestRotateAgainMeanwhile(t *testing.T) {
+	t.Parallel()
 	w, _ := rotatable(t)
 	k := w.last(t, rotateAccounts())
 	p := k.prepared(k.service().Prepare(t.Context(), rotateAccounts(), nil))
@@ -86,6 +88,7 @@ func TestRotateAgainMeanwhile(t *testing.T) {
 // unfinished. kubeadm would write manifests with saved settings whose files may be on no
 // host yet. An interrupted rotation can be repeated.
 func TestRotateCluster_RefusesUnfinishedApply(t *testing.T) {
+	t.Parallel()
 	w, old := withAuthority(t)
 	c := w.cluster()
 	c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 1, MaxBackups: 1, MaxSize: 1}

@@ -122,6 +122,7 @@ func rotateFrontProxy() RotateCARequest {
 // TestRotateFrontProxy checks the order. All API servers trust both CAs before any uses a
 // certificate of the next CA, and all use one before the old CA is removed.
 func TestRotateFrontProxy(t *testing.T) {
+	t.Parallel()
 	w := trusted(t)
 	from, shows := w.machines["cp1"].files[proxyCA+".crt"], w.machines["cp1"].files[proxyClient+".key"]
 	res := w.do(rotateFrontProxy(), event.Succeeded)
@@ -197,6 +198,7 @@ func TestKilledRotateFrontProxy(t *testing.T) {
 // only the next CA. It waits for API servers that have not read the files, and withdraws
 // the published old CA.
 func TestRotateFrontProxyUnread(t *testing.T) {
+	t.Parallel()
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
 	w.do(rotateFrontProxy(), event.Succeeded)
@@ -217,6 +219,7 @@ func TestRotateFrontProxyUnread(t *testing.T) {
 // TestRotateFrontProxyRefused checks that a rotation that is not possible is refused
 // before anything is touched.
 func TestRotateFrontProxyRefused(t *testing.T) {
+	t.Parallel()
 	w := trusted(t)
 	var list diag.List
 	key := w.machines["cp1"].files[proxyCA+".key"]
@@ -239,6 +242,7 @@ func TestRotateFrontProxyRefused(t *testing.T) {
 // with the key of the front proxy CA, from which it was derived. With different passwords,
 // several control planes would hold the address.
 func TestKeepalivedPassword_DoesNotFollowProxyCA(t *testing.T) {
+	t.Parallel()
 	w := keepalivedWorld(t)
 	for _, m := range w.machines {
 		if m.has(proxyCA + ".key") {

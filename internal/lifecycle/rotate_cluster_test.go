@@ -262,6 +262,7 @@ func rotateCluster() RotateCARequest {
 // TestRotateCluster checks the order. All hosts trust both CAs before the next CA signs,
 // and pods are restarted in between. The old CA is removed when no certificate needs it.
 func TestRotateCluster(t *testing.T) {
+	t.Parallel()
 	w, old := withAuthority(t)
 	res := w.do(rotateCluster(), event.Succeeded)
 	w.underAnother(old)
@@ -290,6 +291,7 @@ func TestRotateCluster(t *testing.T) {
 // TestRotateCluster_StopsForOldTrust checks that an object that trusts only the old CA stops
 // the rotation. An object that trusts both CAs does not.
 func TestRotateCluster_StopsForOldTrust(t *testing.T) {
+	t.Parallel()
 	config := func(text string) object {
 		return object{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"},
@@ -344,6 +346,7 @@ func TestRotateCluster_StopsForOldTrust(t *testing.T) {
 // API object. The old CA is kept for it, but only after the next CA can sign. Expired
 // certificates are ignored.
 func TestRotateCluster_KeepsCAForValidCertificates(t *testing.T) {
+	t.Parallel()
 	const secret, config = "/api/v1/namespaces/shop/secrets/theirs", "/api/v1/namespaces/shop/configmaps/theirs"
 	for _, tc := range []struct {
 		name, says string
@@ -406,6 +409,7 @@ func TestKilledRotateCluster(t *testing.T) {
 // TestRotateClusterForgotten finishes a rotation that was interrupted between the removal
 // of the next CA's temporary key and the removal of its certificate.
 func TestRotateClusterForgotten(t *testing.T) {
+	t.Parallel()
 	w, old := withAuthority(t)
 	w.do(rotateCluster(), event.Succeeded)
 	m := w.machines["cp1"]
@@ -480,6 +484,7 @@ func TestRotate_RepairsKeyPairOnResume(t *testing.T) {
 // TestRotateClusterApply checks that an apply during a rotation does not change the CA
 // bundle of a control plane. All controller managers can still start.
 func TestRotateClusterApply(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{certs.StepTrusted, certs.StepDropped} {
 		w, old := withAuthority(t)
 		k := w.cutOff(rotateCluster(), step, "cp2")[0]
@@ -502,6 +507,7 @@ func TestRotateClusterApply(t *testing.T) {
 // The saved kubeconfig trusts only the next CA in the end. This also holds if it was saved
 // from a first control plane that still trusted both CAs.
 func TestRotateCluster_SavedKubeconfigTrustsNextCA(t *testing.T) {
+	t.Parallel()
 	w, old := withAuthority(t)
 	k := w.cutOff(rotateCluster(), certs.StepDropped, "cp1")[0]
 	after := k.fork(t)
@@ -516,6 +522,7 @@ func TestRotateCluster_SavedKubeconfigTrustsNextCA(t *testing.T) {
 // which they read at startup. They restart before a kubelet uses a certificate of the next
 // CA, and again when only the next CA is left. Other API servers are not restarted.
 func TestRotateClusterKubelets(t *testing.T) {
+	t.Parallel()
 	w, old := withAuthority(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		m := w.machines[name]
@@ -546,6 +553,7 @@ func TestRotateClusterKubelets(t *testing.T) {
 // TestRotateCluster_SkipsJoiningNode checks that a node that has not joined yet is left to its
 // join.
 func TestRotateCluster_SkipsJoiningNode(t *testing.T) {
+	t.Parallel()
 	w, _ := withAuthority(t)
 	delete(w.machines["cp3"].files, module.ClientCert)
 	delete(w.machines["cp3"].files, caCrt)
@@ -560,6 +568,7 @@ func TestRotateCluster_SkipsJoiningNode(t *testing.T) {
 // TestRotateClusterRefused checks that a rotation that is not possible is refused before
 // anything is touched.
 func TestRotateClusterRefused(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*world, *RotateCARequest){
 		"a worker is down":             func(w *world, r *RotateCARequest) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
 		"a control plane lacks the CA": func(w *world, _ *RotateCARequest) { delete(w.machines["cp2"].files, caCrt) },
@@ -581,6 +590,7 @@ func TestRotateClusterRefused(t *testing.T) {
 
 // TestRotateCluster_RefusesExpiredCA checks that the rotation of an expired CA is refused.
 func TestRotateCluster_RefusesExpiredCA(t *testing.T) {
+	t.Parallel()
 	w, _ := withAuthority(t)
 	over := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-2*certYear), certTime.Add(-time.Hour))
 	for _, m := range w.machines {

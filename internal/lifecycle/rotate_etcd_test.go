@@ -195,6 +195,7 @@ func TestKilledRotateEtcd(t *testing.T) {
 // TestRotateEtcdUnread finishes a rotation that was interrupted when all files had only
 // the next CA. Programs that have not restarted since then are restarted.
 func TestRotateEtcdUnread(t *testing.T) {
+	t.Parallel()
 	for name, machines := range etcdShapes {
 		t.Run(name, func(t *testing.T) {
 			w := withEtcd(t, machines...)
@@ -225,6 +226,7 @@ func TestRotateEtcdUnread(t *testing.T) {
 // TestRotateEtcdRefused checks that the rotation of a CA that Slipway does not manage is
 // refused before anything is touched.
 func TestRotateEtcdRefused(t *testing.T) {
+	t.Parallel()
 	p := &prepared{}
 	p.env.Cluster = &v1alpha1.Cluster{}
 	p.env.Cluster.Spec.Etcd.External = &v1alpha1.ExternalEtcd{}

@@ -180,6 +180,7 @@ func rotateAccounts() RotateCARequest {
 // TestRotateAccounts checks the order. All control planes verify with both keys before any
 // signs with the next key. Then pods are restarted, and the old key is removed.
 func TestRotateAccounts(t *testing.T) {
+	t.Parallel()
 	w, from := rotatable(t)
 	res := w.do(rotateAccounts(), event.Succeeded)
 	w.exchanged(from)
@@ -205,6 +206,7 @@ func TestRotateAccounts(t *testing.T) {
 // holds a token of it. The failure names the object; a resume finishes the rotation after its
 // removal.
 func TestRotateAccounts_KeepsKeyForHeldTokens(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, kind, says string
 	}{
@@ -265,6 +267,7 @@ func (a *api) deleted(kind, name string, waits bool) {
 // TestRotateAccountsDeleted checks that a workload that is deleted during the rotation is
 // not restarted. The rotation waits until its pods have ended.
 func TestRotateAccountsDeleted(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, kind string
 		waits      bool
@@ -358,6 +361,7 @@ func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watc
 // TestRotateAccounts_FinishesInterruptedRotation checks that a new request finishes a rotation
 // that was interrupted near its end. The next key is not rotated again.
 func TestRotateAccounts_FinishesInterruptedRotation(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		only []string // control planes that have dropped the old key
@@ -390,6 +394,7 @@ func TestRotateAccounts_FinishesInterruptedRotation(t *testing.T) {
 // If no host has the next key, a control plane that lacks one of the keys has not dropped
 // any. All known keys are trusted, and all sign with a new key before any key is removed.
 func TestRotateAccountsWithoutNext(t *testing.T) {
+	t.Parallel()
 	w, _ := rotatable(t)
 	private, public := newAccountKey()
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
@@ -419,6 +424,7 @@ func TestRotateAccountsWithoutNext(t *testing.T) {
 // TestRotateRefused checks that a rotation that is not possible is refused before anything
 // is touched.
 func TestRotateRefused(t *testing.T) {
+	t.Parallel()
 	w, _ := rotatable(t)
 	r := rotateAccounts()
 	r.Names = []string{"service-acount"}

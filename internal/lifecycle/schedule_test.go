@@ -41,6 +41,7 @@ func untried(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 // Automatic snapshots can be switched on, changed and switched off in the file of a
 // running cluster. Only hosts with an etcd member change.
 func TestSchedule_SwitchesOnAndOff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	for _, step := range []struct {
@@ -80,6 +81,7 @@ func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 
 // Restore tests look for Secrets below the etcd prefix of the API servers.
 func TestScheduleTriesSecrets(t *testing.T) {
+	t.Parallel()
 	for prefix, want := range map[string]string{"": "/registry/secrets/", "/other": "/other/secrets/", "other/": "/other/secrets/"} {
 		w := newWorld(t, "cp1")
 		c := w.everyHour(8)
@@ -138,6 +140,7 @@ func toldOf(t *testing.T, svc *Service, id, want, reason string) {
 // Dedicated etcd hosts take automatic snapshots too, and a backup set can be made from
 // them. Only hosts with the CA keys make copies.
 func TestScheduleOfManagedEtcd(t *testing.T) {
+	t.Parallel()
 	w, s := managed(t), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
 	w.do(applying(copiedToStorage(t, w.everyHour(8), s)), event.Succeeded)
@@ -205,6 +208,7 @@ func (m *machine) took(t *testing.T, taken time.Time, failed string) {
 
 // Missing or old automatic snapshots of hosts are reported.
 func TestScheduled(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*testing.T, *world, time.Time)
@@ -272,6 +276,7 @@ func TestScheduled(t *testing.T) {
 // A failed or missing restore test is reported in all reports about snapshots. If restore
 // tests are switched off, there is no warning.
 func TestRestoreTests_AreReported(t *testing.T) {
+	t.Parallel()
 	const week = 7 * 24 * time.Hour
 	for _, tc := range []struct {
 		name, reason string
@@ -344,6 +349,7 @@ func TestRestoreTests_AreReported(t *testing.T) {
 // A backup set can be made from an automatic snapshot of a host, also when etcd is down,
 // and from no other file.
 func TestSnapshotOfHost(t *testing.T) {
+	t.Parallel()
 	w, e := backedUp(t)
 	m := w.machines["cp2"]
 	taken := w.service().Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)

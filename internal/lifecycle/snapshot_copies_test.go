@@ -61,6 +61,7 @@ func copiedTo(t *testing.T, c *v1alpha1.Cluster, m *copiestest.Machine) *v1alpha
 // Copy targets are added, changed and removed in the file of a running cluster. Login keys
 // are only on the hosts that use them, and not in state.
 func TestCopies_AddedChangedAndRemoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	first, second := copiestest.ListenSFTP(t), copiestest.ListenSFTP(t)
@@ -113,6 +114,7 @@ func TestCopies_AddedChangedAndRemoved(t *testing.T) {
 // The time limit of a copy is at most the snapshot interval, so that a snapshot never
 // waits for the copy of the previous one.
 func TestCopies_TimeLimitIsSnapshotInterval(t *testing.T) {
+	t.Parallel()
 	for every, want := range map[time.Duration]string{time.Minute: `"withinSeconds": 60`, 25 * time.Hour: `"withinSeconds": 1800`} {
 		w := newWorld(t, "cp1", "w1")
 		c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
@@ -126,6 +128,7 @@ func TestCopies_TimeLimitIsSnapshotInterval(t *testing.T) {
 
 // A missing key is reported before anything is changed.
 func TestCopies_ReportMissingKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
@@ -160,6 +163,7 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 // Copies of the cluster are listed, and copies of other clusters are not. Each can be
 // fetched unchanged, also when no host answers.
 func TestCopies_ListedAndFetched(t *testing.T) {
+	t.Parallel()
 	w, m, name := copying(t)
 	put := func(file, text string) {
 		t.Helper()
@@ -231,6 +235,7 @@ func TestCopies_ListedAndFetched(t *testing.T) {
 // Each host may mount another directory. While a host does not answer, the newest copy is
 // unknown, and an older copy must be given by name.
 func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
+	t.Parallel()
 	w, _ := etcdWorld(t)
 	m := copiestest.ListenSFTP(t)
 	svc := w.impatient()
@@ -278,6 +283,7 @@ func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 
 // A target that does not respond is reported by name. The other targets are still listed.
 func TestCopies_ReportTargetThatDoesNotRespond(t *testing.T) {
+	t.Parallel()
 	w, m, name := copying(t)
 	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -320,6 +326,7 @@ func TestCopies_ReportTargetThatDoesNotRespond(t *testing.T) {
 
 // A copy that is larger than listed is not received.
 func TestCopies_NotLargerThanListed(t *testing.T) {
+	t.Parallel()
 	w, m, name := copying(t)
 	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -342,6 +349,7 @@ func TestCopies_NotLargerThanListed(t *testing.T) {
 // A copy from a host that is larger than listed is not received either. A copy that stalls
 // is given up.
 func TestCopies_FromHostLargeOrStalled(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		ill  func(*machine)
@@ -372,6 +380,7 @@ func TestCopies_FromHostLargeOrStalled(t *testing.T) {
 // Failing copies are reported by each command that checks them, with the start of the
 // failure.
 func TestCopies_FailuresAreReported(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		outcome      func(now time.Time) []op.CopyOutcome

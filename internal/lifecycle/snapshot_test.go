@@ -160,6 +160,7 @@ func (w *world) snapshot(o backups.SnapshotOptions) *backups.SnapshotInfo {
 }
 
 func TestSnapshot(t *testing.T) {
+	t.Parallel()
 	w, _ := backedUp(t)
 	i := w.snapshot(backups.SnapshotOptions{})
 	key, _, err := w.service().keys.LoadOrCreate("prod")
@@ -232,6 +233,7 @@ func (w *world) noneLeft() {
 }
 
 func TestSnapshotEncrypted(t *testing.T) {
+	t.Parallel()
 	w, _ := backedUp(t)
 	w.machines["cp1"].files["/etc/kubernetes/enc.yaml"] = "kind: EncryptionConfiguration"
 	w.machines["cp1"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
@@ -262,6 +264,7 @@ func TestSnapshotEncrypted(t *testing.T) {
 // The directory of an encrypted set never has unencrypted data: the snapshot passes
 // through a private directory of this machine.
 func TestSnapshot_KeepsPlainDataPrivate(t *testing.T) {
+	t.Parallel()
 	w, _ := backedUp(t)
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -300,6 +303,7 @@ func TestSnapshot_KeepsPlainDataPrivate(t *testing.T) {
 
 // Temporary snapshots and sets of processes that were killed a day ago are removed.
 func TestSnapshot_RemovesOldTemporaryFiles(t *testing.T) {
+	t.Parallel()
 	w, _ := backedUp(t)
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -450,6 +454,7 @@ func (w *world) send(change func(string) string) {
 
 // A list reports damaged sets and ignores other files.
 func TestSnapshotsListed(t *testing.T) {
+	t.Parallel()
 	w, _ := backedUp(t)
 	first := w.snapshot(backups.SnapshotOptions{})
 	second := w.snapshot(backups.SnapshotOptions{})

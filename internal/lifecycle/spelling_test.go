@@ -13,6 +13,7 @@ import (
 // TestSpellings checks that different spellings of an address in the file and in saved
 // state are equal, for plans and for selectors.
 func TestSpellings(t *testing.T) {
+	t.Parallel()
 	other := func(address string) string { return "::ffff:" + address }
 	endpoint := onKeepalived
 	w := newWorld(t, threeAndTwo...)

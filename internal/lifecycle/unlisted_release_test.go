@@ -65,6 +65,7 @@ func warned(t *testing.T, p Prepared, versions ...string) {
 // A version of an unlisted minor takes its components from a bundle, named or in the
 // cache. Without a bundle the version is refused.
 func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
+	t.Parallel()
 	const version = "v1.38.0"
 	path, elsewhere := builtElsewhere(t, version)
 	w := newWorld(t, "cp1", "w1")
@@ -112,6 +113,7 @@ func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 
 // Upgrades reach unlisted minors, one minor at a time.
 func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
+	t.Parallel()
 	next, _ := builtElsewhere(t, "v1.38.0")
 	after, _ := builtElsewhere(t, "v1.39.0")
 	w := newWorld(t, "cp1", "w1")
@@ -160,6 +162,7 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 
 // The rollback does not need the bundle of the newer version.
 func TestRollbackUpgrade_NeedsNoBundleOfNewerVersion(t *testing.T) {
+	t.Parallel()
 	next, _ := builtElsewhere(t, "v1.38.0")
 	w := newWorld(t, "cp1", "w1")
 	w.version = "v1.37.1"

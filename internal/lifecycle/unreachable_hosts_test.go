@@ -13,6 +13,7 @@ import (
 // Missing login settings on this machine do not prove that a host is lost. Neither a
 // cluster nor a node is force-removed for them.
 func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
+	t.Parallel()
 	cluster := DeleteRequest{Subject: Subject{Name: "prod"}, Forget: true}
 	node := DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true, Removal: Removal{Force: true}}
 	for _, tc := range []struct {
@@ -57,6 +58,7 @@ func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
 
 // A host that remains saved can be skipped, whatever the reason.
 func TestIgnoreErrors_SkipsSavedHosts(t *testing.T) {
+	t.Parallel()
 	for name, r := range map[string]Request{
 		"a delete": DeleteRequest{Subject: Subject{Name: "prod"}, Options: Options{IgnoreErrors: true}},
 		"another host than the removed one": DeleteNodesRequest{
@@ -77,6 +79,7 @@ func TestIgnoreErrors_SkipsSavedHosts(t *testing.T) {
 // Every change of hosts connects to a control plane that is down. The hint offers to
 // continue without it, which works.
 func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		request      func(*world) Request
@@ -125,6 +128,7 @@ func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 // A kubelet must not be newer than an API server that it uses, and an unreachable API server
 // may still serve. An upgrade or rollback does not skip a host if that could happen.
 func TestUpgrade_DoesNotSkipNeededHosts(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason, down string
 		prepare            func(*Service, Options) (Prepared, error)

@@ -60,6 +60,7 @@ func (w *world) wantEtcd(was map[string]string, others bool) {
 // Members are upgraded one at a time after all nodes. A member has no new program before
 // its turn, because a reboot would start it.
 func TestUpgradeManagedEtcd(t *testing.T) {
+	t.Parallel()
 	w := agedManaged(t)
 	was := w.servers()
 	oneByOne := w.membersInTurn("etcd in " + facts.DirPrograms)
@@ -121,6 +122,7 @@ func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
 // A rollback restores the previous etcd programs, but only after etcd has been prepared
 // for the downgrade.
 func TestRollback_RestoresManagedEtcd(t *testing.T) {
+	t.Parallel()
 	w := agedManaged(t)
 	was := w.servers()
 	w.refusing("cp1", "upgrade.rights")

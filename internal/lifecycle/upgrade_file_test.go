@@ -13,6 +13,7 @@ import (
 // A file that names the bundle of the next version uses it for the upgrade. The cluster
 // keeps its previous bundle until then.
 func TestUpgradeToTheFilesBundle(t *testing.T) {
+	t.Parallel()
 	built.older.Do(func() { build(t, older) })
 	w := newWorld(t, "cp1", "w1")
 	of := func(version string) string {
@@ -43,6 +44,7 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 // The bundle in the file is for the last version on the upgrade path; the cache does not
 // need it. A bundle of another version is refused before the first step.
 func TestReadiness_UsesBundleOfFile(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1")
 	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	other, ok2 := bundle.FindCached(w.cache, older, []string{"amd64"})
@@ -93,6 +95,7 @@ func TestReadiness_UsesBundleOfFile(t *testing.T) {
 
 // A resumed upgrade over several minor versions reports the final version.
 func TestUpgrade_ResumeReportsFinalVersion(t *testing.T) {
+	t.Parallel()
 	const oldest = "v1.35.6"
 	build(t, oldest)
 	built.older.Do(func() { build(t, older) })
@@ -114,6 +117,7 @@ func TestUpgrade_ResumeReportsFinalVersion(t *testing.T) {
 
 // A saved plan of an upgrade can be applied, although a plan has no request.
 func TestPrepareSaved_PlanOfUpgrade(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 	w.apply(w.prepared(w.service().PrepareSaved(t.Context(), p.Plan(), ApplyOptions{}, nil)), event.Succeeded)

@@ -10,6 +10,7 @@ import (
 // Upgrade hooks run once in each upgrade, even if they have not changed since the previous
 // one. Files that a hook no longer has are removed.
 func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
+	t.Parallel()
 	const (
 		oldest = "v1.35.6"
 		before = "hook-preUpgrade-before"

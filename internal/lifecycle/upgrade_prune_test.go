@@ -48,6 +48,7 @@ func (w *world) keeping(t *testing.T) {
 // An upgrade removes items that only the previous version has brought at its end, and not
 // before.
 func TestUpgrade_PrunesPreviousItems(t *testing.T) {
+	t.Parallel()
 	for name, shape := range map[string]func(*testing.T) *world{
 		"stacked": func(t *testing.T) *world { return aged(t, threeAndTwo...) },
 		"managed etcd": func(t *testing.T) *world {
@@ -91,6 +92,7 @@ func TestUpgrade_PrunesPreviousItems(t *testing.T) {
 
 // A rollback finds all previous items and leaves no item of the newer version.
 func TestRollback_PrunesNewerItems(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"kubelet.running", "upgrade.rights"} {
 		t.Run(step, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
@@ -123,6 +125,7 @@ func TestRollback_PrunesNewerItems(t *testing.T) {
 
 // After an upgrade has started to prune, it cannot be rolled back, only resumed.
 func TestUpgrade_CannotRollBackAfterPruning(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	ctx, cut := context.WithCancel(t.Context())
 	p := w.prepared(w.service().Prepare(ctx, toNewest, nil))
@@ -146,6 +149,7 @@ func TestUpgrade_CannotRollBackAfterPruning(t *testing.T) {
 
 // A host that cannot prune does not fail the upgrade. The next apply prunes it.
 func TestUpgrade_SucceedsIfPruningFails(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	w.refusing("w1", containerruntime.StepPrune)
 	w.do(toNewest, event.Succeeded)
@@ -162,6 +166,7 @@ func TestUpgrade_SucceedsIfPruningFails(t *testing.T) {
 
 // Adding a node prunes nothing on other hosts.
 func TestAddNodes_PrunesNothing(t *testing.T) {
+	t.Parallel()
 	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
 	for _, name := range []string{"cp1", "w1"} {
 		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"

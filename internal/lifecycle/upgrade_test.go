@@ -99,6 +99,7 @@ func all(names []string, version string) map[string]string {
 }
 
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	w := aged(t, threeAndTwo...)
 	w.wantVersions(all(threeAndTwo, older))
 	w.events = nil
@@ -161,6 +162,7 @@ func (w *world) keptAs(version string, res *Result) {
 
 // Without a backup, nothing is changed.
 func TestUpgradeWithoutBackup(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	refuse := func(_ string, o op.Op) *op.Error {
 		if o.Kind() != op.KindEtcdSnapshot {
@@ -184,6 +186,7 @@ func TestUpgradeWithoutBackup(t *testing.T) {
 
 // An upgrade within a minor version uses the same steps; etcd has the same version.
 func TestUpgradeWithinAMinor(t *testing.T) {
+	t.Parallel()
 	const from, to = "v1.35.4", "v1.35.6"
 	names := []string{"cp1", "cp2", "cp3", "w1"}
 	w := newWorld(t, names...)
@@ -214,6 +217,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 
 // An upgrade over several minor versions is one operation for each of them.
 func TestUpgrade_NextMinor(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1")
 	s := w.service()
 	r := UpgradeRequest{Subject: Subject{Name: "prod", Source: []byte("the file")}, Version: "v1.37.1"}
@@ -233,6 +237,7 @@ func TestUpgrade_NextMinor(t *testing.T) {
 
 // Wherever an upgrade stops, the cluster keeps running, and a resume upgrades the rest.
 func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, host, step string
 		want             map[string]string
@@ -282,6 +287,7 @@ func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
 }
 
 func TestUpgradePauses(t *testing.T) {
+	t.Parallel()
 	w := aged(t, threeAndTwo...)
 	r := toNewest
 	r.PauseAfter = PauseCanary
@@ -303,6 +309,7 @@ func TestUpgradePauses(t *testing.T) {
 
 // The only node is not drained: no other node could run its pods.
 func TestUpgradeOfAnOnlyNode(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1")
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
 	for _, s := range p.Plan().Steps {
@@ -315,6 +322,7 @@ func TestUpgradeOfAnOnlyNode(t *testing.T) {
 }
 
 func TestUpgradeRefused(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	changed, unsaid := w.cluster(), w.cluster()
 	changed.Spec.Kubernetes.Version, changed.Spec.Kubernetes.ProxyMode = "v1.37.1", "iptables"
@@ -365,6 +373,7 @@ func wantRefused(t *testing.T, err error, id string) {
 
 // Later operations do not hide an unfinished upgrade.
 func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
 		if step != "kubernetes.programs" {
@@ -394,6 +403,7 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 
 // An upgrade that was interrupted while it was saved is detected, wherever that was.
 func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		noted bool // whether the cluster status is set
@@ -434,6 +444,7 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 
 // An upgrade needs a cluster without unfinished operations.
 func TestUpgrade_RefusesUnfinishedOperation(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	w.machines["w1"].refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
 	c := w.cluster()
@@ -463,6 +474,7 @@ func TestKilledUpgrade(t *testing.T) {
 // A file names other files relative to its directory. An upgrade with that file is an
 // upgrade of the same cluster settings.
 func TestUpgrade_FindsFilesOfClusterFile(t *testing.T) {
+	t.Parallel()
 	w := aged(t, "cp1")
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "hello.sh"), []byte("#!/bin/sh\n"), 0o600); err != nil {

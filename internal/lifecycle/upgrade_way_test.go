@@ -37,6 +37,7 @@ func onWay(t *testing.T, r Request, names ...string) (*world, *Result) {
 // Between two minor versions of an upgrade there is nothing to resume. The error names the
 // version that the cluster has reached and the command to continue.
 func TestUpgrade_HasNothingToResumeBetweenMinors(t *testing.T) {
+	t.Parallel()
 	w, _ := onWay(t, toNewest, "cp1")
 	s := w.service()
 	said := func(when string) {
@@ -71,6 +72,7 @@ func TestUpgrade_HasNothingToResumeBetweenMinors(t *testing.T) {
 // the last step, the file has a newer version than the cluster; this is not a change of
 // the file.
 func TestUpgradeByFile_ResumesWithFile(t *testing.T) {
+	t.Parallel()
 	const file = `apiVersion: slipway.dev/v1alpha1
 kind: Cluster
 metadata: {name: prod}
@@ -136,6 +138,7 @@ spec:
 
 // TestUpgradeByFile_SavesItsPath checks that a file from standard input has no path.
 func TestUpgradeByFile_SavesItsPath(t *testing.T) {
+	t.Parallel()
 	by := UpgradeRequest{Subject: Subject{Cluster: &v1alpha1.Cluster{}}}
 	if got := by.upgradeFile(); got != "-" {
 		t.Errorf("the path for standard input is %q", got)
@@ -145,6 +148,7 @@ func TestUpgradeByFile_SavesItsPath(t *testing.T) {
 // Between two minor versions, an upgrade waits a limited time for moved pods if a
 // disruption budget needs them. Before the first minor version it does not wait.
 func TestUpgrade_WaitsForMovedPods(t *testing.T) {
+	t.Parallel()
 	const at = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
 	budget := func(healthy int, spec object) object {
 		spec["selector"] = object{"matchLabels": object{"app": "web"}}

@@ -50,6 +50,9 @@ type world struct {
 	version string
 	// runtime is the container runtime; "" is the default.
 	runtime string
+	// noAPI: an operation stops without an API server to clean up in, so a short wait for
+	// one is enough.
+	noAPI bool
 	// endpoint is the control plane endpoint of the cluster, if it is set.
 	endpoint *v1alpha1.ControlPlaneEndpoint
 
@@ -186,10 +189,14 @@ func (w *world) service() *Service {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return New(Config{
+	s := New(Config{
 		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
 		Connect: w.connect, Dial: w.dial, Now: w.now,
 	})
+	if w.noAPI {
+		s.waits.cleanup = time.Second
+	}
+	return s
 }
 
 // dial reaches the API from this machine.
