@@ -32,6 +32,9 @@ others  := ./api/... ./cmd/... ./images ./images/echo ./images/pause ./images/pr
 # Tests on real clusters that thorough has and test has not.
 apart := ^Test(Guide|Rollback|SSH|Secrets)$$
 
+# Packages whose tests leave something out under the race detector.
+sampled = $(shell git grep -l --untracked '^//go:build !race' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+
 pkg      := slipway.dev/slipway
 ldflags  := -s -w -X $(pkg)/internal/version.version=$(VERSION) -X $(pkg)/internal/version.commit=$(COMMIT)
 gobuild  := $(compiling) go build -trimpath -buildvcs=false -ldflags '$(ldflags)'
@@ -82,14 +85,21 @@ bundle: ## the bundle that the cluster tests install, in the cache
 unit: node ## unit tests; as root, on Linux
 	@$(compiling) go test -vet=off -timeout 20m ./... # lint vets
 
+# The race detector needs cgo. The tags select the resolver and the user database that
+# the programs have without cgo.
 .PHONY: race
 race: node ## unit tests with the race detector
-	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m ./...
+	@$(compiling) CGO_ENABLED=1 go test -race -tags netgo,osusergo -vet=off -ldflags=-w -timeout 45m ./...
+
+.PHONY: unit-sampled
+unit-sampled: node ## unit tests of which race runs only a sample
+	@$(compiling) go test -vet=off -timeout 20m $(sampled)
 
 .PHONY: lint
-lint: node ## style, mistakes, formatting, words, sizes, imports, generated code
+lint: node ## style, mistakes, formatting, words, sizes, imports, generated code, types on macOS
 	@$(compiling) hack/generate --check
 	@$(compiling) go test -vet=off ./internal/archtest
+	@$(compiling) GOOS=darwin GOARCH=arm64 go build ./internal/cli/...
 	@$(compiling) $(gotool) golangci-lint run $(others)
 
 .PHONY: fuzz
@@ -127,6 +137,10 @@ e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
 .PHONY: test
 test: ## everything: set-up, unit, lint, quickstart, e2e; prints what each part took
 	@hack/test
+
+.PHONY: ci
+ci: ## all of test and thorough, each check once
+	@hack/test --thorough
 
 .PHONY: test-long
 test-long: setup build bundle ## long scenarios, one by SCENARIO=name; results go to docs/test-long.md
