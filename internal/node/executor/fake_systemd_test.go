@@ -31,6 +31,9 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 	if args[0] == "list-units" {
 		return "", nil
 	}
+	if len(args) == 1 && args[0] == "reboot" {
+		return w.reboot()
+	}
 	if len(args) != 2 && !(len(args) == 3 && args[0] == "show") {
 		return "", fmt.Errorf("unexpected: systemctl %q", args)
 	}
@@ -92,6 +95,20 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 		return "", fmt.Errorf("unexpected: systemctl %q", args)
 	}
 	return "", nil
+}
+
+// reboot plays a reboot: the next boot has another ID. With "refuse", systemd refuses it.
+// With "shutdown", the command is killed by the shutdown that it has started.
+func (w *world) reboot() (string, error) {
+	if w.OnRun == "refuse" {
+		return "", errors.New("Access denied")
+	}
+	w.Boots++
+	err := os.WriteFile(filepath.Join(w.Root, "proc/sys/kernel/random/boot_id"), fmt.Appendf(nil, "boot-%d\n", w.Boots+1), 0o600)
+	if err == nil && w.OnRun == "shutdown" {
+		err = errors.New("killed by the shutdown")
+	}
+	return "", err
 }
 
 // transient plays systemctl for a unit that systemd-run made.

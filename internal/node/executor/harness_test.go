@@ -239,6 +239,7 @@ type world struct {
 	Units   map[string]*fakeUnit
 	Images  map[string]fakeImage
 	Reloads int
+	Boots   int // reboots
 	Calls   []string
 	// Transient are the units made by systemd-run. OnRun changes how units run. With
 	// "linger", they seem to run after their program has ended. With "cut before" and

@@ -36,6 +36,7 @@ var operations = map[op.Kind]func(op.Op) host.Operation{
 	op.KindTimezone:            func(o op.Op) host.Operation { return &system.TimezoneOp{Op: o.(op.Timezone)} },
 	op.KindTimeSync:            func(o op.Op) host.Operation { return &system.TimeSyncOp{Op: o.(op.TimeSync)} },
 	op.KindUser:                func(o op.Op) host.Operation { return &system.UserOp{Op: o.(op.User)} },
+	op.KindReboot:              func(o op.Op) host.Operation { return &systemd.RebootOp{Op: o.(op.Reboot)} },
 	op.KindFetchBlob:           func(o op.Op) host.Operation { return &hostfs.FetchBlobOp{Op: o.(op.FetchBlob)} },
 	op.KindUnpack:              func(o op.Op) host.Operation { return &hostfs.UnpackOp{Op: o.(op.Unpack)} },
 	op.KindImportImages:        func(o op.Op) host.Operation { return &images.ImportImagesOp{Op: o.(op.ImportImages)} },

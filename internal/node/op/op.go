@@ -138,6 +138,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindTimezone:            decode[Timezone],
 	KindTimeSync:            decode[TimeSync],
 	KindUser:                decode[User],
+	KindReboot:              decode[Reboot],
 	KindFetchBlob:           decode[FetchBlob],
 	KindUnpack:              decode[Unpack],
 	KindImportImages:        decode[ImportImages],

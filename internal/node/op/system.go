@@ -111,3 +111,21 @@ const KindUser Kind = "user"
 func (User) Kind() Kind { return KindUser }
 
 func (o User) Target() string { return o.Name }
+
+// Reboot reboots the host once, so that one boot ends. The connection to the host is lost
+// meanwhile. A later check on the new boot finds nothing to do.
+type Reboot struct {
+	// Boot is the boot ID (HostFacts.BootID) that must no longer be the current one.
+	Boot string `json:"boot"`
+	// Gate must respond before the reboot, within its timeout.
+	Gate *Wait `json:"gate,omitempty"`
+}
+
+// KindReboot is the kind of Reboot.
+const KindReboot Kind = "reboot"
+
+// Kind is KindReboot.
+func (Reboot) Kind() Kind { return KindReboot }
+
+// Target is the same for each host: a host has one boot at a time.
+func (Reboot) Target() string { return "host" }
