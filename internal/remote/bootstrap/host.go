@@ -229,7 +229,7 @@ func (h *Host) describeMismatch(err error) error {
 	return &remote.Error{Host: h.name, Reason: remote.HelperFailed, Cause: breach.Error(), Remedy: "report this as a bug in slipway", Err: err}
 }
 
-func (h *Host) lostError(err error) error {
+func (h *Host) lostError(err error) *remote.Error {
 	return &remote.Error{
 		Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was lost: " + rootMessage(err),
 		Remedy: "check the network and the host, and resume the operation", Err: err,
@@ -314,7 +314,9 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			return nil, h.lostError(fmt.Errorf("no connection again within %s: %w", h.opts.Reconnect, err))
+			lost := h.lostError(err)
+			lost.Cause = fmt.Sprintf("the connection was lost, and the host did not respond again within %s: %s", h.opts.Reconnect, rootMessage(err))
+			return nil, lost
 		}
 		pause = min(2*pause, 5*time.Second)
 	}
