@@ -98,14 +98,14 @@ func WaitStable(env module.Env) engine.Module {
 // all its containers were restarted, with any runtime.
 func WaitControlPlaneRestarted(env module.Env) engine.Module {
 	return engine.Module{Name: "serve", Tasks: []engine.Task{{
-		ID: "runtime.serving", Title: "wait for control plane", On: engine.HasRole(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		ID: "runtime.serving", Title: "wait for control plane", On: engine.HasRole(v1alpha1.RoleControlPlane), Timeout: 25 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) {
 			var waits op.List
 			if hasMember(env, s.Host()) {
 				// A ready member serves a linearizable read, so it has caught up.
 				waits = op.List{op.Wait{HTTP: env.LocalMemberReadyURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 300}}
 			}
-			return slices.Concat(waits, op.List{waitLocalAPI(env)}, waitComponentsHealthy(env, 0)), nil
+			return slices.Concat(waits, op.List{waitLocalAPI(env)}, env.ComponentsHealthy()), nil
 		},
 	}}}
 }
