@@ -51,6 +51,9 @@ type Request struct {
 	Hosts []Host
 	// Break takes over a lock whose holder cannot be asked.
 	Break bool
+	// Restart is how long a control plane may be silent because the operation restarts it,
+	// one at a time; 0 if the operation restarts none.
+	Restart time.Duration
 	// Store has the id and the processes of this manager.
 	Store *store.Store
 	Log   *slog.Logger
@@ -79,7 +82,9 @@ type Lock struct {
 	holders []Keeper
 	// need is the number of holders that must keep the lock.
 	need int
-	log  *slog.Logger
+	// silence is how long the holders that are needed may be silent; 0 means maxSilence.
+	silence time.Duration
+	log     *slog.Logger
 	// replaced maps a host to the process whose lock may be taken over immediately: an ended
 	// process of this manager.
 	replaced map[string]string
@@ -95,6 +100,9 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 		return nil, err
 	}
 	l.need = r.AllKeepers/2 + 1
+	if r.AllKeepers-1 < l.need { // one control plane or two: none can be restarted without a loss of the majority
+		l.silence = r.Restart
+	}
 	// One host that is locked by another manager is enough to stop: two managers may
 	// know different control planes, and the majorities of these may have no host in
 	// common. Then the fence number must not be raised either, because the hosts would

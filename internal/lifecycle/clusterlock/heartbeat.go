@@ -12,7 +12,10 @@ const (
 	// heartbeatInterval is the heartbeat interval, well below the 60 s after which a lock is stale.
 	heartbeatInterval = 10 * time.Second
 	// maxSilence is how long a majority may be silent: a manager that is disconnected
-	// stops before another manager may take the lock.
+	// stops before another manager may take the lock. With Request.Restart it may be
+	// silent longer. If another manager has then taken the lock on a host that was only
+	// disconnected, that host refuses this manager's lower fencing number, and its API
+	// server is the one that this manager would use.
 	maxSilence = 45 * time.Second
 )
 
@@ -99,7 +102,7 @@ func (l *Lock) checkMajority(p *heartbeats) error {
 			continue
 		}
 		kept++
-		if time.Since(p.heard[i]) < maxSilence {
+		if time.Since(p.heard[i]) < max(maxSilence, l.silence) {
 			heard++
 		}
 	}
@@ -113,7 +116,7 @@ func (l *Lock) checkMajority(p *heartbeats) error {
 	case heard < need:
 		return fmt.Errorf("%w: too few control planes have responded for %.0f s, and another manager may take the "+
 			"lock; resume when they respond again",
-			ErrLost, maxSilence.Seconds())
+			ErrLost, max(maxSilence, l.silence).Seconds())
 	}
 	return nil
 }
