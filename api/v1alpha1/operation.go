@@ -19,13 +19,14 @@ type Operation struct {
 type OperationSpec struct {
 	Cluster string `json:"cluster"`
 	// create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete,
-	// rollback, init-os, init-registry, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue
+	// rollback, init-os, init-registry, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue,
+	// reboot-nodes
 	Type       string `json:"type"`
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks lists precheck findings that the user chose to ignore.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
-	// Nodes lists the hosts of add-nodes and delete-nodes, and the lost hosts of
-	// etcd-rescue.
+	// Nodes lists the hosts of add-nodes, delete-nodes and reboot-nodes, and the lost
+	// hosts of etcd-rescue.
 	Nodes []string `json:"nodes,omitempty"`
 	// Force deletes pods that cannot be evicted. Forget removes hosts that do not
 	// respond.
@@ -33,10 +34,10 @@ type OperationSpec struct {
 	Forget bool `json:"forget,omitempty"`
 	// KeepFailed keeps settings on a node that is not healthy with them.
 	KeepFailed bool `json:"keepFailed,omitempty"`
-	// DrainTimeout limits the drain of a host that is removed or upgraded.
+	// DrainTimeout limits the drain of a host that is removed, upgraded or rebooted.
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
-	// MaxUnavailable limits how many workers an upgrade takes out of service at once:
-	// a number, or a percentage.
+	// MaxUnavailable limits how many workers an upgrade or reboot-nodes takes out of
+	// service at once: a number, or a percentage.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	// Version is the final Kubernetes version of an upgrade: each minor version on the
 	// path is a separate operation. File is the path of the cluster file: "" if only
@@ -66,6 +67,9 @@ type OperationSpec struct {
 	// Rotates maps the name of each CA or key that rotate-ca rotates to the ID of the
 	// old one, so that the new one is not rotated again.
 	Rotates map[string]string `json:"rotates,omitempty"`
+	// Boots maps each host of reboot-nodes to the ID of the boot that must end, so that a
+	// host is not rebooted twice.
+	Boots map[string]string `json:"boots,omitempty"`
 }
 
 // OperationPhase is the state of an operation.

@@ -87,7 +87,7 @@ type call struct {
 	BreakLock    bool     `json:"breakLock,omitempty"`
 	Forget       bool     `json:"forget,omitempty"`
 	Force        bool     `json:"force,omitempty"`
-	Nodes        []string `json:"nodes,omitempty"` // to remove
+	Nodes        []string `json:"nodes,omitempty"` // to remove or to reboot
 	Adds         []string `json:"adds,omitempty"`  // hosts of the command line
 	HasSource    bool     `json:"hasSource,omitempty"`
 	File         string   `json:"file,omitempty"`
@@ -159,6 +159,9 @@ func newCall(method string, r lifecycle.Request) call {
 		c.setOptions(r.Options)
 	case lifecycle.RescueEtcdRequest:
 		c.Name, c.Nodes = r.Name, r.Lost
+		c.setOptions(r.Options)
+	case lifecycle.RebootNodesRequest:
+		c.Name, c.Nodes, c.Force, c.Args = r.Name, r.Nodes, r.Removal.Force, []string{r.MaxUnavailable, r.Removal.DrainTimeout.String()}
 		c.setOptions(r.Options)
 	}
 	return c

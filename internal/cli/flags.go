@@ -33,6 +33,11 @@ func addOptionFlags(cmd *cobra.Command, o *lifecycle.Options) {
 // addIgnoreFlags adds the flags that ignore errors and findings of hosts.
 func addIgnoreFlags(cmd *cobra.Command, o *lifecycle.Options) {
 	cmd.Flags().BoolVar(&o.IgnoreErrors, "ignore-errors", false, "continue on other hosts when a host fails")
+	addIgnoreCheckFlag(cmd, o)
+}
+
+// addIgnoreCheckFlag adds the flag that ignores findings of hosts.
+func addIgnoreCheckFlag(cmd *cobra.Command, o *lifecycle.Options) {
 	cmd.Flags().StringArrayVar(&o.IgnoreChecks, "ignore-check", nil,
 		"ignore the precheck finding with this `id` (repeatable; saved with the operation)")
 }

@@ -143,6 +143,7 @@ func (a *app) changeCommands() []*cobra.Command {
 		newRollbackCommand(operation),
 		newCancelCommand(cancelCommand{console: a.console, clusters: a.clusters, open: a.openOperations}),
 		newDeleteCommand(newDeleteClusterCommand(operation), newDeleteNodesCommand(operation)),
+		newRebootCommand(newRebootNodesCommand(operation)),
 		newInitCommand(newInitOSCommand(file), newInitRegistryCommand(file)),
 		newCertsCommand(newCertsCheckCommand(check),
 			newCertsRenewCommand(certsRenewCommand{operationCommand: operation, open: a.openClusters}), newRotateCACommand(operation)),

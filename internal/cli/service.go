@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/dial"
@@ -118,6 +119,7 @@ func NewLifecycleService(_ context.Context, s Settings) (Service, error) {
 	return lifecycle.New(lifecycle.Config{
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
 		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
+		BootID: process.BootID(),
 	}), nil
 }
 

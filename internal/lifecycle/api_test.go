@@ -599,6 +599,8 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 			list["items"] = append(list["items"].([]any), a.podsOf(path.Dir(p), label)...)
 		}
 		return list, http.StatusOK
+	case r.Method == http.MethodPost && path.Base(p) == "eviction":
+		return a.evict(path.Dir(p))
 	case r.Method == http.MethodPost && collection:
 		data := object{}
 		for k, v := range body["stringData"].(object) {
@@ -645,6 +647,22 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 	}
 	a.t.Errorf("the API in memory does not know %s %s", r.Method, r.URL)
 	return missing, http.StatusMethodNotAllowed
+}
+
+// evict deletes a pod. It refuses this as long as there is a disruption budget in the
+// namespace of the pod.
+func (a *api) evict(pod string) (any, int) {
+	budgets := strings.Replace(path.Dir(path.Dir(pod)), "/api/v1/", "/apis/policy/v1/", 1) + "/poddisruptionbudgets"
+	for at := range a.objects {
+		if path.Dir(at) == budgets {
+			return object{
+				"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": http.StatusTooManyRequests,
+				"message": "Cannot evict pod as it would violate the pod's disruption budget.",
+			}, http.StatusTooManyRequests
+		}
+	}
+	delete(a.objects, pod)
+	return object{"kind": "Status", "apiVersion": "v1", "status": "Success"}, http.StatusCreated
 }
 
 // list returns all objects at a path; if a node is named, only its pods.

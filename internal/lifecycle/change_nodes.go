@@ -191,8 +191,9 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 	return out, nil
 }
 
-// removed removes the selected hosts from a cluster description and returns their names.
-func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
+// selectNames returns the names of the selected hosts. It reports all selectors without a
+// host at once.
+func selectNames(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
 	var problems diag.List
 	for _, selector := range selectors {
 		chosen, err := spec.SelectHosts(c, selector)
@@ -208,7 +209,12 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 			}
 		}
 	}
-	if err := problems.Err(); err != nil {
+	return names, problems.Err()
+}
+
+// removed removes the selected hosts from a cluster description and returns their names.
+func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
+	if names, err = selectNames(c, selectors); err != nil {
 		return nil, err
 	}
 	spec.RemoveHosts(c, names...)
@@ -309,6 +315,8 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 		return spec.HasRole(h, v1alpha1.RoleRegistry)
 	case operation.EtcdHosts:
 		return etcdrescue.HasPart(p.env.Cluster, h)
+	case operation.NamedHosts:
+		return slices.Contains(p.nodes, h.Name) || etcdrescue.HasPart(p.env.Cluster, h)
 	case operation.RemainingHosts:
 		return !p.isLost(h.Name)
 	case operation.ChangedHosts:

@@ -22,17 +22,18 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// observe connects to all hosts and reads their facts, including which of the given
-// marks they have. A host that cannot be queried is in the result with its error.
-func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string,
-	progress event.Sink,
-) ([]*engine.Host, []facts.Host) {
+// observe connects to all hosts of a description and reads their facts, including which
+// marks of the operation they have. A host that cannot be queried is in the result with its
+// error.
+func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, p *prepared, progress event.Sink) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
-	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
+	opts := remote.Options{
+		Blobs: p.content, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Reconnect: p.reconnect, Log: s.Log,
+	}
 	wanted := facts.WantedFacts(c)
 	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(),
-		noderemoval.MarkPaths(), containerruntime.MarkPaths(), marks)
+		noderemoval.MarkPaths(), containerruntime.MarkPaths(), p.marks)
 	var g errgroup.Group
 	g.SetLimit(hostconn.MaxParallel)
 	for i, h := range c.Spec.Hosts {

@@ -52,6 +52,7 @@ const (
 	idKeyElsewhere        = "account-key-elsewhere"
 	idAuthorityElsewhere  = "authority-elsewhere"
 	idOperationUnfinished = history.IDOperationUnfinished
+	idRebootsItself       = "reboots-own-machine"
 	idEncryptionAlone     = kubeadm.IDEncryptionAlone
 	idEncryptionLost      = kubeadm.IDEncryptionLost
 	idSignerAdopted       = "backup-key-adopted"

@@ -66,7 +66,7 @@ func requests() []Request {
 	return []Request{
 		CreateRequest{}, ApplyRequest{}, DeleteRequest{}, InitOSRequest{}, InitRegistryRequest{}, AddNodesRequest{},
 		DeleteNodesRequest{}, UpgradeRequest{}, RenewCertsRequest{}, RotateCARequest{}, DefragEtcdRequest{},
-		RestoreEtcdRequest{}, RescueEtcdRequest{},
+		RestoreEtcdRequest{}, RescueEtcdRequest{}, RebootNodesRequest{},
 	}
 }
 
@@ -122,6 +122,9 @@ func (RestoreEtcdRequest) Kind() operation.Kind { return operation.RestoreEtcd }
 
 // Kind implements Request.
 func (RescueEtcdRequest) Kind() operation.Kind { return operation.RescueEtcd }
+
+// Kind implements Request.
+func (RebootNodesRequest) Kind() operation.Kind { return operation.RebootNodes }
 
 // behaviourOf returns a new behaviour of a kind, or an error for an unknown kind.
 func behaviourOf(k operation.Kind) (behaviour, error) {

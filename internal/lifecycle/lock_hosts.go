@@ -24,6 +24,7 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 	}
 	r := clusterlock.Request{
 		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Store: p.svc.Store, Log: p.svc.Log,
+		Restart: p.reconnect,
 	}
 	r.Keepers, r.AllKeepers = p.lockKeepers()
 	for _, h := range p.hosts {

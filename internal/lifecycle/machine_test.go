@@ -46,6 +46,7 @@ type machine struct {
 	told    []string          // the API address that pods know
 	started time.Time         // the start of the kubelet, if after the last report of its node
 	version string            // version of the images, and of the kubelet that starts next
+	boots   int               // reboots
 	ledger  bool
 	lost    bool // its ledger was lost
 	cluster string
@@ -107,12 +108,15 @@ func (m *machine) clone(a *api) *machine {
 	c.files, c.state, c.runs, c.by, c.made = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by), maps.Clone(m.made)
 	c.kept, c.opened = maps.Clone(m.kept), maps.Clone(m.opened)
 	c.reaches, c.told, c.version, c.admit = m.reaches, m.told, m.version, m.admit
-	c.machineID, c.second = m.machineID, m.second
+	c.machineID, c.second, c.boots = m.machineID, m.second, m.boots
 	c.spoils, c.sick, c.greedy = m.spoils, m.sick, m.greedy
 	c.snapshot, c.waste, c.leads, c.etcdctl = m.snapshot, m.waste, m.leads, m.etcdctl
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
 }
+
+// bootID returns the ID of the current boot.
+func (m *machine) bootID() string { return fmt.Sprintf("boot-%s-%d", m.name, m.boots) }
 
 // look returns all files and state of the machine, for comparisons.
 func (m *machine) look() map[string]string {
@@ -130,7 +134,7 @@ func (m *machine) look() map[string]string {
 func (m *machine) facts() *op.HostFacts {
 	const gib = 1 << 30
 	f := &op.HostFacts{
-		Hostname: m.name, MachineID: m.machineID, BootID: "boot-" + m.name, Arch: "amd64", Kernel: "6.1.0", Systemd: "252",
+		Hostname: m.name, MachineID: m.machineID, BootID: m.bootID(), Arch: "amd64", Kernel: "6.1.0", Systemd: "252",
 		OS: op.OS{ID: "debian", Version: "12"}, CPUs: 2, MemoryBytes: 4 * gib, CgroupVersion: 2, ResourceCapability: true,
 		CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
 		Addresses:         []op.Address{{Link: "eth0", Prefix: m.address + "/24"}}, Routes: []string{"default"},
@@ -294,6 +298,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.state[keptBlob+o.Name+" "+o.Digest] == ""
 	case op.Prune:
 		changed = len(m.retires(o)) > 0
+	case op.Reboot:
+		changed = m.bootID() == o.Boot
 	case op.ImportImages: // an import also removes the images that were fetched for it
 		changed = m.state[id(o)] != m.print(o) || !o.Ahead && m.state[id(op.ImportImages{Ahead: true})] != ""
 	default:
@@ -456,7 +462,7 @@ func (m *machine) wantsRun(e op.Exec) bool {
 }
 
 func (m *machine) awaited(w op.Wait) bool {
-	if w.Name == "etcd" {
+	if w.Name == "etcd" || strings.HasPrefix(w.Name, "etcd member of ") {
 		return m.api.managedEtcd.serves() || m.api.restored()
 	}
 	if w.Says != "" { // kube-proxy, which uses the settings in the cluster
@@ -685,6 +691,8 @@ func (m *machine) apply(o op.Op) *op.Error {
 				m.api.kubelet(m.name, m.version)
 			}
 		}
+	case op.Reboot:
+		m.boots++
 	case op.RevertStep:
 		for _, path := range m.dropped(o) {
 			delete(m.files, path)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addonsource"
@@ -38,7 +39,7 @@ type prepared struct {
 	name    string // of the cluster
 	// behaviour is how operations of this kind are prepared.
 	behaviour behaviour
-	// nodes are the hosts that the request adds, removes or declares lost.
+	// nodes are the hosts that the request adds, removes, reboots or declares lost.
 	nodes   []string
 	env     module.Env
 	hosts   []*engine.Host      // the hosts that take part
@@ -74,6 +75,9 @@ type prepared struct {
 	recorded *v1alpha1.Cluster
 	// before is the description before a change of settings; nil if it is not known.
 	before *v1alpha1.Cluster
+	// reconnect is how long a lost connection to a host is dialled again, because the
+	// operation restarts hosts; 0 means the usual time.
+	reconnect time.Duration
 	// queriesAll queries all hosts, whichever hosts change.
 	queriesAll bool
 	blobs      lateBlobs // what content serves
@@ -158,7 +162,7 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
 	c, staying := p.asked()
 	p.content = p2p.New(&p.blobs)
-	hosts, found := s.observe(ctx, c, p.content, p.marks, progress)
+	hosts, found := s.observe(ctx, c, p, progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // hosts are unreachable because of the cancellation then

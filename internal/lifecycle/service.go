@@ -46,6 +46,8 @@ type Config struct {
 	// Warn, if not nil, is called with saved items that are skipped because they are
 	// damaged.
 	Warn func(diag.List)
+	// BootID identifies the current boot of this machine, "" if it is not known.
+	BootID string
 	// Source is the source for building bundles: bundle.Auto if empty.
 	Source string
 }

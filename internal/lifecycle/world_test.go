@@ -48,6 +48,8 @@ type world struct {
 	doors []string
 	// version is the Kubernetes version; "" is the default.
 	version string
+	// boot is the boot ID of this machine.
+	boot string
 	// runtime is the container runtime; "" is the default.
 	runtime string
 	// noAPI: an operation stops without an API server to clean up in, so a short wait for
@@ -191,7 +193,7 @@ func (w *world) service() *Service {
 	}
 	s := New(Config{
 		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
-		Connect: w.connect, Dial: w.dial, Now: w.now,
+		Connect: w.connect, Dial: w.dial, Now: w.now, BootID: w.boot,
 	})
 	if w.noAPI {
 		s.waits.cleanup = time.Second

@@ -74,6 +74,9 @@ type Env struct {
 	// stopped, and nothing serves there yet.
 	NewRuntime       bool
 	MidRuntimeChange []string
+	// Reboots maps the hosts that are rebooted to the ID of the boot that must end; nil if
+	// no host is.
+	Reboots map[string]string
 }
 
 // A LeavingHost is a host that is being removed from a cluster.
@@ -230,6 +233,14 @@ func HasDocker(h *engine.Host) bool {
 // ChangesRuntime selects nodes whose containers still use the previous runtime.
 func (e Env) ChangesRuntime(h *engine.Host) bool {
 	return e.NewRuntime && IsJoined(h) && HasDocker(h) != e.UsesDocker()
+}
+
+// IsRebooted selects hosts that the operation reboots, or has rebooted already.
+func (e Env) IsRebooted(h *engine.Host) bool { return e.Reboots[h.Name] != "" }
+
+// NeedsReboot selects hosts that were not rebooted when the operation or its resume began.
+func (e Env) NeedsReboot(h *engine.Host) bool {
+	return e.IsRebooted(h) && h.Facts != nil && h.Facts.BootID == e.Reboots[h.Name]
 }
 
 // IsNode selects hosts that run a kubelet.

@@ -253,6 +253,25 @@ func RollbackUpgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	return engine.Pipeline{Modules: pruneAtEnd(env, m)}, nil
 }
 
+// RebootNodes reboots hosts in the order of an upgrade. Each host must serve again before
+// the next one is drained.
+func RebootNodes(env module.Env) (engine.Pipeline, error) {
+	env.IsRunning = true
+	rollOut, err := upgrade.RollOut(env,
+		upgrade.RebootHosts(env),
+		kubeadm.EnsureKubeletRunning(env),
+		kubeadm.WaitControlPlaneRestarted(env),
+		nodes.WaitReady(env),
+	)
+	if err != nil {
+		return engine.Pipeline{}, err
+	}
+	return engine.Pipeline{Modules: append(
+		modules{kubeadm.ConnectAPI(env)},
+		restrictTo(env.IsRebooted, modules{rollOut})...,
+	)}, nil
+}
+
 // ForgetNodes removes lost hosts from a cluster and does nothing else.
 func ForgetNodes(env module.Env, p Parts) engine.Pipeline {
 	return engine.Pipeline{Modules: withoutOutsideNeeds(

@@ -467,6 +467,7 @@ func allPipelines(env module.Env) []engine.Pipeline {
 		of(operation.ForgetNodes, ForgetNodesFromState(leaving, p)),
 		of(operation.RotateCA, RotateCA(env, p, rotations(env))),
 		of(operation.RotateCA, RotateCA(env, p, clusterRotation(env))),
+		of(operation.RebootNodes, must(RebootNodes(rebooting(env, env.Cluster.Spec.Hosts...)))),
 	}
 }
 

@@ -98,3 +98,12 @@ func runsThisProgram(pid int) (bool, error) {
 	const gone = " (deleted)"
 	return strings.TrimSuffix(path, gone) == strings.TrimSuffix(mine, gone), errors.Join(err1, err2)
 }
+
+// BootID returns the ID of the current boot of this machine, "" if it is not known.
+func BootID() string {
+	id, err := bounded.ReadFile("/proc/sys/kernel/random/boot_id", bounded.Proc)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}

@@ -106,6 +106,12 @@ var operations = Section{
 				"which works with the reachable ones.",
 		},
 		{
+			ID:      "reboots-own-machine",
+			Summary: "Slipway runs on a host that is to be rebooted: the reboot would end the operation.",
+			Remedy: "Run Slipway on another machine. You can also name only the other hosts, and reboot this host without " +
+				"Slipway: drain its node, reboot, and uncordon the node.",
+		},
+		{
 			ID:      "operation-unfinished",
 			Summary: "The latest operation on the cluster failed or was stopped.",
 			Cause: "`cluster-info` reports this, and an upgrade or a rotation of the cluster CA is refused until it is " +

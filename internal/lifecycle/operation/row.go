@@ -88,6 +88,9 @@ const (
 	// EtcdHosts are the hosts with an etcd member, and the control planes, which keep
 	// the lock.
 	EtcdHosts
+	// NamedHosts are the hosts that the request names, the hosts with an etcd member, and
+	// the control planes.
+	NamedHosts
 	// RemainingHosts are all hosts that are not declared lost.
 	RemainingHosts
 	// RegistryHost is the host with the private registry.

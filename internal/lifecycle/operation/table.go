@@ -23,6 +23,7 @@ var rows = map[Kind]row{
 	DefragEtcd:      defragEtcd,
 	RestoreEtcd:     restoreEtcd,
 	RescueEtcd:      rescueEtcd,
+	RebootNodes:     rebootNodes,
 }
 
 // Kinds returns all kinds, sorted.

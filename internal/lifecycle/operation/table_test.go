@@ -23,7 +23,7 @@ func TestEveryKindIsDecided(t *testing.T) {
 func TestKindsNeverChange(t *testing.T) {
 	want := []Kind{
 		"add-nodes", "apply", "create", "delete", "delete-nodes", "etcd-defrag", "etcd-rescue", "etcd-restore",
-		"forget-nodes", "init-os", "init-registry", "renew-certs", "rollback", "rollback-upgrade", "rotate-ca", "upgrade",
+		"forget-nodes", "init-os", "init-registry", "reboot-nodes", "renew-certs", "rollback", "rollback-upgrade", "rotate-ca", "upgrade",
 	}
 	if got := Kinds(); !slices.Equal(got, want) {
 		t.Errorf("kinds %v, want %v", got, want)

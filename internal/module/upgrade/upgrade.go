@@ -104,6 +104,7 @@ func orderHosts(env module.Env) (waveOrder, error) {
 	for _, h := range env.Cluster.Spec.Hosts {
 		switch {
 		case h.Name == first:
+		case env.Reboots != nil && env.Reboots[h.Name] == "": // it continues to run
 		case spec.HasRole(h, v1alpha1.RoleControlPlane):
 			o.of[h.Name] = o.controlPlanes
 			o.controlPlanes++
@@ -244,9 +245,12 @@ func NodesToDrain(nodes []corev1.Node) (names []string) {
 	return names
 }
 
-// needsChange reports whether a node still has to be changed: it has another version, or
-// another container runtime.
+// needsChange reports whether a node still has to be changed: it has another version or
+// another container runtime, or it still has to be rebooted.
 func needsChange(env module.Env, h *engine.Host, n *corev1.Node) bool {
+	if env.Reboots != nil {
+		return env.NeedsReboot(h)
+	}
 	if env.NewRuntime {
 		return env.ChangesRuntime(h)
 	}
