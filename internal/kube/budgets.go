@@ -65,7 +65,7 @@ func (c Budgets) listWithoutEvictions(ctx context.Context, nodes []string) (now,
 	}
 	var leave []corev1.Pod
 	for _, n := range nodes {
-		some, err := Pods{c.connection}.listToEvict(ctx, n)
+		some, err := Pods(c).listToEvict(ctx, n)
 		if err != nil {
 			return nil, nil, err
 		}

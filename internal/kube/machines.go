@@ -59,7 +59,7 @@ func (c Machines) Forget(ctx context.Context, machineID string) error {
 	}
 	ids = append(ids, machineID)
 	slices.Sort(ids)
-	return Objects{c.connection}.Apply(ctx, forgottenObjects(ids))
+	return Objects(c).Apply(ctx, forgottenObjects(ids))
 }
 
 // Readmit removes a machine from the policy, so that it can be a node again.
@@ -70,9 +70,9 @@ func (c Machines) Readmit(ctx context.Context, machineID string) error {
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return id == machineID })
 	if len(ids) == 0 {
-		return Objects{c.connection}.Delete(ctx, forgottenObjects(nil))
+		return Objects(c).Delete(ctx, forgottenObjects(nil))
 	}
-	return Objects{c.connection}.Apply(ctx, forgottenObjects(ids))
+	return Objects(c).Apply(ctx, forgottenObjects(ids))
 }
 
 func forgottenObjects(ids []string) []*unstructured.Unstructured {

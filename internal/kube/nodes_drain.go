@@ -43,11 +43,11 @@ func (c Nodes) PodsToDrain(ctx context.Context, node string) (PendingDrain, erro
 		return PendingDrain{}, err
 	}
 	d := PendingDrain{Cordon: !n.Spec.Unschedulable}
-	d.Pods, err = Pods{c.connection}.listToEvict(ctx, node)
+	d.Pods, err = Pods(c).listToEvict(ctx, node)
 	if err != nil || len(d.Pods) == 0 {
 		return d, err
 	}
-	all, err := Budgets{c.connection}.list(ctx)
+	all, err := Budgets(c).list(ctx)
 	if err != nil {
 		return d, err
 	}

@@ -46,7 +46,7 @@ func (c Objects) settleCheck(obj *unstructured.Unstructured) func(context.Contex
 		if namespace == "" {
 			namespace = metav1.NamespaceDefault
 		}
-		look, _ := Workloads{c.connection}.rolloutCheck(kind, namespace, obj.GetName()) // these kinds have rollouts
+		look, _ := Workloads(c).rolloutCheck(kind, namespace, obj.GetName()) // these kinds have rollouts
 		return look
 	case group == "batch" && kind == "Job":
 		return live(jobPending)

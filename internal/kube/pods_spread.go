@@ -32,7 +32,7 @@ type placement struct {
 }
 
 func (c Pods) readPlacement(ctx context.Context, w SpreadTarget) (p placement, err error) {
-	p.replicas, err = Workloads{c.connection}.GetReplicas(ctx, w.Namespace, w.Deployment)
+	p.replicas, err = Workloads(c).GetReplicas(ctx, w.Namespace, w.Deployment)
 	if err != nil || p.replicas == 0 {
 		return p, err
 	}
@@ -76,7 +76,7 @@ func (c Pods) listToMove(ctx context.Context, w SpreadTarget, joined string) ([]
 	if err != nil || p.replicas < 2 || len(p.nodes) != 1 || len(p.pods) < 2 {
 		return nil, err
 	}
-	all, err := Nodes{c.connection}.List(ctx)
+	all, err := Nodes(c).List(ctx)
 	if err != nil || !slices.ContainsFunc(all, func(n corev1.Node) bool {
 		since := n.Name == joined || !n.CreationTimestamp.Time.Before(p.put) // the API has whole seconds
 		return n.Name != p.nodes[0] && acceptsPods(&n) && since

@@ -41,7 +41,7 @@ func (c Trust) workloadsBefore(ctx context.Context, before time.Time, holds func
 		if ended || !p.CreationTimestamp.Time.Before(before) || !holds(p) {
 			continue
 		}
-		w, err := Workloads{c.connection}.ownerOf(ctx, p)
+		w, err := Workloads(c).ownerOf(ctx, p)
 		if err != nil {
 			return nil, err
 		}

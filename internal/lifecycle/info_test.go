@@ -157,7 +157,7 @@ func (w *world) impatient() *Service {
 
 // withShortLimits shortens the time limits of a service.
 func withShortLimits(s *Service) *Service {
-	const soon = 3 * time.Second
+	const soon = 6 * time.Second // enough for a fake host on a busy machine
 	s.Limits = inspect.Limits{Total: 4 * soon, Host: soon, Through: soon}
 	s.TotalTime, s.HostTime, s.StallTime = 4*soon, soon, soon
 	return s

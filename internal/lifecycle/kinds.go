@@ -64,9 +64,20 @@ type behaviour struct {
 // requests returns an empty request of each kind that a front end can ask for.
 func requests() []Request {
 	return []Request{
-		CreateRequest{}, ApplyRequest{}, DeleteRequest{}, InitOSRequest{}, InitRegistryRequest{}, AddNodesRequest{},
-		DeleteNodesRequest{}, UpgradeRequest{}, RenewCertsRequest{}, RotateCARequest{}, DefragEtcdRequest{},
-		RestoreEtcdRequest{}, RescueEtcdRequest{}, RebootNodesRequest{},
+		CreateRequest{},
+		ApplyRequest{},
+		DeleteRequest{},
+		InitOSRequest{},
+		InitRegistryRequest{},
+		AddNodesRequest{},
+		DeleteNodesRequest{},
+		UpgradeRequest{},
+		RenewCertsRequest{},
+		RotateCARequest{},
+		DefragEtcdRequest{},
+		RestoreEtcdRequest{},
+		RescueEtcdRequest{},
+		RebootNodesRequest{},
 	}
 }
 

@@ -462,7 +462,7 @@ func (m *machine) wantsRun(e op.Exec) bool {
 }
 
 func (m *machine) awaited(w op.Wait) bool {
-	if w.Name == "etcd" || strings.HasPrefix(w.Name, "etcd member of ") {
+	if w.Name == "etcd" {
 		return m.api.managedEtcd.serves() || m.api.restored()
 	}
 	if w.Says != "" { // kube-proxy, which uses the settings in the cluster

@@ -141,7 +141,7 @@ func (s Journals) ReadEvents(id string, fn func(event.Event) error) error {
 
 // openExisting returns nil if there is no journal yet.
 func (s Journals) openExisting(id string) (*os.File, error) {
-	_, err := Operations{s.directory}.Load(id)
+	_, err := Operations(s).Load(id)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (s Journals) openExisting(id string) (*os.File, error) {
 // FollowEvents is ReadEvents that continues with new events until the operation has finished (nil),
 // its process no longer runs (ErrNoEnd), or ctx is done.
 func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
-	o, err := Operations{s.directory}.Load(id)
+	o, err := Operations(s).Load(id)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Eve
 		}
 		// The holder is asked before the journal is read to its end, so
 		// that nothing it wrote last is missed.
-		h, err := Locks{s.directory}.Holder(o.Spec.Cluster)
+		h, err := Locks(s).Holder(o.Spec.Cluster)
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,8 @@ func TestKeepAlive_StopsOperationWithoutMajority(t *testing.T) {
 		{"the only one does not come back", "the operation does not wait for ever", []*testHost{{silent: 10}}, 50 * time.Second, ErrLost},
 		{
 			"the only one restarts and has the lock of another manager", "that manager works on the cluster now",
-			[]*testHost{{silent: 5, lost: true}}, time.Minute, ErrLost,
+			[]*testHost{{silent: 5, lost: true}},
+			time.Minute, ErrLost,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

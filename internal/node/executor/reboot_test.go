@@ -108,10 +108,13 @@ func TestReboot_Refuses(t *testing.T) {
 		{"refused by systemd", "the reason of systemd is shown", op.Reboot{Boot: "boot-1"}, "refuse", "systemctl"},
 		{
 			"a closed gate", "other etcd members may be down",
-			op.Reboot{Boot: "boot-1", Gate: &op.Wait{Path: "/never", TimeoutSeconds: 1}}, "", "/never did not answer within 1s",
+			op.Reboot{Boot: "boot-1", Gate: &op.Wait{Path: "/never", TimeoutSeconds: 1}},
+			"", "/never did not answer within 1s",
 		},
 		{
-			"a gate without a condition", "it would always be open", op.Reboot{Boot: "boot-1", Gate: &op.Wait{}}, "",
+			"a gate without a condition", "it would always be open",
+			op.Reboot{Boot: "boot-1", Gate: &op.Wait{}},
+			"",
 			"must name exactly one of",
 		},
 	} {
