@@ -363,10 +363,14 @@ func TestCopies_FromHostLargeOrStalled(t *testing.T) {
 			file := name("cp1", 16)
 			w.machines["cp1"].files["/mnt/nas/"+file] = "sixteen"
 			svc := w.impatient()
-			tc.ill(w.machines["cp1"])
 			svc.StallTime = 50 * time.Millisecond
 			out := filepath.Join(t.TempDir(), "x.age")
-			if _, err := svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Copy: "nas/" + file, Out: out}, nil); err == nil ||
+			listed := event.SinkFunc(func(e event.Event) {
+				if strings.HasPrefix(e.Message, "fetching "+file) {
+					tc.ill(w.machines["cp1"])
+				}
+			})
+			if _, err := svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Copy: "nas/" + file, Out: out}, listed); err == nil ||
 				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
