@@ -57,7 +57,7 @@ func TestKeepAlive_StopsOperationWithoutMajority(t *testing.T) {
 		{"none responds for a while", "no other manager may take the lock yet", []*testHost{{silent: 3}}, 0, nil},
 		{"none responds", "another manager may take the lock soon", []*testHost{{silent: 10}}, 0, ErrLost},
 		{"two of three do not respond", "another manager may take these soon", []*testHost{{}, {hangs: true}, {silent: 10}}, 0, ErrLost},
-		{"the only one restarts", "it can give the lock to no other manager", []*testHost{{silent: 5}}, time.Minute, nil},
+		{"the only one restarts", "it can give the lock to no other manager", []*testHost{{silent: 5}}, 2 * time.Minute, nil},
 		{"the only one does not come back", "the operation does not wait for ever", []*testHost{{silent: 10}}, 50 * time.Second, ErrLost},
 		{
 			"the only one restarts and has the lock of another manager", "that manager works on the cluster now",
