@@ -448,6 +448,11 @@ var rules = []rule{
 		may: []string{"internal/bundle/source", "internal/module"}, why: "bundles and releases of clusters; reaches no host",
 	},
 	{
+		layer: 4, pkg: "internal/lifecycle/carotation",
+		may: []string{"internal/lifecycle/inspect", "internal/module", "internal/module/certs", "internal/pki"},
+		why: "the progress of a rotation of CAs and keys; changes nothing",
+	},
+	{
 		layer: 4, pkg: "internal/lifecycle/etcdrescue",
 		may: []string{
 			"internal/lifecycle/hostconn", "internal/lifecycle/inspect", "internal/module", "internal/module/etcdbackup", "internal/remote",

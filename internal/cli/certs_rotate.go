@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/carotation"
 )
 
 func newRotateCACommand(c operationCommand) *cobra.Command {
@@ -36,7 +37,7 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(r.Names) == 0 {
-				return newProblem(idUsage, "use --which with one of: "+strings.Join(lifecycle.RotationNames(), ", "), "--which is required")
+				return newProblem(idUsage, "use --which with one of: "+strings.Join(carotation.Names(), ", "), "--which is required")
 			}
 			var err error
 			if r.Name, err = c.clusters.chooseCluster(cmd.Context(), args); err != nil {
@@ -46,9 +47,9 @@ valid. Run "slipway resume" to continue. To continue an interrupted rotation, ru
 		},
 	}
 	addOptionFlags(cmd, &r.Options)
-	cmd.Flags().StringSliceVar(&r.Names, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(lifecycle.RotationNames(), ", "))
+	cmd.Flags().StringSliceVar(&r.Names, "which", nil, "the `name` of the CA or key to rotate: "+strings.Join(carotation.Names(), ", "))
 	_ = cmd.RegisterFlagCompletionFunc("which", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return lifecycle.RotationNames(), cobra.ShellCompDirectiveNoFileComp
+		return carotation.Names(), cobra.ShellCompDirectiveNoFileComp
 	})
 	return cmd
 }

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/module/kubeadm"
-	"slipway.dev/slipway/internal/node/op"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
@@ -43,14 +42,8 @@ const (
 
 // Ids of certificates, rotations and keys.
 const (
-	idAuthorityNoKey      = op.IDAuthorityNoKey
 	idUnknownCertificate  = "unknown-certificate"
 	idBeyondAuthority     = "validity-beyond-authority"
-	idUnknownRotation     = "unknown-authority"
-	idRotationKey         = "account-key-missing"
-	idRotationCert        = "authority-missing"
-	idKeyElsewhere        = "account-key-elsewhere"
-	idAuthorityElsewhere  = "authority-elsewhere"
 	idOperationUnfinished = history.IDOperationUnfinished
 	idRebootsItself       = "reboots-own-machine"
 	idEncryptionAlone     = kubeadm.IDEncryptionAlone

@@ -3,21 +3,17 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/carotation"
 	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
-	"slipway.dev/slipway/internal/pki"
 )
 
 // A RotateCARequest asks to rotate CAs or the service account key of a saved cluster.
@@ -48,7 +44,7 @@ func rotateCA(names []string) behaviour {
 	w := &rotating{asked: names}
 	b := usual()
 	b.wanted = func(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
-		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownRotations(w.asked))
+		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), carotation.CheckNames(w.asked))
 	}
 	b.writesManifests = w.writesManifests
 	b.begin = w.resumeSameRotation
@@ -72,41 +68,6 @@ func rotateCA(names []string) behaviour {
 // manifests of all control planes in the saved version. During an unfinished upgrade
 // this would upgrade components before their turn.
 func (w *rotating) writesManifests() bool { return slices.Contains(w.asked, certs.Cluster) }
-
-// lookers returns, by name, for each CA or key that RotateCA can rotate, the function
-// that determines the progress of the rotation. from is the id of the old CA or key,
-// "" if it is not known yet; the function returns that id.
-func lookers() map[string]func(w *rotating, ctx context.Context, p *prepared, from string) (string, error) {
-	return map[string]func(w *rotating, ctx context.Context, p *prepared, from string) (string, error){
-		certs.Cluster:        (*rotating).lookAtCluster,
-		certs.ServiceAccount: (*rotating).lookAtAccounts,
-		certs.FrontProxy:     (*rotating).lookAtFrontProxy,
-		certs.Etcd:           (*rotating).lookAtEtcd,
-	}
-}
-
-// RotationNames returns the names of the CAs and keys that RotateCA can rotate.
-func RotationNames() []string { return slices.Sorted(maps.Keys(lookers())) }
-
-// unknownRotations refuses names that RotateCA does not know.
-func unknownRotations(names []string) error {
-	var list diag.List
-	for _, name := range names {
-		if slices.Contains(RotationNames(), name) {
-			continue
-		}
-		hint := diag.DidYouMean(name, RotationNames())
-		if hint == "" {
-			hint = "use one of: " + strings.Join(RotationNames(), ", ")
-		}
-		list = append(list,
-			diag.Diagnostic{
-				ID: idUnknownRotation, Severity: diag.Error,
-				Message: fmt.Sprintf("there is no CA or key %q to rotate", name), Hint: hint,
-			})
-	}
-	return list.Err()
-}
 
 // resumeSameRotation resumes an interrupted rotation of exactly the requested CAs and keys.
 // This matters at the end of a rotation, when the files on hosts no longer show that
@@ -145,16 +106,17 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 		}
 	}
 	names := slices.Sorted(maps.Keys(w.from))
-	if err := unknownRotations(names); err != nil {
+	if err := carotation.CheckNames(names); err != nil {
 		return err // begun by a later version
 	}
 	if len(names) > 1 && slices.Contains(names, certs.Cluster) {
-		return refused(idUnknownRotation,
+		return refused(carotation.IDUnknown,
 			"the cluster CA must be rotated separately: its rotation needs the other CAs and keys unchanged",
 			"rotate the cluster CA alone, and the others with another command")
 	}
+	query := carotation.Query{Env: p.env, Hosts: p.hosts, Now: p.svc.Now}
 	for _, name := range names {
-		from, err := lookers()[name](w, ctx, p, w.from[name])
+		from, err := query.FindProgress(ctx, name, w.from[name], &w.rotations)
 		if err != nil {
 			return err
 		}
@@ -170,135 +132,6 @@ func dropUnjoinedNodes(p *prepared) error {
 	out := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return !coming(h) })
 	p.hosts = slices.DeleteFunc(slices.Clone(p.hosts), coming)
 	return closeAll(out)
-}
-
-// finished stands for the old CA or key once nothing trusts it. No real id equals it.
-const finished = "finished"
-
-// refuseOtherFile refuses a cluster whose components use another file than the rotated one,
-// because of arguments with these names.
-func refuseOtherFile(c *v1alpha1.Cluster, id, what, file string, names ...string) error {
-	k := c.Spec.Kubernetes
-	for _, args := range []map[string]string{k.APIServer.ExtraArgs, k.ControllerManager.ExtraArgs} {
-		for _, name := range names {
-			if args[name] != "" {
-				return refused(id, "the cluster file sets "+name+" to "+args[name]+": "+what+" is not in "+file,
-					"rotate the CA or key where its files are kept, or remove the argument from extraArgs and apply the file first")
-			}
-		}
-	}
-	return nil
-}
-
-// lookAtAccounts reads from every control plane the keys that verify service account
-// tokens. from is the old key, "" if it is not known yet.
-func (w *rotating) lookAtAccounts(ctx context.Context, p *prepared, from string) (string, error) {
-	if err := refuseOtherFile(p.env.Cluster, idKeyElsewhere, "the service account key", certs.AccountPublic,
-		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint",
-		"service-account-private-key-file"); err != nil {
-		return "", err
-	}
-	r := certs.AccountRotation{From: from}
-	var all [][]string
-	for _, h := range p.hosts {
-		if !h.HasRole(v1alpha1.RoleControlPlane) {
-			continue
-		}
-		keys, err := accountKeys(ctx, h, certs.AccountPublic)
-		if err != nil {
-			return "", err
-		}
-		if len(keys) == 0 {
-			return "", refused(idRotationKey, h.Name+" has no "+certs.AccountPublic+": it is unknown which key its API server uses",
-				"restore the file from a backup or from another control plane")
-		}
-		if p.env.IsFirst(h) {
-			next, err := accountKeys(ctx, h, certs.NextPublic)
-			if err != nil {
-				return "", err
-			}
-			if len(next) > 0 {
-				r.Next = next[0].ID
-			}
-		}
-		var ids []string
-		for _, k := range keys {
-			ids = append(ids, k.ID)
-			if !slices.ContainsFunc(r.Known, func(have pki.PublicKey) bool { return have.ID == k.ID }) {
-				r.Known = append(r.Known, k)
-			}
-		}
-		all = append(all, ids)
-	}
-	r.From, r.Gone, r.Going = rotationProgress(all, from, r.Next)
-	w.rotations.Accounts = r
-	return r.From, nil
-}
-
-// rotationProgress determines the progress of a rotation from the ids that each host trusts and
-// the id of the next CA or key. It returns the id of the old one, whether all hosts
-// have dropped it, and whether some have.
-func rotationProgress(all [][]string, from, next string) (goes string, gone, going bool) {
-	if goes = from; goes == "" {
-		goes = oldID(all, next)
-	}
-	// Hosts drop the old one last, when all of them trust the next one. Before that, a
-	// host without the old one has not dropped it.
-	last := next != "" && !slices.ContainsFunc(all, func(ids []string) bool { return !slices.Contains(ids, next) })
-	gone = true
-	for _, ids := range all {
-		has := slices.Contains(ids, goes)
-		gone, going = gone && !has, going || !has && last
-	}
-	return goes, gone, going
-}
-
-// oldID returns the id of the old CA or key. A rotation that has begun continues: its
-// next CA or key is never taken for the old one.
-func oldID(all [][]string, next string) string {
-	var known []string
-	for _, id := range slices.Concat(all...) {
-		if !slices.Contains(known, id) {
-			known = append(known, id)
-		}
-	}
-	for _, id := range slices.Backward(known) {
-		if id != next {
-			return id
-		}
-	}
-	return finished
-}
-
-// accountKeys returns the keys in a file of a control plane, none if there is no file.
-func accountKeys(ctx context.Context, h *engine.Host, file string) ([]pki.PublicKey, error) {
-	text, err := fileOf(ctx, h, file)
-	if text == nil || err != nil {
-		return nil, err
-	}
-	keys, err := pki.PublicKeys(text)
-	if err != nil {
-		return nil, refused(idRotationKey, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "restore the file from a backup")
-	}
-	return keys, nil
-}
-
-// fileOf returns the content of a file of a host, nil if there is no file.
-func fileOf(ctx context.Context, h *engine.Host, file string) ([]byte, error) {
-	results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: file}})
-	if err != nil {
-		return nil, fmt.Errorf("reading %s of %s: %w", file, h.Name, err)
-	}
-	if len(results) != 1 {
-		return nil, fmt.Errorf("reading %s of %s: %d results", file, h.Name, len(results))
-	}
-	if results[0].Error != nil {
-		return nil, fmt.Errorf("reading %s of %s: %w", file, h.Name, results[0].Error)
-	}
-	if results[0].Missing {
-		return nil, nil
-	}
-	return results[0].Output, nil
 }
 
 // rotated describes what was rotated.

@@ -1,13 +1,11 @@
 package lifecycle
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
@@ -220,24 +218,5 @@ func TestRotateEtcdUnread(t *testing.T) {
 				t.Error("it was rotated twice")
 			}
 		})
-	}
-}
-
-// TestRotateEtcdRefused checks that the rotation of a CA that Slipway does not manage is
-// refused before anything is touched.
-func TestRotateEtcdRefused(t *testing.T) {
-	t.Parallel()
-	p := &prepared{}
-	p.env.Cluster = &v1alpha1.Cluster{}
-	p.env.Cluster.Spec.Etcd.External = &v1alpha1.ExternalEtcd{}
-	var list diag.List
-	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != "etcd-external" {
-		t.Errorf("an external etcd: %v", err)
-	}
-	p.env.Cluster.Spec.Etcd.External = nil
-	p.env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-cafile": "/else"}
-	p.env.Cluster.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
-	if _, err := new(rotating).lookAtEtcd(t.Context(), p, ""); !errors.As(err, &list) || list[0].ID != idAuthorityElsewhere {
-		t.Errorf("a CA in another file: %v", err)
 	}
 }

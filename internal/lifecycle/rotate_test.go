@@ -432,17 +432,6 @@ func TestRotateRefused(t *testing.T) {
 	if _, err := w.service().Prepare(t.Context(), r, nil); !errors.As(err, &list) || list[0].ID != idUnknownRotation {
 		t.Errorf("an unknown name: %v", err)
 	}
-	c := &v1alpha1.Cluster{}
-	where := func() error {
-		return refuseOtherFile(c, idKeyElsewhere, "it", "/file", "service-account-private-key-file")
-	}
-	if err := where(); err != nil {
-		t.Errorf("a key in the standard file: %v", err)
-	}
-	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"service-account-private-key-file": "/else"}
-	if err := where(); !errors.As(err, &list) || list[0].ID != idKeyElsewhere {
-		t.Errorf("a key in another file: %v", err)
-	}
 	w.machines["cp2"].down = errDown
 	r = rotateAccounts()
 	r.IgnoreErrors = true

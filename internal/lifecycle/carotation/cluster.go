@@ -1,4 +1,4 @@
-package lifecycle
+package carotation
 
 import (
 	"context"
@@ -16,32 +16,32 @@ import (
 // lookAtCluster determines the progress of the rotation of the cluster CA, and which
 // nodes still need credentials from the next CA. from is the old CA, "" if it is not
 // known yet.
-func (w *rotating) lookAtCluster(ctx context.Context, p *prepared, from string) (string, error) {
-	a := certs.ClusterAuthority(p.env)
-	err := refuseOtherFile(p.env.Cluster, idAuthorityElsewhere, "the cluster CA", a.Trust,
+func (q Query) lookAtCluster(ctx context.Context, from string, out *certs.Rotations) (string, error) {
+	a := certs.ClusterAuthority(q.Env)
+	err := refuseOtherFile(q.Env.Cluster, idAuthorityElsewhere, "the cluster CA", a.Trust,
 		"client-ca-file", "root-ca-file", "cluster-signing-cert-file", "cluster-signing-key-file", "tls-cert-file", "kubelet-client-certificate")
 	if err != nil {
 		return "", err
 	}
-	r := certs.ClusterRotation{Now: p.svc.Now}
-	if r.AuthorityRotation, err = lookAtAuthority(ctx, p, a, from); err != nil {
+	r := certs.ClusterRotation{Now: q.Now}
+	if r.AuthorityRotation, err = q.lookAtAuthority(ctx, a, from); err != nil {
 		return "", err
 	}
-	if r.Kubelets, err = knowKubelets(ctx, p); err != nil {
+	if r.Kubelets, err = q.knowKubelets(ctx); err != nil {
 		return "", err
 	}
 	if r.IsOldTrustedEverywhere(nil) {
-		r.Readmit, err = unsignedKubelets(ctx, p, r.Next)
+		r.Readmit, err = q.unsignedKubelets(ctx, r.Next)
 	}
-	w.rotations.Cluster = r
+	out.Cluster = r
 	return r.From, err
 }
 
 // knowKubelets reports for each control plane whether its API server currently
 // verifies kubelets with the cluster CA.
-func knowKubelets(ctx context.Context, p *prepared) (map[string]bool, error) {
+func (q Query) knowKubelets(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
-	for _, h := range p.hosts {
+	for _, h := range q.Hosts {
 		if !h.HasRole(v1alpha1.RoleControlPlane) {
 			continue
 		}
@@ -57,8 +57,8 @@ func knowKubelets(ctx context.Context, p *prepared) (map[string]bool, error) {
 // unsignedKubelets returns the nodes without the CA key whose kubelets have no credentials
 // from the next CA, or were interrupted while they requested them. If the next CA does not
 // exist yet, or is not the first CA in a node's file, no kubelet has such credentials.
-func unsignedKubelets(ctx context.Context, p *prepared, next string) (out []string, err error) {
-	for _, h := range p.hosts {
+func (q Query) unsignedKubelets(ctx context.Context, next string) (out []string, err error) {
+	for _, h := range q.Hosts {
 		if !module.JoinsAsWorker(h) {
 			continue
 		}
@@ -66,7 +66,7 @@ func unsignedKubelets(ctx context.Context, p *prepared, next string) (out []stri
 		if err != nil {
 			return nil, err
 		}
-		states, err := certs.QueryCerts(ctx, h.Conn, certs.ExpectedCerts(p.env, h.Host))
+		states, err := certs.QueryCerts(ctx, h.Conn, certs.ExpectedCerts(q.Env, h.Host))
 		if err != nil {
 			return nil, fmt.Errorf("checking the certificates of %s: %w", h.Name, err)
 		}

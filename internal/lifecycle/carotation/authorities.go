@@ -1,10 +1,11 @@
-package lifecycle
+package carotation
 
 import (
 	"context"
 	"fmt"
 	"time"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module/certs"
@@ -13,38 +14,38 @@ import (
 )
 
 // lookAtFrontProxy determines the progress of the rotation of the front proxy CA.
-func (w *rotating) lookAtFrontProxy(ctx context.Context, p *prepared, from string) (string, error) {
-	a := certs.FrontProxyAuthority(p.env)
-	err := refuseOtherFile(p.env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file",
+func (q Query) lookAtFrontProxy(ctx context.Context, from string, out *certs.Rotations) (string, error) {
+	a := certs.FrontProxyAuthority(q.Env)
+	err := refuseOtherFile(q.Env.Cluster, idAuthorityElsewhere, "the front proxy CA", a.Trust, "requestheader-client-ca-file",
 		"proxy-client-cert-file", "proxy-client-key-file")
 	if err != nil {
 		return "", err
 	}
-	w.rotations.FrontProxy, err = lookAtAuthority(ctx, p, a, from)
-	return w.rotations.FrontProxy.From, err
+	out.FrontProxy, err = q.lookAtAuthority(ctx, a, from)
+	return out.FrontProxy.From, err
 }
 
 // lookAtEtcd determines the progress of the rotation of the etcd CA.
-func (w *rotating) lookAtEtcd(ctx context.Context, p *prepared, from string) (string, error) {
-	c := p.env.Cluster
+func (q Query) lookAtEtcd(ctx context.Context, from string, out *certs.Rotations) (string, error) {
+	c := q.Env.Cluster
 	if c.Spec.Etcd.External != nil {
 		return "", inspect.RefuseExternalEtcd(c.Name, "a rotation of its CA")
 	}
-	a := certs.EtcdAuthority(p.env)
+	a := certs.EtcdAuthority(q.Env)
 	err := refuseOtherFile(c, idAuthorityElsewhere, "the etcd CA", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")
 	if err != nil {
 		return "", err
 	}
-	w.rotations.Etcd, err = lookAtAuthority(ctx, p, a, from)
-	return w.rotations.Etcd.From, err
+	out.Etcd, err = q.lookAtAuthority(ctx, a, from)
+	return out.Etcd.From, err
 }
 
 // lookAtAuthority reads from every host that trusts a CA which CAs it trusts. from is
 // the old CA, "" if it is not known yet.
-func lookAtAuthority(ctx context.Context, p *prepared, a certs.Authority, from string) (r certs.AuthorityRotation, err error) {
+func (q Query) lookAtAuthority(ctx context.Context, a certs.Authority, from string) (r certs.AuthorityRotation, err error) {
 	r = certs.AuthorityRotation{Authority: a, Trusted: map[string][]pki.Authority{}, Took: map[string]bool{}}
 	var all [][]string
-	for _, h := range p.hosts {
+	for _, h := range q.Hosts {
 		if !a.On(h) {
 			continue
 		}
@@ -53,7 +54,7 @@ func lookAtAuthority(ctx context.Context, p *prepared, a certs.Authority, from s
 			return r, err
 		}
 		if len(trusted) == 0 {
-			return r, refused(idRotationCert, h.Name+" has no "+a.Trust+": it is unknown which CAs it trusts",
+			return r, diag.Refuse(idRotationCert, h.Name+" has no "+a.Trust+": it is unknown which CAs it trusts",
 				"restore the file from a backup or from another host")
 		}
 		if a.Keeper(h) {
@@ -78,7 +79,7 @@ func lookAtAuthority(ctx context.Context, p *prepared, a certs.Authority, from s
 		all, r.Trusted[h.Name] = append(all, ids), trusted
 	}
 	r.From, r.Gone, r.Going = rotationProgress(all, from, r.Next)
-	return r, refuseExpired(r, p.svc.Now())
+	return r, refuseExpired(r, q.Now())
 }
 
 // refuseExpired refuses to begin the rotation of an expired CA, except for the front
@@ -90,7 +91,7 @@ func refuseExpired(r certs.AuthorityRotation, now time.Time) error {
 	}
 	for _, a := range r.Known {
 		if a.ID == r.From && now.After(a.Ends) {
-			return refused(op.IDAuthorityExpired,
+			return diag.Refuse(op.IDAuthorityExpired,
 				fmt.Sprintf("the CA in %s expired on %s: the cluster rejects its certificates, so the CA cannot be rotated",
 					r.Cert, a.Ends.Format(time.DateOnly)),
 				"follow the section about expired CAs in docs/guide/certificates.md")
@@ -108,7 +109,7 @@ func tookOver(ctx context.Context, h *engine.Host, a certs.Authority) (bool, err
 		return false, fmt.Errorf("checking the CA key of %s: %w", h.Name, err)
 	}
 	if state[0].NoKey && a.Keeper(h) {
-		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": Slipway cannot rotate a CA without its key",
+		return false, diag.Refuse(idAuthorityNoKey, h.Name+" has no "+a.Key+": Slipway cannot rotate a CA without its key",
 			"restore the file from a backup or from another host")
 	}
 	return state[0].KeyBeside, nil
@@ -122,7 +123,7 @@ func authorities(ctx context.Context, h *engine.Host, file string) ([]pki.Author
 	}
 	list, err := pki.ParseAuthorities(text)
 	if err != nil {
-		return nil, refused(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err),
+		return nil, diag.Refuse(idRotationCert, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err),
 			"restore the file from a backup or from another host")
 	}
 	return list, nil
