@@ -195,7 +195,7 @@ func TestUpgrade_WaitsForMovedPods(t *testing.T) {
 			r.Name, r.Version = toNewest.Name, toNewest.Version
 			s := w.service()
 			if s.waits.between = time.Minute; !tc.mended {
-				s.waits.between = 50 * time.Millisecond
+				s.waits.between = 2 * time.Second
 			}
 			var said []string
 			p, err := s.Prepare(t.Context(), r, event.SinkFunc(func(e event.Event) {
