@@ -33,7 +33,7 @@ var vagueFunctions = strings.Fields(`
 var interfaceMethods = strings.Fields(`
 	Apply Check Close Error Is Kind Paths Read String Target Unwrap Write`)
 
-// TestNames finds names that do not help a reader who looks for something.
+// TestNames finds names that do not describe what they name.
 func TestNames(t *testing.T) {
 	for _, f := range nameFindings(theTree(t)) {
 		t.Errorf("%s: %s: %s", f.file, f.text, f.fix)

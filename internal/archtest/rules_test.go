@@ -31,6 +31,10 @@ var rules = []rule{
 	},
 	{layer: 0, pkg: "internal/process", may: []string{"internal/bounded"}, why: "processes of this machine, by number and start"},
 	{layer: 0, pkg: "internal/testutil/requireroot", why: "what tests need of who runs them; links into no program"},
+	{
+		layer: 0, pkg: "internal/testutil/smalldisk", may: []string{"internal/testutil/requireroot"},
+		why: "small disks of tests; links into no program",
+	},
 	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
@@ -551,16 +555,16 @@ var fences = []fence{
 		"sets are encrypted, and nothing else is",
 	},
 	{"os/exec", []string{
-		"internal/node/executor",         // programs of a user, on the host
-		"internal/node/executor/host",    // argv of operations, on the host
-		"internal/remote/local",          // starts the helper
-		"internal/remote/remotetest",     // builds the helper, and runs shells, for tests
-		"internal/bundle/source/modules", // the go command
-		"internal/sandbox",               // ip, mkfs, debootstrap
-		"internal/lifecycle/access",      // the bundle's kubectl
-		"internal/cli",                   // plugins
-		"internal/cli/sandboxcmd",        // ssh into a machine
-		"internal/archtest", "test/...",  // the programs under test
+		"internal/node/executor",                                       // programs of a user, on the host
+		"internal/node/executor/host",                                  // argv of operations, on the host
+		"internal/remote/local",                                        // starts the helper
+		"internal/remote/remotetest",                                   // builds the helper, and runs shells, for tests
+		"internal/bundle/source/modules",                               // the go command
+		"internal/sandbox",                                             // ip, mkfs, debootstrap
+		"internal/lifecycle/access",                                    // the bundle's kubectl
+		"internal/cli",                                                 // plugins
+		"internal/cli/sandboxcmd",                                      // ssh into a machine
+		"internal/archtest", "internal/testutil/smalldisk", "test/...", // the programs under test
 	}, "programs are run by argv in few places, or they are shell strings everywhere"},
 	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
 	{"github.com/spf13/pflag/...", []string{"internal/cli"}, "flags are cobra's, and are looked over in one place"},

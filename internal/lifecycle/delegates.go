@@ -100,8 +100,8 @@ func (s *Service) delegate() {
 	})
 }
 
-// Certificates returns the certificates on every host of a cluster. It warns about certificates that expire within a time; 0
-// selects the default.
+// Certificates returns the certificates on every host of a cluster. It warns about
+// certificates that expire within a time; 0 selects the default.
 func (s *Service) Certificates(ctx context.Context, of Subject, within time.Duration, progress event.Sink) (*inspect.Certificates, error) {
 	c, err := s.described(ctx, of)
 	if err != nil {

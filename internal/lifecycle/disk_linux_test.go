@@ -4,10 +4,8 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,43 +14,22 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/testutil/requireroot"
+	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
 // TestDiskOfTheRecords keeps the state on a small disk in a separate mount namespace. The
 // disk fills up during an operation, or turns read-only.
 func TestDiskOfTheRecords(t *testing.T) {
 	t.Parallel()
-	if dir := os.Getenv("LIFECYCLE_TEST_DISK"); dir != "" {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
 		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
 		t.Run("read-only", func(t *testing.T) { readOnly(t, mounted(t, dir)) })
-		return
-	}
-	requireroot.Need(t, "mounting a disk")
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDiskOfTheRecords$", "-test.v")
-	cmd.Env = append(os.Environ(), "LIFECYCLE_TEST_DISK="+t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// mount mounts a disk of some size at a directory.
-func mount(t *testing.T, dir, size string) {
-	t.Helper()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size="+size); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 // mounted returns a world whose state is on a disk of 1 MiB.
 func mounted(t *testing.T, dir string) *world {
-	mount(t, dir, "1m")
+	smalldisk.Mount(t, dir, "1m")
 	w := newWorld(t, "cp1", "w1")
 	w.home = filepath.Join(dir, "home")
 	return w

@@ -42,6 +42,6 @@ func TestKubeconfig_DropsUnsafeSettings(t *testing.T) {
 		t.Errorf("it was written: %s", path)
 	}
 	if text, err := s.Kubeconfigs().Load("prod"); err != nil || string(text) != string(adminKubeconfig(t)) {
-		t.Errorf("the one on record: %s, %v", text, err)
+		t.Errorf("the saved kubeconfig: %s, %v", text, err)
 	}
 }

@@ -124,7 +124,7 @@ func (b *balanced) resetsReturned(t *testing.T, m string) {
 	b.mustRun(t, "sandbox", "start", m)
 	eventually(t, 2*time.Minute, "its old etcd runs", func() error {
 		if r := b.runSlipway(t, "sandbox", "exec", m, "--", "pgrep", "-x", "etcd"); r.code != 0 {
-			return errors.New("there is no etcd process")
+			return errors.New("etcd does not run yet")
 		}
 		return nil
 	})

@@ -42,7 +42,7 @@ func TestLimits_AreWrittenAndRestored(t *testing.T) {
 	limits.Limits = limits.Limits[:1]
 	h.apply(limits, step)
 	if strings.Contains(h.read(limitsFile), "core") {
-		t.Error("a limit that is no longer wanted is still in the file")
+		t.Error("the file still has a removed limit")
 	}
 	h.apply(step)
 	if d := cmp.Diff(before, h.outside()); d != "" {

@@ -5,39 +5,24 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/testutil/requireroot"
+	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
 // TestReceive_RefusesWithoutSpace copies to a disk of 1 MiB, in a separate mount namespace.
 func TestReceive_RefusesWithoutSpace(t *testing.T) {
-	if dir := os.Getenv("TRANSFER_TEST_DISK"); dir != "" {
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
-			t.Fatal(err)
-		}
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		smalldisk.Mount(t, dir, "1m")
 		t.Run("before", func(t *testing.T) { noRoomBefore(t, dir) })
 		t.Run("there", func(t *testing.T) { thereAlready(t, dir) })
 		t.Run("within", func(t *testing.T) { noRoomWithin(t, dir) })
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-		return
-	}
-	requireroot.Need(t, "mounting a disk")
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestReceive_RefusesWithoutSpace$", "-test.v")
-	cmd.Env = append(os.Environ(), "TRANSFER_TEST_DISK="+t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	})
 }
 
 // noRoomBefore: what does not fit is refused before anything of it is written.
