@@ -93,6 +93,9 @@ func (e Env) RunsEtcd(h *engine.Host) bool {
 	return e.Cluster.Spec.Etcd.Type == spec.EtcdManaged && h.HasRole(v1alpha1.RoleEtcd)
 }
 
+// HasEtcdMember selects hosts that have an etcd member, in a pod or as a service.
+func (e Env) HasEtcdMember(h *engine.Host) bool { return facts.RunsEtcd(e.Cluster, h.Roles) }
+
 // EtcdMembers returns the hosts of a cluster that have an etcd member, in a pod of a control
 // plane or as a service. For an external etcd there are none.
 func (e Env) EtcdMembers(c *v1alpha1.Cluster) []v1alpha1.Host {

@@ -6,7 +6,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -22,13 +21,10 @@ func EtcdAuthority(env module.Env) Authority {
 	first := env.EtcdMembers(env.Cluster)[0].Name
 	return Authority{
 		Name: Etcd, CommonName: "etcd-ca", Cert: module.EtcdCA, Key: module.EtcdPKI + "/ca.key", Trust: module.EtcdCA,
-		On:     func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) || hasMember(env, h) },
+		On:     func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) || env.HasEtcdMember(h) },
 		Keeper: func(h *engine.Host) bool { return h.Name == first },
 	}
 }
-
-// hasMember selects the hosts that have an etcd member.
-func hasMember(env module.Env, h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) }
 
 var keyNextEtcd = engine.NewKey("certs.next-etcd", nextPair{})
 
@@ -87,7 +83,7 @@ var keyEtcdSigned = engine.NewHostKey[[]byte]("certs.etcd-signed", nil)
 // isClientOnly reports whether a host is a client of etcd and has no member, so that it
 // does not receive the key of the CA.
 func isClientOnly(env module.Env, h *engine.Host) bool {
-	return h.HasRole(v1alpha1.RoleControlPlane) && !hasMember(env, h)
+	return h.HasRole(v1alpha1.RoleControlPlane) && !env.HasEtcdMember(h)
 }
 
 // requestTask is the task in which the manager signs with the new CA for control planes
@@ -122,11 +118,11 @@ const rereadTime = 30 * time.Minute
 // own member is.
 func reloadEtcdCAs(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	var list op.List
-	if hasMember(env, h) {
+	if env.HasEtcdMember(h) {
 		list = append(list, everyMember(env))
 	}
 	list = append(list, files...)
-	if hasMember(env, h) {
+	if env.HasEtcdMember(h) {
 		if env.HasStackedEtcd() {
 			list = append(list, op.StaticPodRestart{Manifest: etcdPod, Files: []string{module.EtcdCA}, TimeoutSeconds: 300})
 		} else {
@@ -153,7 +149,7 @@ func everyMember(env module.Env) op.Wait {
 // with a member signs with that CA from then on. For a control plane without a member
 // the manager signs, and it does not receive the key.
 func (r AuthorityRotation) reissueEtcdCerts(env module.Env, h *engine.Host, trusted []byte, next nextPair, signed []byte) op.List {
-	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
+	member, control := env.HasEtcdMember(h), h.HasRole(v1alpha1.RoleControlPlane)
 	var list op.List
 	if member {
 		list = append(list, everyMember(env), op.File{Path: r.Key, Content: next.key, Mode: 0o600, Secret: true})

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -30,7 +29,7 @@ func RebootHosts(env module.Env) engine.Module {
 			ID: "reboot.host", Title: "reboot host", On: env.IsRebooted, Timeout: rebootTaskTime,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				o := op.Reboot{Boot: env.Reboots[s.Host().Name]}
-				if hasMember(env, s.Host()) {
+				if env.HasEtcdMember(s.Host()) {
 					o.Gate = env.WaitAllMembersHealthy()
 				}
 				return op.List{o}, nil
@@ -53,9 +52,4 @@ func RebootHosts(env module.Env) engine.Module {
 			},
 		},
 	}}
-}
-
-// hasMember reports whether a host has an etcd member, in a pod or as a service.
-func hasMember(env module.Env, h *engine.Host) bool {
-	return env.RunsEtcd(h) || env.HasStackedEtcd() && h.HasRole(v1alpha1.RoleControlPlane)
 }
