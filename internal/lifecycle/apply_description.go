@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/records"
@@ -178,7 +179,7 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 		}
 	}
 	if !sameButOrder(was, now) {
-		return false, refused(idMigrationAlone, "the file changes the container runtime and other settings",
+		return false, diag.Refuse(idMigrationAlone, "the file changes the container runtime and other settings",
 			"apply the change of spec.containerRuntime alone, and the other changes before or after it")
 	}
 	return true, nil

@@ -132,7 +132,7 @@ func (p *prepared) withAdded(hosts []spec.HostFlag) (_ *v1alpha1.Cluster, err er
 	}
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
 	if len(p.nodes) == 0 {
-		return nil, refused(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
+		return nil, diag.Refuse(idNoNewHost, "the file has no new host for cluster "+recorded.Name,
 			"add the new hosts to the file, or use --host")
 	}
 	return wanted, servedByMode(wanted, p.nodes)
@@ -165,7 +165,7 @@ func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
 	if len(control) < 2 || len(more) == 0 {
 		return nil
 	}
-	return refused(idEndpointMode,
+	return diag.Refuse(idEndpointMode,
 		fmt.Sprintf("cluster %s has endpoint mode none, which allows one control plane: with %s it would have %d",
 			wanted.Name, more[0].Name, len(control)),
 		"set spec.controlPlaneEndpoint.mode to haproxy or external in the cluster file, and run: slipway apply -f FILE")
@@ -180,11 +180,11 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 		known := slices.IndexFunc(recorded.Spec.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name || o.Address == h.Address })
 		if known >= 0 {
 			name := recorded.Spec.Hosts[known].Name
-			return nil, refused(idHostOnRecord, f.Address+" is host "+name+" of the cluster",
+			return nil, diag.Refuse(idHostOnRecord, f.Address+" is host "+name+" of the cluster",
 				"remove the host by its name: slipway delete node "+name)
 		}
 		if slices.ContainsFunc(out, func(o module.LeavingHost) bool { return o.Name == h.Name || o.Address == h.Address }) {
-			return nil, refused(idHostTwice, f.Address+" is given twice", "remove one of the two")
+			return nil, diag.Refuse(idHostTwice, f.Address+" is given twice", "remove one of the two")
 		}
 		out = append(out, module.LeavingHost{Host: h, IsRemovedFromState: true})
 	}
@@ -219,7 +219,7 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 	}
 	spec.RemoveHosts(c, names...)
 	if len(spec.HostsWithRole(c, v1alpha1.RoleControlPlane)) == 0 {
-		return nil, refused(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster would have no control plane",
+		return nil, diag.Refuse(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster would have no control plane",
 			"add another control plane first, or delete the cluster: slipway delete cluster "+c.Name)
 	}
 	return names, nil

@@ -48,7 +48,7 @@ func exists(recorded *v1alpha1.Cluster) error {
 	if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
 		hint = "continue its latest operation: slipway resume " + recorded.Name
 	}
-	return refused(idClusterExists, "cluster "+recorded.Name+" already exists", hint)
+	return diag.Refuse(idClusterExists, "cluster "+recorded.Name+" already exists", hint)
 }
 
 // clusterReady describes a running cluster, or the hosts that left it.

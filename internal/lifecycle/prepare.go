@@ -353,7 +353,7 @@ func (p *prepared) Savable() error {
 	if same(later, p.env.Cluster) {
 		return nil
 	}
-	return refused(idPlanNoPassword,
+	return diag.Refuse(idPlanNoPassword,
 		"the plan does not contain the passwords of the file, and they are not in the saved state: applied later, the plan could not log in",
 		"use passwordFrom instead of password, or apply the file itself: slipway apply -f FILE")
 }
@@ -363,7 +363,7 @@ func (p *prepared) Savable() error {
 func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOptions, progress event.Sink) (Prepared, error) {
 	c, err := store.ClusterOfPlan(saved)
 	if err != nil {
-		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
+		return nil, diag.Refuse(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
 	}
 	recorded, err := s.Saved(c.Name)
 	if err != nil {

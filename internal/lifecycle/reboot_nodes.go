@@ -95,7 +95,7 @@ func refuseReboot(p *prepared) error {
 	if p.recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return p.svc.past.RefuseDuringEtcdSwap(p.recorded)
 	}
-	return refused(idOperationUnfinished, "the latest operation of cluster "+p.recorded.Name+" is unfinished",
+	return diag.Refuse(idOperationUnfinished, "the latest operation of cluster "+p.recorded.Name+" is unfinished",
 		"finish the operation first: slipway resume "+p.recorded.Name)
 }
 

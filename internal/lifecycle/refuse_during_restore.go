@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/etcdrescue"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
@@ -15,7 +16,7 @@ func mayMaintain(recorded *v1alpha1.Cluster, what string) error {
 	case recorded.Spec.Etcd.External != nil:
 		return inspect.RefuseExternalEtcd(recorded.Name, what)
 	case !records.IsCreated(recorded):
-		return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+		return diag.Refuse(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
@@ -51,7 +52,7 @@ func initRegistry() behaviour {
 // existing registry cannot be changed to match the description.
 func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
 	if _, ok := spec.RegistryHost(wanted); !ok {
-		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry",
+		return diag.Refuse(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry",
 			"add the role to one host: roles: [registry]")
 	}
 	if recorded == nil {
@@ -62,7 +63,7 @@ func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
 		return err
 	}
 	if recorded.Spec.Registry.Private == nil {
-		return refused(idRegistryInUse,
+		return diag.Refuse(idRegistryInUse,
 			"cluster "+wanted.Name+" is running, and its nodes are not configured for a private registry; init registry does not configure nodes",
 			"create the registry and configure the nodes: slipway apply -f FILE")
 	}
@@ -81,7 +82,7 @@ func known(c *v1alpha1.Cluster) []any {
 
 // oneSided is the error for a change of a registry without the nodes that use it.
 func oneSided(c *v1alpha1.Cluster) error {
-	return refused(idRegistryInUse,
+	return diag.Refuse(idRegistryInUse,
 		"the nodes of cluster "+c.Name+" use its registry with the saved name, credentials and CA; init registry does not change nodes",
 		"change the registry and the nodes: slipway apply -f FILE")
 }
@@ -146,7 +147,7 @@ func (s *Service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 		return secret.New(string(text)), err
 	}
 	password, err := secret.ResolveSource(*own.PasswordFrom)
-	list := refused(idSecretUnreadable, "", "restore the file or variable that is set in passwordFrom")
+	list := diag.Refuse(idSecretUnreadable, "", "restore the file or variable that is set in passwordFrom")
 	list[0].Path = "spec.registry.private.passwordFrom"
 	switch {
 	case err != nil:

@@ -211,6 +211,6 @@ func unrecorded(recorded *v1alpha1.Cluster) error {
 	if records.IsCreated(recorded) || recorded == nil {
 		return nil
 	}
-	return refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+	return diag.Refuse(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 		"finish the creation: slipway resume "+recorded.Name)
 }

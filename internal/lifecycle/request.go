@@ -85,7 +85,7 @@ func (s Subject) inFile(list diag.List) diag.List {
 // refuseUnbounded refuses an invalid number of workers that may be out of service at once.
 func refuseUnbounded(maxUnavailable string) error {
 	if _, err := engine.ParseBound(maxUnavailable, 1); err != nil {
-		return refused(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(),
+		return diag.Refuse(idUpgradeHow, "invalid number of workers that may be out of service at once: "+err.Error(),
 			"write a number, or a percentage such as 20%")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
@@ -39,7 +40,7 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 	}
 	kind, ok := operation.Kind(o.Spec.Type).RollbackKind()
 	if !ok {
-		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
+		return nil, diag.Refuse(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
 			"finish the operation: slipway resume "+name)
 	}
 	if err := p.become(kind); err != nil {

@@ -128,7 +128,7 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 	if is.Spec.Etcd.External != nil {
 		hint = "ask the owner of the external etcd to restore the earlier data"
 	}
-	return refused(idUpgradeCommitted,
+	return diag.Refuse(idUpgradeCommitted,
 		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.describeBackupBefore(&ops[at]), hint)
 }
 
@@ -144,7 +144,7 @@ func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
 	}
 	for step := range begun {
 		if strings.HasPrefix(step, containerruntime.StepPrune+"@") {
-			return refused(idUpgradeCommitted,
+			return diag.Refuse(idUpgradeCommitted,
 				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.describeBackupBefore(o),
 				"finish the upgrade: slipway resume "+o.Spec.Cluster)
 		}
@@ -223,7 +223,7 @@ func (p upgradeRollback) refuseObjectsInUse(used []string) (diag.List, error) {
 	} else if o != nil {
 		hint += "; " + p.svc.describeRestoreInstead(o)
 	}
-	return refused(idKindsInUse,
+	return diag.Refuse(idKindsInUse,
 		fmt.Sprintf("Kubernetes %s does not know the kinds of these existing objects: %s", p.env.Release.Kubernetes,
 			strings.Join(used, ", ")), hint), nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/carotation"
@@ -110,7 +111,7 @@ func (w *rotating) observe(ctx context.Context, p *prepared) error {
 		return err // begun by a later version
 	}
 	if len(names) > 1 && slices.Contains(names, certs.Cluster) {
-		return refused(carotation.IDUnknown,
+		return diag.Refuse(carotation.IDUnknown,
 			"the cluster CA must be rotated separately: its rotation needs the other CAs and keys unchanged",
 			"rotate the cluster CA alone, and the others with another command")
 	}

@@ -70,11 +70,6 @@ func New(c Config) *Service {
 	return s
 }
 
-// refused returns the error for input that is refused for one reason.
-func refused(id, message, hint string) diag.List {
-	return diag.List{{ID: id, Severity: diag.Error, Message: message, Hint: hint}}
-}
-
 // subject returns the wanted cluster, and sets the saved one. It returns an error if the
 // request is not possible for the saved cluster. It sets the names of added or removed
 // hosts.

@@ -92,22 +92,22 @@ func (p *prepared) beginsUpgrade() bool {
 func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.Cluster, error) {
 	s, recorded := p.svc, p.recorded
 	if !records.IsCreated(recorded) {
-		return nil, refused(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
+		return nil, diag.Refuse(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
 	}
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
-		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
+		return nil, diag.Refuse(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" is unfinished",
 			"finish the operation first: slipway resume "+recorded.Name)
 	}
 	was := history.RunningVersion(recorded)
 	file, bundle := p.request.Cluster, ""
 	if file != nil {
 		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
-			return nil, refused(idUpgradeHow, "the file has no Kubernetes version to upgrade to",
+			return nil, diag.Refuse(idUpgradeHow, "the file has no Kubernetes version to upgrade to",
 				"write spec.kubernetes.version into the file, or set the version with --to")
 		}
 		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
-			return nil, refused(idUpgradeHow,
+			return nil, diag.Refuse(idUpgradeHow,
 				"the file has Kubernetes version "+file.Spec.Kubernetes.Version+", but --to is "+r.Version,
 				"use the same version in both, or omit --to")
 		}
@@ -119,7 +119,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 		// An upgrade may change these too.
 		file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = was, recorded.Spec.Addons, recorded.Spec.Bundle
 		if c := s.asRecorded(file, recorded); !sameButOrder(c, recorded) {
-			return nil, refused(idUpgradeHow, "the file has other changes besides the Kubernetes version",
+			return nil, diag.Refuse(idUpgradeHow, "the file has other changes besides the Kubernetes version",
 				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(p.request.File, "FILE"))
 		}
 	}
@@ -198,7 +198,7 @@ func (p *prepared) refuseWhileUnfinished() error {
 	if !p.behaviour.writesManifests() || p.recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return nil
 	}
-	return refused(idOperationUnfinished, "the latest operation of cluster "+p.recorded.Name+" is unfinished",
+	return diag.Refuse(idOperationUnfinished, "the latest operation of cluster "+p.recorded.Name+" is unfinished",
 		"finish the operation first: slipway resume "+p.recorded.Name)
 }
 

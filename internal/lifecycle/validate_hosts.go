@@ -159,7 +159,8 @@ func (p hostChecks) refuseWithoutLeader(staying []facts.Host) diag.List {
 	if !all || !p.lacksLeader() {
 		return nil
 	}
-	return refused(idControlPlaneLost, "the cluster exists, but none of the remaining control planes holds it: "+strings.Join(without, ", "),
+	return diag.Refuse(idControlPlaneLost,
+		"the cluster exists, but none of the remaining control planes holds it: "+strings.Join(without, ", "),
 		"add the new control planes before you remove the old ones. If an address now leads to another machine, "+
 			"correct the address or restore the machine")
 }
@@ -186,7 +187,7 @@ func (p hostChecks) refuseWithoutEtcdData(staying []facts.Host) diag.List {
 	if !all || !p.lacksEtcdMembers(staying) {
 		return nil
 	}
-	return refused(idEtcdLost, "the cluster exists, but none of the remaining etcd hosts has its data: "+strings.Join(without, ", "),
+	return diag.Refuse(idEtcdLost, "the cluster exists, but none of the remaining etcd hosts has its data: "+strings.Join(without, ", "),
 		"add the new etcd members before you remove the old ones. If an address now leads to another machine, correct "+
 			"the address or restore the machine")
 }
