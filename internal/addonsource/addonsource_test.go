@@ -423,7 +423,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A site serves files, and can fall silent.
+// A site serves files and records the requests.
 type site struct {
 	*httptest.Server
 	files map[string][]byte

@@ -75,6 +75,21 @@ func newRegistry(t *testing.T) *fakeRegistry {
 	return f
 }
 
+// change runs a function while the registry handles no request. A request that the client has
+// cancelled can still be in progress.
+func (f *fakeRegistry) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+// counts returns how many blobs were uploaded, and how many were mounted.
+func (f *fakeRegistry) counts() (uploads, mounts int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.uploads, f.mounts
+}
+
 // client returns the settings to connect to the registry.
 func (f *fakeRegistry) client(h *testHost) op.RegistryClient {
 	h.write("etc/ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})))
@@ -141,8 +156,8 @@ func TestPush(t *testing.T) {
 		t.Errorf("it plans %q", got)
 	}
 	h.apply(o)
-	if f.uploads != 5 || f.mounts != 1 { // two configurations, base, a, b
-		t.Errorf("%d uploads, %d taken over from another repository", f.uploads, f.mounts)
+	if uploads, mounts := f.counts(); uploads != 5 || mounts != 1 { // two configurations, base, a, b
+		t.Errorf("%d uploads, %d mounted from another repository", uploads, mounts)
 	}
 	if got := h.check(o)[0]; got.Status != op.Unchanged {
 		t.Errorf("pushed, it still plans %q", got.Summary)
@@ -152,8 +167,8 @@ func TestPush(t *testing.T) {
 		t.Errorf("of one more it plans %q", got)
 	}
 	h.apply(o)
-	if f.uploads > 8 {
-		t.Errorf("%d uploads for one more image", f.uploads)
+	if uploads, _ := f.counts(); uploads > 8 {
+		t.Errorf("%d uploads for one more image", uploads)
 	}
 	for _, digest := range []string{o.Images[0].Platforms[0].Manifest.Digest, o.Images[2].Platforms[0].Blobs[1].Digest} {
 		if p := h.path("var/lib/slipway/passing/sha256/" + strings.TrimPrefix(digest, "sha256:")); host.Exists(p) {
@@ -203,11 +218,11 @@ func TestRegistryServes(t *testing.T) {
 	if got := h.check(o)[0]; got.Status != op.Unchanged {
 		t.Errorf("it waits: %+v", got)
 	}
-	f.open = true
+	f.change(func() { f.open = true })
 	if got := h.refuses(o); got.Reason != op.ReasonRegistryLogin {
 		t.Errorf("for an open registry: %+v", got)
 	}
-	f.open, f.word = false, "another"
+	f.change(func() { f.open, f.word = false, "another" })
 	if got := h.refuses(o); got.Reason != op.ReasonRegistryLogin || !strings.Contains(got.Message, "rejects the login") {
 		t.Errorf("for another password: %+v", got)
 	}
