@@ -217,11 +217,12 @@ func TestLongUpgrade(t *testing.T) {
 	b := newUpgradable(t, "e2e-upgrade", 3, 2, "v1.35.6")
 	w := b.startWriter(t, "upgrading")
 	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
-	r := b.runWithin(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	r := b.runWithin(t, 21*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	asked := a.endAsker(t)
+	b.logCriticalPath(t, "upgrade")
 	if r.code != 0 {
 		t.Fatalf("the upgrade ends with %d:\n%s", r.code, textTail(r.stderr))
 	}
-	asked := a.endAsker(t)
 	n, gap := w.stopWriter(t)
 	t.Logf("figure: from v1.35.6 over v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s "+
 		"without one; %d requests to a workload, none failed",
@@ -232,6 +233,23 @@ func TestLongUpgrade(t *testing.T) {
 	b.atVersion(t, "v1.37.1")
 	b.smokeTest(t, b.name, b.user.waitForNodes(t, b.name, b.nodesOf()...))
 	b.deleteCluster(t)
+}
+
+// logCriticalPath logs which steps determined the duration of the newest operation of a
+// type.
+func (b *balanced) logCriticalPath(t *testing.T, operationType string) {
+	t.Helper()
+	type operation struct {
+		Metadata struct{ Name string }
+		Spec     struct{ Type string }
+	}
+	for _, o := range decodeJSON[[]operation](t, b.mustRun(t, "operations", "list", b.name, "-o", "json")) {
+		if o.Spec.Type == operationType {
+			t.Log(b.mustRun(t, "operations", "show", o.Metadata.Name, "--critical-path"))
+			return
+		}
+	}
+	t.Errorf("there is no operation of type %s", operationType)
 }
 
 // TestLongCrashUpgrade kills the manager at the end of every step of an upgrade.
