@@ -43,9 +43,9 @@ var otherWords = map[string]string{
 // mostKindFiles limits how many files outside the table name one kind.
 const mostKindFiles = 4
 
-// TestKindsAreNamedInTheTable fails if a file outside the table of operation kinds
+// TestOperationKind_IsNamedOnlyInAllowedFiles fails if a file outside the table of operation kinds
 // names a kind, or switches on one: such places are forgotten when a kind is added.
-func TestKindsAreNamedInTheTable(t *testing.T) {
+func TestOperationKind_IsNamedOnlyInAllowedFiles(t *testing.T) {
 	tree := theTree(t)
 	kinds := map[string]string{}
 	for _, f := range tree.files {
@@ -156,7 +156,9 @@ func namedKinds(file *ast.File, kinds map[string]string, words, hyphens bool) (n
 	return named, problems
 }
 
-func TestNamedKinds(t *testing.T) {
+// TestNamedKinds_FindsConstantsSwitchesAndLiterals checks that each way to name an
+// operation kind in code is found.
+func TestNamedKinds_FindsConstantsSwitchesAndLiterals(t *testing.T) {
 	kinds := map[string]string{"Create": "create", "InitOS": "init-os"}
 	for _, tt := range []struct {
 		name, body      string

@@ -20,7 +20,8 @@ var (
 	seedFlag   = flag.Uint64("seed", 1, "with -sample: the `seed`")
 )
 
-func TestLanguage(t *testing.T) { requireNoFindings(t, languageFindings(theTree(t))) }
+// TestLanguage_HasNoFindings fails for texts and comments that break a rule on language.
+func TestLanguage_HasNoFindings(t *testing.T) { requireNoFindings(t, languageFindings(theTree(t))) }
 
 // requireNoFindings fails the test for each group of findings of a package or page.
 func requireNoFindings(t *testing.T, findings map[string][]finding) {
@@ -37,8 +38,8 @@ func requireNoFindings(t *testing.T, findings map[string][]finding) {
 	}
 }
 
-// TestLanguageShow lists the findings that -show selects.
-func TestLanguageShow(t *testing.T) {
+// TestLanguage_ShowsSelectedFindings lists the findings that -show selects.
+func TestLanguage_ShowsSelectedFindings(t *testing.T) {
 	if *showFlag == "" {
 		return
 	}
@@ -74,9 +75,9 @@ func isSelected(where, show string) bool {
 	})
 }
 
-// TestLanguageSample prints the random sample that -sample asks for: texts of
+// TestLanguage_PrintsRandomSample prints the random sample that -sample asks for: texts of
 // four or more words in the code, each with its place.
-func TestLanguageSample(t *testing.T) {
+func TestLanguage_PrintsRandomSample(t *testing.T) {
 	if *sampleFlag <= 0 {
 		return
 	}

@@ -33,8 +33,8 @@ var vagueFunctions = strings.Fields(`
 var interfaceMethods = strings.Fields(`
 	Apply Check Close Error Is Kind Paths Read String Target Unwrap Write`)
 
-// TestNames finds names that do not describe what they name.
-func TestNames(t *testing.T) {
+// TestNames_HaveNoFindings fails for names that do not describe their subject.
+func TestNames_HaveNoFindings(t *testing.T) {
 	for _, f := range nameFindings(theTree(t)) {
 		t.Errorf("%s: %s: %s", f.file, f.text, f.fix)
 	}
@@ -55,6 +55,7 @@ func nameFindings(tree *sourceTree) []finding {
 			out = append(out, finding{file: f.name, text: "the file name fits any content", fix: "name the subject of its content"})
 		}
 		if f.test {
+			out = append(out, testNameFindings(f)...)
 			continue
 		}
 		for _, name := range functionNames(f) {
@@ -79,6 +80,24 @@ func nameFindings(tree *sourceTree) []finding {
 				file: dir, text: fmt.Sprintf("%d of %d functions have a name of one word", oneWord[dir], all[dir]),
 				fix: fmt.Sprintf("at most %d %% may", maxOneWord),
 			})
+		}
+	}
+	return out
+}
+
+// scenarios is the package whose tests are scenarios. Documents, the Makefile and the tables
+// of results use their names.
+const scenarios = "test/e2e"
+
+// testNameFindings returns the tests of a file whose names do not give an expectation:
+// TestSubject_DoesSomething.
+func testNameFindings(f *goFile) (out []finding) {
+	if f.dir == scenarios {
+		return nil
+	}
+	for _, name := range functionNames(f) {
+		if strings.HasPrefix(name, "Test") && name != "TestMain" && !strings.Contains(name, "_") {
+			out = append(out, finding{file: f.name, text: "test " + name, fix: "name the subject, an underscore, and the expectation"})
 		}
 	}
 	return out
@@ -111,6 +130,8 @@ func TestNames_FindEachFault(t *testing.T) {
 		{"test file", "internal/a/helpers_test.go", "package a\n", "the file name fits any content"},
 		{"function", "internal/a/b.go", "package a\nfunc there() {}\n", "function there"},
 		{"method", "internal/a/b.go", "package a\ntype t int\nfunc (t) Elsewhere() {}\n", "function Elsewhere"},
+		{"test", "internal/a/b_test.go", "package a\nfunc TestMain() {}\nfunc TestOpen() {}\nfunc TestOpen_Fails() {}\n", "test TestOpen"},
+		{"scenario", "test/e2e/b_test.go", "package e2e\nfunc TestCreate() {}\n", ""},
 		{"share", "internal/a/b.go", many, "20 of 20 functions have a name of one word"},
 		{"none", "internal/a/b.go", "package a\nfunc Open() {}\nfunc findHost() {}\n", ""},
 	} {

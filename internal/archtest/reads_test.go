@@ -19,6 +19,7 @@ var unbounded = map[string]string{
 	"internal/node/embedded/pack":       "reads what was just built",
 	"internal/remote/remotetest":        "for tests",
 	"internal/backup/copies/copiestest": "for tests",
+	"internal/lifecycle/lifecycletest":  "for tests",
 	"internal/sandbox":                  "reads /proc and its own state; its machines run as root of this host anyway",
 }
 

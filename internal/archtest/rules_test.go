@@ -469,6 +469,14 @@ var rules = []rule{
 		why: "an archive of a cluster's state without secrets; changes nothing",
 	},
 	{
+		layer: 4, pkg: "internal/lifecycle/lifecycletest",
+		may: []string{
+			"internal/backup/copies", "internal/backup/verify", "internal/kubeletcsr", "internal/module", "internal/module/certs",
+			"internal/node/transfer", "internal/pki", "internal/pki/pkitest", "internal/remote",
+		},
+		why: "a simulated cluster, for tests; imports no operation, so that tests of lifecycle can import it; links into no program",
+	},
+	{
 		layer: 4, pkg: "internal/lifecycle/supportbundle/supportbundletest", exactly: true,
 		why: "texts and objects with secrets, for tests; links into no program",
 	},

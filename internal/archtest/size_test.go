@@ -22,7 +22,8 @@ const (
 	maxMethods = 60   // of a type
 )
 
-func TestSize(t *testing.T) { requireNoFindings(t, sizeFindings(theTree(t))) }
+// TestSize_HasNoFindings fails for lines, packages and types that are too large.
+func TestSize_HasNoFindings(t *testing.T) { requireNoFindings(t, sizeFindings(theTree(t))) }
 
 // sizeFindings returns the lines, packages and types that are too large, by
 // package.

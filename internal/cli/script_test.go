@@ -35,7 +35,9 @@ func scenario(context.Context, Settings) (Service, error) {
 	return service{f}, json.Unmarshal(b, f)
 }
 
-func TestScripts(t *testing.T) {
+// TestCommands_BehaveAsInScripts runs the scripts in testdata/script, which check the
+// output and exit codes of commands.
+func TestCommands_BehaveAsInScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {

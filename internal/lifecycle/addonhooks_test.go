@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 )
 
 const (
@@ -68,7 +69,7 @@ func newDropping(t *testing.T) *dropping {
 
 // listen records every change to the objects of the add-on.
 func (l *dropping) listen() {
-	l.api.wrote = func(what string) {
+	l.API.OnWrite = func(what string) {
 		if verb, p, _ := strings.Cut(what, " "); strings.Contains(p, "/namespaces/shop/") || strings.Contains(p, "slipway-addon-") {
 			l.wrote = append(l.wrote, verb+" "+filepath.Base(filepath.Dir(p))+"/"+filepath.Base(p))
 		}
@@ -90,7 +91,7 @@ func (l *dropping) fork(t *testing.T) *dropping {
 // limit sets the time limit of the deletion hooks.
 func (l *dropping) limit(d time.Duration) {
 	l.t.Helper()
-	o := copied(l.api.objects[shopKept])
+	o := lifecycletest.CopyObject(l.API.Objects[shopKept])
 	raw, err := base64.StdEncoding.DecodeString(o["data"].(object)["hooks"].(string))
 	if err != nil {
 		l.t.Fatal(err)
@@ -104,14 +105,14 @@ func (l *dropping) limit(d time.Duration) {
 		l.t.Fatal(err)
 	}
 	o["data"] = object{"hooks": base64.StdEncoding.EncodeToString(raw)}
-	l.api.put(shopKept, o)
+	l.API.PutObject(shopKept, o)
 }
 
 // gone checks that nothing is left of the add-on.
 func (l *dropping) gone() {
 	l.t.Helper()
 	l.settled(l.with())
-	for p := range l.api.objects {
+	for p := range l.API.Objects {
 		if strings.Contains(p, "/namespaces/shop/") || strings.Contains(p, "slipway-addon-") {
 			l.t.Errorf("%s still exists", p)
 		}
@@ -164,9 +165,9 @@ func TestDeletionHooks_RunWithoutChartDirectory(t *testing.T) {
 func TestDeletionHooks_KeptOnlyInSecret(t *testing.T) {
 	t.Parallel()
 	l := newDropping(t)
-	l.api.ends = map[string]string{"warn": "Failed"}
+	l.API.JobResults = map[string]string{"warn": "Failed"}
 	l.do(applying(l.with()), event.Failed)
-	for p, o := range l.api.objects {
+	for p, o := range l.API.Objects {
 		if !strings.Contains(p, "/secrets/") && strings.Contains(fmt.Sprint(o), swordfish) {
 			t.Errorf("%s holds the secret value", p)
 		}
@@ -195,7 +196,7 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 	fails := func(t *testing.T, job string, says ...string) *dropping {
 		t.Helper()
 		l := l.fork(t)
-		l.api.ends = map[string]string{job: "Failed"}
+		l.API.JobResults = map[string]string{job: "Failed"}
 		f := l.do(none, event.Failed).Failures[0]
 		if f.Reason != addonsource.IDHookFailed || !strings.Contains(f.Remedy, "kubectl delete secret -n kube-system slipway-addon-shop") {
 			t.Errorf("%+v", f)
@@ -206,12 +207,12 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 			}
 		}
 		l.did()
-		l.api.ends = nil
+		l.API.JobResults = nil
 		return l
 	}
 	t.Run("before", func(t *testing.T) {
 		l := fails(t, "stop", "pre-delete", "its objects still exist")
-		if !l.api.has(shopMap) || !l.api.has(shopKept) || !l.api.has(shopJobs+"stop") {
+		if !l.API.HasObject(shopMap) || !l.API.HasObject(shopKept) || !l.API.HasObject(shopJobs+"stop") {
 			t.Error("objects or saved hooks are missing")
 		}
 		l.resume(event.Succeeded)
@@ -228,7 +229,7 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 	})
 	t.Run("after", func(t *testing.T) {
 		l := fails(t, "clean", "post-delete", "its objects are deleted")
-		if l.api.has(shopMap) || !l.api.has(shopKept) {
+		if l.API.HasObject(shopMap) || !l.API.HasObject(shopKept) {
 			t.Error("the objects were not deleted, or the saved hooks were")
 		}
 		want := []string{
@@ -251,7 +252,7 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 	})
 	t.Run("hooks skipped", func(t *testing.T) {
 		l := fails(t, "warn")
-		l.api.remove(shopKept)
+		l.API.RemoveObject(shopKept)
 		l.resume(event.Succeeded)
 		if d := cmp.Diff([]string{
 			"DELETE jobs/warn", "DELETE secrets/key", "DELETE configmaps/prices",
@@ -263,16 +264,17 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 	})
 	t.Run("never ends", func(t *testing.T) {
 		l := l.fork(t)
-		l.api.ends = map[string]string{"stop": "Suspended"}
+		l.API.JobResults = map[string]string{"stop": "Suspended"}
 		l.limit(300 * time.Millisecond)
 		f := l.do(none, event.Failed).Failures[0]
-		if f.Reason != addonsource.IDHookFailed || !strings.Contains(f.Message, "running hook pre-delete") || !l.api.has(shopMap) {
+		if f.Reason != addonsource.IDHookFailed || !strings.Contains(f.Message, "running hook pre-delete") || !l.API.HasObject(shopMap) {
 			t.Errorf("%+v", f)
 		}
 	})
 	t.Run("not readable", func(t *testing.T) {
 		l := l.fork(t)
-		l.api.put(shopKept, merge(copied(l.api.objects[shopKept]), object{"data": object{"hooks": "bm8="}}))
+		kept := lifecycletest.CopyObject(l.API.Objects[shopKept])
+		l.API.PutObject(shopKept, lifecycletest.MergePatch(kept, object{"data": object{"hooks": "bm8="}}))
 		_, err := l.service().Prepare(t.Context(), none, nil)
 		if err == nil || !strings.Contains(err.Error(), "cannot be read") {
 			t.Errorf("got error %v", err)
@@ -284,7 +286,7 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 			back := l.with(l.chart)
 			l.do(applying(back), event.Succeeded)
 			l.settled(back)
-			if !l.api.has(shopMap) || l.api.has(shopJobs+job) || !l.api.has(shopKept) {
+			if !l.API.HasObject(shopMap) || l.API.HasObject(shopJobs+job) || !l.API.HasObject(shopKept) {
 				t.Errorf("the add-on has changed: %v", l.did())
 			}
 		})
@@ -295,14 +297,14 @@ func TestDeletionHooks_ResumeAtFailedHook(t *testing.T) {
 func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 	l := newDropping(t)
 	var cuts []moment
-	l.api.wrote = func(what string) {
+	l.API.OnWrite = func(what string) {
 		if !strings.Contains(what, "/nodes/") {
 			cuts = append(cuts, moment{what, l.world.fork(t)})
 		}
 	}
 	r := applying(l.with())
 	moments := l.killed(t, r)
-	l.api.wrote = nil
+	l.API.OnWrite = nil
 	if len(cuts) < 15 {
 		t.Errorf("only %d requests changed something", len(cuts))
 	}
@@ -312,7 +314,7 @@ func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 			k := &dropping{world: m.world, chart: l.chart}
 			k.t = t
 			k.listen()
-			begun := !k.api.has(shopMap)
+			begun := !k.API.HasObject(shopMap)
 			k.goOn(r)
 			if did := k.did(); begun && slices.Contains(did, "PATCH jobs/stop") {
 				t.Errorf("a pre-delete hook ran after the deletion: %v", did)
@@ -327,7 +329,7 @@ func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
 	t.Parallel()
 	l := newDropping(t)
-	l.api.remove(shopKept) // an earlier Slipway did not save hooks
+	l.API.RemoveObject(shopKept) // an earlier Slipway did not save hooks
 	t.Run("removed", func(t *testing.T) {
 		l := l.fork(t)
 		l.do(applying(l.with()), event.Succeeded)
@@ -344,7 +346,7 @@ func TestDeletionHooks_NotSavedByEarlierVersion(t *testing.T) {
 		}
 		l.do(applying(c), event.Succeeded)
 		l.settled(c)
-		if !l.api.has(shopKept) {
+		if !l.API.HasObject(shopKept) {
 			t.Error("the hooks are not saved")
 		}
 	})
@@ -368,7 +370,7 @@ func TestDeletionHooks_NotRunWithoutDeletion(t *testing.T) {
 					t.Errorf("a hook ran: %s", did)
 				}
 			}
-			if l.api.has(shopKept) || !l.api.has(shopMap) {
+			if l.API.HasObject(shopKept) || !l.API.HasObject(shopMap) {
 				t.Error("its hooks are still saved, or its objects are missing")
 			}
 		})
@@ -379,10 +381,10 @@ func TestDeletionHooks_NotRunWithoutDeletion(t *testing.T) {
 func TestDeletionHooks_KeepForeignObject(t *testing.T) {
 	t.Parallel()
 	l := newDropping(t)
-	l.api.put(shopJobs+"stop",
+	l.API.PutObject(shopJobs+"stop",
 		object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
 	l.do(applying(l.with()), event.Succeeded)
-	if !l.api.has(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
+	if !l.API.HasObject(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
 		t.Error("the foreign job is deleted")
 	}
 	l.settled(l.with())

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -59,7 +60,7 @@ func manifest(t *testing.T, dir, name, text string) string {
 
 // with describes the cluster with these add-ons.
 func (w *world) with(list ...v1alpha1.Addon) *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Addons = list
 	return c
 }
@@ -67,7 +68,7 @@ func (w *world) with(list ...v1alpha1.Addon) *v1alpha1.Cluster {
 // has returns the objects in this list that the cluster has.
 func (w *world) has(paths ...string) (out []string) {
 	for _, p := range paths {
-		if w.api.has(p) {
+		if w.API.HasObject(p) {
 			out = append(out, p)
 		}
 	}
@@ -105,15 +106,15 @@ func told(p *plan.Plan) (out []string) {
 	return out
 }
 
-// TestAddons creates a cluster with two add-ons, changes them, repairs manual changes, and
+// TestAddons_MatchClusterFileAfterApply creates a cluster with two add-ons, changes them, repairs manual changes, and
 // removes them.
-func TestAddons(t *testing.T) {
+func TestAddons_MatchClusterFileAfterApply(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Dir(manifest(t, dir, "shop/shop.yaml", shopText))}}
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
 	w := newWorld(t, "cp1", "w1")
-	w.api.put(newsMap,
+	w.API.PutObject(newsMap,
 		object{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"},
 			"data": object{"old": "kept"},
@@ -128,8 +129,8 @@ func TestAddons(t *testing.T) {
 
 	t.Run("changed by hand", func(t *testing.T) {
 		w := w.fork(t)
-		w.api.put(shopMap, merge(copied(w.api.objects[shopMap]), object{"data": object{"apple": "9"}}))
-		w.api.remove(shopDeploy)
+		w.API.PutObject(shopMap, lifecycletest.MergePatch(lifecycletest.CopyObject(w.API.Objects[shopMap]), object{"data": object{"apple": "9"}}))
+		w.API.RemoveObject(shopDeploy)
 		p := w.plan(both)
 		want := []string{"addon.shop: object Deployment shop/shop: create", "addon.shop: object ConfigMap shop/prices: update"}
 		if d := cmp.Diff(want, told(p)); d != "" || len(p.Steps) != 1 {
@@ -137,7 +138,7 @@ func TestAddons(t *testing.T) {
 		}
 		w.do(applying(both), event.Succeeded)
 		w.settled(both)
-		if got := w.api.objects[shopMap]["data"]; cmp.Diff(object{"apple": "1"}, got) != "" || !w.api.has(shopDeploy) {
+		if got := w.API.Objects[shopMap]["data"]; cmp.Diff(object{"apple": "1"}, got) != "" || !w.API.HasObject(shopDeploy) {
 			t.Errorf("the prices are %v", got)
 		}
 	})
@@ -165,7 +166,7 @@ func TestAddons(t *testing.T) {
 	t.Run("removed", func(t *testing.T) {
 		w := w.fork(t)
 		// the object belongs to another owner now
-		w.api.put(shopRole, object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": object{"name": "shop"}})
+		w.API.PutObject(shopRole, object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": object{"name": "shop"}})
 		none := w.with()
 		want := []string{
 			"addon.removed: add-on shop: remove",
@@ -183,7 +184,7 @@ func TestAddons(t *testing.T) {
 		if d := cmp.Diff([]string{shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		if l := w.api.objects[newsMap]["metadata"].(object)["labels"].(object); len(l) > 0 {
+		if l := w.API.Objects[newsMap]["metadata"].(object)["labels"].(object); len(l) > 0 {
 			t.Errorf("the object that existed before still has labels: %v", l)
 		}
 	})
@@ -234,7 +235,7 @@ func TestCreate_RefusesAddonOfAnotherMinor(t *testing.T) {
 	r := creating(w.with(a))
 	r.IgnoreChecks = []string{addonsource.IDKubernetes}
 	w.do(r, event.Succeeded)
-	if !w.api.has(newsMap) {
+	if !w.API.HasObject(newsMap) {
 		t.Error("the check is ignored, but the add-on is missing")
 	}
 }
@@ -243,15 +244,15 @@ func TestCreate_RefusesAddonOfAnotherMinor(t *testing.T) {
 func TestCreate_RefusesWrongManifestFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	w.dials = map[string]bool{}
+	w.Dials = map[string]bool{}
 	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
 	_, err := w.service().Prepare(t.Context(), creating(w.with(a)), nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != addonsource.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
 		t.Errorf("got %v", err)
 	}
-	if len(w.dials) > 0 {
-		t.Errorf("connected to %v", w.dials)
+	if len(w.Dials) > 0 {
+		t.Errorf("connected to %v", w.Dials)
 	}
 }
 
@@ -266,14 +267,14 @@ func TestAddons_SameResultAfterKill(t *testing.T) {
 	all := []string{shopMap, shopDeploy, shopRole, newsMap, shopInventory}
 	// Each request that changes something counts as a moment, too.
 	var cuts []moment
-	w.api.wrote = func(what string) {
+	w.API.OnWrite = func(what string) {
 		if strings.Contains(what, "/nodes/") {
 			return
 		}
 		cuts = append(cuts, moment{what, w.fork(t)})
 	}
 	moments := w.killed(t, applying(c))
-	w.api.wrote = nil
+	w.API.OnWrite = nil
 	if len(cuts) < 5 {
 		t.Errorf("only %d requests changed something", len(cuts))
 	}
@@ -312,7 +313,7 @@ func TestChartHooks_RunWhenChartChanges(t *testing.T) {
 	const job = "/apis/batch/v1/namespaces/shop/jobs/"
 	w := newWorld(t, "cp1")
 	var wrote []string
-	w.api.wrote = func(what string) {
+	w.API.OnWrite = func(what string) {
 		if strings.Contains(what, "/namespaces/shop/") {
 			wrote = append(wrote, strings.Replace(what, "/namespaces/shop", "", 1))
 		}
@@ -320,7 +321,7 @@ func TestChartHooks_RunWhenChartChanges(t *testing.T) {
 	did := func(c *v1alpha1.Cluster, want ...string) {
 		t.Helper()
 		wrote = nil
-		if w.api.objects[shopInventory] == nil {
+		if w.API.Objects[shopInventory] == nil {
 			w.do(creating(c), event.Succeeded)
 		} else {
 			w.do(applying(c), event.Succeeded)
@@ -336,10 +337,10 @@ func TestChartHooks_RunWhenChartChanges(t *testing.T) {
 	first := with("1")
 	did(first, "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices",
 		"PATCH /apis/batch/v1/jobs/after")
-	w.api.remove(shopMap)
+	w.API.RemoveObject(shopMap)
 	did(first, "PATCH /api/v1/configmaps/prices")
 	did(with("2"), "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices")
-	if !w.api.has(job + "after") {
+	if !w.API.HasObject(job + "after") {
 		t.Error("a hook without a delete policy was deleted")
 	}
 	did(w.with(), "DELETE /apis/batch/v1/jobs/after", "DELETE /api/v1/configmaps/prices")
@@ -351,14 +352,14 @@ func TestChartHooks_KeepForeignObject(t *testing.T) {
 	t.Parallel()
 	const job = "/apis/batch/v1/namespaces/shop/jobs/before"
 	w := newWorld(t, "cp1")
-	w.api.put(shopNamespace, object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "shop"}})
-	w.api.put(job, object{
+	w.API.PutObject(shopNamespace, object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "shop"}})
+	w.API.PutObject(job, object{
 		"apiVersion": "batch/v1", "kind": "Job",
 		"metadata": object{"name": "before", "namespace": "shop", "uid": "mine"},
 		"status":   object{"conditions": []any{object{"type": "Complete", "status": "True"}}},
 	})
 	var gone []string
-	w.api.wrote = func(what string) {
+	w.API.OnWrite = func(what string) {
 		if strings.HasPrefix(what, "DELETE") && strings.HasSuffix(what, "jobs/before") {
 			gone = append(gone, what)
 		}
@@ -369,10 +370,10 @@ func TestChartHooks_KeepForeignObject(t *testing.T) {
 	w.do(creating(with("1")), event.Succeeded)
 	w.do(applying(with("2")), event.Succeeded)
 	w.do(applying(w.with()), event.Succeeded)
-	if len(gone) > 0 || !w.api.has(job) {
+	if len(gone) > 0 || !w.API.HasObject(job) {
 		t.Errorf("a foreign job was deleted: %v", gone)
 	}
-	if w.api.has(shopMap) {
+	if w.API.HasObject(shopMap) {
 		t.Error("an object of the chart still exists")
 	}
 }
@@ -388,7 +389,7 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			w := newWorld(t, "cp1", "w1")
-			w.version = oldest
+			w.Version = oldest
 			was := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
 			script := manifest(t, dir, "hook.sh", "#!/bin/sh\n")
 			with := func(a v1alpha1.Addon) *v1alpha1.Cluster {
@@ -398,16 +399,16 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 			}
 			w.do(creating(with(was)), event.Succeeded)
 			w.backable(t)
-			w.version = ""
+			w.Version = ""
 			next := was
 			next.Manifests = []string{manifest(t, t.TempDir(), "news.json", strings.Replace(newsText, "none", "all", 1))}
 			file := with(next)
 			file.Spec.Kubernetes.Version = older
 			w.refusing("w1", "hooks.postUpgrade.x")
 			w.do(UpgradeRequest{Subject: Subject{Cluster: file, Name: "prod"}, Version: older}, event.Failed)
-			w.machines["w1"].refuse = nil
+			w.Hosts["w1"].Refuse = nil
 			want := "none"
-			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
+			if today := w.API.Objects[newsMap]["data"].(object)["today"]; today != "all" {
 				t.Fatalf("before the rollback, today is %v", today)
 			}
 			if lost {
@@ -422,7 +423,7 @@ func TestRollbackUpgrade_RestoresAddons(t *testing.T) {
 			}
 			w.apply(p, event.Succeeded)
 			w.wantVersions(all([]string{"cp1", "w1"}, oldest))
-			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != want {
+			if today := w.API.Objects[newsMap]["data"].(object)["today"]; today != want {
 				t.Errorf("today is %v, want %s", today, want)
 			}
 		})
@@ -438,7 +439,7 @@ func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
 	built.older.Do(func() { build(t, older) })
 	begun := func(t *testing.T) *world {
 		w := newWorld(t, threeAndTwo...)
-		w.version = older
+		w.Version = older
 		w.do(creating(w.with(news)), event.Succeeded)
 		w.backable(t)
 		return w
@@ -457,14 +458,14 @@ func TestUpgrade_RefusesAddonOfAnotherMinor(t *testing.T) {
 	})
 	t.Run("another add-on in the file", func(t *testing.T) {
 		w := begun(t)
-		w.version = ""
+		w.Version = ""
 		other := news
 		other.Manifests = []string{manifest(t, t.TempDir(), "news.json", strings.Replace(newsText, "none", "all", 1))}
 		other.Kubernetes = []string{"1.37"}
 		file := w.with(other)
 		file.Spec.Kubernetes.Version = "v1.37.1"
 		w.do(UpgradeRequest{Subject: Subject{Cluster: file, Name: "prod"}, Version: "v1.37.1"}, event.Succeeded)
-		if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
+		if today := w.API.Objects[newsMap]["data"].(object)["today"]; today != "all" {
 			t.Errorf("today is %v", today)
 		}
 		w.settled(file)
@@ -482,10 +483,10 @@ func TestUpgrade_ReportsAddonsWithAllProblems(t *testing.T) {
 	web := v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: filepath.Join(dir, "web")}}
 	w := newWorld(t, "cp1", "w1")
 	built.older.Do(func() { build(t, older) })
-	w.version = older
+	w.Version = older
 	w.do(creating(w.with(news, web)), event.Succeeded)
 	w.backable(t)
-	w.api.lose("w1")
+	w.API.MarkNodeLost("w1")
 	want := []string{addonsource.IDKubernetes, addonsource.IDRender, "upgrade-node-unready"}
 	report, err := w.service().Precheck(t.Context(), toNewest, nil)
 	if err != nil {
@@ -550,7 +551,9 @@ func TestCreate_ReportsAddonWithLineAndColumn(t *testing.T) {
 	}
 }
 
-func TestNextAddons(t *testing.T) {
+// During an upgrade, each minor version uses the add-ons that fit it, from the file or
+// from the saved cluster; the last one uses the add-ons of the file.
+func TestNextAddons_ReturnsAddonsThatFitEachMinor(t *testing.T) {
 	t.Parallel()
 	of := func(name, image string, minors ...string) v1alpha1.Addon {
 		return v1alpha1.Addon{Name: name, Namespace: image, Kubernetes: minors}

@@ -24,7 +24,7 @@ import (
 func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.api.put("/readyz", object{"ok": true})
+	w.API.PutObject("/readyz", object{"ok": true})
 	kept, err := w.service().SavedKubeconfig("prod")
 	if err != nil {
 		t.Fatal(err)
@@ -41,10 +41,10 @@ func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 		{"none answers", "the saved address is used, and kubectl reports the error", nil, "cp1", "192.0.2.11"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w.doors = tc.doors
-			if m := w.machines[tc.down]; m != nil {
-				m.down = errDown
-				defer func() { m.down = nil }()
+			w.Doors = tc.doors
+			if m := w.Hosts[tc.down]; m != nil {
+				m.Down = errDown
+				defer func() { m.Down = nil }()
 			}
 			s, server := w.service(), []byte("server: https://"+tc.want+":6443\n")
 			for _, live := range []bool{false, true} {
@@ -89,7 +89,7 @@ func TestKubeconfig_SkipsUntrustedControlPlane(t *testing.T) {
 	other := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(certYear))
 	cert, key := other.IssueCertificate(t, "kubernetes-admin", certTime.Add(certDay))
 	foreign := pkitest.MakeKubeconfig("https://api.prod.internal:6443", other.Cert, "", cert, key)
-	good := w.machines["cp1"].files[file]
+	good := w.Hosts["cp1"].Files[file]
 	runs := strings.Replace(good, "  user:\n",
 		"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
 	token := regexp.MustCompile(`(?m)^ +client-.*-data: .*$`).ReplaceAllString(good, "    tokenFile: /canary")
@@ -110,7 +110,7 @@ func TestKubeconfig_SkipsUntrustedControlPlane(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i, text := range tc.files {
-				w.machines[fmt.Sprintf("cp%d", i+1)].files[file] = text
+				w.Hosts[fmt.Sprintf("cp%d", i+1)].Files[file] = text
 			}
 			conf, warnings, err := w.service().Kubeconfig(t.Context(), "prod", true)
 			if tc.want == nil {
@@ -182,15 +182,15 @@ func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 func TestKubeconfig_PrefersReachableLoadBalancer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
 	w.do(creating(c), event.Succeeded)
-	w.api.put("/readyz", object{"ok": true})
+	w.API.PutObject("/readyz", object{"ok": true})
 	for want, doors := range map[string][]string{
 		"example.com": {"example.com", "192.0.2.11"},
 		"192.0.2.11":  {"192.0.2.11"},
 	} {
-		w.doors = doors
+		w.Doors = doors
 		conf, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 		if err != nil || !bytes.Contains(conf, []byte("server: https://"+want+":6443\n")) {
 			t.Errorf("%s, %v; want %s", conf, err, want)

@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -29,7 +30,9 @@ func (w *world) turns(task string) (hosts []string) {
 	return hosts
 }
 
-func TestReconfigureInWaves(t *testing.T) {
+// The plan lists the restart of each kubelet, and hosts are changed one after the other,
+// control planes first.
+func TestReconfigure_RestartsKubeletsOneHostAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
@@ -60,7 +63,7 @@ func TestReconfigureInWaves(t *testing.T) {
 
 // Settings that restart nothing are also applied host by host. Dedicated etcd hosts come
 // after control planes and before workers.
-func TestHostSettingsInWaves(t *testing.T) {
+func TestReconfigure_ChangesHostSettingsOneHostAtATime(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, step string
@@ -86,9 +89,9 @@ func TestHostSettingsInWaves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "e1", "w1", "w2")
-			w.managed = true
+			w.ManagedEtcd = true
 			w.create(event.Succeeded)
-			c := w.cluster()
+			c := w.Manifest()
 			tc.change(c)
 			w.events = nil
 			w.do(applying(c), event.Succeeded)
@@ -133,34 +136,34 @@ type bad struct {
 	host, says   string // where it fails, and part of the failure message
 	managed      bool
 	change       func(*v1alpha1.Cluster)
-	spoil        func(*machine)
+	spoil        func(*lifecycletest.Host)
 }
 
 // restarted makes a unit fail when it restarts while a file contains a text.
-func restarted(unit, file, text string) func(*machine) {
-	return func(m *machine) {
-		m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+func restarted(unit, file, text string) func(*lifecycletest.Host) {
+	return func(m *lifecycletest.Host) {
+		m.Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 			u, ok := o.(op.Unit)
-			if !ok || u.Name != unit || !strings.Contains(m.files[file], text) {
+			if !ok || u.Name != unit || !strings.Contains(m.Files[file], text) {
 				return nil
 			}
-			delete(m.state, unit+" started") // it does not run with these settings
+			delete(m.State, unit+" started") // it does not run with these settings
 			return &op.Error{Reason: op.ReasonUnhealthy, Message: unit + " says: " + text + " is bad"}
 		}
 	}
 }
 
 // memberFails makes the step fail that configures an etcd member in a static pod.
-func memberFails(m *machine) {
-	m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+func memberFails(m *lifecycletest.Host) {
+	m.Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 		e, ok := o.(op.Exec)
-		if !ok || e.Then == nil || !strings.Contains(m.files[settingsFile], "quota-backend-bytes") {
+		if !ok || e.Then == nil || !strings.Contains(m.Files[lifecycletest.SettingsFile], "quota-backend-bytes") {
 			return nil
 		}
-		m.state[id(o)] = "it has not succeeded"
-		m.api.mu.Lock()
-		m.api.minors.away[m.name] = true
-		m.api.mu.Unlock()
+		m.State[lifecycletest.OperationID(o)] = "it has not succeeded"
+		m.API.Mu.Lock()
+		m.API.Minors.Away[m.Name] = true
+		m.API.Mu.Unlock()
 		return &op.Error{Reason: op.ReasonNotServing, Message: "etcd says: quota-backend-bytes is bad"}
 	}
 }
@@ -174,13 +177,15 @@ func badSettings() []bad {
 		c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
 	}
 	quota := func(c *v1alpha1.Cluster) { c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"} }
-	without := func(file, text string) func(*machine) {
-		return func(m *machine) {
-			m.sick = func(m *machine) bool { return strings.Contains(m.files[file], text) }
+	without := func(file, text string) func(*lifecycletest.Host) {
+		return func(m *lifecycletest.Host) {
+			m.IsSick = func(m *lifecycletest.Host) bool { return strings.Contains(m.Files[file], text) }
 		}
 	}
-	sick := func(m *machine) {
-		m.sick = func(m *machine) bool { return strings.Contains(m.files[module.APIServerManifest], "no-such-mode") }
+	sick := func(m *lifecycletest.Host) {
+		m.IsSick = func(m *lifecycletest.Host) bool {
+			return strings.Contains(m.Files[module.APIServerManifest], "no-such-mode")
+		}
 	}
 	return []bad{
 		{
@@ -224,10 +229,10 @@ func badSettings() []bad {
 		{
 			name: "sysctl", reason: "nothing is restarted for it", host: "w1", says: "no such key",
 			change: func(c *v1alpha1.Cluster) { c.Spec.System.Sysctls = map[string]string{"net.no.such": "1"} },
-			spoil: func(m *machine) {
-				m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+			spoil: func(m *lifecycletest.Host) {
+				m.Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 					if s, ok := o.(op.Sysctl); ok && s.Values["net.no.such"] != "" {
-						m.files[s.File] = "half of it"
+						m.Files[s.File] = "half of it"
 						return &op.Error{Reason: "Error", Message: "no such key"}
 					}
 					return nil
@@ -245,9 +250,9 @@ func badSettings() []bad {
 		{
 			name: "kube-proxy w1", reason: "all other nodes have it and are rolled back", host: "w1", says: "proxyMode",
 			change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" },
-			spoil: func(m *machine) {
-				m.reaches = func(m *machine, url string) bool {
-					return !strings.HasSuffix(url, "/proxyMode") || !m.api.runsProxy("iptables")
+			spoil: func(m *lifecycletest.Host) {
+				m.Reaches = func(m *lifecycletest.Host, url string) bool {
+					return !strings.HasSuffix(url, "/proxyMode") || !m.API.RunsProxy("iptables")
 				}
 			},
 		},
@@ -266,10 +271,10 @@ func badSettings() []bad {
 func (b bad) broken(t *testing.T) (*world, *v1alpha1.Cluster, map[string]map[string]string) {
 	t.Helper()
 	w := newWorld(t, threeAndTwo...)
-	w.managed = b.managed
+	w.ManagedEtcd = b.managed
 	w.create(event.Succeeded)
-	b.spoil(w.machines[b.host])
-	c := w.cluster()
+	b.spoil(w.Hosts[b.host])
+	c := w.Manifest()
 	b.change(c)
 	return w, c, w.looks()
 }
@@ -277,8 +282,8 @@ func (b bad) broken(t *testing.T) (*world, *v1alpha1.Cluster, map[string]map[str
 // looks returns the state of all machines.
 func (w *world) looks() map[string]map[string]string {
 	out := map[string]map[string]string{}
-	for name, m := range w.machines {
-		out[name] = m.look()
+	for name, m := range w.Hosts {
+		out[name] = m.AllState()
 	}
 	return out
 }
@@ -349,14 +354,14 @@ func TestDrift_CausesNoRollback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	delete(w.machines["w1"].state, "kubelet.service started")
-	w.machines["w1"].refuse = func(_ string, o op.Op) *op.Error {
+	delete(w.Hosts["w1"].State, "kubelet.service started")
+	w.Hosts["w1"].Refuse = func(_ string, o op.Op) *op.Error {
 		if o.Target() != "kubelet.service" {
 			return nil
 		}
 		return &op.Error{Reason: "UnitFailed", Message: "it does not start"}
 	}
-	res := w.do(applying(w.cluster()), event.Failed)
+	res := w.do(applying(w.Manifest()), event.Failed)
 	if res.Reverted {
 		t.Errorf("%+v: want no rollback", res)
 	}
@@ -368,10 +373,10 @@ func TestRevert_CanBeResumedAfterFailure(t *testing.T) {
 	t.Parallel()
 	b := badSettings()[0]
 	w, c, before := b.broken(t)
-	m := w.machines["cp1"]
-	m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+	m := w.Hosts["cp1"]
+	m.Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 		if u, ok := o.(op.Unit); ok && u.Name == "kubelet.service" && u.RestartOn != nil {
-			delete(m.state, "kubelet.service started")
+			delete(m.State, "kubelet.service started")
 			return &op.Error{Reason: op.ReasonUnhealthy, Message: "it never comes up again"}
 		}
 		return nil
@@ -381,7 +386,7 @@ func TestRevert_CanBeResumedAfterFailure(t *testing.T) {
 		t.Fatalf("%+v: want the failure and the failed rollback", res.Failures)
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
-	m.spoils = nil
+	m.Spoil = nil
 	w.rollback(event.Succeeded)
 	w.asBefore(before)
 }
@@ -414,7 +419,7 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 				t.Errorf("another process here: %v", err)
 			}
 			for _, cp := range []string{"cp1", "cp2", "cp3"} {
-				if m := w.machines[cp]; !m.lock.Held {
+				if m := w.Hosts[cp]; !m.Lock.Held {
 					t.Errorf("%s has no lock", cp)
 				}
 			}
@@ -428,12 +433,12 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 		w, c, _ := b.broken(t)
 		theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 40}, Highest: 40}
 		res := turns(t, w, c, func() {
-			for _, m := range w.machines {
-				m.lock = theirs
+			for _, m := range w.Hosts {
+				m.Lock = theirs
 			}
 		})
-		if f := res.Failures; res.Reverted || len(f) != 2 || f[1].Reason != idRevertFailed || w.machines["cp1"].lock.Holder != theirs.Holder {
-			t.Errorf("reverted: %t, %+v; the lock is %+v", res.Reverted, f, w.machines["cp1"].lock)
+		if f := res.Failures; res.Reverted || len(f) != 2 || f[1].Reason != idRevertFailed || w.Hosts["cp1"].Lock.Holder != theirs.Holder {
+			t.Errorf("reverted: %t, %+v; the lock is %+v", res.Reverted, f, w.Hosts["cp1"].Lock)
 		}
 	})
 }
@@ -481,7 +486,7 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 				if port := map[bool]int{true: 2222}[h.Name == "w2"]; h.SSH.User != "later" || h.SSH.Port != port {
 					t.Errorf("%s is logged in to as %s, at port %d", h.Name, h.SSH.User, h.SSH.Port)
 				}
-				return w.connect(ctx, h, o)
+				return w.Connect(ctx, h, o)
 			}
 			by(t, s, applying(c))
 			is, err := s.Store.Clusters().Load("prod")
@@ -492,9 +497,9 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 	}
 }
 
-// After a kill anywhere between the first change and the last change of the rollback,
-// resume finishes the operation and rollback rolls it back.
-func TestKilledRevert(t *testing.T) {
+// If the manager is killed anywhere between the first change and the end of the automatic
+// rollback, both resume and rollback restore the previous settings.
+func TestBadSettings_AreRolledBackAfterKill(t *testing.T) {
 	for _, b := range badSettings() {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
@@ -541,8 +546,8 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 	t.Helper()
 	n := 0
 	const every = 4
-	for _, m := range w.machines {
-		m.touched = func(what string) {
+	for _, m := range w.Hosts {
+		m.OnChange = func(what string) {
 			w.mu.Lock()
 			n++
 			at := n
@@ -556,8 +561,8 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 		}
 	}
 	do()
-	for _, m := range w.machines {
-		m.touched = nil
+	for _, m := range w.Hosts {
+		m.OnChange = nil
 	}
 	if len(moments) == 0 {
 		t.Fatal("no moment to kill the process was found")
@@ -566,11 +571,11 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 }
 
 // kube-proxy reads feature gates when its pods start; its mode does not change.
-func TestProxyGates(t *testing.T) {
+func TestKubeProxy_RestartsForChangedFeatureGates(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	for _, gates := range []map[string]bool{{"AllAlpha": false}, {"AllBeta": false}} {
-		c := w.cluster()
+		c := w.Manifest()
 		c.Spec.Kubernetes.FeatureGates = gates
 		p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubernetes.proxy-pods" }) {
@@ -584,14 +589,14 @@ func TestProxyGates(t *testing.T) {
 }
 
 // kube-proxy applies a new mode when its pods restart, in both directions.
-func TestProxyMode(t *testing.T) {
+func TestKubeProxy_RunsInNewModeAfterApply(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	for _, mode := range []string{"iptables", "nftables", "iptables"} {
-		c := w.cluster()
+		c := w.Manifest()
 		c.Spec.Kubernetes.ProxyMode = mode
 		w.do(applying(c), event.Succeeded)
-		if !w.api.runsProxy(mode) {
+		if !w.API.RunsProxy(mode) {
 			t.Errorf("kube-proxy does not run in mode %s", mode)
 		}
 		if p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {

@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -31,38 +32,40 @@ func TestCertificates_ReportAutomaticRenewal(t *testing.T) {
 	at := certTime.Add(-time.Hour)
 	for _, tc := range []struct {
 		name, reason string
-		change       func(*machine)
+		change       func(*lifecycletest.Host)
 		want         inspect.AutoRenewal
 		verdict      inspect.CertificateVerdict
 		warning      string
 	}{
 		{
-			"no outcome yet", "the timer is active", func(*machine) {},
+			"no outcome yet", "the timer is active", func(*lifecycletest.Host) {},
 			inspect.AutoRenewal{Host: "cp1", Active: true},
 			inspect.CertificatesFine, "",
 		},
 		{
 			"nothing due", "the renewal ran",
-			func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
+			func(m *lifecycletest.Host) {
+				m.Files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}`
+			},
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
 			inspect.CertificatesFine, "",
 		},
 		{
-			"failed", "the failure needs attention", func(m *machine) {
-				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
+			"failed", "the failure needs attention", func(m *lifecycletest.Host) {
+				m.Files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
 			},
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}},
 			inspect.CertificatesExpire, "renewal-failed cp1",
 		},
 		{
-			"not for days", "the timer may be off", func(m *machine) {
-				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`
+			"not for days", "the timer may be off", func(m *lifecycletest.Host) {
+				m.Files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`
 			},
 			inspect.AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at.AddDate(0, 0, -3), Result: op.AutoNothing}},
 			inspect.CertificatesExpire, "renewal-timer cp1",
 		},
 		{
-			"timer changed", "the timer may never fire", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
+			"timer changed", "the timer may never fire", func(m *lifecycletest.Host) { m.Files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
 			inspect.AutoRenewal{Host: "cp1"},
 			inspect.CertificatesExpire, "renewal-timer cp1",
 		},
@@ -71,8 +74,8 @@ func TestCertificates_ReportAutomaticRenewal(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
-			w.certified(200 * certDay)
-			tc.change(w.machines["cp1"])
+			w.issueCertificates(200 * certDay)
+			tc.change(w.Hosts["cp1"])
 			c := w.checked(0)
 			if d := cmp.Diff([]inspect.AutoRenewal{tc.want}, c.Automatic); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
@@ -93,13 +96,13 @@ func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	off := w.cluster()
+	off := w.Manifest()
 	off.Spec.Kubernetes.Certificates.AutoRenew = op.Bool(false)
 	for _, step := range []struct {
 		name string
 		req  Request
 		on   bool
-	}{{"off", applying(off), false}, {"on again", applying(w.cluster()), true}} {
+	}{{"off", applying(off), false}, {"on again", applying(w.Manifest()), true}} {
 		p := w.prepared(w.service().Prepare(t.Context(), step.req, nil))
 		for _, s := range p.Plan().Steps {
 			if s.Task != timerTask && s.Task != "record.cluster" {
@@ -107,8 +110,8 @@ func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 			}
 		}
 		w.apply(p, event.Succeeded)
-		for name, m := range w.machines {
-			if on := step.on && name == "cp1"; m.has(renewalFile) != on { // a worker's kubelet renews all that it has
+		for name, m := range w.Hosts {
+			if on := step.on && name == "cp1"; m.HasFile(renewalFile) != on { // a worker's kubelet renews all that it has
 				t.Errorf("%s: %s on %s: %t", step.name, renewalFile, name, !on)
 			}
 		}
@@ -119,8 +122,8 @@ func TestApply_SwitchesAutomaticRenewal(t *testing.T) {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
 		}
 	}
-	w.machines["cp1"].state["helper "+keptHelper] = "that of another version"
-	p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
+	w.Hosts["cp1"].State["helper "+keptHelper] = "that of another version"
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil))
 	if len(p.Plan().Steps) != 1 || p.Plan().Steps[0].Host != "cp1" || p.Plan().Steps[0].Task != timerTask {
 		t.Errorf("with another helper: %+v", p.Plan().Steps)
 	}
@@ -157,7 +160,7 @@ func TestKubeconfig_ReplacesExpiredOne(t *testing.T) {
 			if err := w.service().Store.Kubeconfigs().Save("prod", kept); err != nil {
 				t.Fatal(err)
 			}
-			w.machines["cp1"].files["/etc/kubernetes/admin.conf"] = conf(tc.theirs)
+			w.Hosts["cp1"].Files["/etc/kubernetes/admin.conf"] = conf(tc.theirs)
 			got, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 			if err != nil {
 				t.Fatal(err)

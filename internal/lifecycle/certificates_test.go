@@ -17,9 +17,9 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// TestCertificates checks the verdict, the warnings and the next command for each state of
+// TestCertificates_ReportVerdictWarningsAndNextCommand checks the verdict, the warnings and the next command for each state of
 // the certificates.
-func TestCertificates(t *testing.T) {
+func TestCertificates_ReportVerdictWarningsAndNextCommand(t *testing.T) {
 	const pki = "/etc/kubernetes/pki/"
 	for _, tc := range []struct {
 		name, reason string
@@ -63,57 +63,57 @@ func TestCertificates(t *testing.T) {
 		},
 		{
 			"API down", "the check does not use the API", 200 * certDay, 0,
-			func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() },
+			func(w *world) { w.API.Mu.Lock(); w.API.Running = false; w.API.Mu.Unlock() },
 			inspect.CertificatesFine,
 			[]string{},
 			"slipway certs check prod --within 2160h",
 		},
 		{
 			"a host down", "the host is reported, and the others are checked", 200 * certDay,
-			0, func(w *world) { w.machines["w1"].down = errDown }, inspect.CertificatesUnknown,
+			0, func(w *world) { w.Hosts["w1"].Down = errDown }, inspect.CertificatesUnknown,
 			[]string{"host-unreachable w1"},
 			"slipway precheck prod",
 		},
 		{
-			"a host down, another's expiring", "the renewal comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown },
+			"a host down, another's expiring", "the renewal comes first", 20 * certDay, 0, func(w *world) { w.Hosts["w1"].Down = errDown },
 			inspect.CertificatesExpire,
 			[]string{"host-unreachable w1", "certificate-expires cp1"},
 			"slipway certs renew prod",
 		},
 		{
 			"CA without its key", "nothing can be signed there", 200 * certDay, 0,
-			func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, inspect.CertificatesExpire,
+			func(w *world) { delete(w.Hosts["cp1"].Files, pki+"ca.key") }, inspect.CertificatesExpire,
 			[]string{"authority-key-missing cp1"},
 			"slipway certs check prod --within 2160h",
 		},
 		{
-			"no key", "the certificate cannot be used", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") },
+			"no key", "the certificate cannot be used", 200 * certDay, 0, func(w *world) { delete(w.Hosts["cp1"].Files, pki+"apiserver.key") },
 			inspect.CertificatesExpire,
 			[]string{"certificate-unusable cp1"},
 			"slipway certs check prod --within 2160h",
 		},
 		{
 			"missing", "the certificate is required", 200 * certDay,
-			0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") },
+			0, func(w *world) { delete(w.Hosts["cp1"].Files, pki+"front-proxy-client.crt") },
 			inspect.CertificatesExpire,
 			[]string{"certificate-unusable cp1"},
 			"slipway certs check prod --within 2160h",
 		},
 		{"another CA", "no component here trusts it", 200 * certDay, 0, func(w *world) {
-			cp := w.machines["cp1"]
-			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
+			cp := w.Hosts["cp1"]
+			cp.Files[pki+"apiserver.crt"], cp.Files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime,
 				certTime.Add(certYear)).IssueCertificate(t, "a", certTime.Add(certYear))
 		}, inspect.CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
 		{
 			"a CA ends", "a CA on two hosts is reported once", 200 * certDay, 0, func(w *world) {
 				ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
-				for _, m := range w.machines {
-					m.files[pki+"ca.crt"], m.files[pki+"ca.key"] = ca.Cert, ca.Key
+				for _, m := range w.Hosts {
+					m.Files[pki+"ca.crt"], m.Files[pki+"ca.key"] = ca.Cert, ca.Key
 				}
-				delete(w.machines["w1"].files, pki+"ca.key")
+				delete(w.Hosts["w1"].Files, pki+"ca.key")
 				for _, name := range []string{"apiserver", "apiserver-kubelet-client"} {
-					cp := w.machines["cp1"]
-					cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.IssueCertificate(t, name, certTime.Add(59*certDay))
+					cp := w.Hosts["cp1"]
+					cp.Files[pki+name+".crt"], cp.Files[pki+name+".key"] = ca.IssueCertificate(t, name, certTime.Add(59*certDay))
 				}
 			}, inspect.CertificatesExpire,
 			[]string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"},
@@ -124,7 +124,7 @@ func TestCertificates(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
-			w.certified(tc.left)
+			w.issueCertificates(tc.left)
 			tc.change(w)
 			c := w.checked(tc.within)
 			if c.Verdict != tc.verdict || c.Next != tc.next || c.Summary == "" {
@@ -144,7 +144,7 @@ func TestCertificates(t *testing.T) {
 }
 
 // Every host has exactly the certificates of its roles.
-func TestCertificatesOfRoles(t *testing.T) {
+func TestCertificates_MatchRolesOfEachHost(t *testing.T) {
 	t.Parallel()
 	const node, control, member = "ca kubelet-client kubelet-serving", "admin.conf apiserver apiserver-etcd-client " +
 		"apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client " +
@@ -164,9 +164,9 @@ func TestCertificatesOfRoles(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, tc.hosts...)
-			w.managed = tc.managed
+			w.ManagedEtcd = tc.managed
 			w.create(event.Succeeded)
-			w.certified(200 * certDay)
+			w.issueCertificates(200 * certDay)
 			got := map[string]string{}
 			for _, c := range w.checked(0).Certificates {
 				got[c.Host] += " " + c.Name
@@ -194,7 +194,7 @@ func TestCertificatesOfRoles(t *testing.T) {
 func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
+	w.Hosts["cp1"].Refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.certs" {
 			return &op.Error{Reason: "CommandFailed", Message: "no"}
 		}
@@ -205,10 +205,10 @@ func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
 	if _, err := w.service().Certificates(t.Context(), Subject{Name: "prod"}, 0, nil); !errors.As(err, &list) || list[0].ID != idNotCreated {
 		t.Errorf("the cluster is not running: %v", err)
 	}
-	w.machines["cp1"].refuse = nil
+	w.Hosts["cp1"].Refuse = nil
 	w.resume(event.Succeeded)
-	w.certified(20 * certDay)
-	delete(w.machines["cp1"].files, "/etc/kubernetes/pki/apiserver.crt")
+	w.issueCertificates(20 * certDay)
+	delete(w.Hosts["cp1"].Files, "/etc/kubernetes/pki/apiserver.crt")
 	in, err := w.service().Info(t.Context(), "prod", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -233,16 +233,16 @@ func TestClusterInfo_WarnsOfSameCertificates(t *testing.T) {
 }
 
 // The certificates of a cluster that is not saved can be checked with its file.
-func TestCertificatesByFile(t *testing.T) {
+func TestCertificates_CanBeCheckedWithClusterFileOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
-	w.certified(200 * certDay)
+	w.issueCertificates(200 * certDay)
 	w.home = t.TempDir()
 	if _, err := w.service().Certificates(t.Context(), Subject{Name: "prod"}, 0, nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("the cluster is not saved: %v", err)
 	}
-	c, err := w.service().Certificates(t.Context(), Subject{Cluster: w.cluster()}, 0, nil)
+	c, err := w.service().Certificates(t.Context(), Subject{Cluster: w.Manifest()}, 0, nil)
 	if err != nil || c.Verdict != inspect.CertificatesFine || len(c.Certificates) < 10 {
 		t.Errorf("%v: %+v", err, c)
 	}

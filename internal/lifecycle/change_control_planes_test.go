@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -20,7 +21,7 @@ import (
 // wantMembers checks that etcd has exactly these members, and that all of them vote.
 func (w *world) wantMembers(names ...string) {
 	w.t.Helper()
-	if d := cmp.Diff(names, slices.Sorted(maps.Keys(w.api.members))); d != "" {
+	if d := cmp.Diff(names, slices.Sorted(maps.Keys(w.API.Members))); d != "" {
 		w.t.Errorf("etcd members (-want +got):\n%s", d)
 	}
 }
@@ -51,7 +52,7 @@ func TestRemoveControlPlanes_AndAddThemAgain(t *testing.T) {
 			w.wantHosts(tc.hosts...)
 			w.wantMembers(slices.DeleteFunc(slices.Clone(tc.hosts), func(n string) bool { return n[0] != 'c' })...)
 
-			w.do(applying(w.cluster()), event.Succeeded)
+			w.do(applying(w.Manifest()), event.Succeeded)
 			w.wantHosts(threeAndTwo...)
 			w.wantMembers("cp1", "cp2", "cp3")
 		})
@@ -68,8 +69,8 @@ func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
 	w.do(applying(c), event.Succeeded)
 	for name, got := range map[string]string{
-		"cp2": w.machines["cp2"].files[module.APIServerManifest], "cp3": w.machines["cp3"].files[module.APIServerManifest],
-		"the record": w.api.settings,
+		"cp2": w.Hosts["cp2"].Files[module.APIServerManifest], "cp3": w.Hosts["cp3"].Files[module.APIServerManifest],
+		"the record": w.API.Settings,
 	} {
 		if !strings.Contains(got, "name: profiling") {
 			t.Errorf("%s does not have the new setting", name)
@@ -90,27 +91,27 @@ func TestApply_SettingsWithoutFirstControlPlane(t *testing.T) {
 func TestStackedEtcd_DoesNotStartWithoutItsData(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
-	for name, m := range w.machines {
-		guarded := strings.Contains(m.files["/etc/systemd/system/kubelet.service"],
+	for name, m := range w.Hosts {
+		guarded := strings.Contains(m.Files["/etc/systemd/system/kubelet.service"],
 			"ExecStartPre=/usr/bin/test -e "+facts.EtcdData+" -o ! -e "+facts.EtcdJoined+"\n")
-		if is := name[0] == 'c'; m.has(facts.EtcdJoined) != is || guarded != is {
-			t.Errorf("%s has a member: %t, is known as one: %t, and its kubelet checks the data: %t", name, is, m.has(facts.EtcdJoined), guarded)
+		if is := name[0] == 'c'; m.HasFile(facts.EtcdJoined) != is || guarded != is {
+			t.Errorf("%s has a member: %t, is known as one: %t, and its kubelet checks the data: %t", name, is, m.HasFile(facts.EtcdJoined), guarded)
 		}
 	}
-	delete(w.machines["cp1"].files, facts.EtcdData)
-	w.machines["cp1"].silent = true
-	w.api.lost("cp1")
-	_, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+	delete(w.Hosts["cp1"].Files, facts.EtcdData)
+	w.Hosts["cp1"].APISilent = true
+	w.API.StopMember("cp1")
+	_, err := w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 	refusal(t, err, "etcd-data-lost")
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1", "w2")
 
-	w.machines["cp1"].silent = false
-	delete(w.api.down, "cp1")
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.Hosts["cp1"].APISilent = false
+	delete(w.API.Down, "cp1")
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 	w.wantMembers("cp1", "cp2", "cp3")
-	if m := w.machines["cp1"]; !m.has(facts.EtcdJoined) || !m.has(facts.EtcdData) {
+	if m := w.Hosts["cp1"]; !m.HasFile(facts.EtcdJoined) || !m.HasFile(facts.EtcdData) {
 		t.Error("cp1 is not an etcd member again")
 	}
 }
@@ -122,7 +123,7 @@ func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
 	c := w.of("cp3", "w1", "w2")
-	was := w.machines["cp3"].files[etcdManifest]
+	was := w.Hosts["cp3"].Files[lifecycletest.EtcdManifest]
 	empty := func(when string) {
 		t.Helper()
 		if p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil)); !p.Plan().IsEmpty() {
@@ -130,12 +131,12 @@ func TestApply_SettingsOfLastEtcdMember(t *testing.T) {
 		}
 	}
 	empty("all others have left")
-	if w.machines["cp3"].files[etcdManifest] != was {
+	if w.Hosts["cp3"].Files[lifecycletest.EtcdManifest] != was {
 		t.Error("its etcd manifest changed when others left")
 	}
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
 	w.do(applying(c), event.Succeeded)
-	if got := w.machines["cp3"].files[etcdManifest]; !strings.Contains(got, "name: quota-backend-bytes") {
+	if got := w.Hosts["cp3"].Files[lifecycletest.EtcdManifest]; !strings.Contains(got, "name: quota-backend-bytes") {
 		t.Errorf("etcd does not have the new setting: %s", got)
 	}
 	empty("the settings are taken up")
@@ -154,11 +155,11 @@ func TestRemoveControlPlane_StopsAPIServerBeforeEtcdMember(t *testing.T) {
 	for name, lingers := range map[string]bool{"it ends": false, "its kubelet does not end it": true} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			w.machines["cp1"].lingers = lingers
+			w.Hosts["cp1"].APILingers = lingers
 			var mu sync.Mutex
 			var steps []string
-			for name, m := range w.machines {
-				m.touched = func(what string) {
+			for name, m := range w.Hosts {
+				m.OnChange = func(what string) {
 					step, _, _ := strings.Cut(what, " ")
 					mu.Lock()
 					defer mu.Unlock()
@@ -183,15 +184,15 @@ func TestRemoveControlPlanes_KeepsUndrainedOne(t *testing.T) {
 	t.Parallel()
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
-	before := w.machines["cp3"].look()
-	w.api.guarded = "cp3"
+	before := w.Hosts["cp3"].AllState()
+	w.API.GuardedNode = "cp3"
 	w.do(DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp2", "cp3"}}, event.Partial)
 	w.wantMembers("cp1", "cp3", "cp4", "cp5")
 	w.wantRecords("cp1", "cp4", "cp5", "w1", "cp3") // cp3 still has to leave
-	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
+	if d := cmp.Diff(before, w.Hosts["cp3"].AllState()); d != "" {
 		t.Errorf("cp3 was not drained, and was touched (-before +after):\n%s", d)
 	}
-	w.api.guarded = ""
+	w.API.GuardedNode = ""
 	w.resume(event.Succeeded)
 	w.wantHosts("cp1", "cp4", "cp5", "w1")
 	w.wantMembers("cp1", "cp4", "cp5")
@@ -204,21 +205,21 @@ func TestRemoveControlPlanes_KeepsOneBlockedInPlan(t *testing.T) {
 	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
 	w := running(t, names, names)
 	const pod = "/api/v1/namespaces/ns/pods/mine"
-	w.api.put(pod,
+	w.API.PutObject(pod,
 		object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "mine", "namespace": "ns"}, "spec": object{"nodeName": "cp3"}})
-	w.api.mu.Lock()
-	w.api.objects["/api/v1/nodes/cp3"]["spec"] = object{"unschedulable": true}
-	w.api.mu.Unlock()
-	before := w.machines["cp3"].look()
+	w.API.Mu.Lock()
+	w.API.Objects["/api/v1/nodes/cp3"]["spec"] = object{"unschedulable": true}
+	w.API.Mu.Unlock()
+	before := w.Hosts["cp3"].AllState()
 	p := w.prepared(w.service().Prepare(t.Context(),
 		DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp2", "cp3"}}, nil))
 	if d := cmp.Diff([]string{"cp1", "cp2", "cp4", "cp5", "w1"}, touched(p.Plan())); d != "" {
 		t.Errorf("hosts with steps (-want +got):\n%s", d)
 	}
-	w.api.remove(pod)
+	w.API.RemoveObject(pod)
 	w.apply(p, event.Partial)
 	w.wantMembers("cp1", "cp3", "cp4", "cp5")
-	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
+	if d := cmp.Diff(before, w.Hosts["cp3"].AllState()); d != "" {
 		t.Errorf("cp3 was touched (-before +after):\n%s", d)
 	}
 }
@@ -228,21 +229,23 @@ func TestRemoveControlPlanes_KeepsOneBlockedInPlan(t *testing.T) {
 func TestRemoveNodes_KeepsForeignMachine(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
-	m := w.machines["cp3"]
-	m.ledger, m.cluster = false, ""
-	w.api.lose("cp3")
-	before := m.look()
-	m.touched = func(what string) { t.Errorf("the machine was changed: %s", what) }
+	m := w.Hosts["cp3"]
+	m.HasLedger, m.Cluster = false, ""
+	w.API.MarkNodeLost("cp3")
+	before := m.AllState()
+	m.OnChange = func(what string) { t.Errorf("the machine was changed: %s", what) }
 	p, err := w.service().Prepare(t.Context(),
 		DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp3", "w2"}}, nil)
 	w.apply(w.prepared(p, err), event.Partial)
 	w.wantMembers("cp1", "cp2", "cp3")
-	if d := cmp.Diff(before, m.look()); d != "" {
+	if d := cmp.Diff(before, m.AllState()); d != "" {
 		t.Errorf("the machine was changed (-before +after):\n%s", d)
 	}
 }
 
-func TestKilledControlPlaneLeaves(t *testing.T) {
+// A removal of the first control plane that was killed at any moment can be resumed, and
+// does not change a host that is already reset.
+func TestRemoveControlPlane_ResumesAfterKill(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	request := DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}
 	for _, m := range w.killed(t, request) {
@@ -250,8 +253,8 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			if cp1 := k.machines["cp1"]; !cp1.ledger {
-				cp1.touched = func(what string) { t.Errorf("%s was reset, and changed again: %s", cp1.name, what) }
+			if cp1 := k.Hosts["cp1"]; !cp1.HasLedger {
+				cp1.OnChange = func(what string) { t.Errorf("%s was reset, and changed again: %s", cp1.Name, what) }
 			}
 			k.goOn(request)
 			k.wantHosts("cp2", "cp3", "w1")
@@ -272,21 +275,21 @@ func TestExistingCluster_NotInitializedAgain(t *testing.T) {
 			return applying(w.of("cp2", "w1"))
 		}, idControlPlaneLost},
 		{"another machine at its address", "it is blank", func(w *world) Request {
-			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
-			w.machines["cp1"].machineID = "id-new"
+			w.Hosts["cp1"] = lifecycletest.NewHost("cp1", "192.0.2.11", w.API)
+			w.Hosts["cp1"].MachineID = "id-new"
 			return applying(w.of("cp1", "w1"))
 		}, idControlPlaneLost},
 		{"another machine, a worker comes", "the worker would join a new cluster", func(w *world) Request {
-			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
-			w.machines["cp1"].machineID = "id-new"
+			w.Hosts["cp1"] = lifecycletest.NewHost("cp1", "192.0.2.11", w.API)
+			w.Hosts["cp1"].MachineID = "id-new"
 			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}
 		}, idControlPlaneLost},
 		{"it does not answer", "the unreachable host is the reason", func(w *world) Request {
-			w.machines["cp1"].down = errDown
+			w.Hosts["cp1"].Down = errDown
 			return applying(w.of("cp1", "w1"))
 		}, string(remote.Unreachable)},
 		{"it does not answer, a blank one comes before it", "the control plane with the cluster is required", func(w *world) Request {
-			w.machines["cp1"].down = errDown
+			w.Hosts["cp1"].Down = errDown
 			c := w.of("cp1", "cp2", "w1")
 			slices.Reverse(c.Spec.Hosts[:2])
 			return applying(c)
@@ -310,31 +313,31 @@ func TestExistingCluster_NotInitializedAgain(t *testing.T) {
 func TestRemoveControlPlane_DeadOneFirst(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
-	w.machines["cp1"].down = errDown
-	w.api.lost("cp1")
+	w.Hosts["cp1"].Down = errDown
+	w.API.StopMember("cp1")
 	_, err := w.service().Prepare(t.Context(),
 		DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp2"}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
 		t.Errorf("a live member is removed while another is dead: %v", err)
 	}
-	w.api.lose("cp1")
+	w.API.MarkNodeLost("cp1")
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1")
 	w.wantMembers("cp2", "cp3")
 }
 
 // Another machine replaces the first control plane.
-func TestReplaceControlPlane(t *testing.T) {
+func TestReplaceControlPlane_WorksForLostFirstControlPlane(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
-	w.machines["cp1"] = newMachine("cp1", "192.0.2.31", w.api)
-	w.machines["cp1"].machineID = "id-new"
-	w.api.lose("cp1")
-	w.api.lost("cp1")
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.Hosts["cp1"] = lifecycletest.NewHost("cp1", "192.0.2.31", w.API)
+	w.Hosts["cp1"].MachineID = "id-new"
+	w.API.MarkNodeLost("cp1")
+	w.API.StopMember("cp1")
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.wantHosts(threeAndTwo[:4]...)
 	w.wantMembers("cp1", "cp2", "cp3")
-	if got := w.api.objects["/api/v1/nodes/cp1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
+	if got := w.API.Objects["/api/v1/nodes/cp1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
 		t.Errorf("node cp1 is machine %v", got)
 	}
 }
@@ -354,18 +357,18 @@ func TestLearnerOfLostMachine_DoesNotBlockJoins(t *testing.T) {
 			return DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 		}, []string{"cp1", "cp2", "w1"}},
 		{"unknown learner", "cp9", func(w *world) Request {
-			w.machines["cp3"].down, w.machines["cp3"].refuse = nil, nil
+			w.Hosts["cp3"].Down, w.Hosts["cp3"].Refuse = nil, nil
 			return applying(w.of("cp1", "cp2", "cp3", "w1"))
 		}, []string{"cp1", "cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := running(t, []string{"cp1", "cp2", "cp3", "cp4", "w1"}, []string{"cp1", "cp2", "w1"})
-			w.machines["cp3"].refuse = breaking("join.etcd")
+			w.Hosts["cp3"].Refuse = breaking("join.etcd")
 			w.do(applying(w.of("cp1", "cp2", "cp3", "w1")), event.Failed)
-			w.machines["cp3"].down = errDown
-			w.api.setEtcd(tc.learner, etcdLearns)
-			w.api.lost(tc.learner)
+			w.Hosts["cp3"].Down = errDown
+			w.API.SetEtcdRole(tc.learner, lifecycletest.EtcdLearner)
+			w.API.StopMember(tc.learner)
 			w.do(tc.request(w), event.Succeeded)
 			w.wantHosts(tc.hosts...)
 			w.wantMembers(slices.DeleteFunc(slices.Clone(tc.hosts), func(n string) bool { return n[0] != 'c' })...)

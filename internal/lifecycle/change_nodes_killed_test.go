@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -69,12 +70,12 @@ func TestRollback_AfterKilledChangeOfNodes(t *testing.T) {
 	}
 }
 
-func TestKilledReplace(t *testing.T) {
+func TestReplaceNode_ResumesAfterKill(t *testing.T) {
 	w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
-	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
-	w.machines["w1"].machineID = "id-new"
-	w.api.lose("w1")
-	request := applying(w.cluster())
+	w.Hosts["w1"] = lifecycletest.NewHost("w1", "192.0.2.31", w.API)
+	w.Hosts["w1"].MachineID = "id-new"
+	w.API.MarkNodeLost("w1")
+	request := applying(w.Manifest())
 	for i, m := range w.killed(t, request) {
 		if i%3 != 2 {
 			continue

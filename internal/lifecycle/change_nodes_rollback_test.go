@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -59,23 +60,23 @@ func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
 				names = append([]string{"e1"}, names...)
 			}
 			w := newWorld(t, names...)
-			w.managed = tc.managed
+			w.ManagedEtcd = tc.managed
 			w.create(event.Succeeded)
-			for _, m := range w.machines {
-				m.refuse = breaking(tc.at)
+			for _, m := range w.Hosts {
+				m.Refuse = breaking(tc.at)
 			}
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}}, event.Failed)
-			for _, m := range w.machines {
-				m.refuse = nil
+			for _, m := range w.Hosts {
+				m.Refuse = nil
 			}
 			for _, path := range tc.cut {
-				delete(w.machines[tc.host].files, path)
+				delete(w.Hosts[tc.host].Files, path)
 			}
 			_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			wantLeaves(t, err, tc.host)
-			_, err = w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+			_, err = w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 			wantLeaves(t, err, tc.host)
-			p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(applying(w.cluster())), nil))
+			p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(applying(w.Manifest())), nil))
 			if slices.Contains(touched(p.Plan()), tc.host) {
 				t.Errorf("%s has steps, but should be left out: %s", tc.host, tc.reason)
 			}
@@ -84,7 +85,7 @@ func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
 			}
 			w.resume(event.Succeeded)
 			w.wantRecords(slices.DeleteFunc(slices.Clone(w.all()), func(n string) bool { return n == tc.host })...)
-			w.do(applying(w.cluster()), event.Succeeded)
+			w.do(applying(w.Manifest()), event.Succeeded)
 			w.wantHosts(w.all()...)
 		})
 	}
@@ -92,7 +93,7 @@ func TestRollback_RefusedOnceHostLeaves(t *testing.T) {
 
 // all returns the names of the machines, sorted.
 func (w *world) all() (out []string) {
-	for _, h := range w.cluster().Spec.Hosts {
+	for _, h := range w.Manifest().Spec.Hosts {
 		out = append(out, h.Name)
 	}
 	return out
@@ -103,7 +104,7 @@ func TestRollback_AllowedWhileDraining(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	ctx, cancel := context.WithCancel(t.Context())
-	w.machines["cp1"].touched = func(what string) {
+	w.Hosts["cp1"].OnChange = func(what string) {
 		if strings.HasPrefix(what, "leave.begin") {
 			cancel()
 		}
@@ -129,37 +130,37 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 	}{
 		{
 			"a control plane, by a file", "cp3", "join.kubelet-start",
-			func(w *world) Request { return applying(w.cluster()) },
+			func(w *world) Request { return applying(w.Manifest()) },
 		},
 		{"a worker, by a flag", "w1", "join.kubelet-start", func(w *world) Request {
 			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
 		}},
 		{
 			"a worker whose first step was interrupted", "w1",
-			"", func(w *world) Request { return applying(w.cluster()) },
+			"", func(w *world) Request { return applying(w.Manifest()) },
 		},
 		{"a control plane, rolled back", "cp3", "join.kubelet-start", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			first := w.machines[tc.host]
-			other := func(address string) *machine {
-				m := newMachine(tc.host, address, w.api)
-				m.machineID = "id-" + address
-				w.machines[tc.host] = m
+			first := w.Hosts[tc.host]
+			other := func(address string) *lifecycletest.Host {
+				m := lifecycletest.NewHost(tc.host, address, w.API)
+				m.MachineID = "id-" + address
+				w.Hosts[tc.host] = m
 				return m
 			}
-			w.api.lose(tc.host)
-			w.api.lost(tc.host)
+			w.API.MarkNodeLost(tc.host)
+			w.API.StopMember(tc.host)
 			second := other("192.0.2.31")
-			second.refuse = func(step string, o op.Op) *op.Error {
+			second.Refuse = func(step string, o op.Op) *op.Error {
 				return breaking(cmp.Or(tc.at, step))(step, o)
 			}
-			w.do(applying(w.cluster()), event.Failed)
+			w.do(applying(w.Manifest()), event.Failed)
 
 			var err error
 			if tc.by == nil {
-				w.machines[tc.host] = first
+				w.Hosts[tc.host] = first
 				_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			} else {
 				other("192.0.2.32")
@@ -167,13 +168,13 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 			}
 			refusal(t, err, idHostLeft)
 
-			w.machines[tc.host], second.refuse = second, nil
+			w.Hosts[tc.host], second.Refuse = second, nil
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}}, event.Succeeded)
-			if len(second.look()) > 0 || second.ledger {
-				t.Errorf("the second machine still has %v", second.look())
+			if len(second.AllState()) > 0 || second.HasLedger {
+				t.Errorf("the second machine still has %v", second.AllState())
 			}
 			other("192.0.2.32")
-			w.do(applying(w.cluster()), event.Succeeded)
+			w.do(applying(w.Manifest()), event.Succeeded)
 			w.wantHosts(threeAndTwo...)
 		})
 	}
@@ -184,7 +185,7 @@ func TestReplaceNode_RefusedUntilReplacementIsReset(t *testing.T) {
 func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 	t.Parallel()
 	apply := func(w *world) (Prepared, error) {
-		return w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+		return w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 	}
 	for _, tc := range []struct {
 		name, host, at, reason string
@@ -204,26 +205,26 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			first := w.machines[tc.host]
-			second := newMachine(tc.host, "192.0.2.31", w.api)
-			second.machineID, second.refuse = "id-new", breaking(tc.at)
+			first := w.Hosts[tc.host]
+			second := lifecycletest.NewHost(tc.host, "192.0.2.31", w.API)
+			second.MachineID, second.Refuse = "id-new", breaking(tc.at)
 			back := func() {
-				w.api.mu.Lock()
-				defer w.api.mu.Unlock()
-				if node := w.api.objects["/api/v1/nodes/"+tc.host]; node != nil {
+				w.API.Mu.Lock()
+				defer w.API.Mu.Unlock()
+				if node := w.API.Objects["/api/v1/nodes/"+tc.host]; node != nil {
 					node["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "True"}}
 				}
 			}
 			if tc.at == "" {
-				second.touched = func(string) { back() }
+				second.OnChange = func(string) { back() }
 			}
-			w.machines[tc.host] = second
-			w.api.lose(tc.host)
-			c := w.cluster()
+			w.Hosts[tc.host] = second
+			w.API.MarkNodeLost(tc.host)
+			c := w.Manifest()
 			c.Spec.Hosts[spec.FindHost(c.Spec.Hosts, tc.host)].SSH.User = "other"
 			w.do(applying(c), event.Failed)
 
-			w.machines[tc.host] = first
+			w.Hosts[tc.host] = first
 			back()
 			p, err := tc.by(w)
 			if !tc.kept {
@@ -237,13 +238,13 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 				t.Errorf("no hint how to reset the other machine: %v", p.Findings())
 			}
 			w.apply(p, event.Succeeded)
-			second.refuse, second.touched = nil, nil
-			w.machines["192.0.2.31"] = second
+			second.Refuse, second.OnChange = nil, nil
+			w.Hosts["192.0.2.31"] = second
 			w.do(DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{User: "other", Address: "192.0.2.31"}}}, event.Succeeded)
-			if len(second.look()) > 0 || second.ledger {
-				t.Errorf("the second machine still has %v: %s", second.look(), tc.reason)
+			if len(second.AllState()) > 0 || second.HasLedger {
+				t.Errorf("the second machine still has %v: %s", second.AllState(), tc.reason)
 			}
-			delete(w.machines, "192.0.2.31")
+			delete(w.Hosts, "192.0.2.31")
 			w.wantHosts(threeAndTwo...)
 		})
 	}
@@ -254,12 +255,12 @@ func TestReplaceNode_FirstMachineReturns(t *testing.T) {
 func TestReplaceNode_DiedDuringChange(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.machines["w2"].refuse = breaking("kubelet.settings")
+	w.Hosts["w2"].Refuse = breaking("kubelet.settings")
 	w.do(applying(w.changed()), event.Failed)
-	m := newMachine("w2", "192.0.2.31", w.api)
-	m.machineID = "id-new"
-	w.machines["w2"] = m
-	w.api.lose("w2")
-	w.do(applying(w.cluster()), event.Succeeded)
+	m := lifecycletest.NewHost("w2", "192.0.2.31", w.API)
+	m.MachineID = "id-new"
+	w.Hosts["w2"] = m
+	w.API.MarkNodeLost("w2")
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 }

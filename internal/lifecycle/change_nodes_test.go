@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -21,7 +22,7 @@ import (
 
 // of describes a cluster on some of the machines.
 func (w *world) of(names ...string) *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return !slices.Contains(names, h.Name) })
 	return c
 }
@@ -35,7 +36,7 @@ func running(t *testing.T, machines, cluster []string) *world {
 }
 
 func (w *world) flag(name string) spec.HostFlag {
-	return spec.HostFlag{Address: w.machines[name].address, Name: name, Roles: []v1alpha1.Role{v1alpha1.RoleWorker}}
+	return spec.HostFlag{Address: w.Hosts[name].Address, Name: name, Roles: []v1alpha1.Role{v1alpha1.RoleWorker}}
 }
 
 // wantHosts checks that the cluster runs on exactly these machines, also in both saved
@@ -43,22 +44,22 @@ func (w *world) flag(name string) spec.HostFlag {
 func (w *world) wantHosts(names ...string) {
 	w.t.Helper()
 	w.wantRecords(names...)
-	all := w.machines
-	w.machines = map[string]*machine{}
+	all := w.Hosts
+	w.Hosts = map[string]*lifecycletest.Host{}
 	for name, m := range all {
 		if slices.Contains(names, name) {
-			w.machines[name] = m
+			w.Hosts[name] = m
 			continue
 		}
-		if m.down == nil && (len(m.look()) > 0 || m.ledger || m.lock.Held) {
-			w.t.Errorf("%s was not reset: %v", name, m.look())
+		if m.Down == nil && (len(m.AllState()) > 0 || m.HasLedger || m.Lock.Held) {
+			w.t.Errorf("%s was not reset: %v", name, m.AllState())
 		}
-		if w.api.has("/api/v1/nodes/" + name) {
+		if w.API.HasObject("/api/v1/nodes/" + name) {
 			w.t.Errorf("%s is still a node", name)
 		}
 	}
 	w.whole()
-	w.machines = all
+	w.Hosts = all
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
@@ -106,7 +107,7 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 		{
 			"add many from a file", "all new hosts of the file",
 			[]string{"cp1", "w1"},
-			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.cluster()}} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.Manifest()}} },
 			[]string{"w2", "w3"},
 			[]string{"cp1", "w2", "w3"},
 			0,
@@ -172,14 +173,14 @@ func TestChangeNodes_TouchesOnlyChangedHosts(t *testing.T) {
 				t.Errorf("the plan removes %v", p.Plan().Removes)
 			}
 			others := map[string]map[string]string{}
-			for name, m := range w.machines {
+			for name, m := range w.Hosts {
 				if !slices.Contains(tc.touches, name) {
-					others[name] = withoutKubelets(m.look())
+					others[name] = withoutKubelets(m.AllState())
 				}
 			}
 			w.apply(p, event.Succeeded)
 			for name, was := range others {
-				if d := cmp.Diff(was, withoutKubelets(w.machines[name].look())); d != "" {
+				if d := cmp.Diff(was, withoutKubelets(w.Hosts[name].AllState())); d != "" {
 					t.Errorf("%s was changed (-before +after):\n%s", name, d)
 				}
 			}
@@ -202,12 +203,12 @@ func TestRemoveNode_WaitsForCoreDNS(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
 			if tc.dead {
-				w.machines["w1"].down = errDown
-				w.api.lose("w1")
+				w.Hosts["w1"].Down = errDown
+				w.API.MarkNodeLost("w1")
 			}
-			w.api.moving = 2
+			w.API.DNSMoving = 2
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
-			if w.api.away != 0 {
+			if w.API.DNSAway != 0 {
 				t.Errorf("the operation ended while a CoreDNS pod was missing: %s", tc.reason)
 			}
 			w.wantHosts("cp1", "cp2", "cp3", "w2")
@@ -218,9 +219,9 @@ func TestRemoveNode_WaitsForCoreDNS(t *testing.T) {
 // dialled starts to record connections and returns a function that lists the connected
 // machines.
 func (w *world) dialled() func() []string {
-	w.dials = map[string]bool{}
+	w.Dials = map[string]bool{}
 	return func() (out []string) {
-		for name := range w.dials {
+		for name := range w.Dials {
 			out = append(out, name)
 		}
 		slices.Sort(out)
@@ -242,13 +243,13 @@ func TestRemoveNode_DeadHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
-			w.machines["w1"].down = errDown
+			w.Hosts["w1"].Down = errDown
 			_, err := w.service().Prepare(t.Context(), request(w, false), nil)
 			refusal(t, err, "host-unreachable")
 			if err != nil && !strings.Contains(err.Error(), "--forget") {
 				t.Errorf("the refusal has no remedy: %v", err)
 			}
-			w.api.lose("w1")
+			w.API.MarkNodeLost("w1")
 			res := w.do(request(w, true), event.Succeeded)
 			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "its files remain on the host") {
 				t.Errorf("the result is %v, want the files that remain", res.Ready)
@@ -259,19 +260,19 @@ func TestRemoveNode_DeadHost(t *testing.T) {
 				t.Errorf("the cluster does not reject the machine: it rejects %q", ids)
 			}
 
-			w.machines["w1"].down = nil
+			w.Hosts["w1"].Down = nil
 			add := AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
 			_, err = w.service().Prepare(t.Context(), add, nil)
 			refusal(t, err, idHostReturned)
-			w.machines["192.0.2.12"] = w.machines["w1"] // the user names it by its address now
+			w.Hosts["192.0.2.12"] = w.Hosts["w1"] // the user names it by its address now
 			w.do(DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
-			delete(w.machines, "192.0.2.12")
+			delete(w.Hosts, "192.0.2.12")
 			if ids := w.forgotten(); ids != "" {
 				t.Errorf("the machine is reset, and the cluster still rejects %q", ids)
 			}
 			w.wantHosts("cp1", "w2")
 			w.do(add, event.Succeeded)
-			if !w.api.has("/api/v1/nodes/w1") {
+			if !w.API.HasObject("/api/v1/nodes/w1") {
 				t.Error("w1 did not join again")
 			}
 		})
@@ -280,7 +281,7 @@ func TestRemoveNode_DeadHost(t *testing.T) {
 
 // forgotten returns the machine ids that the cluster rejects.
 func (w *world) forgotten() string {
-	for p, o := range w.api.objects {
+	for p, o := range w.API.Objects {
 		if strings.HasSuffix(p, "/validatingadmissionpolicies/slipway-forgotten-machines") {
 			return o["metadata"].(object)["annotations"].(object)["slipway.dev/machine-ids"].(string)
 		}
@@ -295,15 +296,15 @@ func TestReplaceNode_DeadMachine(t *testing.T) {
 		"by a flag": func(w *world) Request {
 			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w1")}}
 		},
-		"by a file": func(w *world) Request { return applying(w.cluster()) },
+		"by a file": func(w *world) Request { return applying(w.Manifest()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
-			w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
-			w.machines["w1"].machineID = "id-new"
+			w.Hosts["w1"] = lifecycletest.NewHost("w1", "192.0.2.31", w.API)
+			w.Hosts["w1"].MachineID = "id-new"
 			_, err := w.service().Prepare(t.Context(), request(w), nil)
 			refusal(t, err, "node-runs")
-			w.api.lose("w1")
+			w.API.MarkNodeLost("w1")
 			p := w.prepared(w.service().Prepare(t.Context(), request(w), nil))
 			if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool {
 				return s.Task == "leave.replaced" && s.Host == "w1" && strings.Contains(s.Changes[0].Summary, "machine id id-w1")
@@ -315,7 +316,7 @@ func TestReplaceNode_DeadMachine(t *testing.T) {
 			if ids := w.forgotten(); ids != "id-w1" {
 				t.Errorf("the cluster rejects %q, want the previous machine", ids)
 			}
-			if got := w.api.objects["/api/v1/nodes/w1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
+			if got := w.API.Objects["/api/v1/nodes/w1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
 				t.Errorf("node w1 is machine %v", got)
 			}
 		})
@@ -336,14 +337,14 @@ func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 		{
 			"one of two joins",
 			[]string{"cp1"},
-			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.cluster()}} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.Manifest()}} },
 			map[string]string{"w2": "join.kubelet-start"},
 			[]string{"1 node ready: w1"},
 		},
 		{
 			"none joins",
 			[]string{"cp1"},
-			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.cluster()}} },
+			func(w *world) Request { return AddNodesRequest{Subject: Subject{Cluster: w.Manifest()}} },
 			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"},
 			nil,
 		},
@@ -360,7 +361,7 @@ func TestChangeNodes_ReportsFinishedHosts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, tc.before)
 			for name, task := range tc.breaks {
-				w.machines[name].refuse = breaking(task)
+				w.Hosts[name].Refuse = breaking(task)
 			}
 			r := despiteErrors(tc.request(w))
 			if d := cmp.Diff(tc.ready, w.do(r, event.Partial).Ready); d != "" {
@@ -389,14 +390,14 @@ func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
-			w.machines["w2"].refuse = breaking("reset.restore")
+			w.Hosts["w2"].Refuse = breaking("reset.restore")
 			w.do(tc.leave(w), tc.end)
 			w.wantRecords("cp1", "w2")
 			list, err := w.service().Clusters(t.Context())
 			if err != nil || list[0].Hosts != 2 || list[0].Ready > 2 {
 				t.Errorf("clusters %+v, %v", list, err)
 			}
-			w.machines["w2"].refuse = nil
+			w.Hosts["w2"].Refuse = nil
 			again := w.prepared(w.service().Prepare(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil))
 			if slices.Contains(touched(again.Plan()), "w1") {
 				t.Error("the next apply joins w1 again")
@@ -419,7 +420,7 @@ func (w *world) wantRecords(names ...string) {
 		w.t.Fatal(err)
 	}
 	inside := &v1alpha1.Cluster{}
-	text := w.api.objects["/api/v1/namespaces/kube-system/configmaps/slipway-cluster"]["data"].(object)["cluster.yaml"].(string)
+	text := w.API.Objects["/api/v1/namespaces/kube-system/configmaps/slipway-cluster"]["data"].(object)["cluster.yaml"].(string)
 	if err := yaml.Unmarshal([]byte(text), inside); err != nil {
 		w.t.Fatal(err)
 	}
@@ -511,12 +512,12 @@ func TestChangeNodes_Refused(t *testing.T) {
 			return applying(roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker))
 		}, "roles-fixed"},
 		{"renamed", "one machine is not two nodes", func(w *world) Request {
-			w.machines["w9"] = w.machines["w1"]
+			w.Hosts["w9"] = w.Hosts["w1"]
 			return applying(renamed(w.of("cp1", "w1")))
 		}, idHostRenamed},
 		{"replaces a dead node under a new name", "it must not count as the other node", func(w *world) Request {
-			w.machines["w9"] = newMachine("w9", w.machines["w1"].address, w.api)
-			w.machines["w1"].down = errDown
+			w.Hosts["w9"] = lifecycletest.NewHost("w9", w.Hosts["w1"].Address, w.API)
+			w.Hosts["w1"].Down = errDown
 			return ApplyRequest{Subject: Subject{Cluster: renamed(w.of("cp1", "w1"))}, ApplyOptions: ApplyOptions{Forget: true}}
 		}, idHostRenamed},
 		{"a second control plane, mode none", "the mode of the cluster counts", func(w *world) Request {
@@ -530,14 +531,14 @@ func TestChangeNodes_Refused(t *testing.T) {
 			return AddNodesRequest{Subject: Subject{Cluster: c}}
 		}, idEndpointMode},
 		{"a node by its address", "it must be given by name", func(w *world) Request {
-			return DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
+			return DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: w.Hosts["w1"].Address}}}
 		}, idHostOnRecord},
 		{"twice", "an address may be given once", func(*world) Request {
 			return DeleteNodesRequest{Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
 		}, idHostTwice},
 		{"other address", "the address of a node is fixed", func(w *world) Request {
 			c := w.of("cp1", "w1")
-			w.machines["w1"].second = "192.0.2.99"
+			w.Hosts["w1"].SecondAddress = "192.0.2.99"
 			c.Spec.Hosts[1].InternalAddress = "192.0.2.99"
 			return applying(c)
 		}, idAddressFixed},
@@ -560,9 +561,9 @@ func TestDrain_StopsAtPodWithoutController(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.create(event.Succeeded)
 	const at = "/api/v1/namespaces/default/pods/lone"
-	w.api.wrote = func(what string) {
-		if what == "PATCH /api/v1/nodes/w2" && !w.api.has(at) { // it is cordoned
-			w.api.put(at, object{
+	w.API.OnWrite = func(what string) {
+		if what == "PATCH /api/v1/nodes/w2" && !w.API.HasObject(at) { // it is cordoned
+			w.API.PutObject(at, object{
 				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "lone", "namespace": "default", "uid": "lone"},
 				"spec": object{"nodeName": "w2"},
 			})
@@ -574,10 +575,10 @@ func TestDrain_StopsAtPodWithoutController(t *testing.T) {
 		!strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {
 		t.Errorf("%+v", f)
 	}
-	if !w.api.has(at) {
+	if !w.API.HasObject(at) {
 		t.Error("the pod was deleted")
 	}
-	w.api.wrote = nil
-	w.api.remove(at)
+	w.API.OnWrite = nil
+	w.API.RemoveObject(at)
 	w.resume(event.Succeeded)
 }

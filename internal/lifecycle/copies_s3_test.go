@@ -55,8 +55,8 @@ func TestStorageCopies_AddedChangedAndRemoved(t *testing.T) {
 	} {
 		request := applying(step.c())
 		w.apply(w.prepared(w.service().Prepare(t.Context(), request, nil)), event.Succeeded)
-		cp1 := w.machines["cp1"].files
-		if got := cp1[storageKey]; !strings.Contains(got, step.key) || step.key == "" && got != "" || w.machines["w1"].has(storageKey) {
+		cp1 := w.Hosts["cp1"].Files
+		if got := cp1[storageKey]; !strings.Contains(got, step.key) || step.key == "" && got != "" || w.Hosts["w1"].HasFile(storageKey) {
 			t.Errorf("%s: the keys are %.30q", step.name, got)
 		}
 		if !strings.Contains(cp1[backupJob], step.want) || strings.Contains(cp1[backupJob], "canary") {
@@ -114,7 +114,7 @@ func TestStorageCopies_ListedAndFetched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.machines["cp1"].down = errDown
+	w.Hosts["cp1"].Down = errDown
 	r, err := w.impatient().Copies(t.Context(), "prod", nil)
 	if err != nil || !r.Good || len(r.Targets) != 1 || len(r.Targets[0].Copies) != 2 || r.Targets[0].Copies[0].Host != "cp2" ||
 		r.Targets[0].At != s.To.Endpoint+"/backups/etcd/prod" {

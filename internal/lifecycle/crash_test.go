@@ -38,8 +38,8 @@ func (w *world) killedAt(t *testing.T, prepare func(*Service) (Prepared, error))
 			moments = append(moments, moment{fmt.Sprintf("%03d %s", n, name), w.fork(t)})
 		}
 	}
-	for _, m := range w.machines {
-		m.touched = func(what string) {
+	for _, m := range w.Hosts {
+		m.OnChange = func(what string) {
 			if what == "lock" {
 				cut("locking the cluster")
 			}
@@ -62,8 +62,8 @@ func (w *world) killedAt(t *testing.T, prepare func(*Service) (Prepared, error))
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range w.machines {
-		m.touched = nil
+	for _, m := range w.Hosts {
+		m.OnChange = nil
 	}
 	return moments
 }
@@ -87,16 +87,16 @@ func (w *world) goOn(r Request) {
 // same checks that the machines look as after the undisturbed run.
 func (w *world) same(undisturbed *world) {
 	w.t.Helper()
-	for name, m := range w.machines {
-		if d := cmp.Diff(undisturbed.machines[name].look(), m.look()); d != "" {
+	for name, m := range w.Hosts {
+		if d := cmp.Diff(undisturbed.Hosts[name].AllState(), m.AllState()); d != "" {
 			w.t.Errorf("%s differs from the undisturbed run (-want +got):\n%s", name, d)
 		}
 	}
 }
 
-func TestKilledCreate(t *testing.T) {
+func TestCreate_ResumesAfterKill(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
-	request := creating(w.cluster())
+	request := creating(w.Manifest())
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -115,7 +115,7 @@ func TestKilledCreate(t *testing.T) {
 	}
 }
 
-func TestKilledApply(t *testing.T) {
+func TestApply_ResumesAfterKill(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	request := applying(w.changed())
@@ -133,7 +133,7 @@ func TestKilledApply(t *testing.T) {
 	}
 }
 
-func TestKilledDelete(t *testing.T) {
+func TestDelete_ResumesAfterKill(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	request := DeleteRequest{Subject: Subject{Name: "prod"}}
@@ -152,9 +152,9 @@ func TestKilledDelete(t *testing.T) {
 }
 
 // A creation that was killed at any moment can be rolled back.
-func TestKilledCreateRolledBack(t *testing.T) {
+func TestCreate_RollsBackAfterKill(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
-	request := creating(w.cluster())
+	request := creating(w.Manifest())
 	for i, m := range w.killed(t, request) {
 		if i%5 != 1 {
 			continue

@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -34,26 +35,28 @@ func (w *world) hooked() *v1alpha1.Cluster {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n# canary-script\n"), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Hooks = []v1alpha1.Hook{{Name: "prepare", Phase: v1alpha1.HookPreInstall, Script: script}}
 	return c
 }
 
-func TestHooksRunOnce(t *testing.T) {
+// A hook that succeeded does not run again in a resume or a repeated apply, unless its
+// host was reinstalled or reset since.
+func TestHooks_RunOncePerHostInRepeatedAttempts(t *testing.T) {
 	t.Parallel()
 	const hook = "hook-preInstall-prepare"
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
-		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
+		w.Hosts["cp1"].Refuse = breaking("kubeadm.init.certs")
 		w.do(creating(w.hooked()), event.Failed)
-		w.machines["cp1"].refuse = nil
+		w.Hosts["cp1"].Refuse = nil
 		return w
 	}
 	want := func(t *testing.T, w *world, n int, why string) {
 		t.Helper()
-		for name, m := range w.machines {
-			if m.runs[hook] != n {
-				t.Errorf("the hook ran %d times on %s, want %d: %s", m.runs[hook], name, n, why)
+		for name, m := range w.Hosts {
+			if m.HookRuns[hook] != n {
+				t.Errorf("the hook ran %d times on %s, want %d: %s", m.HookRuns[hook], name, n, why)
 			}
 		}
 	}
@@ -71,10 +74,10 @@ func TestHooksRunOnce(t *testing.T) {
 	})
 	t.Run("on a reinstalled machine", func(t *testing.T) {
 		w := broken(t)
-		m := w.machines["w1"]
-		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
+		m := w.Hosts["w1"]
+		m.Files, m.State, m.HasLedger, m.Cluster = map[string]string{}, map[string]string{}, false, ""
 		w.resume(event.Succeeded)
-		if cp1, w1 := w.machines["cp1"].runs[hook], m.runs[hook]; cp1 != 1 || w1 != 2 {
+		if cp1, w1 := w.Hosts["cp1"].HookRuns[hook], m.HookRuns[hook]; cp1 != 1 || w1 != 2 {
 			t.Errorf("the hook ran %d times on cp1, and %d times on the reinstalled w1", cp1, w1)
 		}
 	})
@@ -83,25 +86,25 @@ func TestHooksRunOnce(t *testing.T) {
 		c := w.hooked()
 		c.Spec.Hooks[0].Phase = v1alpha1.HookPreDelete
 		w.do(creating(c), event.Succeeded)
-		w.machines["cp1"].refuse = breaking("reset.restore")
+		w.Hosts["cp1"].Refuse = breaking("reset.restore")
 		w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Failed)
-		w.machines["cp1"].refuse = nil
+		w.Hosts["cp1"].Refuse = nil
 		w.resume(event.Succeeded)
 		w.bare()
-		for name, m := range w.machines {
-			if n := m.runs["hook-preDelete-prepare"]; n != 1 {
+		for name, m := range w.Hosts {
+			if n := m.HookRuns["hook-preDelete-prepare"]; n != 1 {
 				t.Errorf("the hook ran %d times on %s", n, name)
 			}
 		}
 	})
 	t.Run("after a rollback that failed", func(t *testing.T) {
 		w := broken(t)
-		w.machines["w1"].refuse = breaking("reset.restore")
+		w.Hosts["w1"].Refuse = breaking("reset.restore")
 		w.rollback(event.Failed)
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		w.do(applying(w.hooked()), event.Succeeded)
 		for host, n := range map[string]int{"cp1": 2, "w1": 1} {
-			if got := w.machines[host].runs[hook]; got != n {
+			if got := w.Hosts[host].HookRuns[hook]; got != n {
 				t.Errorf("the hook ran %d times on %s, want %d: cp1 was reset, w1 was not", got, host, n)
 			}
 		}
@@ -119,7 +122,7 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 		if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		c := w.cluster()
+		c := w.Manifest()
 		for _, phase := range phases {
 			c.Spec.Hooks = append(c.Spec.Hooks, v1alpha1.Hook{Name: "x", Phase: phase, Script: script})
 		}
@@ -132,7 +135,7 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 	}
 	ran := func(t *testing.T, w *world, host string, want map[string]int) {
 		t.Helper()
-		if d := cmp.Diff(want, w.machines[host].runs); d != "" {
+		if d := cmp.Diff(want, w.Hosts[host].HookRuns); d != "" {
 			t.Errorf("on %s (-want +got):\n%s", host, d)
 		}
 	}
@@ -143,7 +146,7 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 	came := map[string]int{"hook-preInstall-x": 1, "hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
 	w.do(creating(described(w)), event.Succeeded)
 	ran(t, w, "cp1", before)
-	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
+	w.Hosts["w1"] = lifecycletest.NewHost("w1", "192.0.2.31", w.API)
 	c := described(w)
 	for _, m := range w.killed(t, applying(c)) {
 		t.Run(m.name, func(t *testing.T) {
@@ -157,27 +160,27 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 	ran(t, w, "cp1", before)
 	ran(t, w, "w1", came)
 	w.settled(c)
-	m := w.machines["w1"]
-	delete(w.machines, "w1")
+	m := w.Hosts["w1"]
+	delete(w.Hosts, "w1")
 	c = described(w)
-	w.machines["w1"] = m
+	w.Hosts["w1"] = m
 	w.do(applying(c), event.Succeeded)
 	ran(t, w, "cp1", before)
 	came["hook-preDelete-xpredelete"] = 1
 	ran(t, w, "w1", came)
 }
 
-// TestRecordsHoldNoSecret looks for secrets in all saved operations, and for files that
+// TestSavedOperations_ContainNoSecrets looks for secrets in all saved operations, and for files that
 // other users can read.
-func TestRecordsHoldNoSecret(t *testing.T) {
+func TestSavedOperations_ContainNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	c := w.hooked()
 	c.Spec.SSH.Password = "canary-password"
 	token := ""
-	w.machines["w1"].touched = func(what string) {
+	w.Hosts["w1"].OnChange = func(what string) {
 		if strings.HasPrefix(what, "join.kubelet-start") {
-			token = w.api.tokens()[0]
+			token = w.API.JoinTokens()[0]
 		}
 	}
 	w.do(CreateRequest{Subject: Subject{Cluster: c, Source: []byte("password: canary-password\n")}}, event.Succeeded)
@@ -195,7 +198,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 		if err != nil || !strings.Contains(path, "/operations/") {
 			return err
 		}
-		for _, secret := range []string{token, adminSecret(), "canary-password", "canary-script"} {
+		for _, secret := range []string{token, lifecycletest.AdminSecret(), "canary-password", "canary-script"} {
 			for _, form := range []string{
 				secret, base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)],
 				hex.EncodeToString([]byte(secret)),
@@ -213,7 +216,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 }
 
 // The cluster file may omit addresses that only the hosts know, also in later operations.
-func TestAddresses(t *testing.T) {
+func TestInternalAddresses_AreSavedForLaterOperations(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
@@ -226,7 +229,7 @@ func TestAddresses(t *testing.T) {
 		{"this host", "a single host", func(w *world, c *v1alpha1.Cluster) {
 			c.Spec.Hosts = c.Spec.Hosts[:1]
 			c.Spec.Hosts[0].Address = "localhost"
-			delete(w.machines, "w1")
+			delete(w.Hosts, "w1")
 		}, []string{"192.0.2.11"}},
 		{"ports of one address", "the hosts are behind a router", func(_ *world, c *v1alpha1.Cluster) {
 			for i := range c.Spec.Hosts {
@@ -237,7 +240,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
-			c := w.cluster()
+			c := w.Manifest()
 			tc.change(w, c)
 			w.do(creating(c), event.Succeeded)
 			recorded, err := w.service().Store.Clusters().Load("prod")
@@ -258,10 +261,12 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestBundleVersion(t *testing.T) {
+// A bundle of another Kubernetes version is refused, and a precheck reports it together
+// with unreachable hosts.
+func TestBundle_IsRefusedIfItsVersionDiffers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Version = "v1.36.4"
 	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	if !ok {
@@ -271,7 +276,7 @@ func TestBundleVersion(t *testing.T) {
 	_, err := w.service().Prepare(t.Context(), creating(c), nil)
 	refusal(t, err, idBundleVersion)
 
-	w.machines["cp1"].down = errDown
+	w.Hosts["cp1"].Down = errDown
 	list, err := w.service().Precheck(t.Context(), applying(c), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +292,7 @@ func TestBundleVersion(t *testing.T) {
 
 // If the file names the keys of bundles, a bundle without a valid signature is refused. No
 // other bundle is built, and no host is changed.
-func TestBundleKeys(t *testing.T) {
+func TestBundle_NeedsSignatureIfFileNamesKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	prefix := filepath.Join(t.TempDir(), "release")
@@ -310,20 +315,20 @@ func TestBundleKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, named := range []string{"", own.Path()} {
-		c := w.cluster()
+		c := w.Manifest()
 		c.Spec.BundleKeys, c.Spec.Bundle = []string{key.String()}, named
 		for _, r := range []Request{creating(c), applying(c)} {
 			_, err := w.service().Prepare(t.Context(), r, nil)
 			refusal(t, err, bundle.IDUnsigned)
 		}
 	}
-	if m := w.machines["cp1"]; len(m.files) != 0 {
-		t.Errorf("refused, but files were written: %v", m.files)
+	if m := w.Hosts["cp1"]; len(m.Files) != 0 {
+		t.Errorf("refused, but files were written: %v", m.Files)
 	}
 	if _, err := bundle.Sign(t.Context(), own.Path(), w.cache, private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.BundleKeys = []string{key.String()}
 	w.do(creating(c), event.Succeeded)
 	other, err := bundle.GenerateKey(prefix + "2")
@@ -337,17 +342,17 @@ func TestBundleKeys(t *testing.T) {
 }
 
 // A bundle that is named only at creation is used for the cluster from then on.
-func TestBundleIsKept(t *testing.T) {
+func TestBundle_IsKeptIfLaterFileOmitsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	path, ok := bundle.FindCached(w.cache, "v1.37.1", []string{"amd64"})
 	if !ok {
 		t.Fatal("there is no bundle")
 	}
-	named := w.cluster()
+	named := w.Manifest()
 	named.Spec.Bundle = path
 	w.do(creating(named), event.Succeeded)
-	p, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+	p, err := w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 	p = w.prepared(p, err)
 	if got := p.Plan(); got.Bundle.Source != path || len(got.Steps) > 0 {
 		t.Errorf("the file names no bundle; its plan uses %+v with %d steps", got.Bundle, len(got.Steps))
@@ -359,7 +364,7 @@ func TestBundleIsKept(t *testing.T) {
 		{"reference", "the registry is queried later", "", "registry.example.com/b:v1.37.1", "registry.example.com/b:v1.37.1"},
 		{"other version", "the saved bundle has the old version", "v1.36.4", path, ""},
 	} {
-		recorded, c := w.cluster(), w.cluster()
+		recorded, c := w.Manifest(), w.Manifest()
 		recorded.Spec.Kubernetes.Version, recorded.Spec.Bundle, c.Spec.Kubernetes.Version = "v1.37.1", tt.recorded, tt.version
 		if got := w.service().complete(c, recorded).Spec.Bundle; got != tt.want {
 			t.Errorf("%s: bundle %q, want %q: %s", tt.name, got, tt.want, tt.reason)
@@ -367,20 +372,21 @@ func TestBundleIsKept(t *testing.T) {
 	}
 }
 
-func TestInitOS(t *testing.T) {
+// A failed preparation of hosts can be resumed; it takes no lock and saves no cluster.
+func TestInitOS_CanBeResumedButNotRolledBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
-	w.machines["w1"].refuse = breaking("os.kernel")
-	w.do(InitOSRequest{Subject: Subject{Cluster: w.cluster()}}, event.Failed)
+	w.Hosts["w1"].Refuse = breaking("os.kernel")
+	w.do(InitOSRequest{Subject: Subject{Cluster: w.Manifest()}}, event.Failed)
 	w.wantStatus("", "init-os Failed")
 	_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	refusal(t, err, idNoWayBack)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	w.resume(event.Succeeded)
 	w.wantStatus("", "init-os Succeeded")
-	m := w.machines["cp1"]
-	if d := cmp.Diff([]string{"/etc/sysctl.d/90-slipway.conf"}, slices.Collect(maps.Keys(m.files))); m.lock.Highest != 0 || d != "" {
-		t.Errorf("preparing hosts locks or installs something: %+v %v", m.lock, m.files)
+	m := w.Hosts["cp1"]
+	if d := cmp.Diff([]string{"/etc/sysctl.d/90-slipway.conf"}, slices.Collect(maps.Keys(m.Files))); m.Lock.Highest != 0 || d != "" {
+		t.Errorf("preparing hosts locks or installs something: %+v %v", m.Lock, m.Files)
 	}
 	w.create(event.Succeeded)
 	w.whole()
@@ -392,9 +398,9 @@ func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	prepared := w.cluster()
+	prepared := w.Manifest()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
-	w.machines["w1"].refuse = breaking("os.kernel")
+	w.Hosts["w1"].Refuse = breaking("os.kernel")
 	w.do(InitOSRequest{Subject: Subject{Cluster: prepared}}, event.Failed)
 	for _, prepare := range []func() (Prepared, error){
 		func() (Prepared, error) { return w.service().PrepareResume(t.Context(), resuming(), nil) },
@@ -407,12 +413,14 @@ func TestInitOS_NotAnOperationOfTheCluster(t *testing.T) {
 			t.Errorf("%v has no hint how to continue", err)
 		}
 	}
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	w.do(InitOSRequest{Subject: Subject{Cluster: prepared}}, event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
-func TestCheckFails(t *testing.T) {
+// A missing hook script is refused, and a check that fails on a host names the host and
+// the file.
+func TestPrepare_RefusesMissingScriptAndDamagedCA(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	c := w.hooked()
@@ -424,7 +432,7 @@ func TestCheckFails(t *testing.T) {
 
 	c = w.hooked()
 	w.do(creating(c), event.Succeeded)
-	w.machines["cp1"].files["/etc/kubernetes/pki/ca.crt"] = "damaged"
+	w.Hosts["cp1"].Files["/etc/kubernetes/pki/ca.crt"] = "damaged"
 	_, err = w.service().Prepare(t.Context(), applying(c), nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != idCheckFailed || list[0].Host != "cp1" || !strings.Contains(list[0].Message, "ca.crt") {
@@ -433,10 +441,10 @@ func TestCheckFails(t *testing.T) {
 }
 
 // Without a kubeconfig of the cluster, kubectl would use the API of another cluster.
-func TestNoKubeconfigYet(t *testing.T) {
+func TestKubectl_RefusesClusterWithoutKubeconfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
+	w.Hosts["cp1"].Refuse = breaking("kubeadm.init.certs")
 	w.create(event.Failed)
 	_, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 	refusal(t, err, "no-kubeconfig")
@@ -444,7 +452,7 @@ func TestNoKubeconfigYet(t *testing.T) {
 	refusal(t, err, "no-kubeconfig")
 }
 
-func TestQueries(t *testing.T) {
+func TestQueries_ReturnSavedDataOrNotFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	res := w.create(event.Succeeded)
@@ -550,9 +558,9 @@ func third[T, U any](_ T, _ U, err error) error { return err }
 // toLock returns an operation on all machines that is about to take its lock.
 func (w *world) toLock(r Request) hostLocks {
 	p := w.service().start(r)
-	p.env = module.Env{Cluster: w.cluster()}
+	p.env = module.Env{Cluster: w.Manifest()}
 	for _, h := range p.env.Cluster.Spec.Hosts {
-		p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &conn{machine: w.machines[h.Name]}})
+		p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &lifecycletest.Conn{Host: w.Hosts[h.Name]}})
 	}
 	return hostLocks{p}
 }
@@ -562,9 +570,9 @@ func (w *world) toLock(r Request) hostLocks {
 func TestLock_WithoutJoiningControlPlanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
-	w.machines["cp1"].lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
+	w.Hosts["cp1"].Lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	p := w.toLock(ApplyRequest{})
-	p.recorded = w.cluster()
+	p.recorded = w.Manifest()
 	p.recorded.Spec.Hosts = p.recorded.Spec.Hosts[:1]
 	p.recorded.Status.Phase = v1alpha1.PhaseRunning
 	var locked *LockedError
@@ -596,8 +604,8 @@ func TestLock_WithoutLostControlPlanes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
-			w.machines["cp1"].down, w.machines["cp3"].down = errDown, errDown
-			w.machines["cp2"].lock = tc.lock
+			w.Hosts["cp1"].Down, w.Hosts["cp3"].Down = errDown, errDown
+			w.Hosts["cp2"].Lock = tc.lock
 			p := w.toLock(DeleteNodesRequest{Forget: true})
 			for _, h := range p.env.Cluster.Spec.Hosts {
 				if slices.Contains(tc.gone, h.Name) {
@@ -632,21 +640,21 @@ func TestLock_WorkersRefusePreviousManager(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1", "w2")
 			for _, cp := range []string{"cp1", "cp2", "cp3"} {
-				w.machines[cp].lock = tc.lock
+				w.Hosts[cp].Lock = tc.lock
 			}
-			w.machines["w1"].lock.Highest = 4
-			w.machines["w2"].down = errDown
+			w.Hosts["w1"].Lock.Highest = 4
+			w.Hosts["w2"].Down = errDown
 			hl, err := w.toLock(ApplyRequest{ApplyOptions: ApplyOptions{Options: Options{BreakLock: tc.breaking}}}).lockHosts(t.Context(), "ours")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer hl.Release(t.Context())
 			late := remote.Batch{Operation: "theirs", Step: "os.files", Cluster: "prod", Fence: 4, Ops: op.List{op.File{Path: "/etc/theirs"}}}
-			got, err := (&conn{machine: w.machines["w1"]}).Apply(t.Context(), late, nil)
+			got, err := (&lifecycletest.Conn{Host: w.Hosts["w1"]}).Apply(t.Context(), late, nil)
 			if refused := err == nil && got[0].Error != nil && got[0].Error.Reason == "Fenced"; refused != tc.refused {
 				t.Errorf("got %+v, %v; refused %t, want %t: %s", got, err, refused, tc.refused, tc.reason)
 			}
-			if w.machines["w1"].lock.Held {
+			if w.Hosts["w1"].Lock.Held {
 				t.Error("a worker keeps the lock without a heartbeat")
 			}
 		})
@@ -682,58 +690,65 @@ func TestLock_NotTakenByCopyOfState(t *testing.T) {
 	third.Release(t.Context())
 }
 
-// TestLockMajority checks the lock on three control planes.
-func TestLockMajority(t *testing.T) {
+// TestLock_NeedsMajorityOfControlPlanes checks the lock on three control planes.
+func TestLock_NeedsMajorityOfControlPlanes(t *testing.T) {
 	t.Parallel()
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
 		name, reason string
-		change       func(map[string]*machine)
+		change       func(map[string]*lifecycletest.Host)
 		breaking     bool
 		fence        uint64 // 0: refused
 		locked       bool
 	}{
-		{"all answer", "the fence is above all previous ones", func(m map[string]*machine) { m["cp2"].lock.Highest = 6 }, false, 7, false},
-		{"one is down", "two are a majority", func(m map[string]*machine) { m["cp3"].down = errDown }, false, 1, false},
+		{
+			"all answer", "the fence is above all previous ones",
+			func(m map[string]*lifecycletest.Host) { m["cp2"].Lock.Highest = 6 }, false, 7, false,
+		},
+		{"one is down", "two are a majority", func(m map[string]*lifecycletest.Host) { m["cp3"].Down = errDown }, false, 1, false},
 		{
 			"two are down", "one is not a majority",
-			func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, false, 0, false,
+			func(m map[string]*lifecycletest.Host) {
+				m["cp2"].Down, m["cp3"].Down = errDown, errDown
+			}, false, 0, false,
 		},
 		{
 			"two are down, with --break-lock", "the reachable ones are enough",
-			func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, true, 1, false,
+			func(m map[string]*lifecycletest.Host) {
+				m["cp2"].Down, m["cp3"].Down = errDown, errDown
+			}, true, 1, false,
 		},
 		{
 			"one is locked", "the other manager may know no other control planes",
-			func(m map[string]*machine) { m["cp1"].lock = theirs }, false, 0, true,
+			func(m map[string]*lifecycletest.Host) { m["cp1"].Lock = theirs }, false, 0, true,
 		},
 		{
 			"one is locked, with --break-lock", "--break-lock takes it",
-			func(m map[string]*machine) { m["cp1"].lock = theirs }, true, 5, false,
+			func(m map[string]*lifecycletest.Host) { m["cp1"].Lock = theirs }, true, 5, false,
 		},
-		{"one gets locked meanwhile", "the other manager was first", func(m map[string]*machine) {
-			m["cp2"].touched = func(string) { m["cp2"].lock = theirs }
+		{"one gets locked meanwhile", "the other manager was first", func(m map[string]*lifecycletest.Host) {
+			m["cp2"].OnChange = func(string) { m["cp2"].Lock = theirs }
 		}, false, 0, true},
-		{"one has a stale lock", "a stale lock does not block", func(m map[string]*machine) {
-			m["cp2"].lock = theirs
-			m["cp2"].lock.Stale = true
+		{"one has a stale lock", "a stale lock does not block", func(m map[string]*lifecycletest.Host) {
+			m["cp2"].Lock = theirs
+			m["cp2"].Lock.Stale = true
 		}, false, 5, false},
 		{
 			"two are locked", "the other manager works on the cluster",
-			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, false, 0, true,
+			func(m map[string]*lifecycletest.Host) { m["cp1"].Lock, m["cp2"].Lock = theirs, theirs }, false, 0, true,
 		},
 		{
 			"two are locked, with --break-lock", "--break-lock takes them",
-			func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, true, 5, false,
+			func(m map[string]*lifecycletest.Host) { m["cp1"].Lock, m["cp2"].Lock = theirs, theirs }, true, 5, false,
 		},
-		{"two have stale locks", "their heartbeats have stopped", func(m map[string]*machine) {
-			m["cp1"].lock, m["cp2"].lock = theirs, theirs
-			m["cp1"].lock.Stale, m["cp2"].lock.Stale = true, true
+		{"two have stale locks", "their heartbeats have stopped", func(m map[string]*lifecycletest.Host) {
+			m["cp1"].Lock, m["cp2"].Lock = theirs, theirs
+			m["cp1"].Lock.Stale, m["cp2"].Lock.Stale = true, true
 		}, false, 5, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
-			tc.change(w.machines)
+			tc.change(w.Hosts)
 			p := w.toLock(ApplyRequest{ApplyOptions: ApplyOptions{Options: Options{BreakLock: tc.breaking}}})
 			hl, err := p.lockHosts(t.Context(), "ours")
 			var locked *LockedError
@@ -746,12 +761,12 @@ func TestLockMajority(t *testing.T) {
 			if hl != nil {
 				hl.Release(t.Context())
 			}
-			for name, m := range w.machines {
-				if m.lock.Holder.Operation == "ours" && m.lock.Held {
+			for name, m := range w.Hosts {
+				if m.Lock.Holder.Operation == "ours" && m.Lock.Held {
 					t.Errorf("%s still holds our lock", name)
 				}
-				if tc.locked && m.lock.Highest > theirs.Highest {
-					t.Errorf("%s would refuse its holder: its fence was raised to %d", name, m.lock.Highest)
+				if tc.locked && m.Lock.Highest > theirs.Highest {
+					t.Errorf("%s would refuse its holder: its fence was raised to %d", name, m.Lock.Highest)
 				}
 			}
 		})

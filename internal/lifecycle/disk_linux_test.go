@@ -17,9 +17,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
-// TestDiskOfTheRecords keeps the state on a small disk in a separate mount namespace. The
+// TestOperation_FailsWithHintIfStateIsNotWritable keeps the state on a small disk in a separate mount namespace. The
 // disk fills up during an operation, or turns read-only.
-func TestDiskOfTheRecords(t *testing.T) {
+func TestOperation_FailsWithHintIfStateIsNotWritable(t *testing.T) {
 	t.Parallel()
 	smalldisk.RunApart(t, func(t *testing.T, dir string) {
 		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
@@ -53,7 +53,7 @@ func (zeros) Read(b []byte) (int, error) {
 
 func fullDisk(t *testing.T, w *world) {
 	filler := filepath.Join(filepath.Dir(w.home), "filler")
-	p := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
+	p := w.prepared(w.service().Prepare(t.Context(), creating(w.Manifest()), nil))
 	res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 		if e.Type != event.StepStarted || e.Task != "kubeadm.init.certs" {
 			return
@@ -94,7 +94,7 @@ func fullDisk(t *testing.T, w *world) {
 
 func readOnly(t *testing.T, w *world) {
 	w.create(event.Succeeded)
-	before := w.machines["w1"].look()
+	before := w.Hosts["w1"].AllState()
 	dir := filepath.Dir(w.home)
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func readOnly(t *testing.T, w *world) {
 	}
 	_, err := p.Apply(t.Context())
 	unwritable(t, errors.Join(err, p.Close()))
-	if d := cmp.Diff(before, w.machines["w1"].look()); d != "" {
+	if d := cmp.Diff(before, w.Hosts["w1"].AllState()); d != "" {
 		t.Errorf("a host was changed without a saved operation (-before +after):\n%s", d)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {

@@ -27,7 +27,7 @@ func TestDocker_NeedsBundleWithDocker(t *testing.T) {
 	for name, version := range map[string]string{"the bundle has no Docker": "", "there is no bundle": "v1.36.9"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
-			c := w.cluster()
+			c := w.Manifest()
 			c.Spec.ContainerRuntime.Type = "docker"
 			if version != "" {
 				c.Spec.Kubernetes.Version = version
@@ -73,9 +73,9 @@ func TestDocker_RefusesImageWithoutTag(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1")
-			w.cache, w.runtime = t.TempDir(), "docker"
+			w.cache, w.Runtime = t.TempDir(), "docker"
 			w.bundledWith(t, "", bundle.BuildOptions{Docker: true, Images: []string{tc.ref}, Registry: bundle.Registry{Insecure: true}})
-			p, err := w.service().Prepare(t.Context(), creating(w.cluster()), nil)
+			p, err := w.service().Prepare(t.Context(), creating(w.Manifest()), nil)
 			if tc.refused {
 				refusal(t, err, bundle.IDUntagged)
 				return
@@ -92,13 +92,13 @@ func agedDocker(t *testing.T, names []string, version string, others ...string) 
 	w := newWorld(t, names...)
 	w.cache = t.TempDir()
 	w.bundled(t, true, append(others, version)...)
-	w.version, w.runtime = version, "docker"
+	w.Version, w.Runtime = version, "docker"
 	w.create(event.Succeeded)
 	w.backable(t)
 	return w
 }
 
-func TestUpgradeDocker(t *testing.T) {
+func TestUpgradeDocker_UpgradesOneNodeAtATime(t *testing.T) {
 	t.Parallel()
 	w := agedDocker(t, threeAndTwo, older, "")
 	w.events = nil
@@ -113,14 +113,14 @@ func TestUpgradeDocker(t *testing.T) {
 	w.before("upgrade.drain", "bundle.ahead")
 	w.before("upgrade.drain", "runtime.images")
 	w.runBy("docker")
-	w.version = "v1.37.1"
+	w.Version = "v1.37.1"
 	w.whole()
 	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 	w.bare()
 }
 
 // An upgrade that was killed at any moment can be resumed.
-func TestKilledUpgradeDocker(t *testing.T) {
+func TestUpgradeDocker_ResumesAfterKill(t *testing.T) {
 	names := []string{"cp1", "cp2", "w1"}
 	w := agedDocker(t, names, older, "")
 	for _, m := range w.killed(t, toNewest) {
@@ -131,7 +131,7 @@ func TestKilledUpgradeDocker(t *testing.T) {
 			k.goOn(toNewest)
 			k.wantVersions(all(names, "v1.37.1"))
 			k.runBy("docker")
-			k.version = "v1.37.1"
+			k.Version = "v1.37.1"
 			k.whole()
 			k.same(w)
 		})
@@ -146,13 +146,13 @@ func TestRollbackUpgrade_Docker(t *testing.T) {
 	before := w.looks()
 	w.refusing("w1", "kubelet.running")
 	w.do(toNewest, event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	w.rollback(event.Succeeded)
 	w.wantVersions(all(names, older))
 	w.runBy("docker")
 	w.whole()
-	for name, m := range w.machines {
-		now := m.look()
+	for name, m := range w.Hosts {
+		now := m.AllState()
 		for _, path := range []string{"/etc/docker/daemon.json", module.DockerUnit} {
 			if d := cmp.Diff(before[name][path], now[path]); d != "" {
 				t.Errorf("%s: %s has changed (-was +is):\n%s", name, path, d)

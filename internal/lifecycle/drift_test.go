@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -20,7 +21,7 @@ func drifted(t *testing.T, names ...string) *world {
 // named returns the changes of a plan for the unchanged file, as "task host: kind target".
 func (w *world) named() (out []string) {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), applying(w.cluster()), nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), applying(w.Manifest()), nil))
 	for _, s := range p.Plan().Steps {
 		for _, c := range s.Changes {
 			out = append(out, strings.TrimSpace(s.Task+" "+s.Host)+": "+string(c.Kind)+" "+c.Target)
@@ -32,30 +33,21 @@ func (w *world) named() (out []string) {
 	return out
 }
 
-// edit changes a file of a machine by hand; empty content removes the file.
-func (m *machine) edit(path, content string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.files[path] = content; content == "" {
-		delete(m.files, path)
-	}
-}
-
-// TestDrift changes one thing by hand. The plan lists only that change, and apply restores
+// TestDrift_IsListedInPlanAndRepaired changes one thing by hand. The plan lists only that change, and apply restores
 // it, so that nothing is left to do.
-func TestDrift(t *testing.T) {
+func TestDrift_IsListedInPlanAndRepaired(t *testing.T) {
 	const kubelet, proxyMap = "/var/lib/kubelet/config.yaml", "/api/v1/namespaces/kube-system/configmaps/kube-proxy"
 	restarted := func(host string) []string {
 		return []string{"kubernetes.kubelet " + host + ": kept " + kubelet, "kubelet.settings " + host + ": unit kubelet.service"}
 	}
 	of := func(file, host string) func(*world) string {
-		return func(w *world) string { return w.machines[host].look()[file] }
+		return func(w *world) string { return w.Hosts[host].AllState()[file] }
 	}
 	in := func(path string, fields ...string) func(*world) string {
 		return func(w *world) string {
-			w.api.mu.Lock()
-			defer w.api.mu.Unlock()
-			var at any = w.api.objects[path]
+			w.API.Mu.Lock()
+			defer w.API.Mu.Unlock()
+			var at any = w.API.Objects[path]
 			for _, f := range fields {
 				o, _ := at.(object)
 				at = o[f]
@@ -65,10 +57,12 @@ func TestDrift(t *testing.T) {
 		}
 	}
 	patch := func(path string, o object) func(*world) {
-		return func(w *world) { w.api.put(path, merge(copied(w.api.objects[path]), o)) }
+		return func(w *world) {
+			w.API.PutObject(path, lifecycletest.MergePatch(lifecycletest.CopyObject(w.API.Objects[path]), o))
+		}
 	}
 	edit := func(host, path, content string) func(*world) {
-		return func(w *world) { w.machines[host].edit(path, content) }
+		return func(w *world) { w.Hosts[host].EditFile(path, content) }
 	}
 	for _, tc := range []struct {
 		name  string
@@ -92,12 +86,12 @@ func TestDrift(t *testing.T) {
 			[]string{"kubeadm.init.control-plane cp1: kept /etc/kubernetes/manifests/kube-scheduler.yaml"},
 		},
 		{
-			"the first member's manifest", edit("cp1", etcdManifest, "edited"), of(etcdManifest, "cp1"),
-			[]string{"kubeadm.member cp1: kept " + etcdManifest},
+			"the first member's manifest", edit("cp1", lifecycletest.EtcdManifest, "edited"), of(lifecycletest.EtcdManifest, "cp1"),
+			[]string{"kubeadm.member cp1: kept " + lifecycletest.EtcdManifest},
 		},
 		{
-			"another member's manifest, gone", edit("cp3", etcdManifest, ""), of(etcdManifest, "cp3"),
-			[]string{"kubeadm.member cp3: kept " + etcdManifest},
+			"another member's manifest, gone", edit("cp3", lifecycletest.EtcdManifest, ""), of(lifecycletest.EtcdManifest, "cp3"),
+			[]string{"kubeadm.member cp3: kept " + lifecycletest.EtcdManifest},
 		},
 		{"a worker's kubelet", edit("w1", kubelet, "maxPods: 1"), of(kubelet, "w1"), restarted("w1")},
 		{"a control plane's kubelet, gone", edit("cp1", kubelet, ""), of(kubelet, "cp1"), restarted("cp1")},
@@ -119,26 +113,26 @@ func TestDrift(t *testing.T) {
 			[]string{"join.certs cp2: exec kubeadm-again-certs"},
 		},
 		{
-			"keys that others may read", func(w *world) { w.machines["w1"].opened["/etc/kubernetes/kubelet.conf"] = true },
+			"keys that others may read", func(w *world) { w.Hosts["w1"].OpenKeys["/etc/kubernetes/kubelet.conf"] = true },
 			nil,
 			[]string{"kubernetes.private w1: private keys and credentials"},
 		},
 		{
-			"the image of CoreDNS", patch(dnsPath, object{"spec": object{"image": "theirs"}}),
-			in(dnsPath, "spec", "image"),
+			"the image of CoreDNS", patch(lifecycletest.DNSPath, object{"spec": object{"image": "theirs"}}),
+			in(lifecycletest.DNSPath, "spec", "image"),
 			[]string{"kubeadm.objects cp1: object Deployment kube-system/coredns"},
 		},
 		{
-			"no CoreDNS", patch(dnsPath, object{"spec": object{"replicas": 0}}), nil,
+			"no CoreDNS", patch(lifecycletest.DNSPath, object{"spec": object{"replicas": 0}}), nil,
 			[]string{"kubeadm.objects cp1: object Deployment kube-system/coredns", "nodes.dns: wait CoreDNS"},
 		},
 		{
 			"more of CoreDNS",
-			patch(dnsPath,
+			patch(lifecycletest.DNSPath,
 				object{"spec": object{"replicas": 5}, "status": object{"replicas": 5, "updatedReplicas": 5, "availableReplicas": 5}}), nil, nil,
 		},
 		{
-			"kube-proxy, gone", func(w *world) { w.api.remove(proxyPath) }, in(proxyPath, "spec", "image"),
+			"kube-proxy, gone", func(w *world) { w.API.RemoveObject(lifecycletest.ProxyPath) }, in(lifecycletest.ProxyPath, "spec", "image"),
 			[]string{"kubeadm.objects cp1: object DaemonSet kube-system/kube-proxy"},
 		},
 		{
@@ -153,17 +147,18 @@ func TestDrift(t *testing.T) {
 			[]string{"dns.coredns: object ConfigMap kube-system/coredns"},
 		},
 		{
-			"what kubelets join by", func(w *world) { w.api.wroteRecord("kubectl-edit", "maxPods: 1\n") },
-			in(kubeletConfigPath, "data", "kubelet"),
+			"what kubelets join by", func(w *world) { w.API.WriteKubeletConfig("kubectl-edit", "maxPods: 1\n") },
+			in(lifecycletest.KubeletConfigPath, "data", "kubelet"),
 			[]string{"kubeadm.records cp1: object ConfigMap kube-system/kubelet-config", "kubeadm.record cp1: exec kubeadm-init-upload-config"},
 		},
 		{
-			"the same words in another hand", func(w *world) { w.api.wroteRecord("kubectl-edit", "cgroupDriver: systemd\n") },
-			in(kubeletConfigPath, "data", "kubelet"),
+			"the same words in another hand", func(w *world) { w.API.WriteKubeletConfig("kubectl-edit", "cgroupDriver: systemd\n") },
+			in(lifecycletest.KubeletConfigPath, "data", "kubelet"),
 			[]string{"kubeadm.records cp1: object ConfigMap kube-system/kubelet-config", "kubeadm.record cp1: exec kubeadm-init-upload-config"},
 		},
 		{
-			"a record that is gone", func(w *world) { w.api.remove(kubeletConfigPath) }, in(kubeletConfigPath, "data", "kubelet"),
+			"a record that is gone", func(w *world) { w.API.RemoveObject(lifecycletest.KubeletConfigPath) },
+			in(lifecycletest.KubeletConfigPath, "data", "kubelet"),
 			[]string{"kubeadm.records cp1: object ConfigMap kube-system/kubelet-config", "kubeadm.record cp1: exec kubeadm-init-upload-config"},
 		},
 		{
@@ -187,7 +182,7 @@ func TestDrift(t *testing.T) {
 			if !slices.Equal(got, tc.named) {
 				t.Errorf("the plan names %q, want %q", got, tc.named)
 			}
-			w.do(applying(w.cluster()), event.Succeeded)
+			w.do(applying(w.Manifest()), event.Succeeded)
 			w.whole()
 			if tc.is != nil && (tc.is(w) != was || was == "") {
 				t.Errorf("got %q, want %q", tc.is(w), was)
@@ -201,18 +196,18 @@ func TestDrift(t *testing.T) {
 func TestDrift_ManyChangesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := drifted(t, "cp1", "cp2", "cp3", "w1")
-	for name, m := range w.machines {
+	for name, m := range w.Hosts {
 		if strings.HasPrefix(name, "cp") {
-			m.edit(etcdManifest, "edited")
-			m.edit(module.APIServerManifest, "")
+			m.EditFile(lifecycletest.EtcdManifest, "edited")
+			m.EditFile(module.APIServerManifest, "")
 		}
-		m.edit("/var/lib/kubelet/config.yaml", "edited")
+		m.EditFile("/var/lib/kubelet/config.yaml", "edited")
 	}
-	w.api.remove(proxyPath)
-	w.api.remove(dnsPath)
+	w.API.RemoveObject(lifecycletest.ProxyPath)
+	w.API.RemoveObject(lifecycletest.DNSPath)
 	named := strings.Join(w.named(), "\n")
 	for _, want := range []string{
-		"kubeadm.member cp1: kept " + etcdManifest, "kubeadm.member cp3: kept " + etcdManifest,
+		"kubeadm.member cp1: kept " + lifecycletest.EtcdManifest, "kubeadm.member cp3: kept " + lifecycletest.EtcdManifest,
 		"join.settings cp2: kept " + module.APIServerManifest, "kubernetes.kubelet w1: kept /var/lib/kubelet/config.yaml",
 		"object DaemonSet kube-system/kube-proxy", "object Deployment kube-system/coredns",
 	} {
@@ -220,7 +215,7 @@ func TestDrift_ManyChangesAtOnce(t *testing.T) {
 			t.Errorf("the plan does not name %q:\n%s", want, named)
 		}
 	}
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.whole()
 }
 
@@ -229,23 +224,23 @@ func TestDrift_ManyChangesAtOnce(t *testing.T) {
 func TestDrift_BrokenAPIServerManifest(t *testing.T) {
 	t.Parallel()
 	w := drifted(t, "cp1", "w1")
-	cp1 := w.machines["cp1"]
-	cp1.edit(module.APIServerManifest, "broken")
-	cp1.silent = true
-	w.api.remove(proxyPath)
-	w.api.wroteRecord("kubectl-edit", "maxPods: 1\n")
-	cp1.touched = func(what string) {
+	cp1 := w.Hosts["cp1"]
+	cp1.EditFile(module.APIServerManifest, "broken")
+	cp1.APISilent = true
+	w.API.RemoveObject(lifecycletest.ProxyPath)
+	w.API.WriteKubeletConfig("kubectl-edit", "maxPods: 1\n")
+	cp1.OnChange = func(what string) {
 		if strings.HasSuffix(what, module.APIServerManifest) {
-			cp1.mu.Lock()
-			defer cp1.mu.Unlock()
-			cp1.silent = false
+			cp1.Mu.Lock()
+			defer cp1.Mu.Unlock()
+			cp1.APISilent = false
 		}
 	}
 	if named := w.named(); !slices.Contains(named, "kubeadm.init.control-plane cp1: kept "+module.APIServerManifest) {
 		t.Errorf("the plan names %q", named)
 	}
-	w.do(applying(w.cluster()), event.Succeeded)
-	if cp1.touched = nil; !w.api.has(proxyPath) {
+	w.do(applying(w.Manifest()), event.Succeeded)
+	if cp1.OnChange = nil; !w.API.HasObject(lifecycletest.ProxyPath) {
 		t.Error("kube-proxy is still missing")
 	}
 	w.whole()
@@ -259,13 +254,13 @@ func TestDrift_CredentialsOfLeaderControlPlane(t *testing.T) {
 			t.Run(file+" of "+names[len(names)-2], func(t *testing.T) {
 				t.Parallel()
 				w := drifted(t, names...)
-				w.machines["cp1"].edit(file, "")
+				w.Hosts["cp1"].EditFile(file, "")
 				if named := w.named(); len(named) == 0 {
 					t.Error("the plan is empty")
 				} else {
 					t.Logf("%q", named)
 				}
-				w.do(applying(w.cluster()), event.Succeeded)
+				w.do(applying(w.Manifest()), event.Succeeded)
 				w.whole()
 			})
 		}
@@ -277,11 +272,11 @@ func TestDrift_CredentialsOfLeaderControlPlane(t *testing.T) {
 func TestDrift_UnknownWithoutKeptFiles(t *testing.T) {
 	t.Parallel()
 	w := drifted(t, "cp1", "w1")
-	for _, m := range w.machines {
-		clear(m.kept)
+	for _, m := range w.Hosts {
+		clear(m.Baseline)
 	}
 	w.whole()
-	w.machines["cp1"].edit(module.APIServerManifest, "edited")
+	w.Hosts["cp1"].EditFile(module.APIServerManifest, "edited")
 	if got := w.named(); len(got) > 0 {
 		t.Errorf("the plan names %q", got)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
@@ -45,26 +46,26 @@ func unpacked(t *testing.T, b []byte) map[string]string {
 	}
 }
 
-// TestDumpHoldsNoSecret plants secrets in every source, each marked as a canary, and looks
+// TestDump_ContainsNoSecrets plants secrets in every source, each marked as a canary, and looks
 // for them in the support bundle.
-func TestDumpHoldsNoSecret(t *testing.T) {
+func TestDump_ContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	fromFile := filepath.Join(w.home, "password")
 	if err := os.WriteFile(fromFile, []byte("canary from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.SSH.Password = `canary"login`
 	c.Spec.Hosts[1].SSH.SudoPasswordFrom = &v1alpha1.SecretSource{File: fromFile}
 	w.do(creating(c), event.Succeeded)
-	w.api.put("/readyz", object{"ok": true})
-	w.api.put("/api/v1/pods/x", supportbundletest.PodWithSecrets())
-	w.api.put("/api/v1/pods/y", supportbundletest.StaticPod())
-	for _, m := range w.machines {
-		m.podLogs = []string{"kube-system_new/a/0.log", "kube-system_old/a/0.log"}
-		m.podLog = func(string) string { return "kept line\n" + strings.Join(supportbundletest.Leaks(), "\n") + "\n" }
-		m.prints = func(argv []string, out io.Writer) error {
+	w.API.PutObject("/readyz", object{"ok": true})
+	w.API.PutObject("/api/v1/pods/x", supportbundletest.PodWithSecrets())
+	w.API.PutObject("/api/v1/pods/y", supportbundletest.StaticPod())
+	for _, m := range w.Hosts {
+		m.PodLogs = []string{"kube-system_new/a/0.log", "kube-system_old/a/0.log"}
+		m.PodLog = func(string) string { return "kept line\n" + strings.Join(supportbundletest.Leaks(), "\n") + "\n" }
+		m.Prints = func(argv []string, out io.Writer) error {
 			if argv[0] == "df" {
 				return errors.New("df is stuck")
 			}
@@ -85,7 +86,8 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	}
 	files := unpacked(t, b.Bytes())
 	for name, content := range files {
-		for _, bad := range []string{"canary", adminSecret(), "00ca0a01", base64.StdEncoding.EncodeToString([]byte(`canary"login`))} {
+		login := base64.StdEncoding.EncodeToString([]byte(`canary"login`))
+		for _, bad := range []string{"canary", lifecycletest.AdminSecret(), "00ca0a01", login} {
 			if i := strings.Index(content, bad); i >= 0 {
 				t.Errorf("%s holds %q: …%s…", name, bad, content[max(0, i-60):min(len(content), i+60)])
 			}
@@ -116,11 +118,11 @@ func TestDump_ListsHostsThatHang(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	w.machines["cp1"].prints = func(_ []string, out io.Writer) error { fmt.Fprintln(out, "kept line"); return nil }
+	w.Hosts["cp1"].Prints = func(_ []string, out io.Writer) error { fmt.Fprintln(out, "kept line"); return nil }
 	dumped := func(hang ...string) map[string]string {
 		t.Helper()
 		for _, m := range hang {
-			w.machines[m].hangs = true
+			w.Hosts[m].Hangs = true
 		}
 		var b bytes.Buffer
 		if err := w.impatient().Dump(t.Context(), "prod", &b, nil); err != nil {
@@ -153,8 +155,8 @@ func TestDump_ListsUnreachableHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	for _, m := range w.machines {
-		m.down = errors.New("cut")
+	for _, m := range w.Hosts {
+		m.Down = errors.New("cut")
 	}
 	var b bytes.Buffer
 	if err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
@@ -177,7 +179,7 @@ func TestDump_IgnoresForeignFileNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
-	w.api.put("/readyz", object{"ok": true})
+	w.API.PutObject("/readyz", object{"ok": true})
 	good := []string{"kube-system_a_1/c/0.log", "kube-system_a.b_1/c-d/12.log"}
 	bad := []string{
 		"../../../home/op/.bashrc", "kube-x/../../../../etc/0.log", "kube-x/../0.log", "/etc/shadow", "-f", "kube-x/a.log",
@@ -185,8 +187,8 @@ func TestDump_IgnoresForeignFileNames(t *testing.T) {
 		"/kube-x/a/0.log", "kube-x/.a/0.log", "kube-system_a_1/c/./0.log", good[0],
 	}
 	var read []string
-	w.machines["cp1"].podLogs = slices.Concat(good, bad)
-	w.machines["cp1"].podLog = func(name string) string {
+	w.Hosts["cp1"].PodLogs = slices.Concat(good, bad)
+	w.Hosts["cp1"].PodLog = func(name string) string {
 		read = append(read, name)
 		return "line\n"
 	}

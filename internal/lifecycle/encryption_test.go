@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,89 +12,30 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
-
-// readsKeys plays an API server that starts and reads its keys.
-func (m *machine) readsKeys() {
-	m.api.mu.Lock()
-	defer m.api.mu.Unlock()
-	if strings.Contains(m.files[module.APIServerManifest], "encryption-provider-config") {
-		if m.api.servers[m.name] = m.files[module.EncryptionFile]; !m.has(module.EncryptionFile) {
-			m.api.t.Errorf("%s: an API server is started without its keys", m.name)
-		}
-		return
-	}
-	m.api.servers[m.name] = ""
-}
-
-func (m *machine) keysOutdated() bool {
-	m.api.mu.Lock()
-	defer m.api.mu.Unlock()
-	return strings.Contains(m.files[module.APIServerManifest], "encryption-provider-config") &&
-		m.api.servers[m.name] != m.files[module.EncryptionFile]
-}
-
-// keysOf returns the keys that the API server of a machine uses for secrets.
-func (a *api) keysOf(name string) []module.EncryptionKey {
-	if a.servers[name] == "" {
-		return module.Encryption(nil).KeysFor("secrets")
-	}
-	e, err := module.ParseEncryption([]byte(a.servers[name]))
-	if err != nil {
-		a.t.Errorf("%s: %v", name, err)
-	}
-	return e.KeysFor("secrets")
-}
-
-// seal plays a write to the API: the first API server encrypts the secret.
-func (a *api) seal(p string, body object) {
-	if path.Base(p) == "secrets" {
-		p += "/" + body["metadata"].(object)["name"].(string)
-	}
-	if names := slices.Sorted(maps.Keys(a.servers)); strings.Contains(p, "/secrets/") && len(names) > 0 {
-		a.sealed[p] = a.keysOf(names[0])[0].ValuePrefix()
-	}
-}
-
-// values plays etcd counting the stored secrets that do not begin as wanted.
-func (a *api) values(o op.EtcdGet) []byte {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var found op.EtcdKeyValues
-	for p := range a.objects {
-		if strings.Contains(p, "/secrets/") {
-			if found.Keys++; a.sealed[p] != o.Begins {
-				found.Others++
-				found.First = p
-			}
-		}
-	}
-	out, _ := json.Marshal(found)
-	return out
-}
 
 // served checks that a client can write through any API server, and that all of them can
 // read everything.
 func (w *world) served(when string) {
 	w.t.Helper()
-	a := w.api
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for name := range a.servers {
+	a := w.API
+	a.Mu.Lock()
+	defer a.Mu.Unlock()
+	for name := range a.ServerKeys {
 		p := "/api/v1/namespaces/default/secrets/by-" + name
-		a.objects[p] = object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "by-" + name, "namespace": "default"}}
-		a.sealed[p] = a.keysOf(name)[0].ValuePrefix()
+		a.Objects[p] = object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "by-" + name, "namespace": "default"}}
+		a.SealedWith[p] = a.SecretKeys(name)[0].ValuePrefix()
 	}
-	for p := range a.objects {
-		for name := range a.servers {
-			reads := slices.ContainsFunc(a.keysOf(name), func(k module.EncryptionKey) bool { return k.ValuePrefix() == a.sealed[p] })
+	for p := range a.Objects {
+		for name := range a.ServerKeys {
+			reads := slices.ContainsFunc(a.SecretKeys(name), func(k module.EncryptionKey) bool { return k.ValuePrefix() == a.SealedWith[p] })
 			if strings.Contains(p, "/secrets/") && !reads {
-				w.t.Errorf("%s: %s cannot read %s, which begins with %q", when, name, p, a.sealed[p])
+				w.t.Errorf("%s: %s cannot read %s, which begins with %q", when, name, p, a.SealedWith[p])
 			}
 		}
 	}
@@ -105,10 +44,10 @@ func (w *world) served(when string) {
 // keeps writes a secret that no client writes again.
 func (w *world) keeps() {
 	const p = "/api/v1/namespaces/default/secrets/kept"
-	w.api.put(p, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "kept", "namespace": "default"}})
-	w.api.mu.Lock()
-	defer w.api.mu.Unlock()
-	w.api.sealed[p] = w.api.keysOf("cp1")[0].ValuePrefix()
+	w.API.PutObject(p, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "kept", "namespace": "default"}})
+	w.API.Mu.Lock()
+	defer w.API.Mu.Unlock()
+	w.API.SealedWith[p] = w.API.SecretKeys("cp1")[0].ValuePrefix()
 }
 
 // encrypted checks that secrets and the keys of control planes have this provider and
@@ -120,24 +59,24 @@ func (w *world) encrypted(provider string, generation int, controlPlanes ...stri
 	if provider != "" {
 		begins = fmt.Sprintf("k8s:enc:%s:v1:%d-", provider, generation)
 	}
-	for p := range w.api.objects {
-		if strings.Contains(p, "/secrets/") && (!strings.HasPrefix(w.api.sealed[p], begins) || begins == "" && w.api.sealed[p] != "") {
-			w.t.Errorf("%s begins with %q, want %q", p, w.api.sealed[p], begins)
+	for p := range w.API.Objects {
+		if strings.Contains(p, "/secrets/") && (!strings.HasPrefix(w.API.SealedWith[p], begins) || begins == "" && w.API.SealedWith[p] != "") {
+			w.t.Errorf("%s begins with %q, want %q", p, w.API.SealedWith[p], begins)
 		}
 	}
 	for _, name := range controlPlanes {
-		m := w.machines[name]
+		m := w.Hosts[name]
 		if provider == "" {
-			if m.has(module.EncryptionFile) || w.api.servers[name] != "" {
+			if m.HasFile(module.EncryptionFile) || w.API.ServerKeys[name] != "" {
 				w.t.Errorf("%s still has keys", name)
 			}
 			continue
 		}
-		if keys := w.api.keysOf(name); len(keys) != 1 || m.files[module.EncryptionFile] != w.api.servers[name] ||
-			m.files[module.EncryptionFile] != w.machines["cp1"].files[module.EncryptionFile] {
+		if keys := w.API.SecretKeys(name); len(keys) != 1 || m.Files[module.EncryptionFile] != w.API.ServerKeys[name] ||
+			m.Files[module.EncryptionFile] != w.Hosts["cp1"].Files[module.EncryptionFile] {
 			w.t.Errorf("%s uses %d keys; they are from its file: %t; the file is the same as on cp1: %t", name, len(keys),
-				m.files[module.EncryptionFile] == w.api.servers[name],
-				m.files[module.EncryptionFile] == w.machines["cp1"].files[module.EncryptionFile])
+				m.Files[module.EncryptionFile] == w.API.ServerKeys[name],
+				m.Files[module.EncryptionFile] == w.Hosts["cp1"].Files[module.EncryptionFile])
 		}
 	}
 }
@@ -172,10 +111,10 @@ func (w *world) silentOn(keys map[string]bool) {
 
 // secretsOn collects the keys that machines have.
 func (w *world) secretsOn(into map[string]bool) map[string]bool {
-	for _, m := range w.machines {
-		m.mu.Lock()
-		text := m.files[module.EncryptionFile]
-		m.mu.Unlock()
+	for _, m := range w.Hosts {
+		m.Mu.Lock()
+		text := m.Files[module.EncryptionFile]
+		m.Mu.Unlock()
 		if e, err := module.ParseEncryption([]byte(text)); err == nil {
 			for _, k := range e.KeysFor("secrets") {
 				if k.Provider != module.Plain {
@@ -189,7 +128,7 @@ func (w *world) secretsOn(into map[string]bool) map[string]bool {
 
 // secretive describes the cluster with encrypted secrets; generation 0 is not encrypted.
 func (w *world) secretive(provider string, generation int) *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	if generation > 0 {
 		c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{Provider: provider, Generation: generation}
@@ -199,13 +138,13 @@ func (w *world) secretive(provider string, generation int) *v1alpha1.Cluster {
 
 func encrypting(t *testing.T, names ...string) *world {
 	w := newWorld(t, names...)
-	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}
+	w.Endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}
 	return w
 }
 
 // A client writes through every API server after every step. No API server writes a secret
 // that another cannot read, and only control planes have the keys.
-func TestEncryption(t *testing.T) {
+func TestEncryption_KeepsSecretsReadableWhileItChanges(t *testing.T) {
 	t.Parallel()
 	control := []string{"cp1", "cp2", "cp3"}
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
@@ -239,7 +178,7 @@ func TestEncryption(t *testing.T) {
 		if again := w.prepared(w.service().Prepare(t.Context(), request, nil)); !again.Plan().IsEmpty() {
 			t.Errorf("%s: a second apply would do %v", tc.name, stepsOf(again.Plan().Steps))
 		}
-		if w.machines["w1"].has(module.EncryptionFile) {
+		if w.Hosts["w1"].HasFile(module.EncryptionFile) {
 			t.Errorf("%s: a worker has keys", tc.name)
 		}
 	}
@@ -251,7 +190,7 @@ func TestEncryption(t *testing.T) {
 
 // A change of encryption that was killed at any moment can be resumed, and the file may
 // change again instead.
-func TestKilledEncryption(t *testing.T) {
+func TestEncryption_ResumesAfterKillWithSameOrNewFile(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name     string
@@ -265,7 +204,7 @@ func TestKilledEncryption(t *testing.T) {
 		for i, m := range w.killed(t, request) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
 				k := m.world
-				k.t, k.api.t = t, t
+				k.t, k.API.T = t, t
 				k.served("killed")
 				to := tc.to
 				if i%2 == 1 { // the file has changed since
@@ -296,14 +235,14 @@ func TestEncryption_JoiningControlPlaneHasKeys(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2")
-	w.machines["cp3"] = newMachine("cp3", "192.0.2.21", w.api)
+	w.Hosts["cp3"] = lifecycletest.NewHost("cp3", "192.0.2.21", w.API)
 	w.do(applying(w.secretive("secretbox", 1)), event.Succeeded)
 	w.encrypted("secretbox", 1, "cp1", "cp2", "cp3")
-	w.machines["cp4"] = newMachine("cp4", "192.0.2.22", w.api)
+	w.Hosts["cp4"] = lifecycletest.NewHost("cp4", "192.0.2.22", w.API)
 	w.do(applying(w.secretive("secretbox", 2)), event.Succeeded)
 	w.encrypted("secretbox", 2, "cp1", "cp2", "cp3", "cp4")
 
-	delete(w.machines["cp2"].files, module.EncryptionFile)
+	delete(w.Hosts["cp2"].Files, module.EncryptionFile)
 	p := w.prepared(w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 2)), nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host != "cp2" {
@@ -319,7 +258,7 @@ func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 	t.Parallel()
 	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
-	w.machines["cp3"].down = errDown
+	w.Hosts["cp3"].Down = errDown
 	_, err := w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 1)), nil)
 	wantRefused(t, err, "host-unreachable")
 	p, err := w.service().Prepare(t.Context(), despiteErrors(applying(w.secretive("secretbox", 1))), nil)
@@ -336,9 +275,9 @@ func TestEncryption_RefusedWithoutAllControlPlanes(t *testing.T) {
 	} else {
 		wantRefused(t, err, kubeadm.IDEncryptionAlone)
 	}
-	w.machines["cp3"].down = nil
+	w.Hosts["cp3"].Down = nil
 
-	w.machines["cp2"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
+	w.Hosts["cp2"].Files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
 		"--encryption-provider-config=/etc/kubernetes/pki/mine.yaml]\n"
 	_, err = w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 1)), nil)
 	wantRefused(t, err, spec.IDEncryptionForeign)
@@ -351,10 +290,10 @@ func TestEncryption_LostKeysNotReplaced(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(creating(w.secretive("secretbox", 1)), event.Succeeded)
 	for i, name := range []string{"cp1", "cp2"} {
-		m := w.machines[name]
-		m.files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" +
+		m := w.Hosts[name]
+		m.Files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" +
 			module.EncryptionFile + "]\n"
-		delete(m.files, module.EncryptionFile)
+		delete(m.Files, module.EncryptionFile)
 		p, err := w.service().Prepare(t.Context(), applying(w.secretive("secretbox", 1)), nil)
 		if i == 0 { // cp2 still has the keys
 			w.prepared(p, err)
@@ -384,8 +323,8 @@ func TestEncryption_OffWhileControlPlaneJoins(t *testing.T) {
 	for _, m := range w.killed(t, applying(w.secretive("secretbox", 0))) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
-			k.t, k.api.t = t, t
-			k.machines["cp3"] = newMachine("cp3", "192.0.2.21", k.api)
+			k.t, k.API.T = t, t
+			k.Hosts["cp3"] = lifecycletest.NewHost("cp3", "192.0.2.21", k.API)
 			k.do(applying(k.secretive("secretbox", 0)), event.Succeeded)
 			k.encrypted("", 0, "cp1", "cp2", "cp3")
 		})
@@ -405,7 +344,7 @@ func TestEncryption_BadSettingsRolledBack(t *testing.T) {
 				w := encrypting(t, threeAndTwo...)
 				w.do(creating(w.secretive("secretbox", was)), event.Succeeded)
 				w.served("before")
-				b.spoil(w.machines[b.host])
+				b.spoil(w.Hosts[b.host])
 				c := w.secretive("secretbox", 1)
 				b.change(c)
 				res := w.do(applying(c), event.Failed)

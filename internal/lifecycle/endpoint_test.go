@@ -15,17 +15,16 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
 
-const virtual = "192.0.2.100"
-
 var (
 	onHAProxy    = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}
 	onUpdater    = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}
-	onKeepalived = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: virtual}
+	onKeepalived = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: virtualAddress}
 	onExternal   = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "192.0.2.200"}
 )
 
@@ -45,9 +44,9 @@ var endpointFiles = map[v1alpha1.EndpointMode]struct{ workers, controlPlanes []s
 // Service for the API exists only in the mode that needs it.
 func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 	w.t.Helper()
-	for name, m := range w.machines {
+	for name, m := range w.Hosts {
 		var got []string
-		for path := range m.look() {
+		for path := range m.AllState() {
 			if strings.Contains(path, "slipway-") && strings.HasPrefix(path, "/etc/kubernetes/manifests/") ||
 				strings.HasPrefix(path, "/etc/kubernetes/slipway/") && !strings.HasSuffix(path, ".yaml") && path != facts.EtcdJoined {
 				got = append(got, path)
@@ -61,7 +60,7 @@ func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 			w.t.Errorf("mode %s: %s has %v, want %v", mode, name, got, want)
 		}
 	}
-	if has := w.api.has("/api/v1/namespaces/kube-system/services/apiserver"); has != (mode == v1alpha1.EndpointUpdater) {
+	if has := w.API.HasObject("/api/v1/namespaces/kube-system/services/apiserver"); has != (mode == v1alpha1.EndpointUpdater) {
 		w.t.Errorf("mode %s: the Service for the API exists: %t", mode, has)
 	}
 }
@@ -69,24 +68,24 @@ func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 // reachable makes the machines answer like real ones: an API address is reachable while
 // the files that provide it exist.
 func (w *world) reachable() {
-	for _, m := range w.machines {
-		m.reaches = func(m *machine, address string) bool {
+	for _, m := range w.Hosts {
+		m.Reaches = func(m *lifecycletest.Host, address string) bool {
 			u, err := url.Parse(address)
 			if err != nil {
 				return false
 			}
 			switch u.Hostname() {
 			case "127.0.0.1":
-				return m.has("/etc/kubernetes/manifests/slipway-haproxy.yaml")
-			case virtual:
-				if m.has(module.KeepalivedManifest) {
+				return m.HasFile("/etc/kubernetes/manifests/slipway-haproxy.yaml")
+			case virtualAddress:
+				if m.HasFile(module.KeepalivedManifest) {
 					return true
 				}
-				for name, cp := range w.machines {
-					if strings.HasPrefix(name, "cp") && !strings.HasPrefix(m.name, "cp") {
-						cp.mu.Lock()
-						ok := cp.has("/etc/kubernetes/manifests/slipway-keepalived.yaml")
-						cp.mu.Unlock()
+				for name, cp := range w.Hosts {
+					if strings.HasPrefix(name, "cp") && !strings.HasPrefix(m.Name, "cp") {
+						cp.Mu.Lock()
+						ok := cp.HasFile("/etc/kubernetes/manifests/slipway-keepalived.yaml")
+						cp.Mu.Unlock()
 						if ok {
 							return true
 						}
@@ -96,18 +95,18 @@ func (w *world) reachable() {
 			case onExternal.Address:
 				return true
 			}
-			return m.has("/etc/kubernetes/manifests/slipway-relay.yaml")
+			return m.HasFile("/etc/kubernetes/manifests/slipway-relay.yaml")
 		}
 	}
 }
 
-// TestEndpointSwitches switches a running cluster from each mode to the next. The new
+// TestEndpointChange_AddsNewEndpointBeforeRemovingOld switches a running cluster from each mode to the next. The new
 // endpoint exists on all machines before a node uses it, and the old one until no node
 // does.
-func TestEndpointSwitches(t *testing.T) {
+func TestEndpointChange_AddsNewEndpointBeforeRemovingOld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &onHAProxy
+	w.Endpoint = &onHAProxy
 	w.reachable()
 	w.create(event.Succeeded)
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
@@ -115,8 +114,8 @@ func TestEndpointSwitches(t *testing.T) {
 	for _, next := range []v1alpha1.ControlPlaneEndpoint{onUpdater, onKeepalived, onExternal, onKeepalived, onHAProxy} {
 		var mu sync.Mutex
 		var steps []string
-		for name, m := range w.machines {
-			m.touched = func(what string) {
+		for name, m := range w.Hosts {
+			m.OnChange = func(what string) {
 				mu.Lock()
 				defer mu.Unlock()
 				if step, _, _ := strings.Cut(what, " "); strings.HasPrefix(step, "endpoint.") {
@@ -124,8 +123,8 @@ func TestEndpointSwitches(t *testing.T) {
 				}
 			}
 		}
-		w.endpoint = &next
-		w.do(applying(w.cluster()), event.Succeeded)
+		w.Endpoint = &next
+		w.do(applying(w.Manifest()), event.Succeeded)
 		w.wantEndpoint(next.Mode)
 		w.whole()
 		t.Run(fmt.Sprintf("from %s to %s", before.Mode, next.Mode), func(t *testing.T) { inOrder(t, steps, next.Mode) })
@@ -172,17 +171,17 @@ func inOrder(t *testing.T, steps []string, mode v1alpha1.EndpointMode) {
 func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &onHAProxy
+	w.Endpoint = &onHAProxy
 	w.reachable()
 	w.create(event.Succeeded)
-	was := w.machines["w1"].look()
-	w.endpoint = &onKeepalived
-	reaches := w.machines["w1"].reaches
-	w.machines["w1"].reaches = func(m *machine, address string) bool {
-		return !strings.Contains(address, virtual) && reaches(m, address)
+	was := w.Hosts["w1"].AllState()
+	w.Endpoint = &onKeepalived
+	reaches := w.Hosts["w1"].Reaches
+	w.Hosts["w1"].Reaches = func(m *lifecycletest.Host, address string) bool {
+		return !strings.Contains(address, virtualAddress) && reaches(m, address)
 	}
-	w.do(applying(w.cluster()), event.Failed)
-	now := w.machines["w1"].look()
+	w.do(applying(w.Manifest()), event.Failed)
+	now := w.Hosts["w1"].AllState()
 	for path := range now {
 		if strings.Contains(path, "API") && was[path] != now[path] {
 			t.Errorf("%s was changed on a node that does not reach the API", path)
@@ -190,12 +189,12 @@ func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
 	}
 	for _, name := range []string{"w1", "w2"} {
 		for _, path := range endpointFiles[v1alpha1.EndpointHAProxy].workers {
-			if w.machines[name].look()[path] == "" {
+			if w.Hosts[name].AllState()[path] == "" {
 				t.Errorf("%s no longer has %s", name, path)
 			}
 		}
 	}
-	w.machines["w1"].reaches = reaches
+	w.Hosts["w1"].Reaches = reaches
 	w.resume(event.Succeeded)
 	w.wantEndpoint(v1alpha1.EndpointKeepalived)
 	w.whole()
@@ -206,22 +205,22 @@ func TestEndpointChange_KeepsOldWhenNewIsNotReached(t *testing.T) {
 func TestEndpointChange_FromNoneWithNewControlPlanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointNone}
+	w.Endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointNone}
 	w.reachable()
 	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
-	w.endpoint = &onHAProxy
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.Endpoint = &onHAProxy
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 }
 
-// TestKilledEndpointSwitch: a change of mode that was killed at any moment can be resumed.
-func TestKilledEndpointSwitch(t *testing.T) {
+// TestEndpointChange_ResumesAfterKill: a change of mode that was killed at any moment can be resumed.
+func TestEndpointChange_ResumesAfterKill(t *testing.T) {
 	w := newWorld(t, "cp1", "cp2", "w1")
-	w.endpoint = &onHAProxy
+	w.Endpoint = &onHAProxy
 	w.create(event.Succeeded)
-	w.endpoint = &onKeepalived
-	request := applying(w.cluster())
+	w.Endpoint = &onKeepalived
+	request := applying(w.Manifest())
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " endpoint.") {
 			continue // the same as in any apply
@@ -241,7 +240,7 @@ func TestKilledEndpointSwitch(t *testing.T) {
 // keepalivedWorld returns a cluster whose control planes hold an address.
 func keepalivedWorld(t *testing.T) *world {
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &onKeepalived
+	w.Endpoint = &onKeepalived
 	w.create(event.Succeeded)
 	return w
 }
@@ -259,7 +258,7 @@ func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
 	}{
 		{"alive", "it would take the address once the others are silent", func(*world) {}, false, true},
 		{"its kubelet does not end the pod", "it leaves anyway, and its pods stop then", func(w *world) {
-			w.machines["cp3"].refuse = func(step string, o op.Op) *op.Error {
+			w.Hosts["cp3"].Refuse = func(step string, o op.Op) *op.Error {
 				if _, ok := o.(op.Wait); ok && step == "endpoint.release" {
 					return &op.Error{Reason: "Timeout", Message: "it still runs"}
 				}
@@ -267,9 +266,9 @@ func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
 			}
 		}, false, true},
 		{"dead", "the host cannot be queried", func(w *world) {
-			w.machines["cp3"].down = errDown
-			w.api.lost("cp3")
-			w.api.lose("cp3")
+			w.Hosts["cp3"].Down = errDown
+			w.API.StopMember("cp3")
+			w.API.MarkNodeLost("cp3")
 		}, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -279,8 +278,8 @@ func TestRemoveControlPlane_ReleasesAddressFirst(t *testing.T) {
 			var steps []string
 			others := make(chan struct{})
 			othersOnce := sync.OnceFunc(func() { close(others) })
-			for name, m := range w.machines {
-				m.touched = func(what string) {
+			for name, m := range w.Hosts {
+				m.OnChange = func(what string) {
 					step, _, _ := strings.Cut(what, " ")
 					switch step {
 					case "endpoint.release":
@@ -315,8 +314,8 @@ func TestKeepalived_ChangesOneAtATime(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
 	second := make(chan struct{})
-	for name, m := range w.machines {
-		m.touched = func(what string) {
+	for name, m := range w.Hosts {
+		m.OnChange = func(what string) {
 			if !strings.HasPrefix(what, "endpoint.keepalived ") {
 				return
 			}
@@ -348,14 +347,14 @@ func TestKeepalived_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 	w := keepalivedWorld(t)
 	var served atomic.Bool
 	was := map[string]string{}
-	for name, m := range w.machines {
-		m.reaches = func(*machine, string) bool { return served.Load() }
-		was[name] = m.look()["/etc/kubernetes/slipway/keepalived.conf"]
+	for name, m := range w.Hosts {
+		m.Reaches = func(*lifecycletest.Host, string) bool { return served.Load() }
+		was[name] = m.AllState()["/etc/kubernetes/slipway/keepalived.conf"]
 	}
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}}, event.Failed)
 	changed := 0
 	for _, name := range []string{"cp1", "cp2"} {
-		if w.machines[name].look()["/etc/kubernetes/slipway/keepalived.conf"] != was[name] {
+		if w.Hosts[name].AllState()["/etc/kubernetes/slipway/keepalived.conf"] != was[name] {
 			changed++
 		}
 	}
@@ -372,20 +371,20 @@ func TestKeepalived_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 func TestKubeVIP_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	vip := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual, Interface: "eth0"}
-	w.endpoint = &vip
+	vip := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtualAddress, Interface: "eth0"}
+	w.Endpoint = &vip
 	w.create(event.Succeeded)
 	var served atomic.Bool
 	was := map[string]string{}
-	for name, m := range w.machines {
-		m.reaches = func(*machine, string) bool { return served.Load() }
-		was[name] = m.look()[module.KubeVIPManifest]
+	for name, m := range w.Hosts {
+		m.Reaches = func(*lifecycletest.Host, string) bool { return served.Load() }
+		was[name] = m.AllState()[module.KubeVIPManifest]
 	}
 	vip.Interface = "wrong9"
-	w.do(applying(w.cluster()), event.Failed)
+	w.do(applying(w.Manifest()), event.Failed)
 	changed := 0
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		if w.machines[name].look()[module.KubeVIPManifest] != was[name] {
+		if w.Hosts[name].AllState()[module.KubeVIPManifest] != was[name] {
 			changed++
 		}
 	}
@@ -403,15 +402,15 @@ func TestKubeVIP_StopsWhenAddressDoesNotAnswer(t *testing.T) {
 func TestRemoveControlPlane_StopsKubeVIPFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
+	w.Endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtualAddress}
 	w.create(event.Succeeded)
 	var holds, serves bool
-	m := w.machines["cp3"]
-	m.touched = func(what string) {
+	m := w.Hosts["cp3"]
+	m.OnChange = func(what string) {
 		if strings.HasPrefix(what, "leave.begin ") {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			holds, serves = holds || m.has(module.KubeVIPManifest), serves || m.has(module.APIServerManifest)
+			m.Mu.Lock()
+			defer m.Mu.Unlock()
+			holds, serves = holds || m.HasFile(module.KubeVIPManifest), serves || m.HasFile(module.APIServerManifest)
 		}
 	}
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
@@ -421,12 +420,12 @@ func TestRemoveControlPlane_StopsKubeVIPFirst(t *testing.T) {
 	w.wantHosts("cp1", "cp2", "w1", "w2")
 }
 
-// TestKubeVIPCredentials: every control plane has dedicated credentials for kube-vip, also
+// TestKubeVIPCredentials_ExistOnlyInKubeVIPMode: every control plane has dedicated credentials for kube-vip, also
 // one that joined. A change of mode removes them.
-func TestKubeVIPCredentials(t *testing.T) {
+func TestKubeVIPCredentials_ExistOnlyInKubeVIPMode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
+	w.Endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtualAddress}
 	w.create(event.Succeeded)
 	files := []string{module.KubeVIPDir + "/admin.conf", module.KubeVIPCert, module.KubeVIPManifest}
 	objects := []string{
@@ -438,21 +437,21 @@ func TestKubeVIPCredentials(t *testing.T) {
 		t.Helper()
 		for _, name := range []string{"cp1", "cp2", "cp3"} {
 			for _, f := range files {
-				if w.machines[name].has(f) != there {
+				if w.Hosts[name].HasFile(f) != there {
 					t.Errorf("%s has %s: %t", name, f, !there)
 				}
 			}
 		}
 		for _, o := range objects {
-			if w.api.has(o) != there {
+			if w.API.HasObject(o) != there {
 				t.Errorf("%s exists: %t", o, !there)
 			}
 		}
 	}
 	want(true)
 	w.whole()
-	w.endpoint = &onHAProxy
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.Endpoint = &onHAProxy
+	w.do(applying(w.Manifest()), event.Succeeded)
 	want(false)
 	w.whole()
 }
@@ -462,7 +461,7 @@ func TestKubeVIPCredentials(t *testing.T) {
 func TestEndpointChange_RemovesUpdaterObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &onUpdater
+	w.Endpoint = &onUpdater
 	w.create(event.Succeeded)
 	made := map[string]object{
 		"/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/apiserver-ipv4": {
@@ -473,13 +472,13 @@ func TestEndpointChange_RemovesUpdaterObjects(t *testing.T) {
 		},
 	}
 	for p, o := range made {
-		w.api.put(p, o)
+		w.API.PutObject(p, o)
 	}
-	w.endpoint = &onHAProxy
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.Endpoint = &onHAProxy
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 	for p := range made {
-		if w.api.has(p) {
+		if w.API.HasObject(p) {
 			t.Errorf("%s still exists", p)
 		}
 	}
@@ -492,12 +491,12 @@ func TestRemoveControlPlane_SwitchesWorkersFirst(t *testing.T) {
 	t.Parallel()
 	for _, ep := range []v1alpha1.ControlPlaneEndpoint{onHAProxy, onUpdater} {
 		w := newWorld(t, threeAndTwo...)
-		w.endpoint = &ep
+		w.Endpoint = &ep
 		w.create(event.Succeeded)
 		left := make(chan struct{})
 		var balanced, early atomic.Int32
-		for name, m := range w.machines {
-			m.touched = func(what string) {
+		for name, m := range w.Hosts {
+			m.OnChange = func(what string) {
 				if strings.HasPrefix(what, "leave.member ") {
 					close(left)
 				}
@@ -536,10 +535,10 @@ func TestApply_KeepsModeThatFileOmits(t *testing.T) {
 				}
 				return loaded.Cluster
 			}
-			w.endpoint = &created
-			w.do(creating(file(w.cluster())), event.Succeeded)
+			w.Endpoint = &created
+			w.do(creating(file(w.Manifest())), event.Succeeded)
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
-			w.endpoint = &v1alpha1.ControlPlaneEndpoint{}
+			w.Endpoint = &v1alpha1.ControlPlaneEndpoint{}
 			p := w.prepared(w.service().Prepare(t.Context(), applying(file(w.of("cp2", "w1"))), nil))
 			if len(p.Plan().Steps) > 0 {
 				t.Errorf("the plan is not empty: %+v", p.Plan().Steps)

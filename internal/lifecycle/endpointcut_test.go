@@ -5,6 +5,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 )
 
@@ -57,14 +58,14 @@ func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, threeAndTwo...)
 			apply := func(ep v1alpha1.ControlPlaneEndpoint) Request {
-				w.endpoint = &ep
-				return applying(w.cluster())
+				w.Endpoint = &ep
+				return applying(w.Manifest())
 			}
-			w.endpoint = &tc.was
+			w.Endpoint = &tc.was
 			w.create(event.Succeeded)
 			for _, c := range tc.cuts {
-				for _, m := range w.machines {
-					m.refuse = breaking(c.task)
+				for _, m := range w.Hosts {
+					m.Refuse = breaking(c.task)
 				}
 				w.do(apply(c.to), event.Failed)
 			}
@@ -86,15 +87,15 @@ func TestEndpointChange_AfterInterruptedChange(t *testing.T) {
 func TestRollbackEndpoint_ThatOnlyDNSResolves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal}
+	w.Endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal}
 	w.create(event.Succeeded)
-	was := w.endpoint
-	w.endpoint = &onHAProxy
-	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(applying(w.cluster()), event.Failed)
-	w.machines["w2"].refuse = nil
+	was := w.Endpoint
+	w.Endpoint = &onHAProxy
+	w.Hosts["w2"].Refuse = breaking("endpoint.haproxy")
+	w.do(applying(w.Manifest()), event.Failed)
+	w.Hosts["w2"].Refuse = nil
 	w.rollback(event.Succeeded)
-	w.endpoint = was
+	w.Endpoint = was
 	w.wantEndpoint(v1alpha1.EndpointExternal)
 	w.whole()
 }
@@ -105,23 +106,23 @@ func TestEndpointChange_KeepsOldForFailingWorker(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
-		fails        func(*machine)
+		fails        func(*lifecycletest.Host)
 	}{
-		{"it fails", "it uses the old endpoint", func(m *machine) { m.refuse = breaking("endpoint.haproxy") }},
-		{"it is down", "it may return with the old endpoint", func(m *machine) { m.down = errDown }},
+		{"it fails", "it uses the old endpoint", func(m *lifecycletest.Host) { m.Refuse = breaking("endpoint.haproxy") }},
+		{"it is down", "it may return with the old endpoint", func(m *lifecycletest.Host) { m.Down = errDown }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := keepalivedWorld(t)
 			w.reachable()
-			w.endpoint = &onHAProxy
-			tc.fails(w.machines["w2"])
-			w.do(despiteErrors(applying(w.cluster())), event.Partial)
+			w.Endpoint = &onHAProxy
+			tc.fails(w.Hosts["w2"])
+			w.do(despiteErrors(applying(w.Manifest())), event.Partial)
 			for _, name := range []string{"cp1", "cp2", "cp3"} {
-				if !w.machines[name].has(module.KeepalivedManifest) {
+				if !w.Hosts[name].HasFile(module.KeepalivedManifest) {
 					t.Errorf("%s no longer holds the address: %s", name, tc.reason)
 				}
 			}
-			w.machines["w2"].refuse, w.machines["w2"].down = nil, nil
+			w.Hosts["w2"].Refuse, w.Hosts["w2"].Down = nil, nil
 			w.resume(event.Succeeded)
 			w.wantEndpoint(v1alpha1.EndpointHAProxy)
 			w.whole()
@@ -135,19 +136,19 @@ func TestRemoveNode_FinishesFailedEndpointChange(t *testing.T) {
 	t.Parallel()
 	w := keepalivedWorld(t)
 	w.reachable()
-	w.endpoint = &onHAProxy
-	w.machines["w2"].refuse = breaking("endpoint.haproxy")
-	w.do(applying(w.cluster()), event.Failed)
+	w.Endpoint = &onHAProxy
+	w.Hosts["w2"].Refuse = breaking("endpoint.haproxy")
+	w.do(applying(w.Manifest()), event.Failed)
 	request := DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}}
 	w.do(request, event.Failed)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		if !w.machines[name].has(module.KeepalivedManifest) {
+		if !w.Hosts[name].HasFile(module.KeepalivedManifest) {
 			t.Errorf("%s no longer holds the address that w2 uses", name)
 		}
 	}
-	w.machines["w2"].refuse = nil
+	w.Hosts["w2"].Refuse = nil
 	w.do(request, event.Succeeded)
-	delete(w.machines, "w1")
+	delete(w.Hosts, "w1")
 	w.wantEndpoint(v1alpha1.EndpointHAProxy)
 	w.whole()
 }
@@ -157,11 +158,11 @@ func TestRemoveNode_FinishesFailedEndpointChange(t *testing.T) {
 func TestRemoveControlPlane_ContinuesWhenWorkerFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &onHAProxy
+	w.Endpoint = &onHAProxy
 	w.create(event.Succeeded)
-	w.machines["w2"].refuse = breaking("endpoint.haproxy")
+	w.Hosts["w2"].Refuse = breaking("endpoint.haproxy")
 	w.do(DeleteNodesRequest{Name: "prod", Options: Options{IgnoreErrors: true}, Nodes: []string{"cp3"}}, event.Partial)
-	if is := w.api.etcd("cp3"); is != "" || len(w.machines["cp3"].look()) > 0 {
-		t.Errorf("cp3 was not removed: its member is %q, and it has %d files", is, len(w.machines["cp3"].look()))
+	if is := w.API.EtcdRole("cp3"); is != "" || len(w.Hosts["cp3"].AllState()) > 0 {
+		t.Errorf("cp3 was not removed: its member is %q, and it has %d files", is, len(w.Hosts["cp3"].AllState()))
 	}
 }

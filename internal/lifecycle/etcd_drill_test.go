@@ -79,7 +79,9 @@ func drilled(t *testing.T) (*world, *Service, *drills, *backups.SnapshotInfo) {
 	return w, withShortLimits(s), st, i
 }
 
-func TestDrill(t *testing.T) {
+// A restore test runs on a host that is not the etcd leader, leaves no temporary files,
+// and is not saved as an operation.
+func TestRestoreTest_RunsOnFollowerAndLeavesNoFiles(t *testing.T) {
 	t.Parallel()
 	w, s, st, i := drilled(t)
 	r, err := s.Drill(t.Context(), "prod", backups.DrillOptions{}, nil)
@@ -89,7 +91,7 @@ func TestDrill(t *testing.T) {
 	if !r.Good || r.File != i.File || r.Host == "cp1" || r.Host != st.on || r.Etcd != "3.7.0" || len(r.Checks) != 4 {
 		t.Errorf("%+v, want a host that is not the etcd leader", r)
 	}
-	if string(st.seen) != w.machines["cp1"].snapshot {
+	if string(st.seen) != w.Hosts["cp1"].Snapshot {
 		t.Error("the host received another snapshot")
 	}
 	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
@@ -101,7 +103,7 @@ func TestDrill(t *testing.T) {
 }
 
 // Each check reports where the restored data differ from the backup set.
-func TestDrillChecks(t *testing.T) {
+func TestRestoreTest_ReportsDifferencesFromBackupSet(t *testing.T) {
 	t.Parallel()
 	sealed := []byte("k8s:enc:aescbc:v1:one:xxx")
 	for _, tc := range []struct {
@@ -163,7 +165,7 @@ func TestDrillChecks(t *testing.T) {
 	}
 }
 
-func TestDrillRefused(t *testing.T) {
+func TestRestoreTest_FailsWithoutUsableBackupOrHost(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
@@ -190,8 +192,8 @@ func TestDrillRefused(t *testing.T) {
 			d.failed = &op.Error{Reason: "DiskFull", Message: "full"}
 		}, idDrillFailed},
 		{"all are down", "no host can run the test", func(w *world, _ *drills, _ *backups.SnapshotInfo, _ *backups.DrillOptions) {
-			for _, m := range w.machines {
-				m.down = errDown
+			for _, m := range w.Hosts {
+				m.Down = errDown
 			}
 		}, idDrillFailed},
 	} {
@@ -237,7 +239,7 @@ func (w *world) otherAuthority() {
 }
 
 // The restore test uses the programs where the bundle installs them.
-func TestEtcdPrograms(t *testing.T) {
+func TestEtcdPrograms_UsePathsOfInstalledBundle(t *testing.T) {
 	t.Parallel()
 	want := op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: module.Etcdctl, Utility: module.Etcdutl}
 	if d := cmp.Diff(want, module.EtcdPrograms()); d != "" {

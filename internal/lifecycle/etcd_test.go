@@ -2,204 +2,39 @@ package lifecycle
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
 
-// members plays managed etcd in memory. It is as strict as etcd about how its members
-// start.
-type members struct {
-	mu    sync.Mutex
-	more  chan struct{}     // closed when another one runs; nil: no member waits
-	begun string            // the initial cluster of the first member
-	votes map[string]bool   // by name, whether they run or not
-	run   map[string]string // name → CA that it trusts
-}
-
-func (e *members) clone() *members {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return &members{begun: e.begun, votes: maps.Clone(e.votes), run: maps.Clone(e.run)}
-}
-
-// serves reports whether more than half of the members run.
-func (e *members) serves() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.majority()
-}
-
-func (e *members) majority() bool {
-	return len(e.run) > 0 && 2*len(e.run) > len(e.votes)
-}
-
-func (e *members) stop(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if delete(e.run, name); len(e.run) == 0 {
-		e.begun, e.votes = "", nil
-	}
-}
-
-// is reports whether a machine is a member and has its data.
-func (e *members) is(m *machine) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.votes[m.name] && m.files[facts.EtcdData] != ""
-}
-
-// join adds a machine to the members that serve.
-func (e *members) join(m *machine, s *op.EtcdService) *op.Error {
-	e.mu.Lock()
-	switch {
-	case !e.majority():
-		e.mu.Unlock()
-		return &op.Error{Reason: "CommandFailed", Message: "too few members answer"}
-	case e.votes[m.name] && m.files[facts.EtcdData] == "" && e.run[m.name] != "":
-		e.mu.Unlock()
-		return &op.Error{Reason: op.ReasonEtcdDataLost, Message: "etcd counts on the vote of " + m.name}
-	case !e.votes[m.name]:
-		e.votes[m.name] = true
-		m.files[s.Initial] = "ETCD_INITIAL_CLUSTER_STATE=existing"
-	}
-	e.mu.Unlock()
-	return e.start(m)
-}
-
-// goes returns the members that a removal would remove.
-func (e *members) goes(o op.EtcdRemove, down map[string]bool) (gone []string, refused *op.Error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	up := func(name string) bool { return e.run[name] != "" && !down[name] }
-	voters, answer := len(e.votes), 0
-	for name := range e.votes {
-		if up(name) {
-			answer++
-		}
-	}
-	for _, p := range o.Peers {
-		if !e.votes[p.Name] || p.Dead && up(p.Name) {
-			continue
-		}
-		gone = append(gone, p.Name)
-		if voters--; up(p.Name) {
-			answer--
-		}
-		if answer < voters/2+1 {
-			return nil, &op.Error{Reason: op.IDEtcdQuorum, Message: "too few would answer"}
-		}
-	}
-	return gone, nil
-}
-
-// without removes members.
-func (e *members) without(names []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, name := range names {
-		delete(e.votes, name)
-		delete(e.run, name)
-	}
-}
-
-// await waits for a majority while other machines start their members.
-func (e *members) await() {
-	broken := time.After(10 * time.Second)
-	for {
-		e.mu.Lock()
-		if e.majority() {
-			e.mu.Unlock()
-			return
-		}
-		if e.more == nil {
-			e.more = make(chan struct{})
-		}
-		more := e.more
-		e.mu.Unlock()
-		select {
-		case <-more:
-		case <-broken:
-			return
-		}
-	}
-}
-
-// start starts the member of a machine.
-func (e *members) start(m *machine) *op.Error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	fail := func(format string, args ...any) *op.Error {
-		return &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf(format, args...)}
-	}
-	ca := m.files[module.EtcdCA]
-	for _, f := range []string{"ca.crt", "ca.key", "server.crt", "server.key", "peer.crt", "peer.key"} {
-		if m.files[module.EtcdPKI+"/"+f] == "" {
-			return fail("%s has no %s", m.name, f)
-		}
-	}
-	for other, known := range e.run {
-		if known != ca && !haveOne(known, ca) {
-			return fail("%s does not know the authority of %s", m.name, other)
-		}
-	}
-	if m.files[facts.EtcdData] == "" {
-		text := m.files["/etc/kubernetes/slipway/etcd.env"]
-		switch {
-		case m.files[facts.EtcdJoined] != "":
-			return fail("%s was a member, and its data are lost", m.name)
-		case e.votes[m.name] && text == "ETCD_INITIAL_CLUSTER_STATE=existing":
-			text = e.begun // the other members send it their list
-		case !strings.Contains(text, "ETCD_INITIAL_CLUSTER_STATE=new") || !strings.Contains(text, m.name+"=https://"):
-			return fail("%s is not told how to begin: %q", m.name, text)
-		case e.begun != "" && e.begun != text:
-			return fail("%s would begin another cluster", m.name)
-		}
-		if e.begun == "" {
-			e.votes = map[string]bool{}
-			for member := range strings.SplitSeq(strings.TrimPrefix(strings.SplitN(text, "\n", 2)[0], "ETCD_INITIAL_CLUSTER="), ",") {
-				name, _, _ := strings.Cut(member, "=")
-				e.votes[name] = true
-			}
-		}
-		e.begun = text
-		m.files[facts.EtcdData] = "data of " + m.name
-	}
-	e.run[m.name] = ca
-	if e.more != nil {
-		close(e.more)
-		e.more = nil
-	}
-	return nil
-}
-
 func managed(t *testing.T) *world {
 	w := newWorld(t, "cp1", "e1", "w1")
-	w.managed = true
+	w.ManagedEtcd = true
 	return w
 }
 
-func TestManagedEtcd(t *testing.T) {
+// Each member has its own keys and the key of the etcd CA; a dedicated etcd host has
+// neither a kubelet nor a container runtime and is not a node.
+func TestManagedEtcd_InstallsOnlyEtcdOnDedicatedHost(t *testing.T) {
 	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.whole()
-	for name, m := range w.machines {
+	for name, m := range w.Hosts {
 		keys := 0
-		for path, content := range m.files {
+		for path, content := range m.Files {
 			switch {
 			case !strings.HasSuffix(path, ".key") || !strings.HasPrefix(path, module.EtcdPKI):
 			case strings.HasPrefix(content, "key of "):
@@ -207,17 +42,17 @@ func TestManagedEtcd(t *testing.T) {
 					t.Errorf("%s of %s is the %s", path, name, content)
 				}
 				keys++
-			case signsForEtcd(content) && path == etcdCAKey:
+			case signsForEtcd(content) && path == lifecycletest.EtcdCAKey:
 				keys++
 			}
 		}
 		if keys != 4 {
 			t.Errorf("%s has %d etcd keys, want three and the key of the CA", name, keys)
 		}
-		_, kubelet := m.state["unit kubelet.service"]
+		_, kubelet := m.State["unit kubelet.service"]
 		if name == "e1" &&
-			(kubelet || m.state["containerd.service started"] != "" || m.state["kernel-modules /etc/modules-load.d/slipway.conf"] != "") {
-			t.Errorf("e1 runs only etcd, but has more: %v", slices.Sorted(maps.Keys(m.look())))
+			(kubelet || m.State["containerd.service started"] != "" || m.State["kernel-modules /etc/modules-load.d/slipway.conf"] != "") {
+			t.Errorf("e1 runs only etcd, but has more: %v", slices.Sorted(maps.Keys(m.AllState())))
 		}
 	}
 	if nodes := w.recordedNodes(); slices.Contains(nodes, "e1") || len(nodes) != 2 {
@@ -240,9 +75,9 @@ func (w *world) recordedNodes() (names []string) {
 
 // A manager that is killed while it sets up etcd leaves some members started and others
 // not. They form one cluster when the operation is resumed.
-func TestKilledCreateOfManagedEtcd(t *testing.T) {
+func TestManagedEtcd_FormsOneClusterAfterKilledCreate(t *testing.T) {
 	w := managed(t)
-	request := creating(w.cluster())
+	request := creating(w.Manifest())
 	for i, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "etcd") && i%7 != 0 {
 			continue // the same as with stacked etcd
@@ -255,12 +90,12 @@ func TestKilledCreateOfManagedEtcd(t *testing.T) {
 			k.goOn(request)
 			k.whole()
 			for name, was := range data {
-				if was != "" && k.machines[name].files[facts.EtcdData] != was {
+				if was != "" && k.Hosts[name].Files[facts.EtcdData] != was {
 					t.Errorf("the data of %s were changed", name)
 				}
 			}
-			if len(k.api.managedEtcd.run) != 3 {
-				t.Errorf("%d members run", len(k.api.managedEtcd.run))
+			if len(k.API.ManagedEtcd.Running) != 3 {
+				t.Errorf("%d members run", len(k.API.ManagedEtcd.Running))
 			}
 		})
 	}
@@ -268,13 +103,13 @@ func TestKilledCreateOfManagedEtcd(t *testing.T) {
 
 func (w *world) data() map[string]string {
 	out := map[string]string{}
-	for name, m := range w.machines {
-		out[name] = m.files[facts.EtcdData]
+	for name, m := range w.Hosts {
+		out[name] = m.Files[facts.EtcdData]
 	}
 	return out
 }
 
-func TestKilledDeleteOfManagedEtcd(t *testing.T) {
+func TestManagedEtcd_IsRemovedAfterKilledDelete(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	request := DeleteRequest{Subject: Subject{Name: "prod"}}
@@ -294,19 +129,19 @@ func TestManagedEtcd_HostLosesDataOrCA(t *testing.T) {
 	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
-	ca := w.machines["w1"].files[module.EtcdCA]
-	lost := w.machines["cp1"]
-	delete(lost.files, facts.EtcdData)
-	_, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+	ca := w.Hosts["w1"].Files[module.EtcdCA]
+	lost := w.Hosts["cp1"]
+	delete(lost.Files, facts.EtcdData)
+	_, err := w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 	var list diag.List
 	if !errors.As(err, &list) || list.Errors()[0].ID != "etcd-data-lost" {
 		t.Fatalf("the data are lost, but apply returns %v", err)
 	}
-	lost.files[facts.EtcdData] = "data of cp1"
-	delete(lost.files, module.EtcdCA)
-	delete(lost.files, module.EtcdPKI+"/ca.key")
-	w.do(applying(w.cluster()), event.Succeeded)
-	if got := lost.files[module.EtcdCA]; got != ca {
+	lost.Files[facts.EtcdData] = "data of cp1"
+	delete(lost.Files, module.EtcdCA)
+	delete(lost.Files, module.EtcdPKI+"/ca.key")
+	w.do(applying(w.Manifest()), event.Succeeded)
+	if got := lost.Files[module.EtcdCA]; got != ca {
 		t.Errorf("it has the CA %q, the others have %q", got, ca)
 	}
 	w.whole()
@@ -318,8 +153,8 @@ func TestManagedEtcd_HostLosesDataOrCA(t *testing.T) {
 func (w *world) membersInTurn(what string) func() {
 	var mu sync.Mutex
 	in, most := 0, 0
-	for _, m := range w.machines {
-		m.touched = func(did string) {
+	for _, m := range w.Hosts {
+		m.OnChange = func(did string) {
 			mu.Lock()
 			defer mu.Unlock()
 			step, on, _ := strings.Cut(did, " ")
@@ -348,14 +183,14 @@ func TestManagedEtcd_RestartsOneMemberAtATime(t *testing.T) {
 	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"heartbeat-interval": "200"}
 	oneByOne := w.membersInTurn(module.EtcdUnitFile)
 	w.do(applying(c), event.Succeeded)
 	oneByOne()
-	for _, m := range w.machines {
-		if !strings.Contains(m.files["/etc/systemd/system/etcd.service"], `"--heartbeat-interval=200"`) {
-			t.Errorf("%s has other arguments", m.name)
+	for _, m := range w.Hosts {
+		if !strings.Contains(m.Files["/etc/systemd/system/etcd.service"], `"--heartbeat-interval=200"`) {
+			t.Errorf("%s has other arguments", m.Name)
 		}
 	}
 }
@@ -364,7 +199,7 @@ func TestManagedEtcd_RestartsOneMemberAtATime(t *testing.T) {
 func withMembers(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, "cp1", "e1", "e2", "w1")
-	w.managed = true
+	w.ManagedEtcd = true
 	w.do(creating(w.of(names...)), event.Succeeded)
 	return w
 }
@@ -373,13 +208,13 @@ func withMembers(t *testing.T, names ...string) *world {
 // uses them.
 func (w *world) wantManaged(names ...string) {
 	w.t.Helper()
-	votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes))
-	if !slices.Equal(votes, names) || len(w.api.managedEtcd.run) != len(names) {
-		w.t.Errorf("members are %v, of which %d run, want %v", votes, len(w.api.managedEtcd.run), names)
+	votes := slices.Sorted(maps.Keys(w.API.ManagedEtcd.Votes))
+	if !slices.Equal(votes, names) || len(w.API.ManagedEtcd.Running) != len(names) {
+		w.t.Errorf("members are %v, of which %d run, want %v", votes, len(w.API.ManagedEtcd.Running), names)
 	}
-	settings := w.machines["cp1"].files["/etc/kubernetes/slipway/kubeadm.yaml"]
-	for name, m := range w.machines {
-		if asked := strings.Contains(settings, "https://"+m.address+":2379"); asked != slices.Contains(names, name) {
+	settings := w.Hosts["cp1"].Files["/etc/kubernetes/slipway/kubeadm.yaml"]
+	for name, m := range w.Hosts {
+		if asked := strings.Contains(settings, "https://"+m.Address+":2379"); asked != slices.Contains(names, name) {
 			w.t.Errorf("the API server uses %s: %t", name, asked)
 		}
 	}
@@ -390,23 +225,23 @@ func TestManagedEtcd_MembersChangeOneAtATime(t *testing.T) {
 	t.Parallel()
 	w := withMembers(t, "cp1")
 	w.wantManaged("cp1")
-	data := w.machines["cp1"].files[facts.EtcdData]
+	data := w.Hosts["cp1"].Files[facts.EtcdData]
 	w.do(applying(w.of("cp1", "e1", "w1")), event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
 	w.wantManaged("cp1", "e1", "w1")
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
 	w.wantHosts("cp1")
 	w.wantManaged("cp1")
-	if got := w.machines["cp1"].files[facts.EtcdData]; got != data {
+	if got := w.Hosts["cp1"].Files[facts.EtcdData]; got != data {
 		t.Errorf("the data of cp1 are %q, want %q", got, data)
 	}
-	flag := spec.HostFlag{Name: "e2", Address: w.machines["e2"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
+	flag := spec.HostFlag{Name: "e2", Address: w.Hosts["e2"].Address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
 	w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{flag}}, event.Succeeded)
 	w.wantManaged("cp1", "e2")
 }
 
 // A change of members that was killed at any moment can be resumed.
-func TestKilledManagedEtcdGrows(t *testing.T) {
+func TestManagedEtcd_ResumesMemberChangeAfterKill(t *testing.T) {
 	t.Parallel()
 	w := withMembers(t, "cp1", "e1", "w1")
 	request := applying(w.of("cp1", "e2", "w1"))
@@ -430,18 +265,18 @@ func TestKilledManagedEtcdGrows(t *testing.T) {
 func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
 	t.Parallel()
 	w := withMembers(t, "cp1", "e1", "w1")
-	w.machines["e1"].down = errDown
-	w.api.lost("e1")
+	w.Hosts["e1"].Down = errDown
+	w.API.StopMember("e1")
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"e1"}, Forget: true}, event.Succeeded)
 	w.wantRecords("cp1", "w1")
-	if votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes)); !slices.Equal(votes, []string{"cp1", "w1"}) {
+	if votes := slices.Sorted(maps.Keys(w.API.ManagedEtcd.Votes)); !slices.Equal(votes, []string{"cp1", "w1"}) {
 		t.Errorf("members are %v", votes)
 	}
 
 	w = withMembers(t, "cp1", "e1", "w1")
-	w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
-	w.machines["e1"].machineID = "id-new"
-	w.api.managedEtcd.stop("e1")
+	w.Hosts["e1"] = lifecycletest.NewHost("e1", "192.0.2.31", w.API)
+	w.Hosts["e1"].MachineID = "id-new"
+	w.API.ManagedEtcd.StopMember("e1")
 	w.do(applying(w.of("cp1", "e1", "w1")), event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
 	w.wantManaged("cp1", "e1", "w1")
@@ -452,7 +287,7 @@ func TestManagedEtcd_RemovesAndReplacesLostHost(t *testing.T) {
 func TestManagedEtcd_KeepsMajorityAndData(t *testing.T) {
 	t.Parallel()
 	w := withMembers(t, "cp1", "e1", "w1")
-	w.api.managedEtcd.stop("w1")
+	w.API.ManagedEtcd.StopMember("w1")
 	for name, tt := range map[string]struct {
 		request Request
 		id      string
@@ -477,26 +312,26 @@ func TestManagedEtcd_NotInitializedAgain(t *testing.T) {
 		id           string
 	}{
 		{"another machine at its address", "it is blank", func(w *world) Request {
-			w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
-			w.machines["e1"].machineID = "id-new"
+			w.Hosts["e1"] = lifecycletest.NewHost("e1", "192.0.2.31", w.API)
+			w.Hosts["e1"].MachineID = "id-new"
 			return applying(etcdOn(w.of("cp1", "e1"), "e1"))
 		}, idEtcdLost},
 		{"it does not answer, and others join", "the others would form a separate cluster", func(w *world) Request {
-			w.machines["e1"].down = errDown
+			w.Hosts["e1"].Down = errDown
 			return applying(etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1"))
 		}, string(remote.Unreachable)},
 		{"it does not answer while another leaves", "etcd has already removed the other", func(w *world) Request {
 			w.do(applying(etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")), event.Succeeded)
-			w.machines["e2"].refuse = breaking("reset.kubernetes")
+			w.Hosts["e2"].Refuse = breaking("reset.kubernetes")
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"e2"}}, event.Failed)
-			w.machines["e1"].down = errDown
-			flag := spec.HostFlag{Name: "w1", Address: w.machines["w1"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
+			w.Hosts["e1"].Down = errDown
+			flag := spec.HostFlag{Name: "w1", Address: w.Hosts["w1"].Address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
 			return AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{flag}}
 		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "e1", "e2", "w1")
-			w.managed = true
+			w.ManagedEtcd = true
 			w.do(creating(etcdOn(w.of("cp1", "e1"), "e1")), event.Succeeded)
 			r := tc.request(w)
 			for _, r := range []Request{r, despiteErrors(r)} {
@@ -523,8 +358,8 @@ func TestManagedEtcd_OtherHostsChangeWhileMemberIsDown(t *testing.T) {
 	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
-	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
-	w.machines["e1"].down = errDown
+	w.Hosts["w2"] = lifecycletest.NewHost("w2", "192.0.2.20", w.API)
+	w.Hosts["e1"].Down = errDown
 	w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
 }
@@ -535,7 +370,7 @@ func TestClusterInfo_ManagedEtcd(t *testing.T) {
 	t.Parallel()
 	w := managed(t)
 	w.create(event.Succeeded)
-	w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown
+	w.Hosts["cp1"].Down, w.Hosts["w1"].Down = errDown, errDown
 	in, err := w.service().Info(t.Context(), "prod", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -27,13 +27,13 @@ type keyWatch struct {
 
 func watchKeys(w *world) *keyWatch {
 	k := &keyWatch{t: w.t, seen: map[string]int{}, keys: map[string]int{}}
-	for _, m := range w.machines {
-		m.given = func(o op.Op) { k.sent(m, o) }
+	for _, m := range w.Hosts {
+		m.OnOperation = func(o op.Op) { k.sent(m, o) }
 	}
 	return k
 }
 
-func (k *keyWatch) sent(m *machine, o op.Op) {
+func (k *keyWatch) sent(m *lifecycletest.Host, o op.Op) {
 	raw, err := json.Marshal(o)
 	if err != nil {
 		k.t.Error(err)
@@ -46,14 +46,14 @@ func (k *keyWatch) sent(m *machine, o op.Op) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.seen[m.name]++
+	k.seen[m.Name]++
 	for _, key := range keysIn(fields) {
 		if !signsForEtcd(key) {
 			continue
 		}
-		k.keys[m.name]++
-		if !strings.HasPrefix(m.name, "e") {
-			k.t.Errorf("%s gets the key of etcd's CA in %s %s", m.name, o.Kind(), o.Target())
+		k.keys[m.Name]++
+		if !strings.HasPrefix(m.Name, "e") {
+			k.t.Errorf("%s gets the key of etcd's CA in %s %s", m.Name, o.Kind(), o.Target())
 		}
 	}
 }
@@ -63,36 +63,36 @@ func (k *keyWatch) sent(m *machine, o op.Op) {
 func TestEtcdKey_OnlyOnMembers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "cp2", "e1", "e2", "e3")
-	w.managed, w.apart = true, true
+	w.ManagedEtcd, w.SeparateEtcd = true, true
 	k := watchKeys(w)
-	c := w.cluster()
-	less := w.cluster()
+	c := w.Manifest()
+	less := w.Manifest()
 	less.Spec.Hosts = slices.DeleteFunc(less.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "cp2" })
 	w.do(creating(less), event.Succeeded)
 	w.asks("cp1")
 	w.do(applying(c), event.Succeeded)
 	w.asks("cp1", "cp2")
-	before := w.machines["cp1"].files[module.EtcdClientCert]
+	before := w.Hosts["cp1"].Files[module.EtcdClientCert]
 	w.settled(c)
 
 	for _, name := range []string{"cp1", "cp2"} {
-		w.machines[name].ages(t, w.machines["e1"].files[etcdCAKey])
+		w.Hosts[name].AgeEtcdClientCert(t, w.Hosts["e1"].Files[lifecycletest.EtcdCAKey])
 	}
 	w.renew(Renewal{Names: []string{"apiserver-etcd-client"}}, event.Succeeded)
 	w.asks("cp1", "cp2")
-	if st := pki.ReadState(w.machines["cp2"].read,
+	if st := pki.ReadState(w.Hosts["cp2"].ReadFile,
 		op.CertificateFile{Path: module.EtcdClientCert}); st.Ends.Before(certTime.Add(9 * certYear)) {
 		t.Errorf("the certificate expires on %s: it was not renewed", st.Ends)
 	}
 
-	was := w.machines["e1"].files[module.EtcdCA]
+	was := w.Hosts["e1"].Files[module.EtcdCA]
 	w.do(rotateEtcd(), event.Succeeded)
 	w.asks("cp1", "cp2")
-	if after := w.machines["cp1"].files; after[module.EtcdCA] == was || after[module.EtcdClientCert] == before {
+	if after := w.Hosts["cp1"].Files; after[module.EtcdCA] == was || after[module.EtcdClientCert] == before {
 		t.Error("cp1 uses the old CA")
 	}
 
-	delete(w.machines["cp2"].files, module.EtcdClientKey)
+	delete(w.Hosts["cp2"].Files, module.EtcdClientKey)
 	w.do(applying(c), event.Succeeded)
 	w.asks("cp1", "cp2")
 	for host, n := range k.seen {
@@ -107,12 +107,12 @@ func TestEtcdKey_OnlyOnMembers(t *testing.T) {
 func (w *world) asks(hosts ...string) {
 	w.t.Helper()
 	for _, name := range hosts {
-		m := w.machines[name]
-		st := pki.ReadState(m.read, op.CertificateFile{Path: module.EtcdClientCert, Key: module.EtcdClientKey, CA: module.EtcdCA})
+		m := w.Hosts[name]
+		st := pki.ReadState(m.ReadFile, op.CertificateFile{Path: module.EtcdClientCert, Key: module.EtcdClientKey, CA: module.EtcdCA})
 		if st.Missing || st.Problem != "" || st.NoKey || st.OtherKey || st.Foreign {
 			w.t.Errorf("%s authenticates to etcd with %+v", name, st)
 		}
-		for path, content := range m.files {
+		for path, content := range m.Files {
 			if signsForEtcd(content) {
 				w.t.Errorf("%s has a key of etcd's CA in %s", name, path)
 			}
@@ -143,29 +143,11 @@ func keysIn(fields any) (out []string) {
 	return out
 }
 
-// etcdKeys holds the keys of the etcd CAs that test machines have made.
-var etcdKeys sync.Map
-
 // signsForEtcd reports whether a text holds a key of a CA of etcd.
 func signsForEtcd(text string) (is bool) {
-	etcdKeys.Range(func(key, _ any) bool {
+	lifecycletest.EtcdKeys.Range(func(key, _ any) bool {
 		is = strings.Contains(text, strings.TrimSpace(key.(string)))
 		return !is
 	})
 	return is
-}
-
-// ages replaces the etcd client certificate of a machine with one that expires in ten
-// days.
-func (m *machine) ages(t *testing.T, caKey string) {
-	t.Helper()
-	o := op.Certificate{
-		Cert: module.EtcdClientCert, Key: module.EtcdClientKey, CA: []byte(m.files[module.EtcdCA]),
-		CommonName: "kube-apiserver-etcd-client", Client: true, ValiditySeconds: int64(10 * certDay / time.Second),
-	}
-	signed, err := pki.SignRequest(m.request(op.CertificateRequest{Certificate: o}), o, []byte(caKey), certTime)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.files[module.EtcdClientCert] = string(signed)
 }

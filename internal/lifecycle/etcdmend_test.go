@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -14,25 +15,25 @@ import (
 func (w *world) lastMemberFails() (mended func()) {
 	members := threeAndTwo[:3]
 	for _, name := range members {
-		m := w.machines[name]
-		m.refuse = func(step string, o op.Op) *op.Error {
+		m := w.Hosts[name]
+		m.Refuse = func(step string, o op.Op) *op.Error {
 			newer := func(other string) bool {
-				return other != name && strings.Contains(w.machines[other].files[etcdManifest], "v1.37.")
+				return other != name && strings.Contains(w.Hosts[other].Files[lifecycletest.EtcdManifest], "v1.37.")
 			}
 			if o.Kind() != op.KindExec || step != "upgrade.etcd" ||
 				len(slices.DeleteFunc(slices.Clone(members), func(other string) bool { return !newer(other) })) < 2 {
 				return nil
 			}
-			m.state[id(o)] = "it has not succeeded"
-			m.api.mu.Lock()
-			defer m.api.mu.Unlock()
-			m.api.minors.away[name] = true
+			m.State[lifecycletest.OperationID(o)] = "it has not succeeded"
+			m.API.Mu.Lock()
+			defer m.API.Mu.Unlock()
+			m.API.Minors.Away[name] = true
 			return &op.Error{Reason: op.ReasonNotServing, Message: "etcd of " + name + " does not serve"}
 		}
 	}
 	return func() {
-		for _, m := range w.machines {
-			m.refuse = nil
+		for _, m := range w.Hosts {
+			m.Refuse = nil
 		}
 	}
 }
@@ -57,10 +58,10 @@ func TestRepairEtcd_OneMemberAtATime(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	for _, name := range threeAndTwo[:3] {
-		m := w.machines[name]
-		w.api.minors.away[name] = true
-		m.spoils = func(_ *machine, step string, o op.Op) *op.Error {
-			if e, ok := o.(op.Exec); ok && step == "etcd.mend" && strings.Contains(m.files[settingsFile], "many") {
+		m := w.Hosts[name]
+		w.API.Minors.Away[name] = true
+		m.Spoil = func(_ *lifecycletest.Host, step string, o op.Op) *op.Error {
+			if e, ok := o.(op.Exec); ok && step == "etcd.mend" && strings.Contains(m.Files[lifecycletest.SettingsFile], "many") {
 				if e.Then == nil || !strings.HasSuffix(e.Then.HTTP, ":2381/livez") {
 					t.Errorf("the step does not wait until the member runs: %+v", e.Then)
 				}
@@ -69,7 +70,7 @@ func TestRepairEtcd_OneMemberAtATime(t *testing.T) {
 			return nil
 		}
 	}
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"}
 	w.events = nil
 	w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)

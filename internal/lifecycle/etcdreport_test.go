@@ -45,7 +45,7 @@ func votersOf(w *world, names ...string) *ensemble {
 	e := &ensemble{}
 	for i, name := range names {
 		m := &voter{
-			id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20,
+			id: uint64(10 + i), leader: 10, name: name, at: w.Hosts[name].Address, db: 30 << 20,
 			used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0",
 		}
 		e.members = append(e.members, m)
@@ -56,8 +56,8 @@ func votersOf(w *world, names ...string) *ensemble {
 
 // on makes etcdctl on the machines use e. Each has its member at the loopback address.
 func (e *ensemble) on(w *world) {
-	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
-		w.machines[name].etcdctl = func(args []string, out io.Writer) int {
+	for _, name := range slices.Sorted(maps.Keys(w.Hosts)) {
+		w.Hosts[name].Etcdctl = func(args []string, out io.Writer) int {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return e.ctl(name, args, out)
@@ -110,13 +110,6 @@ func print(out io.Writer, v any) {
 	_, _ = out.Write(raw)
 }
 
-// halt stops all API servers.
-func (a *api) halt() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.running = false
-}
-
 // etcdWorld returns a running cluster of three control planes and a worker, with its etcd.
 func etcdWorld(t *testing.T) (*world, *ensemble) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
@@ -141,7 +134,7 @@ func warningTexts(r *inspect.EtcdReport) []string {
 	return out
 }
 
-func TestEtcdReport(t *testing.T) {
+func TestEtcdReport_DescribesProblemsAndNextCommand(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
@@ -158,7 +151,7 @@ func TestEtcdReport(t *testing.T) {
 			"slipway etcd snapshot prod",
 		},
 		{
-			"the API is down", "the report does not need the API", func(w *world, _ *ensemble) { w.api.halt() },
+			"the API is down", "the report does not need the API", func(w *world, _ *ensemble) { w.API.StopServers() },
 			inspect.Healthy, "all 3 members respond, the leader is cp1",
 			[]string{},
 			"slipway etcd snapshot prod",
@@ -171,7 +164,10 @@ func TestEtcdReport(t *testing.T) {
 		},
 		{
 			"a host is down", "host and member are reported, and others are queried",
-			func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
+			func(w *world, e *ensemble) {
+				w.Hosts["cp1"].Down, e.members[0].down = errDown, true
+				e.elect(11)
+			},
 			inspect.Degraded, "2 of 3 members respond, the leader is cp2",
 			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not respond"},
 			"slipway cluster-info prod",
@@ -270,7 +266,7 @@ func (e *ensemble) elect(leader uint64) {
 }
 
 // The report has all values that a member returns.
-func TestEtcdReportDetails(t *testing.T) {
+func TestEtcdReport_HasAllValuesOfMembers(t *testing.T) {
 	t.Parallel()
 	w, e := etcdWorld(t)
 	e.members[1].applied = 4990
@@ -293,7 +289,7 @@ func TestEtcdReportDetails(t *testing.T) {
 
 // External etcd is queried with the credentials of the API servers. If they cannot list
 // its members, its endpoints are reported instead.
-func TestEtcdReportExternal(t *testing.T) {
+func TestEtcdReport_ListsMembersOrEndpointsOfExternalEtcd(t *testing.T) {
 	t.Parallel()
 	for _, unlisted := range []bool{false, true} {
 		w, e := etcdWorld(t)
@@ -326,12 +322,12 @@ func TestEtcdReportExternal(t *testing.T) {
 }
 
 // A cluster that was not created yet has no etcd report.
-func TestEtcdReportAbsent(t *testing.T) {
+func TestEtcdReport_IsAbsentWhileClusterIsNotCreated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	w.machines["cp1"].refuse = breaking("kubernetes.kubelet")
+	w.Hosts["cp1"].Refuse = breaking("kubernetes.kubelet")
 	w.create(event.Failed)
-	w.machines["cp1"].etcdctl = func([]string, io.Writer) int { return 1 }
+	w.Hosts["cp1"].Etcdctl = func([]string, io.Writer) int { return 1 }
 	if r := w.report(); r.Verdict != inspect.Absent || r.Next != "slipway cluster-info prod" {
 		t.Errorf("%s: %s; %s", r.Verdict, r.Summary, r.Next)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -18,33 +19,42 @@ func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		host         string
-		breaks       func(*world, *machine)
+		breaks       func(*world, *lifecycletest.Host)
 		change       func(*DeleteNodesRequest)
 		refused      bool
 	}{
-		{"cut off", "a firewall stands in the way", "w1", func(_ *world, m *machine) { m.down = errDown }, nil, true},
+		{"cut off", "a firewall stands in the way", "w1", func(_ *world, m *lifecycletest.Host) { m.Down = errDown }, nil, true},
 		{
-			"without the others", "--ignore-errors does not help", "w1", func(_ *world, m *machine) { m.down = errDown },
-			func(r *DeleteNodesRequest) { r.IgnoreErrors = true }, true,
-		},
-		{"unfit", "it belongs to another cluster", "w1", func(_ *world, m *machine) { m.cluster, m.ledger = "other", true }, nil, true},
-		{
-			"a control plane", "its etcd member is kept", "cp2", func(_ *world, m *machine) { m.down = errDown },
+			"without the others", "--ignore-errors does not help", "w1", func(_ *world, m *lifecycletest.Host) { m.Down = errDown },
 			func(r *DeleteNodesRequest) { r.IgnoreErrors = true }, true,
 		},
 		{
-			"forced", "it is known to run", "w1", func(_ *world, m *machine) { m.down = errDown },
+			"unfit", "it belongs to another cluster", "w1",
+			func(_ *world, m *lifecycletest.Host) { m.Cluster, m.HasLedger = "other", true }, nil, true,
+		},
+		{
+			"a control plane", "its etcd member is kept", "cp2", func(_ *world, m *lifecycletest.Host) { m.Down = errDown },
+			func(r *DeleteNodesRequest) { r.IgnoreErrors = true }, true,
+		},
+		{
+			"forced", "it is known to run", "w1", func(_ *world, m *lifecycletest.Host) { m.Down = errDown },
 			func(r *DeleteNodesRequest) { r.Removal.Force = true }, false,
 		},
-		{"dead", "the cluster has noticed", "w1", func(w *world, m *machine) { m.down = errDown; w.api.lose("w1") }, nil, false},
-		{"no node", "the cluster has no node of that name", "w1", func(w *world, m *machine) { m.down = errDown; w.api.drop("w1") }, nil, false},
+		{
+			"dead", "the cluster has noticed", "w1",
+			func(w *world, m *lifecycletest.Host) { m.Down = errDown; w.API.MarkNodeLost("w1") }, nil, false,
+		},
+		{
+			"no node", "the cluster has no node of that name", "w1",
+			func(w *world, m *lifecycletest.Host) { m.Down = errDown; w.API.DeleteNode("w1") }, nil, false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			tc.breaks(w, w.machines[tc.host])
+			tc.breaks(w, w.Hosts[tc.host])
 			var touched atomic.Value // several hosts change at once
-			for _, m := range w.machines {
-				m.touched = func(what string) { touched.Store(what) }
+			for _, m := range w.Hosts {
+				m.OnChange = func(what string) { touched.Store(what) }
 			}
 			r := DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host, "w2"}, Forget: true}
 			if tc.change != nil {
@@ -53,7 +63,7 @@ func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			if !tc.refused {
 				w.apply(w.prepared(p, err), event.Succeeded)
-				if w.api.has("/api/v1/nodes/" + tc.host) {
+				if w.API.HasObject("/api/v1/nodes/" + tc.host) {
 					t.Errorf("%s is still a node: %s", tc.host, tc.reason)
 				}
 				return
@@ -64,7 +74,7 @@ func TestForgetNode_RefusedWhileNodeReports(t *testing.T) {
 					strings.Count(err.Error(), "hint:") != 1) {
 				t.Errorf("the refusal does not have one hint: %v", err)
 			}
-			if what := touched.Load(); what != nil || w.api.etcd("cp2") != etcdVotes {
+			if what := touched.Load(); what != nil || w.API.EtcdRole("cp2") != lifecycletest.EtcdVoter {
 				t.Errorf("%v was changed: %s", what, tc.reason)
 			}
 		})
@@ -84,13 +94,13 @@ func TestForgetNode_RejectsMachineOfDeletedNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
-			w.machines["w1"].down = errDown
-			w.api.drop("w1")
+			w.Hosts["w1"].Down = errDown
+			w.API.DeleteNode("w1")
 			w.do(despiteErrors(applying(w.tuned("cp1", "w1", "w2"))), event.Partial)
-			w.machines["cp1"].silent = tc.silent
+			w.Hosts["cp1"].APISilent = tc.silent
 			p := w.prepared(w.service().Prepare(t.Context(),
 				DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
-			w.machines["cp1"].silent = false
+			w.Hosts["cp1"].APISilent = false
 			w.apply(p, event.Succeeded)
 			if ids := w.forgotten(); ids != "id-w1" {
 				t.Errorf("the cluster rejects %q, want the machine of w1: %s", ids, tc.reason)
@@ -120,11 +130,11 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			m := newMachine(tc.host, w.machines[tc.host].address, w.api)
-			m.machineID = "id-new"
-			w.machines[tc.host] = m
+			m := lifecycletest.NewHost(tc.host, w.Hosts[tc.host].Address, w.API)
+			m.MachineID = "id-new"
+			w.Hosts[tc.host] = m
 			if !tc.runs {
-				w.api.lose(tc.host)
+				w.API.MarkNodeLost(tc.host)
 			}
 			r := DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host, "w2"}}
 			if tc.change != nil {
@@ -138,7 +148,7 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 				return
 			}
 			w.apply(w.prepared(p, err), event.Succeeded)
-			if w.api.has("/api/v1/nodes/" + tc.host) {
+			if w.API.HasObject("/api/v1/nodes/" + tc.host) {
 				t.Errorf("%s is still a node: %s", tc.host, tc.reason)
 			}
 			if ids := w.forgotten(); ids != "id-"+tc.host {
@@ -162,15 +172,15 @@ func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Reques
 			w := aged(t, threeAndTwo...)
 			w.refusing("w1", "kubelet.running")
 			w.do(toNewest, event.Failed)
-			w.machines["w1"].refuse = nil
-			w.machines["cp3"].down = errDown
-			w.api.lost("cp3")
-			w.api.lose("cp3")
+			w.Hosts["w1"].Refuse = nil
+			w.Hosts["cp3"].Down = errDown
+			w.API.StopMember("cp3")
+			w.API.MarkNodeLost("cp3")
 			return w, "cp3", forget("cp3")
 		},
 		"a host for etcd": func() (*world, string, Request) {
 			w := withMembers(t, "cp1", "e1", "w1")
-			w.machines["e1"].down = errDown // its member still serves
+			w.Hosts["e1"].Down = errDown // its member still serves
 			return w, "e1", forget("e1")
 		},
 	}
@@ -178,11 +188,11 @@ func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Reques
 
 // isMember reports whether etcd counts a host as a member.
 func (w *world) isMember(host string) bool {
-	if w.managed {
-		_, is := w.api.managedEtcd.votes[host]
+	if w.ManagedEtcd {
+		_, is := w.API.ManagedEtcd.Votes[host]
 		return is
 	}
-	return w.api.etcd(host) != ""
+	return w.API.EtcdRole(host) != ""
 }
 
 // A lost host is kept in state as long as etcd has its member.
@@ -192,14 +202,14 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, host, gone := given()
 			w.t = t
-			w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
+			w.Hosts["cp1"].Refuse = func(step string, o op.Op) *op.Error {
 				if _, ok := o.(op.EtcdRemove); !ok {
 					return nil
 				}
 				return &op.Error{Reason: "Timeout", Message: step + ": etcd does not answer in time"}
 			}
 			w.do(gone, event.Failed)
-			w.machines["cp1"].refuse = nil
+			w.Hosts["cp1"].Refuse = nil
 			c, err := w.service().Store.Clusters().Load("prod")
 			if err != nil {
 				t.Fatal(err)
@@ -224,7 +234,7 @@ func TestForgetNode_ResumesAfterKill(t *testing.T) {
 			t.Run(name+" "+m.name, func(t *testing.T) {
 				k := m.world
 				k.t = t
-				k.machines[host].down = errDown
+				k.Hosts[host].Down = errDown
 				c, err := k.service().Store.Clusters().Load("prod")
 				if err != nil {
 					t.Fatal(err)
@@ -261,12 +271,13 @@ func TestForgetNode_IgnoresForeignMachineID(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			w.machines["w1"].down = errDown
-			w.api.lose("w1")
-			node := w.api.objects["/api/v1/nodes/w1"]
-			w.api.put("/api/v1/nodes/w1", merge(node, object{"status": object{"nodeInfo": object{"machineID": tc.reports}}}))
+			w.Hosts["w1"].Down = errDown
+			w.API.MarkNodeLost("w1")
+			node := w.API.Objects["/api/v1/nodes/w1"]
+			reported := object{"status": object{"nodeInfo": object{"machineID": tc.reports}}}
+			w.API.PutObject("/api/v1/nodes/w1", lifecycletest.MergePatch(node, reported))
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
-			if w.api.has("/api/v1/nodes/w1") {
+			if w.API.HasObject("/api/v1/nodes/w1") {
 				t.Error("w1 is still a node")
 			}
 			if got := w.forgotten(); got != tc.want {

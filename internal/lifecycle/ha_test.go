@@ -8,28 +8,30 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 var threeAndTwo = []string{"cp1", "cp2", "cp3", "w1", "w2"}
 
-// TestHighlyAvailable creates a cluster of three control planes and deletes it.
-func TestHighlyAvailable(t *testing.T) {
+// All control planes are voting etcd members and share the service account key; workers,
+// saved state and events do not contain the keys of the cluster.
+func TestCreate_JoinsControlPlanesWithSharedKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
 	w.create(event.Succeeded)
 	w.whole()
 	for _, cp := range threeAndTwo[:3] {
-		if is := w.api.etcd(cp); is != etcdVotes {
+		if is := w.API.EtcdRole(cp); is != lifecycletest.EtcdVoter {
 			t.Errorf("in etcd %s is %q", cp, is)
 		}
-		if w.machines[cp].files["/etc/kubernetes/pki/sa.key"] != canaryKey+"/etc/kubernetes/pki/sa.key" {
+		if w.Hosts[cp].Files["/etc/kubernetes/pki/sa.key"] != lifecycletest.CanaryKey+"/etc/kubernetes/pki/sa.key" {
 			t.Errorf("%s has another service account key", cp)
 		}
 	}
 	for _, name := range threeAndTwo[3:] {
-		for path, content := range w.machines[name].files {
-			if strings.Contains(content, canaryKey) {
+		for path, content := range w.Hosts[name].Files {
+			if strings.Contains(content, lifecycletest.CanaryKey) {
 				t.Errorf("the worker %s holds %s", name, path)
 			}
 		}
@@ -47,7 +49,7 @@ func (w *world) keysAreNowhere() {
 			return err
 		}
 		raw, err := os.ReadFile(path)
-		if strings.Contains(string(raw), canaryKey) {
+		if strings.Contains(string(raw), lifecycletest.CanaryKey) {
 			w.t.Errorf("%s holds a key of the cluster", path)
 		}
 		return err
@@ -56,7 +58,7 @@ func (w *world) keysAreNowhere() {
 		w.t.Fatal(err)
 	}
 	for _, e := range w.events {
-		if strings.Contains(e.Message, canaryKey) {
+		if strings.Contains(e.Message, lifecycletest.CanaryKey) {
 			w.t.Errorf("an event of %s on %s holds a key of the cluster", e.Task, e.Host)
 		}
 	}
@@ -64,9 +66,9 @@ func (w *world) keysAreNowhere() {
 
 // A creation that was killed while control planes joined can be resumed. The machines are
 // then as after an undisturbed run.
-func TestKilledWhileJoining(t *testing.T) {
+func TestCreate_ResumesAfterKillDuringJoin(t *testing.T) {
 	w := newWorld(t, threeAndTwo...)
-	request := creating(w.cluster())
+	request := creating(w.Manifest())
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, " join.") && !strings.Contains(m.name, " endpoint.") {
 			continue // the same as with one control plane
@@ -90,8 +92,8 @@ func TestResume_JoinsLearnerFirst(t *testing.T) {
 		t.Run(learner, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, threeAndTwo...)
-			for _, m := range w.machines {
-				m.refuse = func(_ string, o op.Op) *op.Error {
+			for _, m := range w.Hosts {
+				m.Refuse = func(_ string, o op.Op) *op.Error {
 					if o.Kind() == op.KindEtcdMember {
 						return &op.Error{Reason: "Interrupted", Message: "cut off"}
 					}
@@ -99,9 +101,9 @@ func TestResume_JoinsLearnerFirst(t *testing.T) {
 				}
 			}
 			w.create(event.Failed)
-			w.api.setEtcd(learner, etcdLearns)
-			for _, m := range w.machines {
-				m.refuse = nil
+			w.API.SetEtcdRole(learner, lifecycletest.EtcdLearner)
+			for _, m := range w.Hosts {
+				m.Refuse = nil
 			}
 			w.resume(event.Succeeded)
 			w.whole()
@@ -109,11 +111,12 @@ func TestResume_JoinsLearnerFirst(t *testing.T) {
 	}
 }
 
-// Hosts that do not need the second control plane do not wait for it.
-func TestWorkersDoNotWaitForControlPlanes(t *testing.T) {
+// If the second control plane fails to join, all other hosts still join, and a resume
+// adds it.
+func TestCreate_JoinsOtherHostsWhenControlPlaneFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, threeAndTwo...)
-	w.machines["cp2"].refuse = func(step string, _ op.Op) *op.Error {
+	w.Hosts["cp2"].Refuse = func(step string, _ op.Op) *op.Error {
 		if step == "join.certs" {
 			return &op.Error{Reason: "CommandFailed", Message: "no"}
 		}
@@ -121,11 +124,11 @@ func TestWorkersDoNotWaitForControlPlanes(t *testing.T) {
 	}
 	w.create(event.Failed)
 	for name, want := range map[string]bool{"cp2": false, "cp3": true, "w1": true, "w2": true} {
-		if got := w.api.has("/api/v1/nodes/" + name); got != want {
+		if got := w.API.HasObject("/api/v1/nodes/" + name); got != want {
 			t.Errorf("%s has joined: %v, want %v", name, got, want)
 		}
 	}
-	w.machines["cp2"].refuse = nil
+	w.Hosts["cp2"].Refuse = nil
 	w.resume(event.Succeeded)
 	w.whole()
 }

@@ -25,8 +25,8 @@ func (l lingering) Close() error {
 	return l.err
 }
 
-// TestCloseAll: hosts are closed in parallel.
-func TestCloseAll(t *testing.T) {
+// TestCloseAll_ClosesHostsInParallel: hosts are closed in parallel.
+func TestCloseAll_ClosesHostsInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		hosts := []*engine.Host{{}, {Conn: lingering{err: broken}}} // there is no connection to the first
@@ -57,18 +57,18 @@ func (l *lends) Lend(_ context.Context, loan remote.Loan) (remote.Offer, error) 
 	return remote.Offer{Address: loan.Address + ":7"}, nil
 }
 
-// TestHostsShare: the first host gets content from the manager. The second one gets it
+// TestBundleContent_IsSharedByFirstHost: the first host gets content from the manager. The second one gets it
 // from the first, at the address that hosts use.
-func TestHostsShare(t *testing.T) {
+func TestBundleContent_IsSharedByFirstHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	svc := w.service()
 	var content atomic.Value
 	svc.Connect = func(ctx context.Context, h v1alpha1.Host, o remote.Options) (remote.Host, error) {
 		content.Store(o.Blobs)
-		return w.connect(ctx, h, o)
+		return w.Connect(ctx, h, o)
 	}
-	p := w.prepared(svc.Prepare(t.Context(), creating(w.cluster()), nil)).(*prepared)
+	p := w.prepared(svc.Prepare(t.Context(), creating(w.Manifest()), nil)).(*prepared)
 	bundle, err := p.bundle.Have(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestHostsShare(t *testing.T) {
 	} else if err := src.Content.Close(); err != nil {
 		t.Error(err)
 	}
-	if src := next(&lends{name: "w1"}); src.Offer == nil || first.loan.Address != w.machines["cp1"].address {
+	if src := next(&lends{name: "w1"}); src.Offer == nil || first.loan.Address != w.Hosts["cp1"].Address {
 		t.Errorf("the second host gets %+v, want an offer of the first, which lends at %q", src, first.loan.Address)
 	}
 }

@@ -18,22 +18,24 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-func TestIgnoreErrors(t *testing.T) {
+// An operation that ignores errors is partial without failed hosts, and a resume or an
+// apply completes it.
+func TestIgnoreErrors_ContinuesWithoutFailedHosts(t *testing.T) {
 	t.Parallel()
 	t.Run("one host does not answer", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
-		w.machines["w2"].down = errDown
+		w.Hosts["w2"].Down = errDown
 		s := w.service()
-		_, err := s.Prepare(t.Context(), creating(w.cluster()), nil)
+		_, err := s.Prepare(t.Context(), creating(w.Manifest()), nil)
 		refusal(t, err, string(remote.Unreachable))
-		p := w.prepared(s.Prepare(t.Context(), CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, nil))
+		p := w.prepared(s.Prepare(t.Context(), CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, nil))
 		if f := p.Findings(); len(f) != 1 || f[0].Host != "w2" || f[0].Severity != diag.Warning {
 			t.Errorf("findings %+v, want the unreachable host", f)
 		}
 		if f := p.Failures(); len(f) != 1 || f[0].Host != "w2" || f[0].Reason != string(remote.Unreachable) {
 			t.Errorf("failures of the plan %+v, want w2", f)
 		}
-		res := w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Partial)
+		res := w.do(CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, event.Partial)
 		if len(res.Failures) != 1 || res.Failures[0].Host != "w2" || res.Failures[0].Remedy == "" {
 			t.Errorf("failures %+v, want w2 with a remedy", res.Failures)
 		}
@@ -45,7 +47,7 @@ func TestIgnoreErrors(t *testing.T) {
 		if want := "connect to host: w2: w2 does not answer"; err != nil || o.Status.Message != want {
 			t.Errorf("the message of the operation is %q (%v), want %q", o.Status.Message, err, want)
 		}
-		w.machines["w2"].down = nil
+		w.Hosts["w2"].Down = nil
 		w.resume(event.Succeeded)
 		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 		w.whole()
@@ -53,10 +55,10 @@ func TestIgnoreErrors(t *testing.T) {
 	t.Run("a host cannot be checked", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["w1"].blind = op.KindSysctl
-		_, err := w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+		w.Hosts["w1"].Uncheckable = op.KindSysctl
+		_, err := w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 		refusal(t, err, idCheckFailed)
-		p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(applying(w.cluster())), nil))
+		p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(applying(w.Manifest())), nil))
 		if f := p.Failures(); len(f) == 0 || f[0].Host != "w1" {
 			t.Errorf("failures of the plan %+v, want w1", f)
 		}
@@ -71,10 +73,10 @@ func TestIgnoreErrors(t *testing.T) {
 	})
 	t.Run("a partial creation can be completed by apply", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
-		w.machines["w2"].down = errDown
-		w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Partial)
-		w.machines["w2"].down = nil
-		res := w.do(applying(w.cluster()), event.Succeeded)
+		w.Hosts["w2"].Down = errDown
+		w.do(CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, event.Partial)
+		w.Hosts["w2"].Down = nil
+		res := w.do(applying(w.Manifest()), event.Succeeded)
 		if !strings.Contains(res.Operation, "-apply-") {
 			t.Errorf("operation %s, want an apply", res.Operation)
 		}
@@ -82,13 +84,13 @@ func TestIgnoreErrors(t *testing.T) {
 	})
 	t.Run("the first control plane fails", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
-		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
-		w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Failed)
+		w.Hosts["cp1"].Refuse = breaking("kubeadm.init.certs")
+		w.do(CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, event.Failed)
 	})
 	t.Run("deleting without a host keeps state", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["w1"].down = errDown
+		w.Hosts["w1"].Down = errDown
 		res := w.do(despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), event.Partial)
 		if res.Failures[0].Host != "w1" {
 			t.Errorf("failures %+v", res.Failures)
@@ -101,7 +103,7 @@ func TestIgnoreErrors(t *testing.T) {
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
-		w.machines["w1"].down = nil
+		w.Hosts["w1"].Down = nil
 		p := w.prepared(w.service().Prepare(t.Context(), DeleteRequest{Subject: Subject{Name: "prod"}}, nil))
 		if d := cmp.Diff([]string{"host w1 and all cluster data on it"}, p.Plan().Removes); d != "" {
 			t.Errorf("removed after cp1 (-want +got):\n%s", d)
@@ -113,8 +115,8 @@ func TestIgnoreErrors(t *testing.T) {
 	t.Run("deleting a reinstalled cluster", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		w.create(event.Succeeded)
-		m := w.machines["cp1"]
-		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // reinstalled
+		m := w.Hosts["cp1"]
+		m.Files, m.State, m.HasLedger, m.Cluster = map[string]string{}, map[string]string{}, false, "" // reinstalled
 		p := w.prepared(w.service().Prepare(t.Context(), DeleteRequest{Subject: Subject{Name: "prod"}}, nil))
 		if pl := p.Plan(); pl.IsEmpty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the saved state of cluster prod") {
 			t.Errorf("the plan removes %q, want the saved state, which needs confirmation", pl.Removes)
@@ -125,12 +127,12 @@ func TestIgnoreErrors(t *testing.T) {
 	t.Run("deleting without the control plane", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["cp1"].down = errDown
+		w.Hosts["cp1"].Down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), nil))
 		_, err := p.Apply(t.Context())
 		refusal(t, err, "no-lock-majority")
 		w.do(DeleteRequest{Subject: Subject{Name: "prod"}, Options: Options{IgnoreErrors: true, BreakLock: true}}, event.Partial)
-		if m := w.machines["w1"]; m.ledger {
+		if m := w.Hosts["w1"]; m.HasLedger {
 			t.Error("w1 is not reset")
 		}
 	})
@@ -138,7 +140,7 @@ func TestIgnoreErrors(t *testing.T) {
 
 // A cluster whose hosts are permanently lost can be forgotten. The result names the hosts
 // that keep their files.
-func TestForget(t *testing.T) {
+func TestForgetCluster_RemovesStateDespiteLostHosts(t *testing.T) {
 	t.Parallel()
 	forget := DeleteRequest{Subject: Subject{Name: "prod"}, Forget: true}
 	forgotten := func(t *testing.T, w *world, res *Result, hosts ...string) {
@@ -165,7 +167,7 @@ func TestForget(t *testing.T) {
 	t.Run("a host", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["w1"].down = errDown
+		w.Hosts["w1"].Down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		want := []string{
 			"host cp1 and all cluster data on it",
@@ -175,11 +177,11 @@ func TestForget(t *testing.T) {
 			t.Errorf("what is removed (-want +got):\n%s", d)
 		}
 		forgotten(t, w, w.apply(p, event.Partial), "w1")
-		if w.machines["cp1"].ledger {
+		if w.Hosts["cp1"].HasLedger {
 			t.Error("cp1 is not reset")
 		}
 		// The host comes back, and the saved operation can be resumed.
-		w.machines["w1"].down = nil
+		w.Hosts["w1"].Down = nil
 		w.resume(event.Succeeded)
 		w.bare()
 		w.wantStatus("", "delete Succeeded", "create Succeeded")
@@ -187,7 +189,7 @@ func TestForget(t *testing.T) {
 	t.Run("all hosts", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown
+		w.Hosts["cp1"].Down, w.Hosts["w1"].Down = errDown, errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		if p.Plan().IsEmpty() {
 			t.Error("the plan is empty: no confirmation would be asked for")
@@ -197,42 +199,42 @@ func TestForget(t *testing.T) {
 	t.Run("no majority", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["cp1"].down = errDown
+		w.Hosts["cp1"].Down = errDown
 		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
 		_, err := p.Apply(t.Context())
 		refusal(t, err, "no-lock-majority") // another manager may work on w1, which is reachable
 		broken := forget
 		broken.BreakLock = true
 		res := w.do(broken, event.Partial)
-		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, records.ErrNotFound) || w.machines["w1"].ledger {
-			t.Errorf("forgotten: %t, %v; w1 is reset: %t", res.Forgotten, err, !w.machines["w1"].ledger)
+		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, records.ErrNotFound) || w.Hosts["w1"].HasLedger {
+			t.Errorf("forgotten: %t, %v; w1 is reset: %t", res.Forgotten, err, !w.Hosts["w1"].HasLedger)
 		}
 	})
 	t.Run("a host of another cluster", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		m := w.machines["w1"]
-		m.cluster = "lab"
-		before := m.look()
+		m := w.Hosts["w1"]
+		m.Cluster = "lab"
+		before := m.AllState()
 		_, err := w.service().Prepare(t.Context(), despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), nil)
 		refusal(t, err, "other-cluster")
 		forgotten(t, w, w.do(forget, event.Partial), "w1")
-		if d := cmp.Diff(before, m.look()); d != "" {
+		if d := cmp.Diff(before, m.AllState()); d != "" {
 			t.Errorf("the other cluster's host was changed (-before +after):\n%s", d)
 		}
 	})
 	t.Run("a host that fails", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["w1"].refuse = breaking("reset.restore")
+		w.Hosts["w1"].Refuse = breaking("reset.restore")
 		forgotten(t, w, w.do(forget, event.Partial), "w1")
 	})
 	t.Run("a host without its ledger", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		m := w.machines["w1"]
-		m.lost = true
-		before := m.look()
+		m := w.Hosts["w1"]
+		m.LostLedger = true
+		before := m.AllState()
 		_, err := w.service().Prepare(t.Context(), DeleteRequest{Subject: Subject{Name: "prod"}}, nil)
 		refusal(t, err, op.IDLedgerLost)
 		w.do(despiteErrors(DeleteRequest{Subject: Subject{Name: "prod"}}), event.Partial)
@@ -241,7 +243,7 @@ func TestForget(t *testing.T) {
 		if f := res.Failures; !res.Forgotten || len(f) == 0 || f[0].Host != "w1" || f[0].Reason != op.IDLedgerLost {
 			t.Errorf("forgotten: %t; failures %+v, want w1's", res.Forgotten, f)
 		}
-		if d := cmp.Diff(before, m.look()); d != "" {
+		if d := cmp.Diff(before, m.AllState()); d != "" {
 			t.Errorf("w1 was changed (-before +after):\n%s", d)
 		}
 	})
@@ -256,9 +258,9 @@ func TestForget(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["w1"].down = errDown
+		w.Hosts["w1"].Down = errDown
 		ctx, cancel := context.WithCancel(t.Context())
-		w.machines["cp1"].touched = func(what string) {
+		w.Hosts["cp1"].OnChange = func(what string) {
 			if strings.HasPrefix(what, "reset.kubernetes") {
 				cancel()
 			}

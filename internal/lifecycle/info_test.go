@@ -1,14 +1,8 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,45 +14,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/pki/pkitest"
-	"slipway.dev/slipway/internal/remote"
 )
-
-// Run plays systemctl and etcdctl.
-func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ io.Writer) (int, error) {
-	if c.hangs {
-		<-ctx.Done()
-		return 0, ctx.Err()
-	}
-	switch filepath.Base(cmd.Argv[0]) {
-	case "systemctl":
-		fmt.Fprintln(out, "active")
-		return 0, nil
-	case "etcdctl":
-		if c.etcdctl != nil {
-			return c.etcdctl(cmd.Argv[1:], out), nil
-		}
-		if !c.api.runs() {
-			return 1, nil
-		}
-		if slices.Contains(cmd.Argv, "status") {
-			alarms := []string{}
-			if c.alarm != "" {
-				alarms = append(alarms, strconv.Quote(c.alarm))
-			}
-			fmt.Fprintf(out,
-				`[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10,"errors":[%s]}}]`,
-				strings.Join(alarms, ","))
-			return 1, nil // one member did not answer
-		}
-		fmt.Fprint(out,
-			`{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
-		return 0, nil
-	}
-	if c.prints != nil {
-		return 0, c.prints(cmd.Argv, out)
-	}
-	return 0, fmt.Errorf("the machine in memory does not run %v", cmd.Argv)
-}
 
 // ids returns the ids of warnings, with their hosts.
 func ids(in *inspect.Info) []string {
@@ -69,21 +25,21 @@ func ids(in *inspect.Info) []string {
 	return out
 }
 
-func TestInfo(t *testing.T) {
+func TestClusterInfo_ReportsEveryProblemAndNextCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	w.api.put("/readyz", object{"ok": true})
-	day := func(n int) time.Time { return w.now().AddDate(0, 0, n).UTC().Truncate(time.Second) }
-	cp := w.machines["cp1"]
+	w.API.PutObject("/readyz", object{"ok": true})
+	day := func(n int) time.Time { return w.Now().AddDate(0, 0, n).UTC().Truncate(time.Second) }
+	cp := w.Hosts["cp1"]
 	ca := pkitest.NewAuthority(t, "kubernetes", day(-300), day(3000))
-	cp.files["/etc/kubernetes/pki/ca.crt"] = ca.Cert
-	cp.files["/etc/kubernetes/pki/apiserver.crt"], cp.files["/etc/kubernetes/pki/apiserver.key"] = ca.IssueCertificate(t,
+	cp.Files["/etc/kubernetes/pki/ca.crt"] = ca.Cert
+	cp.Files["/etc/kubernetes/pki/apiserver.crt"], cp.Files["/etc/kubernetes/pki/apiserver.key"] = ca.IssueCertificate(t,
 		"kube-apiserver", day(200))
 	cert, key := ca.IssueCertificate(t, "system:kube-scheduler", day(9))
-	cp.files["/etc/kubernetes/scheduler.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	cp.Files["/etc/kubernetes/scheduler.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	cert, key = ca.IssueCertificate(t, "admin.conf", day(200))
-	cp.files["/etc/kubernetes/admin.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	cp.Files["/etc/kubernetes/admin.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	look := func() *inspect.Info {
 		t.Helper()
 		in, err := w.service().Info(t.Context(), "prod", nil)
@@ -105,28 +61,28 @@ func TestInfo(t *testing.T) {
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"endpoint", "each node checks whether it reaches the API", func() { w.machines["w1"].cutOff = true }, inspect.Degraded,
+			"endpoint", "each node checks whether it reaches the API", func() { w.Hosts["w1"].CutOff = true }, inspect.Degraded,
 			[]string{"endpoint-not-answering w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"worker cut off", "the host is reported, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, inspect.Degraded,
+			"worker cut off", "the host is reported, and the others answer", func() { w.Hosts["w1"].Down = errors.New("cut") }, inspect.Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
 			"an add-on that is gone", "the cluster needs it",
-			func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, inspect.Degraded,
+			func() { w.API.RemoveObject("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, inspect.Degraded,
 			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1", "add-on-not-ready "},
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
-			"API down", "hosts and state have the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, inspect.Down,
+			"API down", "hosts and state have the rest", func() { w.API.Mu.Lock(); w.API.Running = false; w.API.Mu.Unlock() }, inspect.Down,
 			[]string{"api-down ", "host-unreachable w1", "etcd-member ", "certificate-expires cp1"},
 			"slipway exec prod@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager",
 		},
 		{
-			"all down", "only state is left", func() { cp.down = errors.New("cut") }, inspect.Down,
+			"all down", "only state is left", func() { cp.Down = errors.New("cut") }, inspect.Down,
 			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1"},
 			"slipway precheck prod",
 		},
@@ -170,9 +126,9 @@ func TestClusterInfo_HostsThatHang(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := running(t, threeAndTwo[:4], threeAndTwo[:4])
-			w.api.put("/readyz", object{"ok": true})
+			w.API.PutObject("/readyz", object{"ok": true})
 			for _, m := range hang {
-				w.machines[m].hangs = true
+				w.Hosts[m].Hangs = true
 			}
 			in, err := w.impatient().Info(t.Context(), "prod", nil)
 			if err != nil {
@@ -198,17 +154,18 @@ func TestClusterInfo_HostsThatHang(t *testing.T) {
 	}
 }
 
-// TestInfoDetails checks the details of a healthy cluster.
-func TestInfoDetails(t *testing.T) {
+// TestClusterInfo_HasDetailsOfEtcdNodesAndCertificates checks the details of the
+// endpoint, etcd members, nodes and certificates.
+func TestClusterInfo_HasDetailsOfEtcdNodesAndCertificates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	w.api.put("/readyz", object{"ok": true})
-	ca := pkitest.NewAuthority(t, "etcd-ca", w.now(), w.now().AddDate(1, 0, 0))
-	files := w.machines["cp1"].files
+	w.API.PutObject("/readyz", object{"ok": true})
+	ca := pkitest.NewAuthority(t, "etcd-ca", w.Now(), w.Now().AddDate(1, 0, 0))
+	files := w.Hosts["cp1"].Files
 	files["/etc/kubernetes/pki/etcd/ca.crt"] = ca.Cert
 	files["/etc/kubernetes/pki/etcd/server.crt"], files["/etc/kubernetes/pki/etcd/server.key"] = ca.IssueCertificate(t,
-		"cp1", w.now().AddDate(0, 2, 0))
+		"cp1", w.Now().AddDate(0, 2, 0))
 	in, err := w.service().Info(t.Context(), "prod", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +180,7 @@ func TestInfoDetails(t *testing.T) {
 	if d := cmp.Diff(want, in.Etcd.Members, cmpopts.IgnoreUnexported(inspect.EtcdMember{})); d != "" {
 		t.Errorf("etcd (-want +got):\n%s", d)
 	}
-	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
+	w.Hosts["cp1"].EtcdAlarm = "memberID:10 alarm:NOSPACE "
 	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil ||
 		!slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd reports alarm NOSPACE" }) {
 		t.Errorf("the etcd alarm is not reported: %v, %v", err, in.Warnings)

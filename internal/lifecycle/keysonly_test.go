@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -27,7 +28,7 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	w.etcdOfOthers()
-	w.machines["cp1"].refuse = func(_ string, o op.Op) *op.Error {
+	w.Hosts["cp1"].Refuse = func(_ string, o op.Op) *op.Error {
 		if o.Kind() != op.KindEtcdSnapshot {
 			return nil
 		}
@@ -98,20 +99,20 @@ func (w *world) etcdOfOthers() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(served().PrivateKey)
+	private, err := x509.MarshalPKCS8PrivateKey(lifecycletest.ServerCert().PrivateKey)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	dir := w.t.TempDir()
 	cert, key := filepath.Join(dir, "etcd.crt"), filepath.Join(dir, "etcd.key")
 	err = errors.Join(
-		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served().Certificate[0]}), 0o600),
+		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: lifecycletest.ServerCert().Certificate[0]}), 0o600),
 		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
-		Endpoints: []string{"https://" + w.machines["cp1"].address + ":2379"}, CAFile: cert, CertFile: cert, KeyFile: key,
+		Endpoints: []string{"https://" + w.Hosts["cp1"].Address + ":2379"}, CAFile: cert, CertFile: cert, KeyFile: key,
 	}}
 	if err := w.service().Store.Clusters().Save(c, nil); err != nil {
 		w.t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// TestEveryKindHasABehaviour fails if a kind has no behaviour, or one with an undecided
+// TestBehaviours_AreCompleteForEveryKind fails if a kind has no behaviour, or one with an undecided
 // function.
-func TestEveryKindHasABehaviour(t *testing.T) {
+func TestBehaviours_AreCompleteForEveryKind(t *testing.T) {
 	t.Parallel()
 	if has, want := len(behaviours()), len(operation.Kinds()); has != want {
 		t.Errorf("%d behaviours, want %d", has, want)

@@ -1,28 +1,14 @@
 package lifecycle
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"io/fs"
 	"maps"
-	"math/big"
-	"net"
-	"net/http"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,139 +16,16 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/kubeletcsr"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
 
-const (
-	signingRequests = "/apis/certificates.k8s.io/v1/certificatesigningrequests/"
-	kubeletDropIn   = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf"
-)
-
-// kubeletKey is the key of all played kubelets.
-var kubeletKey = sync.OnceValue(func() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	return key
-})
-
-// kubelet returns a connection to the kubelet of the machine, which shows its certificate.
-func (m *machine) kubelet() (net.Conn, error) {
-	m.mu.Lock()
-	serves := !m.signs() || m.has(module.ServingCert)
-	moved := m.moved
-	m.mu.Unlock()
-	if !serves {
-		return nil, errors.New("the kubelet has no certificate to serve with")
-	}
-	cert := served()
-	if moved {
-		cert = shownElsewhere()
-	}
-	if m.api.kubeletShows != nil {
-		cert = *m.api.kubeletShows(m.address)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		defer func() { _ = l.Close() }()
-		if there, err := l.Accept(); err == nil {
-			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{cert}}).Handshake()
-			_ = there.Close()
-		}
-	}()
-	return net.Dial("tcp", l.Addr().String())
-}
-
-// shownElsewhere returns the serving certificate of a kubelet with another address.
-var shownElsewhere = sync.OnceValue(func() tls.Certificate {
-	ca := served()
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: ca.Leaf.NotBefore, NotAfter: ca.Leaf.NotAfter, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 99)},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, c, ca.Leaf, kubeletKey().Public(), ca.PrivateKey)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: kubeletKey()}
-})
-
-// signs reports whether the kubelet asks the cluster for its serving certificate.
-func (m *machine) signs() bool {
-	return m.has(module.ClientCert) && strings.Contains(m.files[kubeletDropIn], "serverTLSBootstrap: true")
-}
-
-// certifies plays a kubelet without a serving certificate: it requests one, and installs
-// the approved one.
-func (m *machine) certifies() {
-	if !m.signs() || m.has(module.ServingCert) && !m.over(module.ServingCert) && !m.moved {
-		return
-	}
-	at := signingRequests + "csr-" + m.name
-	m.api.mu.Lock()
-	defer m.api.mu.Unlock()
-	have := m.api.objects[at]
-	if have == nil {
-		m.api.objects[at] = m.asks()
-		return
-	}
-	if status, _ := have["status"].(object); status != nil && len(status["conditions"].([]any)) > 0 {
-		delete(m.api.objects, at)
-		m.files[module.ServingCert], m.moved = "made by the kubelet", false
-	}
-}
-
-// asks returns the certificate request of the kubelet. It asks for one more address if
-// greedy is set.
-func (m *machine) asks() object {
-	ips := []net.IP{net.ParseIP(m.address)}
-	if m.greedy != "" {
-		ips = append(ips, net.ParseIP(m.greedy))
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject:  pkix.Name{CommonName: "system:node:" + m.name, Organization: []string{"system:nodes"}},
-		DNSNames: []string{m.name}, IPAddresses: ips,
-	}, kubeletKey())
-	if err != nil {
-		m.api.t.Error(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-	return object{
-		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": object{"name": "csr-" + m.name},
-		"spec": object{
-			"request": base64.StdEncoding.EncodeToString(text), "signerName": kubeletcsr.Signer, "username": "system:node:" + m.name,
-			"groups": []any{"system:nodes", "system:authenticated"}, "usages": []any{"digital signature", "server auth"},
-		},
-	}
-}
-
-// get returns an object.
-func (a *api) get(p string) object {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return copied(a.objects[p])
-}
-
-// approves plays the approval of a request. The caller holds mu.
-func (a *api) approves(p string, body object) (any, int) {
-	have := a.objects[path.Dir(p)]
-	if have == nil || have["spec"].(object)["request"] != body["spec"].(object)["request"] {
-		return object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}, http.StatusConflict
-	}
-	have["status"] = body["status"]
-	return have, http.StatusOK
-}
-
 // signed returns the hosts whose kubelets have a serving certificate of the cluster.
 func (w *world) signed() (hosts []string) {
-	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
-		if m := w.machines[name]; m.look()[module.ServingCert] != "" {
+	for _, name := range slices.Sorted(maps.Keys(w.Hosts)) {
+		if m := w.Hosts[name]; m.AllState()[module.ServingCert] != "" {
 			hosts = append(hosts, name)
 		}
 	}
@@ -172,7 +35,7 @@ func (w *world) signed() (hosts []string) {
 // selfSigned describes a cluster whose kubelets have self-signed serving certificates, as
 // in earlier versions.
 func (w *world) selfSigned() *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"serverTLSBootstrap": false}
 	return c
 }
@@ -228,7 +91,7 @@ func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
 	t.Run("add a node", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.fromBefore()
-		w.machines["w2"] = newMachine("w2", "192.0.2.13", w.api)
+		w.Hosts["w2"] = lifecycletest.NewHost("w2", "192.0.2.13", w.API)
 		w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
 		w.selfSigns()
 		if d := cmp.Diff([]string(nil), w.signed()); d != "" {
@@ -238,18 +101,18 @@ func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
 	t.Run("upgrade with a file", func(t *testing.T) {
 		built.older.Do(func() { build(t, older) })
 		w := newWorld(t, "cp1", "w1")
-		w.version = older
+		w.Version = older
 		w.fromBefore()
 		w.backable(t)
-		w.version = "v1.37.1"
-		w.do(UpgradeRequest{Subject: Subject{Cluster: w.cluster()}}, event.Succeeded)
+		w.Version = "v1.37.1"
+		w.do(UpgradeRequest{Subject: Subject{Cluster: w.Manifest()}}, event.Succeeded)
 		w.selfSigns()
 	})
 	t.Run("another runtime", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.cache = t.TempDir()
 		w.bundled(t, true, "")
-		w.runtime = "containerd"
+		w.Runtime = "containerd"
 		w.fromBefore()
 		request := w.moving()
 		w.do(request, event.Succeeded)
@@ -266,8 +129,8 @@ func TestKubeletCertificates_KeptByOtherOperations(t *testing.T) {
 func TestKubeletCertificates_SignedByCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
-	all := w.cluster()
-	first := w.cluster()
+	all := w.Manifest()
+	first := w.Manifest()
 	first.Spec.Hosts = first.Spec.Hosts[:2]
 	w.do(creating(first), event.Succeeded)
 	if d := cmp.Diff([]string{"cp1", "w1"}, w.signed()); d != "" {
@@ -281,7 +144,7 @@ func TestKubeletCertificates_SignedByCluster(t *testing.T) {
 	if d := cmp.Diff([]string{"cp1", "w1", "w2"}, w.signed()); d != "" {
 		t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
 	}
-	if job := w.machines["cp1"].look()["/etc/slipway/approve.json"]; !strings.Contains(job, `{"name":"w2","addresses":["192.0.2.13"]}`) {
+	if job := w.Hosts["cp1"].AllState()["/etc/slipway/approve.json"]; !strings.Contains(job, `{"name":"w2","addresses":["192.0.2.13"]}`) {
 		t.Errorf("the control plane would not approve the request of w2: %s", job)
 	}
 	w.whole()
@@ -296,10 +159,10 @@ func TestKubeletCertificates_ChangeOneNodeAtATime(t *testing.T) {
 	if got := w.signed(); len(got) > 0 {
 		t.Fatalf("%v have unwanted certificates", got)
 	}
-	if w.machines["cp1"].look()["/etc/slipway/approve.json"] != "" {
+	if w.Hosts["cp1"].AllState()["/etc/slipway/approve.json"] != "" {
 		t.Error("the control plane approves requests of self-signed kubelets")
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil))
 	var told []string
 	for _, s := range p.Plan().Steps {
 		if s.Task == "kubelet.serving" {
@@ -338,8 +201,8 @@ func TestKubeletCertificates_RefusesForeignAddress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.do(creating(w.selfSigned()), event.Succeeded)
-	w.machines["w1"].greedy = w.machines["cp1"].address
-	res := w.do(applying(w.cluster()), event.Failed)
+	w.Hosts["w1"].ExtraAddress = w.Hosts["cp1"].Address
+	res := w.do(applying(w.Manifest()), event.Failed)
 	if len(res.Failures) == 0 || !res.Reverted {
 		t.Fatalf("reverted: %t, failures: %+v", res.Reverted, res.Failures)
 	}
@@ -351,8 +214,8 @@ func TestKubeletCertificates_RefusesForeignAddress(t *testing.T) {
 	if got := w.signed(); slices.Contains(got, "w1") || slices.Contains(got, "w2") {
 		t.Errorf("%v have certificates", got)
 	}
-	for name := range w.machines {
-		if strings.Contains(w.machines[name].look()[kubeletDropIn], "serverTLSBootstrap: true") {
+	for name := range w.Hosts {
+		if strings.Contains(w.Hosts[name].AllState()[lifecycletest.KubeletDropIn], "serverTLSBootstrap: true") {
 			t.Errorf("the kubelet of %s still requests certificates from the cluster", name)
 		}
 	}
@@ -372,9 +235,9 @@ func TestKubeletCertificates_ApprovesNewAddress(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
-			w.machines["w1"].moved, w.machines["w1"].greedy = true, tc.greedy
+			w.Hosts["w1"].CertMoved, w.Hosts["w1"].ExtraAddress = true, tc.greedy
 			w.events = nil
-			res := w.do(applying(w.cluster()), tc.want)
+			res := w.do(applying(w.Manifest()), tc.want)
 			if tc.want == event.Failed {
 				if len(res.Failures) == 0 || !strings.Contains(res.Failures[0].Message, "csr-w1") {
 					t.Errorf("%s: %+v", tc.reason, res.Failures)
@@ -384,10 +247,10 @@ func TestKubeletCertificates_ApprovesNewAddress(t *testing.T) {
 			if d := cmp.Diff([]string{"w1"}, w.turns("kubelet.serving")); d != "" {
 				t.Errorf("kubelets that were waited for: %s (-want +got):\n%s", tc.reason, d)
 			}
-			if w.machines["w1"].moved {
+			if w.Hosts["w1"].CertMoved {
 				t.Error("the kubelet still serves with the certificate of the old address")
 			}
-			w.settled(w.cluster())
+			w.settled(w.Manifest())
 		})
 	}
 }
@@ -402,12 +265,12 @@ func TestMetricsServer_CertificateIsVerified(t *testing.T) {
 	)
 	w := newWorld(t, "cp1", "w1")
 	no := false
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Addons = []v1alpha1.Addon{{Name: "metrics-server", Wait: &no}}
 	w.do(creating(c), event.Succeeded)
 	trusted := func() string {
 		t.Helper()
-		secret, api := w.api.get(secretPath), w.api.get(apiPath)
+		secret, api := w.API.GetObject(secretPath), w.API.GetObject(apiPath)
 		ca, _ := secret["data"].(object)["ca.crt"].(string)
 		if bundle, _ := api["spec"].(object)["caBundle"].(string); bundle != ca || ca == "" {
 			t.Errorf("the API server trusts %q, and the Secret has %q", bundle, ca)
@@ -423,7 +286,7 @@ func TestMetricsServer_CertificateIsVerified(t *testing.T) {
 	}
 	first := trusted()
 	empty()
-	w.api.put(secretPath,
+	w.API.PutObject(secretPath,
 		object{
 			"apiVersion": "v1", "kind": "Secret",
 			"metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="},

@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -20,17 +21,17 @@ const cpuState = "/var/lib/kubelet/cpu_manager_state"
 // Kubernetes 1.37. A kubelet with another policy than its file does not start. Nor does a
 // kubelet with the static policy and no reserved CPUs.
 func (w *world) keepsCPUs() {
-	for _, m := range w.machines {
-		m.files[cpuState] = "none"
-		m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+	for _, m := range w.Hosts {
+		m.Files[cpuState] = "none"
+		m.Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 			if o.Target() != "kubelet.service" {
 				return nil
 			}
-			settings, policy, refusal := m.files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"], "none", ""
+			settings, policy, refusal := m.Files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"], "none", ""
 			if strings.Contains(settings, "cpuManagerPolicy: static") {
 				policy = "static"
 			}
-			was, kept := m.files[cpuState]
+			was, kept := m.Files[cpuState]
 			switch {
 			case policy == "static" && !strings.Contains(settings, "kubeReserved"):
 				refusal = "the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
@@ -38,17 +39,17 @@ func (w *world) keepsCPUs() {
 				refusal = fmt.Sprintf("configured policy %q differs from state checkpoint policy %q", policy, was)
 			}
 			if refusal != "" {
-				delete(m.state, "kubelet.service started")
+				delete(m.State, "kubelet.service started")
 				return &op.Error{Reason: op.ReasonUnhealthy, Message: "kubelet.service says: " + refusal}
 			}
-			m.files[cpuState] = policy
+			m.Files[cpuState] = policy
 			return nil
 		}
 	}
 }
 
 func (w *world) staticCPUs(reserved string) *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"cpuManagerPolicy": "static"}
 	if reserved != "" {
 		c.Spec.Kubernetes.Kubelet.Config["kubeReserved"] = map[string]any{"cpu": reserved}
@@ -59,10 +60,10 @@ func (w *world) staticCPUs(reserved string) *v1alpha1.Cluster {
 // allInService checks that all nodes are in service.
 func (w *world) allInService() {
 	w.t.Helper()
-	w.api.mu.Lock()
-	defer w.api.mu.Unlock()
-	for name := range w.machines {
-		spec, _ := w.api.objects["/api/v1/nodes/"+name]["spec"].(object)
+	w.API.Mu.Lock()
+	defer w.API.Mu.Unlock()
+	for name := range w.Hosts {
+		spec, _ := w.API.Objects["/api/v1/nodes/"+name]["spec"].(object)
 		if _, cordoned := spec["unschedulable"]; cordoned {
 			w.t.Errorf("%s is cordoned", name)
 		}
@@ -72,8 +73,8 @@ func (w *world) allInService() {
 // policies returns the policies in the state files of the kubelets.
 func (w *world) policies() map[string]string {
 	out := map[string]string{}
-	for name, m := range w.machines {
-		out[name] = m.files[cpuState]
+	for name, m := range w.Hosts {
+		out[name] = m.Files[cpuState]
 	}
 	return out
 }
@@ -88,16 +89,16 @@ func (w *world) inTurn(steps ...string) (out []string) {
 	return out
 }
 
-// TestCPUPolicyChanges: each node is drained, loses the file, and is back in service
+// TestCPUPolicy_ChangesOneDrainedNodeAtATime: each node is drained, loses the file, and is back in service
 // before the next one is drained. This holds for both directions.
-func TestCPUPolicyChanges(t *testing.T) {
+func TestCPUPolicy_ChangesOneDrainedNodeAtATime(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"cp1", "w1", "w2"}
 	w := newWorld(t, hosts...)
 	w.create(event.Succeeded)
 	w.keepsCPUs()
 	for _, policy := range []string{"static", "none"} {
-		c := w.cluster()
+		c := w.Manifest()
 		if policy == "static" {
 			c = w.staticCPUs("500m")
 		}
@@ -139,9 +140,9 @@ func TestCPUPolicyChanges(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyKept: other settings drain no node and remove no file, also with the static
+// TestCPUPolicy_DrainsNoNodeForOtherSettings: other settings drain no node and remove no file, also with the static
 // policy.
-func TestCPUPolicyKept(t *testing.T) {
+func TestCPUPolicy_DrainsNoNodeForOtherSettings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
@@ -175,12 +176,12 @@ func TestCPUPolicy_RolledBackWhenRefused(t *testing.T) {
 			c := w.staticCPUs("")
 			if tc.host == "w2" {
 				c = w.staticCPUs("500m")
-				kubelet := w.machines["w2"].spoils
-				w.machines["w2"].spoils = func(m *machine, step string, o op.Op) *op.Error {
-					if err := kubelet(m, step, o); err != nil || o.Target() != "kubelet.service" || m.files[cpuState] != "static" {
+				kubelet := w.Hosts["w2"].Spoil
+				w.Hosts["w2"].Spoil = func(m *lifecycletest.Host, step string, o op.Op) *op.Error {
+					if err := kubelet(m, step, o); err != nil || o.Target() != "kubelet.service" || m.Files[cpuState] != "static" {
 						return err
 					}
-					delete(m.state, "kubelet.service started")
+					delete(m.State, "kubelet.service started")
 					return &op.Error{Reason: op.ReasonUnhealthy, Message: "kubelet.service says: it has no such CPUs"}
 				}
 			}
@@ -195,9 +196,9 @@ func TestCPUPolicy_RolledBackWhenRefused(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyKilledWhileStopped: a kubelet that was stopped for a change of the policy
+// TestCPUPolicy_StartsStoppedKubeletAfterKill: a kubelet that was stopped for a change of the policy
 // may still have its state file. It starts without that file after a resume or a rollback.
-func TestCPUPolicyKilledWhileStopped(t *testing.T) {
+func TestCPUPolicy_StartsStoppedKubeletAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"resume", "rollback"} {
 		t.Run(how, func(t *testing.T) {
@@ -206,13 +207,13 @@ func TestCPUPolicyKilledWhileStopped(t *testing.T) {
 			w.keepsCPUs()
 			before := w.looks()
 			var killed *world
-			w.machines["cp1"].touched = func(what string) {
+			w.Hosts["cp1"].OnChange = func(what string) {
 				if what == "kubelet.settings kubelet.service" {
 					killed = w.fork(t)
 				}
 			}
 			w.do(applying(w.staticCPUs("500m")), event.Succeeded)
-			delete(killed.machines["cp1"].state, "kubelet.service started")
+			delete(killed.Hosts["cp1"].State, "kubelet.service started")
 			if how == "resume" {
 				killed.resume(event.Succeeded)
 			} else {
@@ -231,9 +232,9 @@ func TestCPUPolicyKilledWhileStopped(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyAfterFailure: other settings drain no node once a failed policy is rolled
+// TestCPUPolicy_DrainsForOtherSettingsUntilRolledBack: other settings drain no node once a failed policy is rolled
 // back. Before that they do, because nodes may have files of either policy.
-func TestCPUPolicyAfterFailure(t *testing.T) {
+func TestCPUPolicy_DrainsForOtherSettingsUntilRolledBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name                 string
@@ -252,7 +253,7 @@ func TestCPUPolicyAfterFailure(t *testing.T) {
 			if tc.rollback {
 				w.rollback(event.Succeeded)
 			}
-			c := w.cluster()
+			c := w.Manifest()
 			c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
 			drains := slices.ContainsFunc(w.plan(c).Steps, func(s plan.Step) bool { return s.Task == "settings.drain" })
 			if drains != tc.drains {
@@ -262,9 +263,9 @@ func TestCPUPolicyAfterFailure(t *testing.T) {
 	}
 }
 
-// TestCPUPolicyKilled: a change of the policy that was killed at any moment is resumed or
+// TestCPUPolicy_ResumesOrRollsBackAfterKill: a change of the policy that was killed at any moment is resumed or
 // rolled back. No node remains cordoned or without its kubelet.
-func TestCPUPolicyKilled(t *testing.T) {
+func TestCPUPolicy_ResumesOrRollsBackAfterKill(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"cp1", "w1"}
 	w := newWorld(t, hosts...)

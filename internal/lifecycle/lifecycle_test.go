@@ -47,7 +47,9 @@ func breaking(task string) func(string, op.Op) *op.Error {
 	}
 }
 
-func TestCreateApplyDelete(t *testing.T) {
+// An apply without changes starts no operation, and a delete removes everything that was
+// installed on the hosts.
+func TestDelete_ResetsHostsAfterCreateAndApply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
 	res := w.create(event.Succeeded)
@@ -57,7 +59,7 @@ func TestCreateApplyDelete(t *testing.T) {
 		t.Errorf("the result is incomplete: %+v", res)
 	}
 
-	res = w.do(applying(w.cluster()), event.Succeeded)
+	res = w.do(applying(w.Manifest()), event.Succeeded)
 	if res.Operation != "" || res.Changed != 0 {
 		t.Errorf("an apply without changes began operation %q", res.Operation)
 	}
@@ -70,12 +72,12 @@ func TestCreateApplyDelete(t *testing.T) {
 
 // changed describes the cluster with another kubelet setting.
 func (w *world) changed() *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
 	return c
 }
 
-func TestApplyChangesWhatDiffers(t *testing.T) {
+func TestApply_ChangesOnlyDifferingSettings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
@@ -93,31 +95,31 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 
 // A report of a node from before its kubelet restarted does not count: the restarted
 // kubelet first reports that it is not ready.
-func TestReadySinceTheKubeletStarted(t *testing.T) {
+func TestApply_WaitsForReadyReportAfterKubeletRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	w.machines["w1"].started = time.Now()
+	w.Hosts["w1"].KubeletStarted = time.Now()
 	var steps []string
-	for _, s := range w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil)).Plan().Steps {
+	for _, s := range w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil)).Plan().Steps {
 		steps = append(steps, s.Task+" on "+s.Host)
 	}
 	if want := []string{"nodes.ready on w1"}; !slices.Equal(steps, want) {
 		t.Errorf("the plan has %v, want %v", steps, want)
 	}
-	w.api.report("w1", time.Now())
-	if p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil)).Plan(); len(p.Steps) != 0 {
+	w.API.ReportReady("w1", time.Now())
+	if p := w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil)).Plan(); len(p.Steps) != 0 {
 		t.Errorf("the kubelet has reported, and the plan has %v", p.Steps)
 	}
 }
 
 // A password of the cluster file is in no plan, so a new one needs no operation. It must
 // be saved all the same.
-func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
+func TestApply_SavesNewPasswordWithoutOperation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.SSH.Password = "canary"
 	w.do(applying(c), event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
@@ -132,7 +134,7 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 
 // State of earlier versions always has the user root and port 22. A file without a login
 // changes nothing, and the login is kept.
-func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
+func TestApply_KeepsLoginSavedByEarlierVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
@@ -144,10 +146,10 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 	if recorded.Spec.SSH.User != "" || recorded.Spec.SSH.Port != 0 {
 		t.Errorf("a new record has a login without one in the file: %+v", recorded.Spec.SSH)
 	}
-	old := w.cluster() // as earlier versions saved it, here and in the cluster
+	old := w.Manifest() // as earlier versions saved it, here and in the cluster
 	old.Spec.SSH.User, old.Spec.SSH.Port = "root", 22
 	w.do(applying(old), event.Succeeded)
-	for name, c := range map[string]*v1alpha1.Cluster{"the file leaves it open": w.cluster(), "as recorded": nil} {
+	for name, c := range map[string]*v1alpha1.Cluster{"the file leaves it open": w.Manifest(), "as recorded": nil} {
 		r := ApplyRequest{Subject: Subject{Cluster: c, Name: "prod"}}
 		if p := w.prepared(w.service().Prepare(t.Context(), r, nil)).Plan(); len(p.Steps) != 0 {
 			t.Errorf("%s: the plan has %v", name, p.Steps)
@@ -163,7 +165,9 @@ func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+// Requests that do not fit the state of the cluster are refused with a hint, and the
+// cluster keeps running.
+func TestRefusedRequests_DoNotChangeCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
 	s := w.service()
@@ -177,7 +181,7 @@ func TestRefused(t *testing.T) {
 	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
 	w.create(event.Succeeded)
 
-	_, err := s.Prepare(ctx, creating(w.cluster()), nil)
+	_, err := s.Prepare(ctx, creating(w.Manifest()), nil)
 	refusal(t, err, idClusterExists)
 	if !strings.Contains(err.Error(), "slipway apply") {
 		t.Errorf("%v: does not name apply", err)
@@ -187,11 +191,11 @@ func TestRefused(t *testing.T) {
 	_, err = s.PrepareRollback(ctx, rollingBack(), nil)
 	refusal(t, err, idNothingUnfinished)
 
-	other := w.cluster()
+	other := w.Manifest()
 	other.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
 	_, err = s.Prepare(ctx, applying(other), nil)
 	refusal(t, err, "immutable-field")
-	bundled := w.cluster()
+	bundled := w.Manifest()
 	bundled.Spec.Bundle = filepath.Join(w.home, "missing")
 	_, err = s.Prepare(ctx, applying(bundled), nil)
 	if err == nil {
@@ -201,25 +205,27 @@ func TestRefused(t *testing.T) {
 	w.whole()
 }
 
-func TestFailedCreate(t *testing.T) {
+// After a failed creation, a second create is refused; a resume or an apply finishes it,
+// and a rollback resets the hosts.
+func TestFailedCreate_CanBeResumedAppliedOrRolledBack(t *testing.T) {
 	t.Parallel()
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
-		w.machines["w1"].refuse = breaking("join.kubelet-start")
+		w.Hosts["w1"].Refuse = breaking("join.kubelet-start")
 		res := w.create(event.Failed)
 		if f := res.Failures[0]; f.Host != "w1" || f.Reason != "DiskFull" || len(res.Failures) != 1 {
 			t.Errorf("the root cause is %+v", res.Failures)
 		}
 		w.wantStatus(v1alpha1.PhaseFailed, "create Failed")
-		if tokens := w.api.tokens(); len(tokens) > 0 {
+		if tokens := w.API.JoinTokens(); len(tokens) > 0 {
 			t.Error("a join token is left by the operation that failed")
 		}
-		_, err := w.service().Prepare(t.Context(), creating(w.cluster()), nil)
+		_, err := w.service().Prepare(t.Context(), creating(w.Manifest()), nil)
 		refusal(t, err, idClusterExists)
 		if !strings.Contains(err.Error(), "slipway resume") {
 			t.Errorf("%v: does not name resume", err)
 		}
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		return w
 	}
 	t.Run("resume", func(t *testing.T) {
@@ -248,9 +254,9 @@ func TestFailedCreate(t *testing.T) {
 	})
 	t.Run("failed rollback resumes", func(t *testing.T) {
 		w := broken(t)
-		w.machines["w1"].refuse = breaking("reset.restore")
+		w.Hosts["w1"].Refuse = breaking("reset.restore")
 		w.rollback(event.Failed)
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		w.resume(event.Succeeded)
 		w.bare()
 	})
@@ -258,22 +264,22 @@ func TestFailedCreate(t *testing.T) {
 
 // After a failed apply, Slipway does not create the cluster again or remove it, and still
 // refuses to change fixed fields.
-func TestFailedApply(t *testing.T) {
+func TestFailedApply_CanBeResumedOrRolledBack(t *testing.T) {
 	t.Parallel()
 	broken := func(t *testing.T) *world {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+		w.Hosts["w1"].Refuse = breaking("kubernetes.kubelet")
 		w.do(applying(w.changed()), event.Failed)
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		return w
 	}
 	t.Run("resume", func(t *testing.T) {
 		w := broken(t)
 		w.resume(event.Succeeded)
 		w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
-		if text := w.machines["w1"].files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"]; !strings.Contains(text, "maxPods: 50") {
+		if text := w.Hosts["w1"].Files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"]; !strings.Contains(text, "maxPods: 50") {
 			t.Errorf("the kubelet's settings are\n%s", text)
 		}
 	})
@@ -288,7 +294,7 @@ func TestFailedApply(t *testing.T) {
 	})
 	t.Run("apply is still an apply", func(t *testing.T) {
 		w := broken(t)
-		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+		w.Hosts["w1"].Refuse = breaking("kubernetes.kubelet")
 		w.do(applying(w.changed()), event.Failed)
 		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
 		p, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
@@ -305,7 +311,9 @@ func TestFailedApply(t *testing.T) {
 	})
 }
 
-func TestSavedPlan(t *testing.T) {
+// Planning changes nothing; a saved plan is applied as saved, and is refused as stale
+// when a host differs from it.
+func TestSavedPlan_IsAppliedUnlessHostsChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
@@ -316,14 +324,14 @@ func TestSavedPlan(t *testing.T) {
 		}
 		return p.Plan()
 	}
-	again := save(creating(w.cluster()))
-	saved := save(creating(w.cluster()))
+	again := save(creating(w.Manifest()))
+	saved := save(creating(w.Manifest()))
 	if again.Digest != saved.Digest {
 		t.Errorf("two plans of the same request differ:\n%s", plan.Diff(again, saved))
 	}
-	for _, m := range w.machines {
-		if m.ledger || m.lock.Highest > 0 {
-			t.Errorf("planning has changed %s", m.name)
+	for _, m := range w.Hosts {
+		if m.HasLedger || m.Lock.Highest > 0 {
+			t.Errorf("planning has changed %s", m.Name)
 		}
 	}
 	if ops, err := s.Operations(t.Context(), ""); err != nil || len(ops) > 0 {
@@ -333,14 +341,14 @@ func TestSavedPlan(t *testing.T) {
 	w.whole()
 
 	w.do(ApplyRequest{Subject: Subject{Cluster: w.changed(), Source: []byte("# mine")}}, event.Succeeded)
-	saved = save(applying(w.cluster()))
+	saved = save(applying(w.Manifest()))
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, ApplyOptions{}, nil)), event.Succeeded)
 	if source, err := s.Store.Clusters().LoadSource("prod"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the saved file is %+v (%v), want none as in the plan", source, err)
 	}
 
 	saved = save(applying(w.changed()))
-	w.machines["w1"].files["/etc/crictl.yaml"] = "edited"
+	w.Hosts["w1"].Files["/etc/crictl.yaml"] = "edited"
 	_, err := s.PrepareSaved(t.Context(), saved, ApplyOptions{}, nil)
 	var stale *StaleError
 	if !errors.As(err, &stale) || !strings.Contains(stale.Difference, "/etc/crictl.yaml") {
@@ -359,11 +367,11 @@ func TestSavePlan_RefusedWithPassword(t *testing.T) {
 		return errors.Join(err, p.Close())
 	}
 	with := func(cluster, host string) *v1alpha1.Cluster {
-		c := w.cluster()
+		c := w.Manifest()
 		c.Spec.SSH.Password, c.Spec.Hosts[1].SSH.Password = cluster, host
 		return c
 	}
-	if err := savable(creating(w.cluster())); err != nil {
+	if err := savable(creating(w.Manifest())); err != nil {
 		t.Errorf("without a password: %v", err)
 	}
 	refusal(t, savable(creating(with("canary", ""))), idPlanNoPassword)
@@ -382,7 +390,7 @@ func TestSavePlan_RefusedWithPassword(t *testing.T) {
 func TestApply_StaleAfterAnotherApply(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	late := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
+	late := w.prepared(w.service().Prepare(t.Context(), creating(w.Manifest()), nil))
 	w.create(event.Succeeded)
 	var stale *StaleError
 	if _, err := late.Apply(t.Context()); !errors.As(err, &stale) {
@@ -391,11 +399,13 @@ func TestApply_StaleAfterAnotherApply(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
 }
 
-func TestLocked(t *testing.T) {
+// A lock of another process or manager stops an operation unless it is stale or the
+// request breaks it.
+func TestLock_BlocksOtherProcessesAndManagers(t *testing.T) {
 	t.Parallel()
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
-		p := w.prepared(w.service().Prepare(t.Context(), creating(w.cluster()), nil))
+		p := w.prepared(w.service().Prepare(t.Context(), creating(w.Manifest()), nil))
 		l, err := w.service().Store.Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
@@ -411,8 +421,8 @@ func TestLocked(t *testing.T) {
 	t.Run("by another manager", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
 		w.create(event.Succeeded)
-		m := w.machines["cp1"]
-		m.lock = remote.LockState{
+		m := w.Hosts["cp1"]
+		m.Lock = remote.LockState{
 			Held:   true,
 			Holder: remote.Lock{Operation: "theirs", Manager: "m2", By: "process 7 on mgr2 since noon", Fence: 7}, Highest: 7, AgeSeconds: 3,
 		}
@@ -434,23 +444,23 @@ func TestLocked(t *testing.T) {
 		takes := applying(w.changed())
 		takes.BreakLock = true
 		w.do(takes, event.Succeeded)
-		if m.lock.Highest != 8 || m.lock.Held {
-			t.Errorf("lock %+v, want fence 8 and no holder", m.lock)
+		if m.Lock.Highest != 8 || m.Lock.Held {
+			t.Errorf("lock %+v, want fence 8 and no holder", m.Lock)
 		}
-		m.lock.Held, m.lock.Stale = true, true
-		w.do(applying(w.cluster()), event.Succeeded)
-		if m.lock.Highest != 9 {
-			t.Errorf("fence %d, want it to rise with each operation", m.lock.Highest)
+		m.Lock.Held, m.Lock.Stale = true, true
+		w.do(applying(w.Manifest()), event.Succeeded)
+		if m.Lock.Highest != 9 {
+			t.Errorf("fence %d, want it to rise with each operation", m.Lock.Highest)
 		}
 	})
 	t.Run("taken over in the middle", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
-		for _, m := range w.machines {
-			m.touched = func(what string) {
+		for _, m := range w.Hosts {
+			m.OnChange = func(what string) {
 				if strings.HasPrefix(what, "runtime.images") {
-					m.mu.Lock()
-					m.lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 9}, Highest: 9}
-					m.mu.Unlock()
+					m.Mu.Lock()
+					m.Lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 9}, Highest: 9}
+					m.Mu.Unlock()
 				}
 			}
 		}
@@ -458,23 +468,25 @@ func TestLocked(t *testing.T) {
 		if f := res.Failures[0]; f.Reason != "Fenced" {
 			t.Errorf("failure %+v, want reason Fenced", f)
 		}
-		if m := w.machines["cp1"]; m.lock.Holder.Manager != "m2" || !m.lock.Held {
-			t.Errorf("the other's lock is now %+v", m.lock)
+		if m := w.Hosts["cp1"]; m.Lock.Holder.Manager != "m2" || !m.Lock.Held {
+			t.Errorf("the other's lock is now %+v", m.Lock)
 		}
 	})
 }
 
-func TestCancel(t *testing.T) {
+// A cancelled operation is paused and can be resumed or rolled back; processes of other
+// programs or machines are not stopped.
+func TestCancel_StopsOnlyOperationsOfLocalSlipway(t *testing.T) {
 	stopped := func(t *testing.T, why error) *world {
 		w := newWorld(t, "cp1", "w1")
 		w.noAPI = true
 		ctx, cancel := context.WithCancelCause(t.Context())
-		w.machines["cp1"].touched = func(what string) {
+		w.Hosts["cp1"].OnChange = func(what string) {
 			if strings.HasPrefix(what, "kubeadm.init.etcd") {
 				cancel(why)
 			}
 		}
-		p := w.prepared(w.service().Prepare(ctx, creating(w.cluster()), nil))
+		p := w.prepared(w.service().Prepare(ctx, creating(w.Manifest()), nil))
 		res, err := p.Apply(ctx)
 		if err != nil || res.Outcome != event.Cancelled || len(res.Failures) > 0 {
 			t.Fatalf("got %+v, %v, want a cancelled operation without failures", res, err)
@@ -482,7 +494,7 @@ func TestCancel(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		w.machines["cp1"].touched = nil
+		w.Hosts["cp1"].OnChange = nil
 		w.wantStatus(v1alpha1.PhasePaused, "create Cancelled")
 		return w
 	}
@@ -502,7 +514,7 @@ func TestCancel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted by SIGINT")
 		cancel(why)
-		if _, err := w.service().Prepare(ctx, creating(w.cluster()), nil); !errors.Is(err, why) {
+		if _, err := w.service().Prepare(ctx, creating(w.Manifest()), nil); !errors.Is(err, why) {
 			t.Errorf("got %v, want the interruption instead of unreachable hosts", err)
 		}
 	})
@@ -575,13 +587,13 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestPrecheckRecorded: a running cluster is checked as a running cluster, by name and by
+// TestPrecheck_AcceptsRunningClusterByNameAndFile: a running cluster is checked as a running cluster, by name and by
 // file, and not as a new one.
-func TestPrecheckRecorded(t *testing.T) {
+func TestPrecheck_AcceptsRunningClusterByNameAndFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
-	for name, of := range map[string]Subject{"by name": {Name: "prod"}, "by file": {Cluster: w.cluster()}} {
+	for name, of := range map[string]Subject{"by name": {Name: "prod"}, "by file": {Cluster: w.Manifest()}} {
 		list, err := w.service().Precheck(t.Context(), ApplyRequest{Subject: of}, nil)
 		if err != nil || list.Err() != nil {
 			t.Errorf("%s: %v, %v; want no error", name, list, err)
@@ -589,12 +601,13 @@ func TestPrecheckRecorded(t *testing.T) {
 	}
 }
 
-func TestPrecheck(t *testing.T) {
+// One precheck reports the problems of all hosts and saves nothing.
+func TestPrecheck_ReportsProblemsOfAllHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
-	w.machines["w1"].down = errDown
-	w.machines["w2"].files["/etc/kubernetes/kubelet.conf"] = "another cluster's"
-	list, err := w.service().Precheck(t.Context(), applying(w.cluster()), nil)
+	w.Hosts["w1"].Down = errDown
+	w.Hosts["w2"].Files["/etc/kubernetes/kubelet.conf"] = "another cluster's"
+	list, err := w.service().Precheck(t.Context(), applying(w.Manifest()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
@@ -27,7 +28,7 @@ func dockered(t *testing.T, runtime string, names ...string) *world {
 	w := newWorld(t, names...)
 	w.cache = t.TempDir()
 	w.bundled(t, true, "")
-	w.runtime = runtime
+	w.Runtime = runtime
 	w.create(event.Succeeded)
 	return w
 }
@@ -66,12 +67,12 @@ func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions)
 
 // moving returns a request to apply a file that names the other runtime.
 func (w *world) moving() ApplyRequest {
-	was := w.runtime
-	w.runtime = "docker"
+	was := w.Runtime
+	w.Runtime = "docker"
 	if was == "docker" {
-		w.runtime = "containerd"
+		w.Runtime = "containerd"
 	}
-	return applying(w.cluster())
+	return applying(w.Manifest())
 }
 
 // runBy checks that all nodes use a runtime, that their kubelets use its socket, and that
@@ -79,8 +80,8 @@ func (w *world) moving() ApplyRequest {
 func (w *world) runBy(runtime string) {
 	w.t.Helper()
 	socket := map[string]string{"docker": "unix:///run/cri-dockerd.sock", "containerd": "unix:///run/containerd/containerd.sock"}[runtime]
-	for name, m := range w.machines {
-		if m.has(module.DockerUnit) != (runtime == "docker") {
+	for name, m := range w.Hosts {
+		if m.HasFile(module.DockerUnit) != (runtime == "docker") {
 			t := "no Docker"
 			if runtime == "docker" {
 				t = "Docker"
@@ -88,8 +89,8 @@ func (w *world) runBy(runtime string) {
 			w.t.Errorf("%s: want %s", name, t)
 		}
 		for _, file := range []string{"/etc/kubernetes/kubelet.conf.d/50-slipway.conf", "/etc/crictl.yaml"} {
-			if !strings.Contains(m.files[file], socket) {
-				w.t.Errorf("%s: %s does not name socket %s: %s", name, file, socket, m.files[file])
+			if !strings.Contains(m.Files[file], socket) {
+				w.t.Errorf("%s: %s does not name socket %s: %s", name, file, socket, m.Files[file])
 			}
 		}
 	}
@@ -104,17 +105,19 @@ func (w *world) runBy(runtime string) {
 // then are kept until the cluster is deleted.
 func (w *world) backAt(before map[string]map[string]string) {
 	w.t.Helper()
-	for name, m := range w.machines {
+	for name, m := range w.Hosts {
 		for _, blob := range []string{"docker", "cri-dockerd"} {
-			maps.DeleteFunc(m.state, func(what, _ string) bool {
-				return strings.HasPrefix(what, keptBlob+blob+" ") && before[name][what] == ""
+			maps.DeleteFunc(m.State, func(what, _ string) bool {
+				return strings.HasPrefix(what, lifecycletest.KeptBlob+blob+" ") && before[name][what] == ""
 			})
 		}
 	}
 	w.asBefore(before)
 }
 
-func TestMigrate(t *testing.T) {
+// Each node is drained, changes its runtime and is uncordoned, control planes first; the
+// new runtime is fetched before the drain.
+func TestMigrate_ChangesRuntimeOneNodeAtATime(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{"containerd": "docker", "docker": "containerd"} {
 		t.Run(from+" to "+to, func(t *testing.T) {
@@ -195,12 +198,12 @@ func TestMigrate_RefusesOtherChangesWithIt(t *testing.T) {
 	_, err := w.service().Prepare(t.Context(), request, nil)
 	refusal(t, err, idMigrationAlone)
 
-	request.Cluster = w.cluster()
+	request.Cluster = w.Manifest()
 	request.Cluster.Spec.SSH.Password = "canary" // plans do not show it
 	w.prepared(w.service().Prepare(t.Context(), request, nil))
 }
 
-func TestKilledMigrate(t *testing.T) {
+func TestMigrate_ResumesOrRollsBackAfterKill(t *testing.T) {
 	for _, from := range []string{"containerd", "docker"} {
 		t.Run(from, func(t *testing.T) {
 			t.Parallel()
@@ -211,7 +214,7 @@ func TestKilledMigrate(t *testing.T) {
 				t.Run(m.name, func(t *testing.T) {
 					k := m.world.fork(t)
 					k.goOn(request)
-					k.runBy(k.runtime)
+					k.runBy(k.Runtime)
 					k.whole()
 					k.same(w)
 				})
@@ -222,7 +225,7 @@ func TestKilledMigrate(t *testing.T) {
 						return
 					}
 					k.apply(k.prepared(p, err), event.Succeeded)
-					k.runtime = from
+					k.Runtime = from
 					k.runBy(from)
 					k.backAt(before)
 				})
@@ -239,35 +242,35 @@ func TestMigrate_FinishesWithoutLostHost(t *testing.T) {
 	for _, host := range []string{"cp1", "cp2", "w1"} {
 		for name, goOn := range map[string]func(*world, ApplyRequest){
 			"resumed":     func(w *world, _ ApplyRequest) { w.resume(event.Succeeded) },
-			"rolled back": func(w *world, _ ApplyRequest) { w.runtime = "containerd"; w.rollback(event.Succeeded) },
+			"rolled back": func(w *world, _ ApplyRequest) { w.Runtime = "containerd"; w.rollback(event.Succeeded) },
 			"applied again": func(w *world, r ApplyRequest) {
-				r.Cluster = w.cluster()
+				r.Cluster = w.Manifest()
 				w.do(r, event.Succeeded)
 			},
 		} {
 			t.Run(host+" "+name, func(t *testing.T) {
 				w := dockered(t, "containerd", threeAndTwo...)
-				w.machines[host].refuse = breaking("runtime.docker")
+				w.Hosts[host].Refuse = breaking("runtime.docker")
 				request := w.moving()
 				w.do(request, event.Failed)
 				gone := DeleteNodesRequest{Name: "prod", Nodes: []string{host}, Forget: true}
 				_, err := w.service().Prepare(t.Context(), gone, nil)
 				wantRefused(t, err, idMigrationAlone) // the host is reachable
-				w.machines[host].down = errDown
-				w.api.lost(host)
-				w.api.lose(host)
+				w.Hosts[host].Down = errDown
+				w.API.StopMember(host)
+				w.API.MarkNodeLost(host)
 				_, err = w.service().Prepare(t.Context(), DeleteNodesRequest{Name: "prod", Nodes: []string{host}}, nil)
 				wantRefused(t, err, idMigrationAlone)
 				_, err = w.service().PrepareResume(t.Context(), resuming(), nil)
 				refusal(t, err, string(remote.Unreachable))
 				w.do(gone, event.Succeeded)
-				delete(w.machines, host)
+				delete(w.Hosts, host)
 				w.wantPhase(v1alpha1.PhaseFailed)
-				if w.api.has("/api/v1/nodes/"+host) || w.api.etcd(host) != "" {
+				if w.API.HasObject("/api/v1/nodes/"+host) || w.API.EtcdRole(host) != "" {
 					t.Errorf("%s is still a node or an etcd member", host)
 				}
 				goOn(w, request)
-				w.runBy(w.runtime)
+				w.runBy(w.Runtime)
 				w.whole()
 			})
 		}
@@ -282,7 +285,7 @@ func TestMigrate_RollsBackWhenNodeIsUnhealthy(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			w := dockered(t, "containerd", "cp1", "cp2", "w1")
 			before := w.looks()
-			w.machines[host].spoils = func(m *machine, _ string, o op.Op) *op.Error {
+			w.Hosts[host].Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 				if u, ok := o.(op.Unit); !ok || u.Name != "cri-docker.service" {
 					return nil
 				}
@@ -293,7 +296,7 @@ func TestMigrate_RollsBackWhenNodeIsUnhealthy(t *testing.T) {
 			if !res.Reverted || len(res.Failures) != 1 || res.Failures[0].Host != host {
 				t.Fatalf("%+v: want an automatic rollback and one failure, on %s", res, host)
 			}
-			w.runtime = "containerd"
+			w.Runtime = "containerd"
 			w.runBy("containerd")
 			w.backAt(before)
 			if turns := w.turns("reset.runtime"); slices.Contains(turns, "w1") != (host == "w1") {
@@ -307,11 +310,11 @@ func TestMigrate_RollsBackWhenNodeIsUnhealthy(t *testing.T) {
 // again. This plays a host without which etcd has no quorum. The step fails there while
 // broken is true.
 func (w *world) endsAPI(host, step, reason string, broken *bool) {
-	w.machines[host].refuse = func(of string, o op.Op) *op.Error {
+	w.Hosts[host].Refuse = func(of string, o op.Op) *op.Error {
 		silent := func(is bool) {
-			for name, m := range w.machines {
+			for name, m := range w.Hosts {
 				if strings.HasPrefix(name, "cp") {
-					m.silent = is
+					m.APISilent = is
 				}
 			}
 		}
@@ -342,10 +345,10 @@ func TestMigrate_FinishesNodeWithoutAPI(t *testing.T) {
 			}},
 			"rolled back": {"runtime.docker", "DiskFull", func(w *world, broken *bool) {
 				*broken = false
-				w.runtime = "containerd"
+				w.Runtime = "containerd"
 				w.rollback(event.Succeeded)
 			}},
-			"rolled back automatically": {"runtime.docker", "UnitFailed", func(w *world, _ *bool) { w.runtime = "containerd" }},
+			"rolled back automatically": {"runtime.docker", "UnitFailed", func(w *world, _ *bool) { w.Runtime = "containerd" }},
 		} {
 			t.Run(at+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -357,7 +360,7 @@ func TestMigrate_FinishesNodeWithoutAPI(t *testing.T) {
 					t.Fatalf("%+v", res)
 				}
 				tc.then(w, &broken)
-				w.runBy(w.runtime)
+				w.runBy(w.Runtime)
 				w.whole()
 			})
 		}

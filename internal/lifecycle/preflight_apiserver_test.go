@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -14,7 +15,7 @@ import (
 // reported, with a hint, before any step waits for it. Nothing is refused.
 func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 	t.Parallel()
-	apply := func(w *world) Request { return applying(w.cluster()) }
+	apply := func(w *world) Request { return applying(w.Manifest()) }
 	for _, tc := range []struct {
 		name, reason string
 		silent       []string
@@ -41,7 +42,7 @@ func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, append(threeAndTwo[:5:5], "w3"), threeAndTwo)
 			for _, name := range tc.silent {
-				w.machines[name].silent = true
+				w.Hosts[name].APISilent = true
 			}
 			p := w.prepared(w.service().Prepare(t.Context(), tc.request(w), nil))
 			told := 0
@@ -68,28 +69,28 @@ func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 func TestNotServing_CanBeRepairedOrRemoved(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
-	cp1, bad := w.machines["cp1"], w.cluster()
+	cp1, bad := w.Hosts["cp1"], w.Manifest()
 	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
 	w.noAPI = true
-	cp1.refuse = func(step string, _ op.Op) *op.Error {
+	cp1.Refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.control-plane" {
-			cp1.silent = strings.Contains(cp1.files[settingsFile], "no-such-mode")
+			cp1.APISilent = strings.Contains(cp1.Files[lifecycletest.SettingsFile], "no-such-mode")
 		}
 		return nil
 	}
 	w.do(ApplyRequest{Subject: Subject{Cluster: bad}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
 	w.resume(event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
-		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-mode") {
+		if strings.Contains(w.Hosts[name].Files[module.APIServerManifest], "no-such-mode") {
 			t.Errorf("settings that keep API servers from starting reach %s", name)
 		}
 	}
-	w.do(applying(w.cluster()), event.Succeeded)
+	w.do(applying(w.Manifest()), event.Succeeded)
 	w.wantHosts(threeAndTwo...)
 
-	cp1.silent = true
-	w.api.lost("cp1")
-	res := w.do(applying(w.cluster()), event.Failed)
+	cp1.APISilent = true
+	w.API.StopMember("cp1")
+	res := w.do(applying(w.Manifest()), event.Failed)
 	if f := res.Failures[0]; f.Reason != op.ReasonNotServing || !strings.Contains(f.Remedy, "slipway delete node") {
 		t.Errorf("the apply ends with %+v", f)
 	}

@@ -15,7 +15,7 @@ import (
 func unfit(t *testing.T) *world {
 	t.Helper()
 	w := aged(t, "cp1", "w1", "w2")
-	w.api.metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",` +
+	w.API.Metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",` +
 		`resource="flowschemas",subresource="",version="v1beta3"} 1
 apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.39",` +
 		`resource="deviceclasses",subresource="",version="v1beta1"} 1
@@ -28,16 +28,16 @@ apiserver_admission_webhook_fail_open_count{name="sidecars.guard.io",type="admit
 apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="gone.guard.io",` +
 		`operation="CREATE",rejection_code="0",type="validating"} 4
 `
-	w.api.put("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web", object{
+	w.API.PutObject("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web", object{
 		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
 		"spec":   object{"selector": object{"matchLabels": object{"app": "web"}}},
 		"status": object{"disruptionsAllowed": 0, "expectedPods": 2, "currentHealthy": 1, "desiredHealthy": 1},
 	})
-	w.api.put("/api/v1/namespaces/shop/pods/web", object{
+	w.API.PutObject("/api/v1/namespaces/shop/pods/web", object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}},
 		"spec": object{"nodeName": "cp1"}, // it moves to w2 when cp1 is drained
 	})
-	w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
+	w.API.PutObject("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
 		"webhooks": []any{
 			object{
@@ -51,17 +51,17 @@ apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",n
 			},
 		},
 	})
-	w.api.put("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sidecars", object{
+	w.API.PutObject("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sidecars", object{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": object{"name": "sidecars"},
 		"webhooks": []any{object{"name": "sidecars.guard.io", "clientConfig": object{"url": "https://guard.example.com"}}},
 	})
-	w.api.lose("w1")
-	w.machines["cp1"].etcdctl = nil // the etcd member on cp1 does not answer
+	w.API.MarkNodeLost("w1")
+	w.Hosts["cp1"].Etcdctl = nil // the etcd member on cp1 does not answer
 	return w
 }
 
 // All problems that prevent an upgrade are reported at once, and nothing is touched.
-func TestReadiness(t *testing.T) {
+func TestReadiness_ReportsAllProblemsBeforeUpgrade(t *testing.T) {
 	t.Parallel()
 	w := unfit(t)
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
@@ -117,7 +117,7 @@ func idsOf(list diag.List) (out []string) {
 
 // An API server must not get too far ahead of a kubelet. This holds for a kubelet that the
 // next upgrade step updates and for one that Slipway does not manage.
-func TestReadinessOfKubelets(t *testing.T) {
+func TestReadiness_RefusesUpgradeWithTooOldKubelet(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		node, version, id string
@@ -128,9 +128,9 @@ func TestReadinessOfKubelets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := aged(t, "cp1", "w1")
-			w.api.register("alien", "alien")
-			w.api.kubelet("alien", older)
-			w.api.kubelet(tc.node, tc.version)
+			w.API.RegisterNode("alien", "alien")
+			w.API.ReportVersion("alien", older)
+			w.API.ReportVersion(tc.node, tc.version)
 			p, err := w.service().Prepare(t.Context(), toNewest, nil)
 			if tc.id == "" {
 				w.prepared(p, err)
@@ -145,7 +145,7 @@ func TestReadinessOfKubelets(t *testing.T) {
 }
 
 // The bundles of all upgrade steps must be available before the first step starts.
-func TestReadinessOfBundles(t *testing.T) {
+func TestReadiness_ReportsMissingBundlesOfUpgradePath(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1")
 	s := w.service()

@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -24,9 +25,9 @@ func reboots(nodes ...string) RebootNodesRequest {
 func (w *world) wantBoots(want map[string]int) {
 	w.t.Helper()
 	got := map[string]int{}
-	for name, m := range w.machines {
-		if m.boots > 0 {
-			got[name] = m.boots
+	for name, m := range w.Hosts {
+		if m.Boots > 0 {
+			got[name] = m.Boots
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -114,7 +115,7 @@ func TestRebootNodes_OnlyNamedHosts(t *testing.T) {
 			w := newWorld(t, threeAndTwo...)
 			w.create(event.Succeeded)
 			if tc.down != "" {
-				w.machines[tc.down].down = errDown
+				w.Hosts[tc.down].Down = errDown
 			}
 			w.events = nil
 			w.do(reboots(tc.nodes...), event.Succeeded)
@@ -134,7 +135,7 @@ func TestRebootNodes_OnlyNamedHosts(t *testing.T) {
 // Hosts with only an etcd member are rebooted one at a time, after the control planes.
 func TestRebootNodes_RebootsEtcdHosts(t *testing.T) {
 	w := newWorld(t, "cp1", "e1", "e2", "e3", "w1", "w2")
-	w.managed, w.apart = true, true
+	w.ManagedEtcd, w.SeparateEtcd = true, true
 	w.create(event.Succeeded)
 	w.events = nil
 	w.do(reboots(), event.Succeeded)
@@ -151,9 +152,9 @@ func TestRebootNodes_RebootsEtcdHosts(t *testing.T) {
 func TestRebootNodes_KeepsCordonOfUser(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.create(event.Succeeded)
-	w.api.mu.Lock()
-	w.api.objects["/api/v1/nodes/w1"]["spec"].(object)["unschedulable"] = true
-	w.api.mu.Unlock()
+	w.API.Mu.Lock()
+	w.API.Objects["/api/v1/nodes/w1"]["spec"].(object)["unschedulable"] = true
+	w.API.Mu.Unlock()
 	w.do(reboots(), event.Succeeded)
 	w.wantBoots(once("cp1", "w1", "w2"))
 	w.wantCordoned("w1")
@@ -224,11 +225,11 @@ func TestRebootNodes_StopsAtDisruptionBudgetAndResumes(t *testing.T) {
 	)
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.create(event.Succeeded)
-	w.api.wrote = func(what string) {
-		if what != "PATCH /api/v1/nodes/w1" || w.api.has(pod) {
+	w.API.OnWrite = func(what string) {
+		if what != "PATCH /api/v1/nodes/w1" || w.API.HasObject(pod) {
 			return
 		}
-		w.api.put(pod, object{
+		w.API.PutObject(pod, object{
 			"apiVersion": "v1", "kind": "Pod",
 			"metadata": object{
 				"name": "web", "namespace": "shop", "uid": "web", "labels": object{"app": "web"},
@@ -236,7 +237,7 @@ func TestRebootNodes_StopsAtDisruptionBudgetAndResumes(t *testing.T) {
 			},
 			"spec": object{"nodeName": "w1"},
 		})
-		w.api.put(budget, object{
+		w.API.PutObject(budget, object{
 			"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
 			"spec":   object{"selector": object{"matchLabels": object{"app": "web"}}},
 			"status": object{"expectedPods": 2, "currentHealthy": 1, "desiredHealthy": 1},
@@ -254,8 +255,8 @@ func TestRebootNodes_StopsAtDisruptionBudgetAndResumes(t *testing.T) {
 	_, err := w.service().PrepareRollback(t.Context(), RollbackRequest{Name: "prod"}, nil)
 	refusal(t, err, idNoWayBack)
 
-	w.api.wrote = nil
-	w.api.remove(budget)
+	w.API.OnWrite = nil
+	w.API.RemoveObject(budget)
 	w.resume(event.Succeeded)
 	w.wantBoots(once("cp1", "w1", "w2"))
 	w.wantCordoned()
@@ -266,11 +267,11 @@ func TestRebootNodes_StopsAtDisruptionBudgetAndResumes(t *testing.T) {
 func TestRebootNodes_StopsAtHostThatDoesNotComeBack(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.create(event.Succeeded)
-	w.machines["w1"].spoils = func(m *machine, _ string, o op.Op) *op.Error {
+	w.Hosts["w1"].Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 		if o.Kind() != op.KindReboot {
 			return nil
 		}
-		m.down = &remote.Error{Host: m.name, Reason: remote.ConnectionLost, Cause: "no response within 10m0s", Remedy: "start it"}
+		m.Down = &remote.Error{Host: m.Name, Reason: remote.ConnectionLost, Cause: "no response within 10m0s", Remedy: "start it"}
 		return nil
 	}
 	res := w.do(reboots(), event.Failed)
@@ -282,7 +283,7 @@ func TestRebootNodes_StopsAtHostThatDoesNotComeBack(t *testing.T) {
 	_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, string(remote.ConnectionLost))
 
-	w.machines["w1"].spoils, w.machines["w1"].down = nil, nil
+	w.Hosts["w1"].Spoil, w.Hosts["w1"].Down = nil, nil
 	w.resume(event.Succeeded)
 	w.wantBoots(once("cp1", "w1", "w2"))
 	w.wantCordoned()
@@ -310,17 +311,20 @@ func TestRebootNodes_Refuses(t *testing.T) {
 	}{
 		{"an unknown host", "only hosts of the cluster are rebooted", nil, reboots("w1", "w9"), "unknown-host"},
 		{
-			"the machine of slipway", "the operation would end", func(w *world) { w.boot = w.machines["w1"].bootID() }, reboots(),
+			"the machine of slipway", "the operation would end", func(w *world) { w.boot = w.Hosts["w1"].BootID() }, reboots(),
 			idRebootsItself,
 		},
 		{
 			"an unreachable control plane", "etcd could lose its quorum",
-			func(w *world) { w.machines["cp2"].down = errDown }, reboots("w1"), string(remote.Unreachable),
+			func(w *world) { w.Hosts["cp2"].Down = errDown }, reboots("w1"), string(remote.Unreachable),
 		},
-		{"a node that is not ready", "harm could not be detected", func(w *world) { w.api.lose("w1") }, reboots("w1"), "upgrade-node-unready"},
+		{
+			"a node that is not ready", "harm could not be detected",
+			func(w *world) { w.API.MarkNodeLost("w1") }, reboots("w1"), "upgrade-node-unready",
+		},
 		{
 			"an unfinished operation", "only that operation knows what runs", func(w *world) {
-				w.machines["w1"].refuse = breaking("kubelet.settings")
+				w.Hosts["w1"].Refuse = breaking("kubelet.settings")
 				w.do(ApplyRequest{Subject: Subject{Cluster: w.changed()}}, event.Failed)
 			}, reboots("w2"), idOperationUnfinished,
 		},
@@ -339,7 +343,7 @@ func TestRebootNodes_Refuses(t *testing.T) {
 	t.Run("other hosts than the machine of slipway", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
 		w.create(event.Succeeded)
-		w.boot = w.machines["w1"].bootID()
+		w.boot = w.Hosts["w1"].BootID()
 		w.do(reboots("w2"), event.Succeeded)
 		w.wantBoots(once("w2"))
 	})

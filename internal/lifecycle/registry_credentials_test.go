@@ -16,10 +16,10 @@ import (
 
 const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
 
-// TestRegistryPasswords checks logins with a password from a file on the manager. The
+// TestRegistryPassword_IsSavedOnlyOnHosts checks logins with a password from a file on the manager. The
 // password is in no plan, event or saved state. A new password changes one file on each
 // host and nothing else.
-func TestRegistryPasswords(t *testing.T) {
+func TestRegistryPassword_IsSavedOnlyOnHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	dir := t.TempDir()
@@ -30,16 +30,16 @@ func TestRegistryPasswords(t *testing.T) {
 		}
 	}
 	write("parrot-one")
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{
 		Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password},
 	}}}
 	w.do(creating(c), event.Succeeded)
 	login := func(word string) string { return base64.StdEncoding.EncodeToString([]byte("hub:" + word)) }
-	for name, m := range w.machines {
-		if !strings.Contains(m.files[hubFile], login("parrot-one")) {
-			t.Errorf("%s has %q", name, m.files[hubFile])
+	for name, m := range w.Hosts {
+		if !strings.Contains(m.Files[hubFile], login("parrot-one")) {
+			t.Errorf("%s has %q", name, m.Files[hubFile])
 		}
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
@@ -60,9 +60,9 @@ func TestRegistryPasswords(t *testing.T) {
 		t.Errorf("with a new password, the plan has %q, want %q", steps, want)
 	}
 	w.apply(p, event.Succeeded)
-	for name, m := range w.machines {
-		if !strings.Contains(m.files[hubFile], login("parrot-two")) {
-			t.Errorf("%s has %q", name, m.files[hubFile])
+	for name, m := range w.Hosts {
+		if !strings.Contains(m.Files[hubFile], login("parrot-two")) {
+			t.Errorf("%s has %q", name, m.Files[hubFile])
 		}
 	}
 	for _, e := range w.events {
@@ -95,23 +95,23 @@ func TestRegistryPasswords(t *testing.T) {
 	}
 }
 
-// TestRegistryPasswordLater resumes an operation that needs a password. The password is
+// TestRegistryPassword_IsReadAgainOnResume resumes an operation that needs a password. The password is
 // read again; if its file is missing, the resume is refused before it connects to hosts.
-func TestRegistryPasswordLater(t *testing.T) {
+func TestRegistryPassword_IsReadAgainOnResume(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	password := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(password, []byte("parrot"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{
 		Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password},
 	}}}
-	w.machines["w1"].refuse = breaking("runtime.registries")
+	w.Hosts["w1"].Refuse = breaking("runtime.registries")
 	w.do(creating(c), event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	if err := os.Remove(password); err != nil {
 		t.Fatal(err)
 	}
@@ -121,15 +121,15 @@ func TestRegistryPasswordLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.resume(event.Succeeded)
-	if text := w.machines["w1"].files[hubFile]; !strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("hub:parrot"))) {
+	if text := w.Hosts["w1"].Files[hubFile]; !strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("hub:parrot"))) {
 		t.Errorf("w1 has %q", text)
 	}
 }
 
-// TestKilledRegistryPassword kills the manager at each moment while it applies a new
+// TestRegistryPassword_IsNewestOnAllHostsAfterKill kills the manager at each moment while it applies a new
 // password to hosts. Before the resume, the password changes again; all hosts must get the
 // latest password.
-func TestKilledRegistryPassword(t *testing.T) {
+func TestRegistryPassword_IsNewestOnAllHostsAfterKill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	password := filepath.Join(t.TempDir(), "password")
@@ -139,7 +139,7 @@ func TestKilledRegistryPassword(t *testing.T) {
 		}
 	}
 	write("one")
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{
 		Registry: "docker.io", Username: "hub",
 		PasswordFrom: &v1alpha1.SecretSource{File: password},
@@ -157,9 +157,9 @@ func TestKilledRegistryPassword(t *testing.T) {
 			k := m.world
 			k.t = t
 			k.goOn(request)
-			for name, on := range k.machines {
-				if !strings.Contains(on.files[hubFile], base64.StdEncoding.EncodeToString([]byte("hub:three"))) {
-					t.Errorf("%s has %q", name, on.files[hubFile])
+			for name, on := range k.Hosts {
+				if !strings.Contains(on.Files[hubFile], base64.StdEncoding.EncodeToString([]byte("hub:three"))) {
+					t.Errorf("%s has %q", name, on.Files[hubFile])
 				}
 			}
 		})

@@ -15,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -25,7 +26,7 @@ const ownHosts = "/etc/containerd/certs.d/192.0.2.13:5000/hosts.toml"
 
 // withRegistry returns a cluster with a registry on the dedicated host reg.
 func (w *world) withRegistry() *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	at := slices.IndexFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	c.Spec.Hosts[at].Roles = []v1alpha1.Role{v1alpha1.RoleRegistry}
 	return c
@@ -44,9 +45,9 @@ func (w *world) login(password string) string {
 	return base64.StdEncoding.EncodeToString([]byte("slipway:" + password))
 }
 
-// TestInitRegistry creates a registry before the cluster exists. Nodes of the later
+// TestInitRegistry_CreatesRegistryForLaterCluster creates a registry before the cluster exists. Nodes of the later
 // cluster use it, creating the cluster does not change it, and a delete removes it.
-func TestInitRegistry(t *testing.T) {
+func TestInitRegistry_CreatesRegistryForLaterCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
@@ -60,25 +61,25 @@ func TestInitRegistry(t *testing.T) {
 	if phase, _ := w.status(); phase != "" {
 		t.Errorf("a cluster is saved, in phase %q", phase)
 	}
-	m := w.machines["reg"]
-	if m.state[module.RegistryUnit+" enabled"] == "" || m.files[module.RegistryDir+"/htpasswd"] == "" {
-		t.Errorf("there is no registry: %v", m.state)
+	m := w.Hosts["reg"]
+	if m.State[module.RegistryUnit+" enabled"] == "" || m.Files[module.RegistryDir+"/htpasswd"] == "" {
+		t.Errorf("there is no registry: %v", m.State)
 	}
 	w.do(InitRegistryRequest{Subject: Subject{Cluster: c}}, event.Succeeded) // a second run does nothing
-	before := m.look()
+	before := m.AllState()
 
 	w.do(creating(c), event.Succeeded)
 	for _, name := range []string{"cp1", "w1"} {
-		if text := w.machines[name].files[ownHosts]; !strings.Contains(text, w.login("")) {
+		if text := w.Hosts[name].Files[ownHosts]; !strings.Contains(text, w.login("")) {
 			t.Errorf("%s has %q", name, text)
 		}
 	}
 	for path, was := range before {
-		if is := m.look()[path]; is != was {
+		if is := m.AllState()[path]; is != was {
 			t.Errorf("creating the cluster changed %s", path)
 		}
 	}
-	if text := m.files[ownHosts]; text != "" {
+	if text := m.Files[ownHosts]; text != "" {
 		t.Errorf("the registry is not a node, but it has %q", text)
 	}
 	p = w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
@@ -90,7 +91,7 @@ func TestInitRegistry(t *testing.T) {
 	}
 	w.secretIsKept()
 	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
-	if left := m.look(); len(left) != 0 {
+	if left := m.AllState(); len(left) != 0 {
 		t.Errorf("the registry is left: %v", left)
 	}
 	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod")); !errors.Is(err, fs.ErrNotExist) {
@@ -127,25 +128,25 @@ func (w *world) secretIsKept() {
 	}
 }
 
-// TestCreateWithRegistry creates a cluster without a previous "init registry". An apply
-// that adds a registry to a running cluster also configures its nodes.
-func TestCreateWithRegistry(t *testing.T) {
+// An apply that adds a registry to a running cluster also configures its nodes; later
+// changes of its role or directory are refused.
+func TestApply_AddsRegistryAndConfiguresNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	c := w.withRegistry()
 	all := c.Spec.Hosts
 	c.Spec.Hosts = slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name == "reg" })
 	w.do(creating(c), event.Succeeded)
-	if w.machines["w1"].files[ownHosts] != "" {
+	if w.Hosts["w1"].Files[ownHosts] != "" {
 		t.Error("nodes are configured for a registry that does not exist")
 	}
 	c = c.DeepCopy()
 	c.Spec.Hosts = all
 	w.do(applying(c), event.Succeeded)
-	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("")) {
+	if text := w.Hosts["w1"].Files[ownHosts]; !strings.Contains(text, w.login("")) {
 		t.Errorf("w1 has %q", text)
 	}
-	if w.machines["reg"].state[module.RegistryUnit+" enabled"] == "" {
+	if w.Hosts["reg"].State[module.RegistryUnit+" enabled"] == "" {
 		t.Error("there is no registry")
 	}
 
@@ -161,9 +162,9 @@ func TestCreateWithRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryIsAdded adds a registry host with the settings of the file. All nodes are
+// TestAddNodes_AddsRegistryAndConfiguresNodes adds a registry host with the settings of the file. All nodes are
 // configured for it.
-func TestRegistryIsAdded(t *testing.T) {
+func TestAddNodes_AddsRegistryAndConfiguresNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
@@ -171,11 +172,11 @@ func TestRegistryIsAdded(t *testing.T) {
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
 	w.do(AddNodesRequest{Subject: Subject{Cluster: c}}, event.Succeeded)
 	for _, node := range []string{"cp1", "w1"} {
-		if text := w.machines[node].files[ownHosts]; !strings.Contains(text, w.login("")) {
+		if text := w.Hosts[node].Files[ownHosts]; !strings.Contains(text, w.login("")) {
 			t.Errorf("%s has %q", node, text)
 		}
 	}
-	if config := w.machines["reg"].files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
+	if config := w.Hosts["reg"].Files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
 		t.Errorf("the registry has settings %q", config)
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
@@ -184,36 +185,36 @@ func TestRegistryIsAdded(t *testing.T) {
 	}
 }
 
-// TestRegistryLeaves removes the registry host, reachable or permanently lost. The
+// TestRemoveNode_RemovesRegistrySettingsFromNodes removes the registry host, reachable or permanently lost. The
 // registry configuration is removed from all nodes.
-func TestRegistryLeaves(t *testing.T) {
+func TestRemoveNode_RemovesRegistrySettingsFromNodes(t *testing.T) {
 	t.Parallel()
 	for name, gone := range map[string]bool{"reachable": false, "permanently lost": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1", "reg")
 			w.do(creating(w.withRegistry()), event.Succeeded)
-			m := w.machines["reg"]
+			m := w.Hosts["reg"]
 			if gone {
-				m.down = errDown
+				m.Down = errDown
 			}
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
 			for _, node := range []string{"cp1", "w1"} {
-				if text := w.machines[node].files[ownHosts]; text != "" {
+				if text := w.Hosts[node].Files[ownHosts]; text != "" {
 					t.Errorf("%s still has %q", node, text)
 				}
 			}
-			if left := m.look(); !gone && len(left) != 0 {
+			if left := m.AllState(); !gone && len(left) != 0 {
 				t.Errorf("the registry is left: %v", left)
 			}
-			delete(w.machines, "reg")
+			delete(w.Hosts, "reg")
 			w.whole()
 		})
 	}
 }
 
-// TestInitRegistryInUse checks that "init registry" refuses changes that the nodes of a
+// TestInitRegistry_RefusesChangesThatNodesNeed checks that "init registry" refuses changes that the nodes of a
 // cluster would also need.
-func TestInitRegistryInUse(t *testing.T) {
+func TestInitRegistry_RefusesChangesThatNodesNeed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) {
@@ -235,7 +236,7 @@ func TestInitRegistryInUse(t *testing.T) {
 		"password": func(*v1alpha1.Cluster) { write("parrot-two") },
 		"host": func(c *v1alpha1.Cluster) {
 			at := slices.IndexFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
-			c.Spec.Hosts[at].Name, c.Spec.Hosts[at].Address = "other", w.machines["other"].address
+			c.Spec.Hosts[at].Name, c.Spec.Hosts[at].Address = "other", w.Hosts["other"].Address
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,9 +249,9 @@ func TestInitRegistryInUse(t *testing.T) {
 	}
 }
 
-// TestInitRegistryFirst checks that "init registry" does not add a registry to a running
+// TestInitRegistry_RefusesRunningClusterWithoutRegistry checks that "init registry" does not add a registry to a running
 // cluster without one. The error does not suggest that a registry is saved.
-func TestInitRegistryFirst(t *testing.T) {
+func TestInitRegistry_RefusesRunningClusterWithoutRegistry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	w.do(creating(w.of("cp1", "w1")), event.Succeeded)
@@ -261,9 +262,10 @@ func TestInitRegistryFirst(t *testing.T) {
 	}
 }
 
-// TestRegistryPasswordChosen checks that only the hash of a password from the user is
-// kept.
-func TestRegistryPasswordChosen(t *testing.T) {
+// TestPrivateRegistry_GeneratesNoPasswordIfUserSetsOne checks that no password is
+// generated if the user sets one, and that a new password reaches the registry and all
+// nodes.
+func TestPrivateRegistry_GeneratesNoPasswordIfUserSetsOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
@@ -291,7 +293,7 @@ func TestRegistryPasswordChosen(t *testing.T) {
 		}
 	}
 	w.apply(p, event.Succeeded)
-	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("parrot-two")) {
+	if text := w.Hosts["w1"].Files[ownHosts]; !strings.Contains(text, w.login("parrot-two")) {
 		t.Errorf("w1 has %q", text)
 	}
 	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", store.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
@@ -304,10 +306,10 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	refusal(t, err, spec.IDNoRegistryHost)
 }
 
-// TestRegistryHashes checks that the registry's user file changes only with the password,
+// TestPrivateRegistry_KeepsHashUntilPasswordChanges checks that the registry's user file changes only with the password,
 // also on a manager without the saved hashes. A recently used password gets its previous
 // hash.
-func TestRegistryHashes(t *testing.T) {
+func TestPrivateRegistry_KeepsHashUntilPasswordChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
@@ -330,7 +332,7 @@ func TestRegistryHashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.do(applying(c), event.Succeeded)
-		users := w.machines["reg"].files[module.RegistryUsers]
+		users := w.Hosts["reg"].Files[module.RegistryUsers]
 		if err := bcrypt.CompareHashAndPassword([]byte(strings.TrimSpace(strings.TrimPrefix(users, "slipway:"))),
 			[]byte(tc.password)); err != nil {
 			t.Errorf("%s: %q: %v", tc.password, users, err)
@@ -353,8 +355,8 @@ func TestRegistryHashes(t *testing.T) {
 	w.settled(c) // another manager has no saved hash
 }
 
-// TestKilledInitRegistry kills the operation after each step and repeats it.
-func TestKilledInitRegistry(t *testing.T) {
+// TestInitRegistry_CanBeRepeatedAfterKill kills the operation after each step and repeats it.
+func TestInitRegistry_CanBeRepeatedAfterKill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "reg")
 	request := InitRegistryRequest{Subject: Subject{Cluster: w.withRegistry()}}
@@ -372,13 +374,13 @@ func TestKilledInitRegistry(t *testing.T) {
 	}
 }
 
-// TestKilledCreateWithRegistry kills the operation after each step and resumes it.
-func TestKilledCreateWithRegistry(t *testing.T) {
+// TestCreate_ResumesAfterKillDuringRegistrySetup kills the operation after each step and resumes it.
+func TestCreate_ResumesAfterKillDuringRegistrySetup(t *testing.T) {
 	w := newWorld(t, "cp1", "reg")
 	request := creating(w.withRegistry())
 	for _, m := range w.killed(t, request) {
 		if !strings.Contains(m.name, "registr") {
-			continue // TestKilledCreate covers the other moments
+			continue // TestCreate_ResumesAfterKill covers the other moments
 		}
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -390,13 +392,13 @@ func TestKilledCreateWithRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryOfTwoRuntimes checks that nodes have registry settings for their current
+// TestPrivateRegistry_ConfiguresOnlyCurrentRuntime checks that nodes have registry settings for their current
 // runtime only. After a change of the runtime, the previous settings are removed. A new
 // password reaches each runtime.
-func TestRegistryOfTwoRuntimes(t *testing.T) {
+func TestPrivateRegistry_ConfiguresOnlyCurrentRuntime(t *testing.T) {
 	const authority, logins = "/etc/docker/certs.d/192.0.2.13:5000/ca.crt", "/var/lib/kubelet/config.json"
 	w := newWorld(t, "cp1", "w1", "reg")
-	w.cache, w.runtime = t.TempDir(), "docker"
+	w.cache, w.Runtime = t.TempDir(), "docker"
 	w.bundled(t, true, "")
 	w.do(creating(w.withRegistry()), event.Succeeded)
 	t.Setenv("REGISTRY_WORD", "another")
@@ -407,29 +409,29 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 	}
 	known := func(word string) {
 		t.Helper()
-		for name, m := range w.machines {
+		for name, m := range w.Hosts {
 			docker, containerd := "", ""
 			switch {
 			case name == "reg": // not a node
-			case w.runtime == "docker":
+			case w.Runtime == "docker":
 				docker = w.login(word)
 			default:
 				containerd = w.login(word)
 			}
 			for path, login := range map[string]string{logins: docker, ownHosts: containerd} {
-				if text := m.files[path]; (login == "") != (text == "") || !strings.Contains(text, login) {
-					t.Errorf("with runtime %s, %s has %q in %s", w.runtime, name, text, path)
+				if text := m.Files[path]; (login == "") != (text == "") || !strings.Contains(text, login) {
+					t.Errorf("with runtime %s, %s has %q in %s", w.Runtime, name, text, path)
 				}
 			}
-			if (m.files[authority] != "") != (docker != "") {
-				t.Errorf("with runtime %s, %s has %q in %s", w.runtime, name, m.files[authority], authority)
+			if (m.Files[authority] != "") != (docker != "") {
+				t.Errorf("with runtime %s, %s has %q in %s", w.Runtime, name, m.Files[authority], authority)
 			}
 		}
 	}
 	known("")
 	w.do(applying(other()), event.Succeeded)
 	known("another")
-	for _, w.runtime = range []string{"containerd", "docker"} {
+	for _, w.Runtime = range []string{"containerd", "docker"} {
 		w.do(applying(other()), event.Succeeded)
 		known("another")
 	}
@@ -437,24 +439,24 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 	w.bare()
 }
 
-// TestBadRegistryGoesBack checks the rollback when a registry does not start with its new
+// TestBadRegistrySettings_AreRolledBack checks the rollback when a registry does not start with its new
 // settings or rejects logins. Nodes are rolled back as well.
-func TestBadRegistryGoesBack(t *testing.T) {
+func TestBadRegistrySettings_AreRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.PrivateRegistry)
-		fails  func(*machine, op.Op) bool
+		fails  func(*lifecycletest.Host, op.Op) bool
 	}{
 		"a port in use": {
 			func(p *v1alpha1.PrivateRegistry) { p.Port = 5001 },
-			func(m *machine, o op.Op) bool {
+			func(m *lifecycletest.Host, o op.Op) bool {
 				u, ok := o.(op.Unit)
-				return ok && u.Name == module.RegistryUnit && strings.Contains(m.files[module.RegistryDir+"/config.yml"], "5001")
+				return ok && u.Name == module.RegistryUnit && strings.Contains(m.Files[module.RegistryDir+"/config.yml"], "5001")
 			},
 		},
 		"a user that it rejects": {
 			func(p *v1alpha1.PrivateRegistry) { p.Username = "nobody" },
-			func(m *machine, o op.Op) bool {
+			func(m *lifecycletest.Host, o op.Op) bool {
 				r, ok := o.(op.RegistryServes)
 				return ok && r.Username == "nobody"
 			},
@@ -466,12 +468,12 @@ func TestBadRegistryGoesBack(t *testing.T) {
 			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
 			w.do(creating(c), event.Succeeded)
 			before := w.looks()
-			m := w.machines["reg"]
-			m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+			m := w.Hosts["reg"]
+			m.Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
 				if !tc.fails(m, o) {
 					return nil
 				}
-				delete(m.state, module.RegistryUnit+" started")
+				delete(m.State, module.RegistryUnit+" started")
 				return &op.Error{Reason: op.ReasonUnhealthy, Message: "it does not serve"}
 			}
 			c = c.DeepCopy()

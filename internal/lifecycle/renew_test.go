@@ -28,9 +28,9 @@ import (
 func certificatesOf(t *testing.T, left time.Duration, machines ...string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
-	w.managed = slices.Contains(machines, "e1")
+	w.ManagedEtcd = slices.Contains(machines, "e1")
 	w.create(event.Succeeded)
-	w.certified(left)
+	w.issueCertificates(left)
 	return w
 }
 
@@ -85,14 +85,14 @@ func (w *world) order(task string) (hosts []string) {
 	return hosts
 }
 
-// TestRenew renews certificates that are due, host by host, and nothing else. Afterwards
+// TestRenew_ReplacesOnlyDueCertificates renews certificates that are due, host by host, and nothing else. Afterwards
 // nothing is left to do.
-func TestRenew(t *testing.T) {
+func TestRenew_ReplacesOnlyDueCertificates(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 20*certDay, "cp1", "cp2", "cp3", "w1")
 	before := map[string]map[string]string{}
-	for name, m := range w.machines {
-		before[name] = maps.Clone(m.files)
+	for name, m := range w.Hosts {
+		before[name] = maps.Clone(m.Files)
 	}
 	conf := string(w.stored())
 	res := w.renew(Renewal{}, event.Succeeded)
@@ -100,9 +100,9 @@ func TestRenew(t *testing.T) {
 	if d := cmp.Diff(want, w.fresh()); d != "" {
 		t.Errorf("renewed (-want +got):\n%s", d)
 	}
-	for name, m := range w.machines {
+	for name, m := range w.Hosts {
 		for path, was := range before[name] {
-			if m.files[path] != was && !strings.HasSuffix(path, ".crt") && !strings.HasSuffix(path, ".conf") {
+			if m.Files[path] != was && !strings.HasSuffix(path, ".crt") && !strings.HasSuffix(path, ".conf") {
 				t.Errorf("%s of %s changed", path, name)
 			}
 		}
@@ -140,9 +140,9 @@ func (w *world) stored() []byte {
 	return text
 }
 
-// TestRenewExpired renews all certificates after they have expired, when no API server
+// TestRenew_ReplacesAllExpiredCertificates renews all certificates after they have expired, when no API server
 // serves and no kubelet can authenticate.
-func TestRenewExpired(t *testing.T) {
+func TestRenew_ReplacesAllExpiredCertificates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		machines []string
 		want     map[string]string
@@ -167,11 +167,11 @@ func TestRenewExpired(t *testing.T) {
 			if c := w.checked(0); c.Verdict != inspect.CertificatesFine {
 				t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
 			}
-			if tokens := w.api.tokens(); len(tokens) > 0 {
+			if tokens := w.API.JoinTokens(); len(tokens) > 0 {
 				t.Errorf("%d join tokens are left", len(tokens))
 			}
-			for name, m := range w.machines {
-				if m.has("/etc/kubernetes/bootstrap-kubelet.conf") {
+			for name, m := range w.Hosts {
+				if m.HasFile("/etc/kubernetes/bootstrap-kubelet.conf") {
 					t.Errorf("%s still has a token", name)
 				}
 			}
@@ -180,8 +180,8 @@ func TestRenewExpired(t *testing.T) {
 	}
 }
 
-// TestRenewChosen renews the selected certificates and no others.
-func TestRenewChosen(t *testing.T) {
+// TestRenew_ReplacesOnlySelectedCertificates renews the selected certificates and no others.
+func TestRenew_ReplacesOnlySelectedCertificates(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		left         time.Duration
@@ -214,12 +214,12 @@ func TestRenewChosen(t *testing.T) {
 	}
 	t.Run("managed", func(t *testing.T) {
 		w := certificatesOf(t, 200*certDay, "cp1", "e1")
-		client := w.machines["cp1"].files["/etc/kubernetes/pki/apiserver-etcd-client.crt"]
+		client := w.Hosts["cp1"].Files["/etc/kubernetes/pki/apiserver-etcd-client.crt"]
 		w.renew(Renewal{All: true}, event.Succeeded)
 		if d := cmp.Diff(map[string]string{"cp1": managedFirst, "e1": allOfEtcd}, w.fresh()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		if w.machines["cp1"].files["/etc/kubernetes/pki/apiserver-etcd-client.crt"] == client {
+		if w.Hosts["cp1"].Files["/etc/kubernetes/pki/apiserver-etcd-client.crt"] == client {
 			t.Error("the API server's etcd client certificate is the old one")
 		}
 	})
@@ -229,8 +229,8 @@ func TestRenewChosen(t *testing.T) {
 func (w *world) refusedWith(r Request, id string) {
 	w.t.Helper()
 	before := map[string]map[string]string{}
-	for name, m := range w.machines {
-		before[name] = m.look()
+	for name, m := range w.Hosts {
+		before[name] = m.AllState()
 	}
 	p, err := w.service().Prepare(w.t.Context(), r, nil)
 	if err == nil {
@@ -240,14 +240,16 @@ func (w *world) refusedWith(r Request, id string) {
 	if !errors.As(err, &list) || list[0].ID != id || list[0].Hint == "" {
 		w.t.Errorf("refused with %v, want %s and a hint", err, id)
 	}
-	for name, m := range w.machines {
-		if d := cmp.Diff(before[name], m.look()); d != "" {
+	for name, m := range w.Hosts {
+		if d := cmp.Diff(before[name], m.AllState()); d != "" {
 			w.t.Errorf("%s was touched (-want +got):\n%s", name, d)
 		}
 	}
 }
 
-func TestRenewRefused(t *testing.T) {
+// A renewal is refused without a usable CA, for an unknown certificate or cluster, and
+// while a host is down.
+func TestRenew_ChangesNothingWhenRefused(t *testing.T) {
 	const pki = "/etc/kubernetes/pki/"
 	for _, tc := range []struct {
 		name, id string
@@ -258,25 +260,25 @@ func TestRenewRefused(t *testing.T) {
 		{
 			"authority without its key", "authority-key-missing", -certDay,
 			Renewal{},
-			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"ca.key") },
+			func(_ *testing.T, w *world) { delete(w.Hosts["cp2"].Files, pki+"ca.key") },
 		},
 		{
 			"authority of etcd without its key", "authority-key-missing", 10 * certDay,
 			Renewal{},
-			func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"etcd/ca.key") },
+			func(_ *testing.T, w *world) { delete(w.Hosts["cp2"].Files, pki+"etcd/ca.key") },
 		},
 		{"another authority", "certificate-foreign", 10 * certDay, Renewal{}, func(t *testing.T, w *world) {
 			ca := pkitest.NewAuthority(t, "other", certTime, certTime.Add(certYear))
-			w.machines["cp1"].files[pki+"ca.crt"], w.machines["cp1"].files[pki+"ca.key"] = ca.Cert, ca.Key
+			w.Hosts["cp1"].Files[pki+"ca.crt"], w.Hosts["cp1"].Files[pki+"ca.key"] = ca.Cert, ca.Key
 		}},
 		{"authority expired", "authority-expired", -certDay, Renewal{Names: []string{"apiserver"}}, func(t *testing.T, w *world) {
 			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(-certDay))
-			cp := w.machines["cp1"]
-			cp.files[pki+"ca.crt"], cp.files[pki+"ca.key"] = ca.Cert, ca.Key
-			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = ca.IssueCertificate(t, "a", certTime.Add(-certDay))
+			cp := w.Hosts["cp1"]
+			cp.Files[pki+"ca.crt"], cp.Files[pki+"ca.key"] = ca.Cert, ca.Key
+			cp.Files[pki+"apiserver.crt"], cp.Files[pki+"apiserver.key"] = ca.IssueCertificate(t, "a", certTime.Add(-certDay))
 		}},
 		{"no such certificate", "unknown-certificate", 10 * certDay, Renewal{Names: []string{"apisever"}}, func(*testing.T, *world) {}},
-		{"a host down", "host-unreachable", 10 * certDay, Renewal{}, func(_ *testing.T, w *world) { w.machines["cp2"].down = errDown }},
+		{"a host down", "host-unreachable", 10 * certDay, Renewal{}, func(_ *testing.T, w *world) { w.Hosts["cp2"].Down = errDown }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +291,7 @@ func TestRenewRefused(t *testing.T) {
 	if _, err := w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
-	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
+	w.Hosts["cp1"].Refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.certs" {
 			return &op.Error{Reason: "CommandFailed", Message: "no"}
 		}
@@ -299,14 +301,14 @@ func TestRenewRefused(t *testing.T) {
 	w.refusedWith(RenewCertsRequest{Name: "prod"}, idNotCreated)
 }
 
-// TestRenewWithoutHost renews certificates without hosts that are down. A resume renews
+// TestRenew_ResumesForHostsThatWereDown renews certificates without hosts that are down. A resume renews
 // theirs later.
-func TestRenewWithoutHost(t *testing.T) {
+func TestRenew_ResumesForHostsThatWereDown(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3", "w1")
-	w.machines["w1"].down, w.machines["cp3"].down = errDown, errDown
+	w.Hosts["w1"].Down, w.Hosts["cp3"].Down = errDown, errDown
 	w.do(RenewCertsRequest{Name: "prod", Options: Options{IgnoreErrors: true}}, event.Partial)
-	w.machines["w1"].down, w.machines["cp3"].down = nil, nil
+	w.Hosts["w1"].Down, w.Hosts["cp3"].Down = nil, nil
 	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl}, w.fresh()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -316,18 +318,18 @@ func TestRenewWithoutHost(t *testing.T) {
 	}
 }
 
-// TestRenewStopsAtGate checks that a control plane that does not serve with its new
+// TestRenew_StopsAtFailingControlPlaneAndResumes checks that a control plane that does not serve with its new
 // certificates stops the rollout. When the cause is fixed, a resume finishes it.
-func TestRenewStopsAtGate(t *testing.T) {
+func TestRenew_StopsAtFailingControlPlaneAndResumes(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3")
-	w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
+	w.Hosts["cp1"].Refuse = func(step string, o op.Op) *op.Error {
 		if step == "certs.control-plane" && o.Kind() == op.KindStaticPodRestart {
 			return &op.Error{Reason: op.ReasonNotServing, Message: "it does not come up"}
 		}
 		return nil
 	}
-	w.machines["cp1"].state["read by /etc/kubernetes/manifests/kube-scheduler.yaml"] = "another"
+	w.Hosts["cp1"].State["read by /etc/kubernetes/manifests/kube-scheduler.yaml"] = "another"
 	res := w.renew(Renewal{}, event.Failed)
 	if f := res.Failures[0]; f.Host != "cp1" || f.Task != "certs.control-plane" || f.Reason != op.ReasonNotServing {
 		t.Errorf("%+v", f)
@@ -342,7 +344,7 @@ func TestRenewStopsAtGate(t *testing.T) {
 	if _, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil); err == nil || !strings.Contains(err.Error(), idNoWayBack) {
 		t.Errorf("rolled back: %v", err)
 	}
-	w.machines["cp1"].refuse = nil
+	w.Hosts["cp1"].Refuse = nil
 	w.resume(event.Succeeded)
 	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl, "cp3": allOfControl}, w.fresh()); d != "" {
 		t.Errorf("resumed (-want +got):\n%s", d)
@@ -355,18 +357,18 @@ func TestRenewStopsAtGate(t *testing.T) {
 func TestRenew_KeepsOtherOperationUnfinished(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1", "w1")
-	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
+	w.Hosts["w1"].Refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubernetes.kubelet" {
 			return &op.Error{Reason: "CommandFailed", Message: "no"}
 		}
 		return nil
 	}
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
 	w.do(ApplyRequest{Subject: Subject{Cluster: c}, ApplyOptions: ApplyOptions{KeepFailed: true}}, event.Failed)
 	w.renew(Renewal{}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "renew-certs Succeeded", "apply Failed", "create Succeeded")
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	w.resume(event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "apply Succeeded", "create Succeeded")
 }
@@ -377,7 +379,7 @@ func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 10*certDay, "cp1")
 	ca := pkitest.NewAuthority(t, "front-proxy-ca", certTime.Add(-certYear), certTime.Add(100*certDay))
-	f := w.machines["cp1"].files
+	f := w.Hosts["cp1"].Files
 	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
 	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.IssueCertificate(t,
 		"a", certTime.Add(10*certDay))
@@ -387,7 +389,7 @@ func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
 		t.Errorf("%v", list)
 	}
 	w.apply(p, event.Succeeded)
-	if got := w.ends("cp1", "/etc/kubernetes/pki/front-proxy-client.crt"); !got.Equal(certTime.Add(100 * certDay)) {
+	if got := w.CertificateEnd("cp1", "/etc/kubernetes/pki/front-proxy-client.crt"); !got.Equal(certTime.Add(100 * certDay)) {
 		t.Errorf("it expires on %s", got)
 	}
 }
@@ -397,7 +399,7 @@ func TestRenew_WarnsOfEarlierCAExpiry(t *testing.T) {
 func TestRenew_UsesChangedValidity(t *testing.T) {
 	t.Parallel()
 	w := certificatesOf(t, 200*certDay, "cp1", "cp2", "w1")
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Certificates.Validity = &metav1.Duration{Duration: 2 * certYear}
 	p := w.prepared(w.service().Prepare(t.Context(), applying(c), nil))
 	for _, s := range p.Plan().Steps {
@@ -416,20 +418,20 @@ func TestRenew_UsesChangedValidity(t *testing.T) {
 		t.Errorf("something is left to do: %+v", p.Plan().Steps)
 	}
 	admin := "/etc/kubernetes/admin.conf"
-	if got := w.ends("cp2", admin); !got.Equal(certTime.Add(200 * certDay)) {
+	if got := w.CertificateEnd("cp2", admin); !got.Equal(certTime.Add(200 * certDay)) {
 		t.Errorf("a certificate that was not renewed expires on %s", got)
 	}
 	w.renew(Renewal{All: true}, event.Succeeded)
 	for _, f := range []string{"/etc/kubernetes/pki/apiserver.crt", admin} {
-		if got := w.ends("cp2", f); !got.Equal(certTime.Add(2 * certYear)) {
+		if got := w.CertificateEnd("cp2", f); !got.Equal(certTime.Add(2 * certYear)) {
 			t.Errorf("%s expires on %s", f, got)
 		}
 	}
 }
 
-// TestKilledRenew renews a cluster whose certificates have all expired, kills the manager
+// TestRenew_ResumesAfterKill renews a cluster whose certificates have all expired, kills the manager
 // at the end of each step, and resumes.
-func TestKilledRenew(t *testing.T) {
+func TestRenew_ResumesAfterKill(t *testing.T) {
 	w := certificatesOf(t, -certDay, "cp1", "cp2", "w1")
 	request := RenewCertsRequest{Name: "prod"}
 	want := map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl), "w1": "kubelet-client"}
@@ -449,7 +451,7 @@ func TestKilledRenew(t *testing.T) {
 			if _, ops := k.status(); ops[0] != "renew-certs Succeeded" {
 				t.Errorf("operations %v", ops)
 			}
-			if tokens := k.api.tokens(); len(tokens) > 0 || k.machines["w1"].has("/etc/kubernetes/bootstrap-kubelet.conf") {
+			if tokens := k.API.JoinTokens(); len(tokens) > 0 || k.Hosts["w1"].HasFile("/etc/kubernetes/bootstrap-kubelet.conf") {
 				t.Errorf("%d join tokens are left", len(tokens))
 			}
 			conf := k.stored()
@@ -469,7 +471,7 @@ func (w *world) outside(host string) []byte {
 		w.t.Fatal(err)
 	}
 	conf, err := clusterstate.MakeExternalKubeconfig(module.Env{Cluster: c},
-		kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
+		kubeconfig.Untrusted{Text: []byte(w.Hosts[host].Files["/etc/kubernetes/admin.conf"])}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,117 +10,15 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
-
-// log returns how far a member's data reach, which their text describes. "log 4 900 899"
-// is a log that ends at entry 900 of term 4, with entries up to 899 committed; options may
-// follow. The data are of the same cluster unless "cluster=" names another one. An empty
-// name is an unknown cluster.
-func (m *machine) log() (is op.EtcdRecovered) {
-	words := strings.Fields(m.files[facts.EtcdData])
-	if n, _ := fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Log.Term, &is.Log.Index, &is.Commit); n > 0 {
-		is.Cluster = 1
-	}
-	for _, w := range words[min(4, len(words)):] {
-		key, value, _ := strings.Cut(w, "=")
-		switch key {
-		case "cluster":
-			is.Cluster = uint64(len(value))
-		case "damaged":
-			is.Damaged = "x.wal, from byte 7 of 9: it is not what was written"
-		case "db":
-			_, _ = fmt.Sscanf(value, "%d/%d", &is.Database.Term, &is.Database.Index)
-		case "from":
-			is.From = "y.wal"
-		case "learner":
-			is.Learner = true
-		case "nodb":
-			is.DatabaseDamaged = "there is no database"
-		}
-	}
-	return is
-}
-
-// salvaged returns a machine's report about its data.
-func (m *machine) salvaged(o op.EtcdRecover) ([]byte, bool) {
-	is := m.log()
-	_, made := m.files["/var/lib/slipway/salvage.json"]
-	if o.Key != "" && made {
-		is.Snapshot = &op.EtcdSnapshotInfo{Revision: 4711, Keys: 600}
-	}
-	raw, err := json.Marshal(is)
-	if err != nil {
-		panic(err)
-	}
-	return raw, o.Key == "" || made
-}
-
-// salvage plays making a snapshot from a copy of the data. The member must be stopped, and
-// its data must be as planned.
-func (m *machine) salvage(o op.EtcdRecover) *op.Error {
-	m.api.mu.Lock()
-	defer m.api.mu.Unlock()
-	if is := m.log(); is.Reach() != o.EtcdReach || is.ByDatabase() != o.Database {
-		return &op.Error{Reason: op.IDEtcdMoved, Message: "it has moved"}
-	}
-	if !m.api.done["stop "+o.Key+" "+m.name] {
-		return &op.Error{Reason: "TooEarly", Message: "it runs"}
-	}
-	m.files["/var/lib/slipway/salvage.json"] = o.Key
-	return nil
-}
-
-// rescue plays a step of a rescue and checks the order of steps.
-func (m *machine) rescue(o op.EtcdRestore) *op.Error {
-	early := func(what string) *op.Error {
-		return &op.Error{Reason: "TooEarly", Message: fmt.Sprintf("%s on %s: %s", o.Do, m.name, what)}
-	}
-	did := func(do op.RestoreStep) bool { return m.api.done[string(do)+" "+o.Key+" "+m.name] }
-	all := func(do op.RestoreStep) bool {
-		for _, name := range m.api.left {
-			if !m.api.done[string(do)+" "+o.Key+" "+name] {
-				return false
-			}
-		}
-		return true
-	}
-	switch o.Do {
-	case op.RestoreStop:
-		m.api.running = false
-	case op.RestorePrepare:
-		if m.files["/var/lib/slipway/salvage.json"] != o.Key || o.Cluster != o.Name+"="+o.PeerURL ||
-			o.From != op.RecoveredSnapshot(facts.DirEtcd, o.Key) {
-			return early(fmt.Sprintf("it has %+v", o))
-		}
-	case op.RestoreSwap:
-		if !did(op.RestorePrepare) || !all(op.RestoreStop) {
-			return early("nothing is prepared, or something runs")
-		}
-		m.files[facts.EtcdData] = "rescued"
-		m.api.revision = "1000004711"
-	case op.RestoreAside:
-		if !did(op.RestoreStop) || m.api.revision != "1000004711" {
-			return early("the others have no data yet")
-		}
-		delete(m.files, facts.EtcdData)
-	case op.RestoreStart:
-		m.api.running = true
-	}
-	m.api.done[string(o.Do)+" "+o.Key+" "+m.name] = true
-	if o.Do == op.RestoreSwap { // a stopped member remains stopped
-		m.api.done["stop "+o.Key+" "+m.name] = true
-	}
-	return nil
-}
 
 // outnumbered returns a cluster of three control planes of which only cp2 is left, and a
 // request to rescue it.
 func outnumbered(t *testing.T) (*world, RescueEtcdRequest) {
 	t.Helper()
 	w, e := etcdWorld(t)
-	w.machines["cp2"].files[facts.EtcdData] = "log 4 900 899"
+	w.Hosts["cp2"].Files[facts.EtcdData] = "log 4 900 899"
 	w.loses(e, "cp1", "cp3")
 	return w, RescueEtcdRequest{Name: "prod", Lost: []string{"cp1", "cp3"}}
 }
@@ -133,17 +30,19 @@ func (w *world) loses(e *ensemble, names ...string) {
 		if slices.Contains(names, m.name) {
 			m.down = true
 		} else {
-			w.api.left = append(w.api.left, m.name)
+			w.API.RescueMembers = append(w.API.RescueMembers, m.name)
 		}
 	}
 	for _, name := range names {
-		w.machines[name].down = errDown
+		w.Hosts[name].Down = errDown
 	}
-	w.api.halt()
-	w.api.rescuing, w.api.done = true, map[string]bool{}
+	w.API.StopServers()
+	w.API.Rescuing, w.API.RestoreDone = true, map[string]bool{}
 }
 
-func TestRescue(t *testing.T) {
+// The plan describes a possible loss. The result lists the chosen data of etcd and the next
+// steps.
+func TestRescue_ContinuesWithRemainingMember(t *testing.T) {
 	t.Parallel()
 	w, request := outnumbered(t)
 	p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
@@ -167,18 +66,18 @@ func TestRescue(t *testing.T) {
 			t.Errorf("the result does not have %q:\n%s", want, said)
 		}
 	}
-	if got := w.machines["cp2"].files[facts.EtcdData]; got != "rescued" {
+	if got := w.Hosts["cp2"].Files[facts.EtcdData]; got != "rescued" {
 		t.Errorf("cp2 has %q", got)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "etcd-rescue Succeeded", "create Succeeded")
-	if w.machines["cp2"].lock.Held {
+	if w.Hosts["cp2"].Lock.Held {
 		t.Error("the lock is still held")
 	}
 }
 
 // A rescue replaces a stale lock, whose holder may be lost with the hosts. An active
 // holder is not disturbed unless the request breaks its lock.
-func TestRescueLocked(t *testing.T) {
+func TestRescue_ReplacesOnlyStaleOrBrokenLock(t *testing.T) {
 	t.Parallel()
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
 	for _, tc := range []struct {
@@ -193,12 +92,12 @@ func TestRescueLocked(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := outnumbered(t)
 			request.BreakLock = tc.takes
-			w.machines["cp2"].lock = theirs
-			w.machines["cp2"].lock.Stale = tc.stale
+			w.Hosts["cp2"].Lock = theirs
+			w.Hosts["cp2"].Lock.Stale = tc.stale
 			p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
 			if !tc.locked {
 				w.apply(p, event.Succeeded)
-				if is := w.machines["cp2"].lock; is.Held || is.Highest <= theirs.Highest {
+				if is := w.Hosts["cp2"].Lock; is.Held || is.Highest <= theirs.Highest {
 					t.Errorf("the lock is %+v", is)
 				}
 				return
@@ -207,7 +106,7 @@ func TestRescueLocked(t *testing.T) {
 			if _, err := p.Apply(t.Context(), nil); !errors.As(err, &locked) {
 				t.Errorf("%v, want an error that it is locked", err)
 			}
-			if got := w.machines["cp2"].files[facts.EtcdData]; got != "log 4 900 899" {
+			if got := w.Hosts["cp2"].Files[facts.EtcdData]; got != "log 4 900 899" {
 				t.Errorf("cp2 has %q", got)
 			}
 		})
@@ -216,7 +115,7 @@ func TestRescueLocked(t *testing.T) {
 
 // A rescue that was killed anywhere can be resumed, with the same result. This also holds
 // if it uses a database, or a member that the user chose.
-func TestKilledRescue(t *testing.T) {
+func TestRescue_ResumesAfterKill(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		of   func(t *testing.T) (*world, RescueEtcdRequest)
@@ -235,7 +134,7 @@ func TestKilledRescue(t *testing.T) {
 				k := m.world
 				k.t = t
 				for _, gone := range request.Lost {
-					k.machines[gone].down = errDown
+					k.Hosts[gone].Down = errDown
 				}
 				k.goOn(request)
 				if phase, ops := k.status(); phase != v1alpha1.PhaseRunning || ops[0] != "etcd-rescue Succeeded" {
@@ -296,9 +195,9 @@ func TestRescue_UsesMostRecentData(t *testing.T) {
 				!strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
 				t.Errorf("%s: %v", tc.reason, res.Ready)
 			}
-			if w.machines[tc.best].files[facts.EtcdData] != "rescued" || w.machines[tc.other].has(facts.EtcdData) {
-				t.Errorf("%s has %q, %s has %q", tc.best, w.machines[tc.best].files[facts.EtcdData], tc.other,
-					w.machines[tc.other].files[facts.EtcdData])
+			if w.Hosts[tc.best].Files[facts.EtcdData] != "rescued" || w.Hosts[tc.other].HasFile(facts.EtcdData) {
+				t.Errorf("%s has %q, %s has %q", tc.best, w.Hosts[tc.best].Files[facts.EtcdData], tc.other,
+					w.Hosts[tc.other].Files[facts.EtcdData])
 			}
 		})
 	}
@@ -311,7 +210,7 @@ func twoOfFive(t *testing.T, cp2, cp4 string) (*world, RescueEtcdRequest) {
 	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
 	w := running(t, five, five)
 	e := votersOf(w, five...)
-	w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = cp2, cp4
+	w.Hosts["cp2"].Files[facts.EtcdData], w.Hosts["cp4"].Files[facts.EtcdData] = cp2, cp4
 	w.loses(e, "cp1", "cp3", "cp5")
 	return w, RescueEtcdRequest{Name: "prod", Lost: []string{"cp1", "cp3", "cp5"}}
 }
@@ -452,12 +351,12 @@ func TestRescue_RefusesMemberWithoutData(t *testing.T) {
 
 // Data from before a restore cannot be compared with data from after it: the term is
 // higher, but the entries are older.
-func TestRescueOfSeveralClusters(t *testing.T) {
+func TestRescue_RefusesDataOfDifferentClusters(t *testing.T) {
 	t.Parallel()
 	w, request := twoOfFive(t, "log 50 900 900 cluster=before", "log 2 30 30")
 	_, err := w.impatient().Prepare(t.Context(), request, nil)
 	refusal(t, err, idRescueClusters)
-	delete(w.machines["cp2"].files, facts.EtcdData)
+	delete(w.Hosts["cp2"].Files, facts.EtcdData)
 	if res := w.do(request, event.Succeeded); !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on cp4") {
 		t.Errorf("%v", res.Ready)
 	}
@@ -465,7 +364,7 @@ func TestRescueOfSeveralClusters(t *testing.T) {
 
 // A member whose log does not name its cluster may have the best data, or data from before
 // a restore. Its data are not moved aside unless the user chooses a member.
-func TestRescueOfUnknownCluster(t *testing.T) {
+func TestRescue_NeedsChoiceIfClusterOfDataIsUnknown(t *testing.T) {
 	t.Parallel()
 	const lost = "log 0 0 0 damaged db=4/901 cluster="
 	for _, tc := range []struct {
@@ -523,32 +422,32 @@ func TestRescue_ResultDescribesData(t *testing.T) {
 }
 
 // A rescue is refused while etcd has quorum.
-func TestRescueNotNeeded(t *testing.T) {
+func TestRescue_IsRefusedWhileEtcdHasQuorum(t *testing.T) {
 	t.Parallel()
 	w, e := etcdWorld(t)
-	e.members[2].down, w.machines["cp3"].down = true, errDown
+	e.members[2].down, w.Hosts["cp3"].Down = true, errDown
 	_, err := w.impatient().Prepare(t.Context(), RescueEtcdRequest{Name: "prod", Lost: []string{"cp3"}}, nil)
 	refusal(t, err, idRescueNotNeeded)
 }
 
 // An etcd that runs as a service is rescued on its host, not on the control plane.
-func TestRescueManaged(t *testing.T) {
+func TestRescue_RunsOnHostOfManagedEtcd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
-	w.managed = true
+	w.ManagedEtcd = true
 	watchKeys(w)
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
 	w.do(creating(c), event.Succeeded)
 	e := votersOf(w, "e1", "e2", "e3")
-	w.machines["e3"].files[facts.EtcdData] = "log 7 100 100"
+	w.Hosts["e3"].Files[facts.EtcdData] = "log 7 100 100"
 	w.loses(e, "e1", "e2")
 	request := RescueEtcdRequest{Name: "prod", Lost: []string{"e1", "e2"}}
 	res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
 	if !strings.HasPrefix(res.Ready[0], "etcd is running with one member, on e3") {
 		t.Errorf("%v", res.Ready)
 	}
-	if w.machines["e3"].files[facts.EtcdData] != "rescued" || w.machines["cp1"].has(facts.EtcdData) {
+	if w.Hosts["e3"].Files[facts.EtcdData] != "rescued" || w.Hosts["cp1"].HasFile(facts.EtcdData) {
 		t.Error("the rescued data are on the wrong host")
 	}
 }
@@ -560,10 +459,10 @@ func TestRescue_RefusesOtherOperationsUntilFinished(t *testing.T) {
 	w, request := outnumbered(t)
 	w.refusing("cp2", "restore.start")
 	w.do(request, event.Failed)
-	w.machines["cp2"].refuse = nil
-	w.machines["w1"].down = errDown
+	w.Hosts["cp2"].Refuse = nil
+	w.Hosts["w1"].Down = errDown
 	for name, r := range map[string]Request{
-		"a change":       applying(w.cluster()),
+		"a change":       applying(w.Manifest()),
 		"the lost":       DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp3"}, Forget: true},
 		"the lost, some": DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}, Forget: true},
 		"a worker":       DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true},
@@ -579,8 +478,8 @@ func TestRescue_RefusesOtherOperationsUntilFinished(t *testing.T) {
 	w.apply(w.prepared(w.service().PrepareResume(t.Context(), again, nil)), event.Partial)
 	// The cluster uses the rescued data: the lost hosts can be removed.
 	for _, name := range []string{"cp1", "cp3", "w1"} {
-		w.api.setEtcd(name, "") // the rescued data have no such member
-		w.api.lose(name)
+		w.API.SetEtcdRole(name, "") // the rescued data have no such member
+		w.API.MarkNodeLost(name)
 	}
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1", "cp3", "w1"}, Forget: true}, event.Succeeded)
 }

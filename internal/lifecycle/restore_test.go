@@ -2,12 +2,10 @@ package lifecycle
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,86 +20,11 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
-
-// restoring reports whether a step of a restore was done on a machine.
-func (a *api) restoring(name string, o op.EtcdRestore) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if o.Do == op.RestoreStop && a.done["swap "+o.Key+" "+name] {
-		return true
-	}
-	return a.done[string(o.Do)+" "+o.Key+" "+name]
-}
-
-// restored reports whether every member has new data.
-func (a *api) restored() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.all(op.RestoreSwap)
-}
-
-// all reports whether a step was done for every member. The caller holds mu.
-func (a *api) all(step op.RestoreStep) bool {
-	n := 0
-	for what := range a.done {
-		if strings.HasPrefix(what, string(step)+" ") {
-			n++
-		}
-	}
-	return n > 0 && n >= a.voters()
-}
-
-// voters returns the number of etcd members: three if etcd is a service. The caller holds
-// mu.
-func (a *api) voters() int {
-	if a.rescuing {
-		return 1
-	}
-	if len(a.members) == 0 {
-		return 3
-	}
-	return len(a.members)
-}
-
-// restore plays a step and checks the order. Nothing stops before all new data are
-// prepared, and no data are replaced while anything runs. Nothing starts before all data
-// are replaced.
-func (m *machine) restore(o op.EtcdRestore) *op.Error {
-	m.api.mu.Lock()
-	defer m.api.mu.Unlock()
-	if m.api.rescuing {
-		return m.rescue(o)
-	}
-	before := map[op.RestoreStep]op.RestoreStep{
-		op.RestoreStop: op.RestorePrepare, op.RestoreSwap: op.RestoreStop, op.RestoreStart: op.RestoreSwap, op.RestoreRefresh: op.RestoreStart,
-	}[o.Do]
-	if before != "" && !m.api.all(before) {
-		return &op.Error{Reason: "TooEarly", Message: fmt.Sprintf("%s on %s, but not all members have done %s", o.Do, m.name, before)}
-	}
-	switch o.Do {
-	case op.RestorePrepare:
-		if o.Snapshot.Size == 0 || len(strings.Split(o.Cluster, ",")) != m.api.voters() || !strings.Contains(o.Cluster, o.Name+"="+o.PeerURL) {
-			return &op.Error{Reason: "Invalid", Message: fmt.Sprintf("it has %+v", o)}
-		}
-		m.api.bump = o.Bump
-	case op.RestoreStop:
-		m.api.running = false
-	case op.RestoreSwap:
-		m.files[facts.EtcdData] = "restored " + o.Key
-		m.api.revision = strconv.FormatUint(4711+m.api.bump, 10)
-	case op.RestoreStart:
-		m.api.running = true
-	}
-	if m.api.done == nil {
-		m.api.done = map[string]bool{}
-	}
-	m.api.done[string(o.Do)+" "+o.Key+" "+m.name] = true
-	return nil
-}
 
 // restorable returns a cluster that has a backup.
 func restorable(t *testing.T) (w *world, file string) {
@@ -114,14 +37,16 @@ func restoring(file string) RestoreEtcdRequest {
 	return RestoreEtcdRequest{Name: "prod", Backup: file}
 }
 
-func TestRestore(t *testing.T) {
+// A restore replaces the data of all members and the keys that a host has lost; the saved
+// plan contains no keys.
+func TestRestore_ReplacesLostDataAndKeys(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
-	for _, m := range w.machines {
-		delete(m.files, facts.EtcdData) // all is lost
+	for _, m := range w.Hosts {
+		delete(m.Files, facts.EtcdData) // all is lost
 	}
-	delete(w.machines["cp2"].files, "/etc/kubernetes/pki/sa.key")
-	w.api.halt()
+	delete(w.Hosts["cp2"].Files, "/etc/kubernetes/pki/sa.key")
+	w.API.StopServers()
 	p := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil))
 	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "everything written to cluster prod since 2026-11-20 ") ||
 		!strings.Contains(r[0], "revision 4711, verified)") {
@@ -132,11 +57,12 @@ func TestRestore(t *testing.T) {
 		t.Errorf("ready: %q", res.Ready)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		if got := w.machines[name].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+		if got := w.Hosts[name].Files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
 			t.Errorf("%s has %q", name, got)
 		}
 	}
-	if got := w.machines["cp2"].files["/etc/kubernetes/pki/sa.key"]; !strings.HasPrefix(got, "shared ") && !strings.HasPrefix(got, canaryKey) {
+	got := w.Hosts["cp2"].Files["/etc/kubernetes/pki/sa.key"]
+	if !strings.HasPrefix(got, "shared ") && !strings.HasPrefix(got, lifecycletest.CanaryKey) {
 		t.Errorf("the restored key of cp2 is %q", got)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "etcd-restore Succeeded", "create Succeeded")
@@ -144,7 +70,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("left are %v, %v", left, err)
 	}
 	if raw, err := os.ReadFile(filepath.Join(w.home, "operations", res.Operation, "plan.json")); err != nil ||
-		bytes.Contains(raw, []byte("shared ")) || bytes.Contains(raw, []byte(canaryKey)) {
+		bytes.Contains(raw, []byte("shared ")) || bytes.Contains(raw, []byte(lifecycletest.CanaryKey)) {
 		t.Errorf("the plan contains keys: %v", err)
 	}
 	w.whole()
@@ -153,13 +79,13 @@ func TestRestore(t *testing.T) {
 // Each restore, even of the same set or an older one, sets a revision beyond all earlier
 // revisions. Clients then do not rely on cached data. The number of earlier restores is
 // the same for a resumed restore.
-func TestRestoreAgain(t *testing.T) {
+func TestRestore_RaisesRevisionEachTime(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	for _, want := range []string{"1000004711", "2000004711", "4000004711"} {
 		w.apply(w.prepared(w.service().Prepare(t.Context(), restoring(file), nil)), event.Succeeded)
-		if w.api.revision != want {
-			t.Errorf("the revision is %s, want %s", w.api.revision, want)
+		if w.API.Revision != want {
+			t.Errorf("the revision is %s, want %s", w.API.Revision, want)
 		}
 	}
 	s := w.service()
@@ -177,7 +103,7 @@ func TestRestoreAgain(t *testing.T) {
 
 // The snapshot can be sent to hosts from any offset. Temporary files of restores that were
 // killed long ago are removed.
-func TestRestoreContent(t *testing.T) {
+func TestRestore_SendsSnapshotFromAnyOffset(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	old, young := filepath.Join(w.home, ".restore-old"), filepath.Join(w.home, ".restore-young")
@@ -199,7 +125,7 @@ func TestRestoreContent(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s%v", d, err)
 	}
 	blobs := &lateBlobs{backup: p.blobs.backup}
-	want := w.machines["cp1"].snapshot
+	want := w.Hosts["cp1"].Snapshot
 	for _, offset := range []int{0, 5000, len(want)} {
 		f, err := blobs.OpenBlob(p.blobs.backup.Source.Snapshot.Digest, int64(offset))
 		if err != nil {
@@ -215,7 +141,7 @@ func TestRestoreContent(t *testing.T) {
 }
 
 // A restore that was killed anywhere can be resumed, with the same result.
-func TestKilledRestore(t *testing.T) {
+func TestRestore_ResumesAfterKill(t *testing.T) {
 	w, file := restorable(t)
 	request := restoring(file)
 	for _, m := range w.killed(t, request) {
@@ -223,7 +149,7 @@ func TestKilledRestore(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			apply := applying(k.cluster())
+			apply := applying(k.Manifest())
 			over := slices.ContainsFunc([]string{"restore.reached", "restore.ready", "operation.finished"},
 				func(step string) bool { return strings.Contains(m.name, step) })
 			_, err := k.service().Prepare(t.Context(), apply, nil)
@@ -251,13 +177,13 @@ func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	other := w.snapshot(backups.SnapshotOptions{}).File
-	apply := applying(w.cluster())
+	apply := applying(w.Manifest())
 	w.refusing("cp2", "restore.swap")
 	w.do(restoring(file), event.Failed)
-	w.machines["cp2"].refuse = nil
+	w.Hosts["cp2"].Refuse = nil
 	w.refusing("cp1", "restore.prepare")
 	w.do(restoring(other), event.Failed)
-	w.machines["cp1"].refuse = nil
+	w.Hosts["cp1"].Refuse = nil
 	_, err := w.service().Prepare(t.Context(), apply, nil)
 	refusal(t, err, idOperationUnfinished)
 	w.resume(event.Succeeded)
@@ -266,7 +192,7 @@ func TestRestore_BlocksChangesAfterSecondFailure(t *testing.T) {
 
 // A host that is permanently lost at any point of a restore can be removed. The restore is
 // then repeated without it.
-func TestRestoreLosesAHost(t *testing.T) {
+func TestRestore_CanBeRepeatedWithoutLostHost(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, host, step string
@@ -279,56 +205,57 @@ func TestRestoreLosesAHost(t *testing.T) {
 			w, file := restorable(t)
 			w.refusing(tc.host, tc.step)
 			w.do(restoring(file), event.Failed)
-			w.machines[tc.host].refuse = nil
+			w.Hosts[tc.host].Refuse = nil
 			gone := DeleteNodesRequest{Name: "prod", Nodes: []string{"cp3"}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
 			refusal(t, err, idOperationUnfinished) // cp3 is reachable
-			w.machines["cp3"].down = errDown
-			w.api.lost("cp3")
-			w.api.lose("cp3")
+			w.Hosts["cp3"].Down = errDown
+			w.API.StopMember("cp3")
+			w.API.MarkNodeLost("cp3")
 			w.do(gone, event.Succeeded)
 			c, err := w.service().Store.Clusters().Load("prod")
 			if err != nil || spec.FindHost(c.Spec.Hosts, "cp3") >= 0 {
 				t.Errorf("cp3 is still saved: %v", err)
 			}
-			delete(w.machines, "cp3")
-			w.api.setEtcd("cp3", "") // the restored data have no such member
-			_, err = w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+			delete(w.Hosts, "cp3")
+			w.API.SetEtcdRole("cp3", "") // the restored data have no such member
+			_, err = w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 			refusal(t, err, idOperationUnfinished)
 			_, err = w.service().PrepareResume(t.Context(), resuming(), nil)
 			refusal(t, err, idBackupChanged) // it was prepared for other members
 			w.do(restoring(file), event.Succeeded)
-			w.api.drop("cp3")
-			w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
+			w.API.DeleteNode("cp3")
+			w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil))
 		})
 	}
 }
 
 // A restore that was started without a worker is complete when all other hosts use its
 // data. Then the worker can be removed.
-func TestRestoreWithoutWorker(t *testing.T) {
+func TestRestore_IsCompleteWithoutUnreachableWorker(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
-	w.machines["w1"].down = errDown
+	w.Hosts["w1"].Down = errDown
 	request := restoring(file)
 	request.IgnoreErrors = true
 	w.do(request, event.Partial)
-	w.api.lose("w1")
+	w.API.MarkNodeLost("w1")
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
-	delete(w.machines, "w1")
-	w.do(applying(w.cluster()), event.Succeeded)
+	delete(w.Hosts, "w1")
+	w.do(applying(w.Manifest()), event.Succeeded)
 }
 
-// Several lost hosts can be removed from the saved cluster together.
-func TestRestoreWithoutHosts(t *testing.T) {
+// While a failed restore is unfinished, several lost hosts can be removed from the saved
+// cluster together.
+func TestRestore_AllowsRemovalOfSeveralLostHosts(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	w.refusing("w1", "restore.kubelets")
 	w.do(restoring(file), event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
-		w.machines[name].down = errDown
-		w.api.lost(name)
-		w.api.lose(name)
+		w.Hosts[name].Down = errDown
+		w.API.StopMember(name)
+		w.API.MarkNodeLost(name)
 	}
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
 	c, err := w.service().Store.Clusters().Load("prod")
@@ -339,8 +266,8 @@ func TestRestoreWithoutHosts(t *testing.T) {
 
 // swapped reports whether an etcd member has restored data.
 func (w *world) swapped() bool {
-	for _, m := range w.machines {
-		if strings.HasPrefix(m.files[facts.EtcdData], "restored ") {
+	for _, m := range w.Hosts {
+		if strings.HasPrefix(m.Files[facts.EtcdData], "restored ") {
 			return true
 		}
 	}
@@ -378,7 +305,7 @@ func written(t *testing.T, file string, change func(*backup.Set), by *backup.Sig
 }
 
 // A set that cannot be restored is refused, and nothing is touched.
-func TestRestoreRefuses(t *testing.T) {
+func TestRestore_RefusesUnusableBackupSet(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	raw, err := os.ReadFile(file)
@@ -401,8 +328,8 @@ func TestRestoreRefuses(t *testing.T) {
 	sealed := w.snapshot(backups.SnapshotOptions{Recipients: []string{id.Recipient().String()}}).File
 	key := written([]byte(id.String() + "\n"))
 	before := map[string]map[string]string{}
-	for name, m := range w.machines {
-		before[name] = m.look()
+	for name, m := range w.Hosts {
+		before[name] = m.AllState()
 	}
 	for _, tc := range []struct {
 		name, reason string
@@ -451,8 +378,8 @@ func TestRestoreRefuses(t *testing.T) {
 			}
 		})
 	}
-	for name, m := range w.machines {
-		if d := cmp.Diff(before[name], m.look()); d != "" {
+	for name, m := range w.Hosts {
+		if d := cmp.Diff(before[name], m.AllState()); d != "" {
 			t.Errorf("%s was touched (-before +now):\n%s", name, d)
 		}
 	}
@@ -465,12 +392,12 @@ func TestRestoreRefuses(t *testing.T) {
 func TestRestore_NeedsAllMembers(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
-	w.machines["cp3"].down = errDown
+	w.Hosts["cp3"].Down = errDown
 	r := restoring(file)
 	r.IgnoreErrors = true
 	_, err := w.service().Prepare(t.Context(), r, nil)
 	refusal(t, err, "host-unreachable")
-	w.machines["cp3"].down, w.machines["w1"].down = nil, errDown
+	w.Hosts["cp3"].Down, w.Hosts["w1"].Down = nil, errDown
 	_, err = w.service().Prepare(t.Context(), restoring(file), nil)
 	refusal(t, err, "host-unreachable")
 	if !strings.Contains(err.Error(), "--ignore-errors") {
@@ -484,8 +411,8 @@ func TestRestore_NeedsAllMembers(t *testing.T) {
 func TestRestore_StopsOnFailureOfOneMember(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
-	w.machines["w1"].down = errDown
-	w.machines["cp2"].refuse = breaking("restore.prepare")
+	w.Hosts["w1"].Down = errDown
+	w.Hosts["cp2"].Refuse = breaking("restore.prepare")
 	r := restoring(file)
 	r.IgnoreErrors = true
 	for _, f := range w.do(r, event.Failed).Failures {
@@ -494,14 +421,14 @@ func TestRestore_StopsOnFailureOfOneMember(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		if got := w.machines[name].files[facts.EtcdData]; strings.HasPrefix(got, "restored ") {
+		if got := w.Hosts[name].Files[facts.EtcdData]; strings.HasPrefix(got, "restored ") {
 			t.Errorf("%s has the new data, but cp2 does not", name)
 		}
 	}
-	if !w.api.runs() {
+	if !w.API.IsRunning() {
 		t.Error("the cluster was stopped for nothing")
 	}
-	w.machines["w1"].down, w.machines["cp2"].refuse = nil, nil
+	w.Hosts["w1"].Down, w.Hosts["cp2"].Refuse = nil, nil
 	w.resume(event.Succeeded)
 	w.whole()
 }
@@ -510,44 +437,46 @@ func TestRestore_StopsOnFailureOfOneMember(t *testing.T) {
 func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
-	w.machines["cp2"].refuse = breaking("restore.swap")
+	w.Hosts["cp2"].Refuse = breaking("restore.swap")
 	w.do(restoring(file), event.Failed)
-	w.machines["cp2"].refuse = nil
-	for _, m := range w.machines {
-		if m.snapshot != "" {
-			m.snapshot = aSnapshot(t, 50)
+	w.Hosts["cp2"].Refuse = nil
+	for _, m := range w.Hosts {
+		if m.Snapshot != "" {
+			m.Snapshot = aSnapshot(t, 50)
 		}
 	}
 	kept := file + ".kept"
 	if err := os.Rename(file, kept); err != nil {
 		t.Fatal(err)
 	}
-	w.api.start()
+	w.API.Start()
 	w.snapshot(backups.SnapshotOptions{Out: file})
 	_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 	refusal(t, err, idBackupChanged)
 	if err := os.Rename(kept, file); err != nil {
 		t.Fatal(err)
 	}
-	w.api.halt()
+	w.API.StopServers()
 	w.resume(event.Succeeded)
 	_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	refusal(t, err, idNothingUnfinished)
 }
 
-func TestDefrag(t *testing.T) {
+// Defragmentation is refused while etcd is unhealthy, changes the leader last, and
+// reports the freed space.
+func TestDefrag_DefragmentsLeaderLast(t *testing.T) {
 	t.Parallel()
 	w, _ := etcdWorld(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		w.machines[name].waste = 60 << 20
+		w.Hosts[name].EtcdWaste = 60 << 20
 	}
-	w.machines["cp1"].leads = true
-	w.machines["w1"].down = errDown // it is not asked
+	w.Hosts["cp1"].LeadsEtcd = true
+	w.Hosts["w1"].Down = errDown // it is not asked
 	request := DefragEtcdRequest{Name: "prod"}
-	w.api.unwell = "etcd's member cp3 is not well"
+	w.API.EtcdProblem = "etcd's member cp3 is not well"
 	_, err := w.service().Prepare(t.Context(), request, nil)
 	refusal(t, err, op.IDEtcdUnhealthy)
-	w.api.unwell = ""
+	w.API.EtcdProblem = ""
 	p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 	if len(p.Plan().Removes) > 0 {
 		t.Errorf("it loses %v", p.Plan().Removes)
@@ -580,15 +509,15 @@ func TestDefrag(t *testing.T) {
 func TestDefrag_KeepsOtherOperationUnfinished(t *testing.T) {
 	t.Parallel()
 	w, _ := etcdWorld(t)
-	w.machines["cp2"].waste = 1
-	w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+	w.Hosts["cp2"].EtcdWaste = 1
+	w.Hosts["w1"].Refuse = breaking("kubernetes.kubelet")
 	c := w.of(threeAndTwo[:4]...)
 	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
 	w.do(applying(c), event.Failed)
-	w.machines["w1"].refuse = nil
-	w.machines["cp2"].refuse = breaking("defrag.follower")
+	w.Hosts["w1"].Refuse = nil
+	w.Hosts["cp2"].Refuse = breaking("defrag.follower")
 	w.do(DefragEtcdRequest{Name: "prod"}, event.Failed)
-	w.machines["cp2"].refuse = nil
+	w.Hosts["cp2"].Refuse = nil
 	w.do(DefragEtcdRequest{Name: "prod"}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "etcd-defrag Succeeded", "etcd-defrag Failed", "apply Failed", "create Succeeded")
 	w.resume(event.Succeeded)
@@ -597,24 +526,24 @@ func TestDefrag_KeepsOtherOperationUnfinished(t *testing.T) {
 
 // An etcd that runs as a service is backed up and restored on its hosts. The control plane
 // has neither its data nor the key of the etcd CA.
-func TestBackupManaged(t *testing.T) {
+func TestManagedEtcd_IsBackedUpAndRestoredOnItsHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
-	w.managed = true
+	w.ManagedEtcd = true
 	watchKeys(w)
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
 	w.do(creating(c), event.Succeeded)
 	e := &ensemble{}
 	for i, name := range []string{"e1", "e2", "e3"} {
-		m := w.machines[name]
-		m.snapshot = aSnapshot(t, 4711)
-		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 1 << 20, version: "3.7.0"})
+		m := w.Hosts[name]
+		m.Snapshot = aSnapshot(t, 4711)
+		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.Address, db: 1 << 20, version: "3.7.0"})
 	}
 	e.on(w)
 	for _, key := range etcdbackup.AuthorityKeys() {
-		if m := w.machines["cp1"]; !m.has(key) {
-			m.files[key] = "shared " + key
+		if m := w.Hosts["cp1"]; !m.HasFile(key) {
+			m.Files[key] = "shared " + key
 		}
 	}
 	if r := w.report(); r.Verdict != inspect.Healthy || len(r.Hosts) != 3 {
@@ -625,14 +554,14 @@ func TestBackupManaged(t *testing.T) {
 		!slices.Contains(i.Files, "/etc/kubernetes/pki/sa.key") {
 		t.Errorf("%+v", i)
 	}
-	delete(w.machines["e3"].files, facts.EtcdData)
+	delete(w.Hosts["e3"].Files, facts.EtcdData)
 	w.do(restoring(i.File), event.Succeeded)
 	for _, name := range []string{"e1", "e2", "e3"} {
-		if got := w.machines[name].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+		if got := w.Hosts[name].Files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
 			t.Errorf("%s has %q", name, got)
 		}
 	}
-	if w.machines["cp1"].has(facts.EtcdData) || w.machines["cp1"].has("/etc/kubernetes/pki/etcd/ca.key") {
+	if w.Hosts["cp1"].HasFile(facts.EtcdData) || w.Hosts["cp1"].HasFile("/etc/kubernetes/pki/etcd/ca.key") {
 		t.Error("the control plane has files of etcd")
 	}
 }

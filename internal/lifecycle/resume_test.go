@@ -20,14 +20,14 @@ import (
 )
 
 // A rollback is possible after several failed attempts.
-func TestRollbackAfterSeveralAttempts(t *testing.T) {
+func TestRollback_WorksAfterSeveralFailedAttempts(t *testing.T) {
 	t.Parallel()
 	t.Run("a cluster that never ran is removed", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1")
-		w.machines["w1"].refuse = breaking("join.kubelet-start")
+		w.Hosts["w1"].Refuse = breaking("join.kubelet-start")
 		w.create(event.Failed)
 		w.do(applying(w.changed()), event.Failed)
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		if p, _ := w.rollback(event.Succeeded); len(p.Removes) != 2 {
 			t.Errorf("the plan removes %v: want both hosts", p.Removes)
 		}
@@ -36,12 +36,12 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 	})
 	t.Run("a cluster that runs without some hosts keeps running", func(t *testing.T) {
 		w := newWorld(t, "cp1", "w1", "w2")
-		w.machines["w2"].down = errDown
-		w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Partial)
-		w.machines["w2"].down = nil
-		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+		w.Hosts["w2"].Down = errDown
+		w.do(CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, event.Partial)
+		w.Hosts["w2"].Down = nil
+		w.Hosts["w1"].Refuse = breaking("kubernetes.kubelet")
 		w.do(applying(w.changed()), event.Failed)
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		if p, _ := w.rollback(event.Succeeded); len(p.Removes) > 0 {
 			t.Errorf("the plan removes %v: the cluster ran before", p.Removes)
 		}
@@ -50,18 +50,18 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 }
 
 // An operation of an unknown kind is refused before any host is asked.
-func TestUnknownOperation(t *testing.T) {
+func TestUnknownOperation_IsRefusedWithoutQueryingHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
-	w.machines["w1"].refuse = breaking("join.kubelet-start")
+	w.Hosts["w1"].Refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
 	s := w.service()
 	ops, err := s.Store.Operations().List("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range w.machines {
-		m.down = errDown
+	for _, m := range w.Hosts {
+		m.Down = errDown
 	}
 	o := ops[0]
 	o.Spec.Type = "bogus"
@@ -79,7 +79,7 @@ func TestSavedPlan_RefusesOtherCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
-	p := w.prepared(s.Prepare(t.Context(), creating(w.cluster()), nil))
+	p := w.prepared(s.Prepare(t.Context(), creating(w.Manifest()), nil))
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,17 +124,17 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			if tc.firstOutcome == event.Partial {
-				w.machines["w1"].down = errDown
+				w.Hosts["w1"].Down = errDown
 			}
-			first := Subject{Cluster: w.cluster(), Source: tc.first, File: "/prod.yaml"}
+			first := Subject{Cluster: w.Manifest(), Source: tc.first, File: "/prod.yaml"}
 			w.do(CreateRequest{Subject: first, Options: Options{IgnoreErrors: true}}, tc.firstOutcome)
-			w.machines["w1"].down = nil
+			w.Hosts["w1"].Down = nil
 			if tc.settled != nil {
-				c := w.cluster()
+				c := w.Manifest()
 				c.Spec.SSH.Password = "changed"
 				w.do(ApplyRequest{Subject: Subject{Cluster: c, Source: tc.settled}}, event.Succeeded)
 			}
-			w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+			w.Hosts["w1"].Refuse = breaking("kubernetes.kubelet")
 			if tc.partialBetween {
 				partial := applying(w.changed())
 				partial.IgnoreErrors = true
@@ -142,7 +142,7 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 				w.do(partial, event.Partial)
 			}
 			w.do(ApplyRequest{Subject: Subject{Cluster: w.changed(), Source: []byte("# second")}}, event.Failed)
-			w.machines["w1"].refuse = nil
+			w.Hosts["w1"].Refuse = nil
 			if source, err := w.service().Store.Clusters().LoadSource("prod"); err != nil || string(source.Text) != "# second" {
 				t.Errorf("before the rollback the file is %+v, %v", source, err)
 			}
@@ -164,22 +164,22 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 func TestApply_RefusesToOmitChangedHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
-	w.machines["w2"].refuse = breaking("join.kubelet-start")
+	w.Hosts["w2"].Refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
-	without := w.cluster()
+	without := w.Manifest()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
 	_, err := w.service().Prepare(t.Context(), applying(without), nil)
 	refusal(t, err, idHostLeft)
 
-	moved := w.cluster()
-	moved.Spec.Hosts[2].Address, w.machines["w2"].address = "192.0.2.99", "192.0.2.99"
+	moved := w.Manifest()
+	moved.Spec.Hosts[2].Address, w.Hosts["w2"].Address = "192.0.2.99", "192.0.2.99"
 	_, err = w.service().Prepare(t.Context(), applying(moved), nil)
 	refusal(t, err, idHostLeft)
-	w.machines["w2"].address = "192.0.2.13"
+	w.Hosts["w2"].Address = "192.0.2.13"
 
-	named := w.cluster() // the same machine, with a host name as its address
+	named := w.Manifest() // the same machine, with a host name as its address
 	named.Spec.Hosts[2].Address = "w2.example.com"
-	w.machines["w2"].refuse = nil
+	w.Hosts["w2"].Refuse = nil
 	w.do(applying(named), event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
 }
@@ -188,14 +188,14 @@ func TestApply_RefusesToOmitChangedHost(t *testing.T) {
 func TestApply_RefusesToOmitChangedHostAfterInitOS(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
-	w.machines["w2"].refuse = breaking("join.kubelet-start")
+	w.Hosts["w2"].Refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
-	prepared := w.cluster()
+	prepared := w.Manifest()
 	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
 	if res := w.do(InitOSRequest{Subject: Subject{Cluster: prepared}}, event.Succeeded); res.Operation == "" {
 		t.Fatal("the hosts were not prepared")
 	}
-	without := w.cluster()
+	without := w.Manifest()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
 	_, err := w.service().Prepare(t.Context(), applying(without), nil)
 	refusal(t, err, idHostLeft)
@@ -205,11 +205,11 @@ func TestApply_RefusesToOmitChangedHostAfterInitOS(t *testing.T) {
 func TestApply_MayOmitUntouchedHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1", "w2")
-	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
-	w.machines["w2"].down = errDown
-	w.do(CreateRequest{Subject: Subject{Cluster: w.cluster()}, Options: Options{IgnoreErrors: true}}, event.Failed)
-	w.machines["cp1"].refuse = nil
-	without := w.cluster()
+	w.Hosts["cp1"].Refuse = breaking("kubeadm.init.certs")
+	w.Hosts["w2"].Down = errDown
+	w.do(CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, event.Failed)
+	w.Hosts["cp1"].Refuse = nil
+	without := w.Manifest()
 	without.Spec.Hosts = without.Spec.Hosts[:2]
 	w.do(applying(without), event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
@@ -232,7 +232,7 @@ spec:
 	password := file + "  ssh: {password: canary}\n"
 	path := filepath.Join(t.TempDir(), "prod.yaml")
 	begun := newWorld(t, "cp1", "w1")
-	begun.machines["w1"].refuse = breaking("join.kubelet-start")
+	begun.Hosts["w1"].Refuse = breaking("join.kubelet-start")
 	begun.do(CreateRequest{Subject: Subject{Cluster: loaded(t, file), Source: []byte(file), File: path}}, event.Failed)
 	for _, tc := range []struct {
 		name, reason, now string
@@ -305,9 +305,9 @@ spec:
 	})
 	t.Run("a delete asks no file", func(t *testing.T) {
 		w := begun.fork(t)
-		w.machines["w1"].refuse = breaking("reset.restore")
+		w.Hosts["w1"].Refuse = breaking("reset.restore")
 		w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Failed)
-		w.machines["w1"].refuse = nil
+		w.Hosts["w1"].Refuse = nil
 		r := resuming()
 		r.Cluster, r.Source, r.File = loaded(t, kubelet), []byte(kubelet), path
 		w.apply(w.prepared(w.service().PrepareResume(t.Context(), r, nil)), event.Succeeded)
@@ -337,7 +337,7 @@ func TestResume_KeepsRemovalOptions(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
-			w.machines["w1"].refuse = breaking("reset.restore")
+			w.Hosts["w1"].Refuse = breaking("reset.restore")
 			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}, Removal: asked}, event.Failed)
 			p := w.prepared(w.service().PrepareResume(t.Context(), ResumeRequest{Subject: Subject{Name: "prod"}, Removal: tc.again}, nil))
 			if err := p.Close(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // refusing makes a step fail on a host.
 func (w *world) refusing(host, at string) {
-	w.machines[host].refuse = func(step string, _ op.Op) *op.Error {
+	w.Hosts[host].Refuse = func(step string, _ op.Op) *op.Error {
 		if step != at {
 			return nil
 		}
@@ -51,12 +51,12 @@ func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
 			was := map[string]map[string]string{}
-			for name, m := range w.machines {
-				was[name] = m.look()
+			for name, m := range w.Hosts {
+				was[name] = m.AllState()
 			}
 			w.refusing(tc.host, tc.step)
 			w.do(toNewest, event.Failed)
-			w.machines[tc.host].refuse = nil
+			w.Hosts[tc.host].Refuse = nil
 			w.events = nil
 			w.rollback(event.Succeeded)
 			w.wantVersions(all(threeAndTwo, older))
@@ -65,8 +65,8 @@ func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
 			}
 			w.wantStatus(v1alpha1.PhaseRunning, "rollback-upgrade Succeeded", "upgrade Failed", "create Succeeded")
 			w.whole()
-			for name, m := range w.machines {
-				now := m.look()
+			for name, m := range w.Hosts {
+				now := m.AllState()
 				for path := range was[name] {
 					if strings.HasPrefix(path, "/etc/kubernetes/") && now[path] != was[name][path] {
 						t.Errorf("%s: %s differs from before:\n%s", name, path, cmp.Diff(was[name][path], now[path]))
@@ -79,7 +79,7 @@ func TestUpgrade_RollsBackFromAnyStep(t *testing.T) {
 			}
 			w.do(toNewest, event.Succeeded)
 			w.wantVersions(all(threeAndTwo, "v1.37.1"))
-			w.version = "v1.37.1"
+			w.Version = "v1.37.1"
 			w.whole()
 		})
 	}
@@ -99,11 +99,11 @@ func TestUpgrade_RollsBackWhenPaused(t *testing.T) {
 
 // A rollback that was killed anywhere can be finished. Until then, other operations are
 // refused.
-func TestKilledUpgradeTakenBack(t *testing.T) {
+func TestRollbackUpgrade_FinishesAfterKill(t *testing.T) {
 	w := aged(t, "cp1", "cp2", "cp3", "w1")
 	w.refusing("w1", "upgrade.kubelet-config")
 	w.do(toNewest, event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	for _, m := range w.killedAt(t, func(s *Service) (Prepared, error) { return s.PrepareRollback(t.Context(), rollingBack(), nil) }) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -147,13 +147,13 @@ func TestRollback_RefusesUnknownKinds(t *testing.T) {
 			w := aged(t, "cp1", "w1")
 			w.refusing("w1", "kubernetes.programs")
 			w.do(toNewest, event.Failed)
-			w.machines["w1"].refuse = nil
+			w.Hosts["w1"].Refuse = nil
 			const of = "/apis/certificates.k8s.io/v1/clustertrustbundles/"
 			bundle := func(name string) object {
 				return object{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "metadata": object{"name": name}}
 			}
-			w.api.put(of+"kubernetes.io:kube-apiserver-serving:x", bundle("kubernetes.io:kube-apiserver-serving:x"))
-			w.api.put(of+"mine", bundle("mine"))
+			w.API.PutObject(of+"kubernetes.io:kube-apiserver-serving:x", bundle("kubernetes.io:kube-apiserver-serving:x"))
+			w.API.PutObject(of+"mine", bundle("mine"))
 			_, err := w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 			wantRefused(t, err, idKindsInUse)
 			if err != nil && (!strings.Contains(err.Error(), "clustertrustbundles mine") || strings.Contains(err.Error(), "serving:x")) {
@@ -172,7 +172,7 @@ func TestRollback_RefusesUnknownKinds(t *testing.T) {
 			if restores {
 				w.do(restoring(sets[0].File), event.Succeeded)
 			}
-			w.api.remove(of + "mine")
+			w.API.RemoveObject(of + "mine")
 			w.rollback(event.Succeeded)
 			w.wantVersions(all([]string{"cp1", "w1"}, older))
 		})
@@ -203,12 +203,12 @@ func TestUpgrade_UsesOtherControlPlanes(t *testing.T) {
 			w := aged(t, threeAndTwo...)
 			w.refusing("cp1", "upgrade.control-plane")
 			w.do(toNewest, event.Failed)
-			m := w.machines["cp1"]
-			m.refuse, m.refused = nil, true
+			m := w.Hosts["cp1"]
+			m.Refuse, m.APIRefused = nil, true
 			tc.do(w)
-			m.refused = false
+			m.APIRefused = false
 			w.wantVersions(all(threeAndTwo, tc.version))
-			w.version = tc.version
+			w.Version = tc.version
 			w.whole()
 		})
 	}
@@ -236,19 +236,19 @@ func TestUpgrade_FinishesWithoutLostHost(t *testing.T) {
 			gone := DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}, Forget: true}
 			_, err := w.service().Prepare(t.Context(), gone, nil)
 			wantRefused(t, err, idUpgradeUnfinished) // the host is reachable
-			w.machines[tc.host].down = errDown
-			w.api.lost(tc.host)
-			w.api.lose(tc.host)
+			w.Hosts[tc.host].Down = errDown
+			w.API.StopMember(tc.host)
+			w.API.MarkNodeLost(tc.host)
 			_, err = w.service().Prepare(t.Context(), DeleteNodesRequest{Name: "prod", Nodes: []string{tc.host}}, nil)
 			wantRefused(t, err, idUpgradeUnfinished)
 			before := w.versions()
 			w.do(gone, event.Succeeded)
 			delete(before, tc.host)
 			left := slices.DeleteFunc(slices.Clone(threeAndTwo), func(n string) bool { return n == tc.host })
-			delete(w.machines, tc.host)
+			delete(w.Hosts, tc.host)
 			w.wantVersions(before)
 			w.wantPhase(v1alpha1.PhaseFailed)
-			if w.api.has("/api/v1/nodes/"+tc.host) || w.api.etcd(tc.host) != "" {
+			if w.API.HasObject("/api/v1/nodes/"+tc.host) || w.API.EtcdRole(tc.host) != "" {
 				t.Errorf("%s is still a node or an etcd member", tc.host)
 			}
 			want := "v1.37.1"
@@ -259,7 +259,7 @@ func TestUpgrade_FinishesWithoutLostHost(t *testing.T) {
 				w.resume(event.Succeeded)
 			}
 			w.wantVersions(all(left, want))
-			w.version = want
+			w.Version = want
 			w.whole()
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/pki"
 )
@@ -38,13 +39,13 @@ func (w *world) listened(t *testing.T, r Request, tell func(event.Event)) {
 	}
 }
 
-// TestRotateAgain checks that the same command finishes a rotation that was killed at its
+// TestRotateAccounts_FinishesWithSameCommandAfterKill checks that the same command finishes a rotation that was killed at its
 // very end, even after other operations. The command after that rotates again.
-func TestRotateAgain(t *testing.T) {
+func TestRotateAccounts_FinishesWithSameCommandAfterKill(t *testing.T) {
 	t.Parallel()
 	w, from := rotatable(t)
 	k := w.last(t, rotateAccounts())
-	is := k.machines["cp1"].files[saKey]
+	is := k.Hosts["cp1"].Files[saKey]
 	k.do(applying(k.changed()), event.Succeeded)
 
 	var list diag.List
@@ -54,7 +55,7 @@ func TestRotateAgain(t *testing.T) {
 	}
 	res := k.do(rotateAccounts(), event.Succeeded)
 	k.exchanged(from)
-	if k.machines["cp1"].files[saKey] != is || len(res.Ready) == 0 {
+	if k.Hosts["cp1"].Files[saKey] != is || len(res.Ready) == 0 {
 		t.Errorf("it was rotated twice, or the result is empty: %q", res.Ready)
 	}
 	if _, ops := k.status(); !slices.Equal(ops, []string{"apply Succeeded", "rotate-ca Succeeded", "create Succeeded"}) {
@@ -65,14 +66,14 @@ func TestRotateAgain(t *testing.T) {
 		t.Errorf("a resume when all is done: %v", err)
 	}
 	k.do(rotateAccounts(), event.Succeeded)
-	if k.machines["cp1"].files[saKey] == is {
+	if k.Hosts["cp1"].Files[saKey] == is {
 		t.Error("the key cannot be rotated again")
 	}
 }
 
-// TestRotateAgainMeanwhile checks that a planned request is refused if the rotation was
+// TestRotateAccounts_RefusesStalePlanAfterResume checks that a planned request is refused if the rotation was
 // finished since.
-func TestRotateAgainMeanwhile(t *testing.T) {
+func TestRotateAccounts_RefusesStalePlanAfterResume(t *testing.T) {
 	t.Parallel()
 	w, _ := rotatable(t)
 	k := w.last(t, rotateAccounts())
@@ -90,10 +91,10 @@ func TestRotateAgainMeanwhile(t *testing.T) {
 func TestRotateCluster_RefusesUnfinishedApply(t *testing.T) {
 	t.Parallel()
 	w, old := withAuthority(t)
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 1, MaxBackups: 1, MaxSize: 1}
 	var k *world
-	w.machines["cp1"].touched = func(what string) {
+	w.Hosts["cp1"].OnChange = func(what string) {
 		if k == nil && strings.HasPrefix(what, "kubeadm.") {
 			k = w.fork(t)
 		}
@@ -121,10 +122,10 @@ func TestRotateCluster_FinishesWithoutFirstControlPlane(t *testing.T) {
 			t.Parallel()
 			w, old := withAuthority(t)
 			for i, k := range w.cutOff(rotateCluster(), at[0], at[1])[:2] {
-				k.machines["cp1"].down = errDown
+				k.Hosts["cp1"].Down = errDown
 				k.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp1"}, Forget: true, Removal: Removal{Force: true}}, event.Succeeded)
 				k.do(rotateCluster(), event.Succeeded)
-				next := k.machines["cp2"].files[caCrt]
+				next := k.Hosts["cp2"].Files[caCert]
 				if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {
 					t.Errorf("%d: cp2 trusts %d CAs, or the old CA: %v", i, len(list), err)
 				}
@@ -133,8 +134,8 @@ func TestRotateCluster_FinishesWithoutFirstControlPlane(t *testing.T) {
 					t.Error(err)
 				}
 				for who, trusts := range map[string]string{
-					"cp3": k.machines["cp3"].files[caCrt], "w1": k.machines["w1"].files[caCrt],
-					"joining nodes": string(told), "pods": k.reads(rootCAPath, "ca.crt"),
+					"cp3": k.Hosts["cp3"].Files[caCert], "w1": k.Hosts["w1"].Files[caCert],
+					"joining nodes": string(told), "pods": k.reads(lifecycletest.RootCAPath, "ca.crt"),
 				} {
 					if trusts != next {
 						t.Errorf("%d: %s: the trusted CA differs from cp2", i, who)

@@ -10,58 +10,15 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
-	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
 const (
-	proxyCA     = "/etc/kubernetes/pki/front-proxy-ca"
 	proxyClient = "/etc/kubernetes/pki/front-proxy-client"
-	publishedAt = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 )
-
-// newAuthority returns the key and the certificate of a new CA.
-func newAuthority(t testing.TB, name string) (key, cert string) {
-	a := pkitest.NewAuthority(t, name, certTime, certTime.Add(10*certYear))
-	return a.Key, a.Cert
-}
-
-// bundles returns a hash of the contents of files.
-func (m *machine) bundles(files []string) string {
-	var all []string
-	for _, f := range files {
-		all = append(all, m.files[f])
-	}
-	return hash(all...)
-}
-
-// believes plays an API server that has read its CA bundles. It adds their CAs to the
-// published ConfigMap and removes none.
-func (m *machine) believes(files []string) {
-	m.state["trusts"] = m.bundles(files)
-	m.api.mu.Lock()
-	defer m.api.mu.Unlock()
-	was, _ := m.api.objects[publishedAt]["data"].(object)
-	text, _ := was["requestheader-client-ca-file"].(string)
-	list, err := pki.ParseAuthorities([]byte(text + m.files[proxyCA+".crt"]))
-	if err != nil {
-		m.api.t.Errorf("%s has an invalid CA bundle: %v", m.name, err)
-	}
-	others := "others"
-	if theirs, _ := was["client-ca-file"].(string); strings.Contains(theirs, "BEGIN") {
-		known, err := pki.ParseAuthorities([]byte(theirs + m.files["/etc/kubernetes/pki/ca.crt"]))
-		if err != nil {
-			m.api.t.Errorf("%s has an invalid CA bundle: %v", m.name, err)
-		}
-		others = string(pki.BundleCAs(known...))
-	}
-	m.api.objects[publishedAt] = object{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-		"data": object{"requestheader-client-ca-file": string(pki.BundleCAs(list...)), "client-ca-file": others},
-	}
-}
 
 // trusted creates a running cluster with real certificates, whose API servers have read
 // their CA bundles.
@@ -69,9 +26,9 @@ func trusted(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
-	w.certified(300 * certDay)
+	w.issueCertificates(300 * certDay)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		w.machines[name].believes([]string{"/etc/kubernetes/pki/ca.crt", proxyCA + ".crt"})
+		w.Hosts[name].ReloadTrust([]string{"/etc/kubernetes/pki/ca.crt", proxyCA + ".crt"})
 	}
 	return w
 }
@@ -80,36 +37,37 @@ func trusted(t *testing.T) *world {
 // other, and that nothing of the rotation is left.
 func (w *world) proxies(from string) {
 	w.t.Helper()
-	first := w.machines["cp1"]
-	key, err := pki.ParseKey([]byte(first.files[proxyCA+".key"]))
+	first := w.Hosts["cp1"]
+	key, err := pki.ParseKey([]byte(first.Files[proxyCA+".key"]))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		m := w.machines[name]
-		ca, err := pki.ParseCertificate([]byte(m.files[proxyCA+".crt"]))
-		if err != nil || m.files[proxyCA+".crt"] == from || m.files[proxyCA+".crt"] != first.files[proxyCA+".crt"] ||
-			strings.Count(m.files[proxyCA+".crt"], "BEGIN") != 1 {
-			w.t.Errorf("%s trusts\n%s%v", name, m.files[proxyCA+".crt"], err)
+		m := w.Hosts[name]
+		ca, err := pki.ParseCertificate([]byte(m.Files[proxyCA+".crt"]))
+		if err != nil || m.Files[proxyCA+".crt"] == from || m.Files[proxyCA+".crt"] != first.Files[proxyCA+".crt"] ||
+			strings.Count(m.Files[proxyCA+".crt"], "BEGIN") != 1 {
+			w.t.Errorf("%s trusts\n%s%v", name, m.Files[proxyCA+".crt"], err)
 			continue
 		}
-		if m.files[proxyCA+".key"] != first.files[proxyCA+".key"] || !pki.IsPair(ca, key) {
+		if m.Files[proxyCA+".key"] != first.Files[proxyCA+".key"] || !pki.IsPair(ca, key) {
 			w.t.Errorf("%s cannot sign with it", name)
 		}
-		leaf, err := pki.ParseCertificate([]byte(m.files[proxyClient+".crt"]))
+		leaf, err := pki.ParseCertificate([]byte(m.Files[proxyClient+".crt"]))
 		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
 			w.t.Errorf("the client certificate of %s is not signed by it: %v", name, err)
 		}
-		if m.state["loaded "+proxyClient+".crt"] != m.files[proxyClient+".crt"] {
+		if m.State["loaded "+proxyClient+".crt"] != m.Files[proxyClient+".crt"] {
 			w.t.Errorf("the API server of %s has not read its client certificate", name)
 		}
-		for path := range m.files {
+		for path := range m.Files {
 			if strings.Contains(path, "/rotate/") {
 				w.t.Errorf("%s still has %s", name, path)
 			}
 		}
 	}
-	if now := w.api.objects[publishedAt]["data"].(object); now["requestheader-client-ca-file"] != first.files[proxyCA+".crt"] ||
+	now := w.API.Objects[lifecycletest.PublishedCAsPath]["data"].(object)
+	if now["requestheader-client-ca-file"] != first.Files[proxyCA+".crt"] ||
 		now["client-ca-file"] != "others" {
 		w.t.Errorf("the published ConfigMap has\n%v", now)
 	}
@@ -119,15 +77,15 @@ func rotateFrontProxy() RotateCARequest {
 	return RotateCARequest{Name: "prod", Names: []string{certs.FrontProxy}}
 }
 
-// TestRotateFrontProxy checks the order. All API servers trust both CAs before any uses a
+// TestRotateFrontProxy_TrustsNextCABeforeUsingIt checks the order. All API servers trust both CAs before any uses a
 // certificate of the next CA, and all use one before the old CA is removed.
-func TestRotateFrontProxy(t *testing.T) {
+func TestRotateFrontProxy_TrustsNextCABeforeUsingIt(t *testing.T) {
 	t.Parallel()
 	w := trusted(t)
-	from, shows := w.machines["cp1"].files[proxyCA+".crt"], w.machines["cp1"].files[proxyClient+".key"]
+	from, shows := w.Hosts["cp1"].Files[proxyCA+".crt"], w.Hosts["cp1"].Files[proxyClient+".key"]
 	res := w.do(rotateFrontProxy(), event.Succeeded)
 	w.proxies(from)
-	if w.machines["cp1"].files[proxyClient+".key"] != shows {
+	if w.Hosts["cp1"].Files[proxyClient+".key"] != shows {
 		t.Error("the key was replaced: key and certificate do not match for a moment")
 	}
 	var order []string
@@ -154,14 +112,14 @@ func TestRotateFrontProxy(t *testing.T) {
 func TestRotateFrontProxy_KeepsCAForRejectingAPI(t *testing.T) {
 	t.Parallel()
 	w := trusted(t)
-	from := w.machines["cp1"].files[proxyCA+".crt"]
+	from := w.Hosts["cp1"].Files[proxyCA+".crt"]
 	const at = "/apis/apiregistration.k8s.io/v1/apiservices/"
-	w.api.put(at+"v1.apps",
+	w.API.PutObject(at+"v1.apps",
 		object{
 			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1.apps"},
 			"spec": object{"group": "apps", "version": "v1"},
 		})
-	w.api.put(at+"v1beta1.metrics.k8s.io", object{
+	w.API.PutObject(at+"v1beta1.metrics.k8s.io", object{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": object{"name": "v1beta1.metrics.k8s.io"},
 		"spec": object{"group": "metrics.k8s.io", "version": "v1beta1", "service": object{"name": "metrics-server", "namespace": "kube-system"}},
 	})
@@ -171,7 +129,7 @@ func TestRotateFrontProxy_KeepsCAForRejectingAPI(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		if trusted, err := pki.ParseAuthorities([]byte(w.machines[name].files[proxyCA+".crt"])); err != nil || len(trusted) != 2 {
+		if trusted, err := pki.ParseAuthorities([]byte(w.Hosts[name].Files[proxyCA+".crt"])); err != nil || len(trusted) != 2 {
 			t.Errorf("%s trusts %d CAs: %v", name, len(trusted), err)
 		}
 	}
@@ -180,59 +138,59 @@ func TestRotateFrontProxy_KeepsCAForRejectingAPI(t *testing.T) {
 		!strings.HasSuffix(c.Warnings[0].Hint, "rotate-ca prod --which front-proxy") {
 		t.Errorf("%s: %+v", c.Summary, c.Warnings)
 	}
-	w.api.remove(at + "v1beta1.metrics.k8s.io")
+	w.API.RemoveObject(at + "v1beta1.metrics.k8s.io")
 	w.resume(event.Succeeded)
 	w.proxies(from)
 }
 
-// TestKilledRotateFrontProxy kills the manager at the end of each step and resumes. The
+// TestRotateFrontProxy_ReplacesCAOnceAfterKill kills the manager at the end of each step and resumes. The
 // old CA is replaced exactly once.
-func TestKilledRotateFrontProxy(t *testing.T) {
+func TestRotateFrontProxy_ReplacesCAOnceAfterKill(t *testing.T) {
 	w := trusted(t)
-	from := w.machines["cp1"].files[proxyCA+".crt"]
+	from := w.Hosts["cp1"].Files[proxyCA+".crt"]
 	w.killedExchange(t, rotateFrontProxy(), "/etc/slipway/rotate/front-proxy-ca.key", proxyCA+".key",
 		(*world).unwatched, func(k *world) { k.proxies(from) })
 }
 
-// TestRotateFrontProxyUnread finishes a rotation that was interrupted when all files had
+// TestRotateFrontProxy_WaitsForAPIServersAfterInterruption finishes a rotation that was interrupted when all files had
 // only the next CA. It waits for API servers that have not read the files, and withdraws
 // the published old CA.
-func TestRotateFrontProxyUnread(t *testing.T) {
+func TestRotateFrontProxy_WaitsForAPIServersAfterInterruption(t *testing.T) {
 	t.Parallel()
 	w := trusted(t)
-	from := w.machines["cp1"].files[proxyCA+".crt"]
+	from := w.Hosts["cp1"].Files[proxyCA+".crt"]
 	w.do(rotateFrontProxy(), event.Succeeded)
 	for _, e := range []string{".crt", ".key"} { // the last step was not done
-		w.machines["cp1"].files["/etc/slipway/rotate/front-proxy-ca"+e] = w.machines["cp1"].files[proxyCA+e]
+		w.Hosts["cp1"].Files["/etc/slipway/rotate/front-proxy-ca"+e] = w.Hosts["cp1"].Files[proxyCA+e]
 	}
-	is := w.machines["cp1"].files[proxyCA+".crt"]
-	w.machines["cp3"].state["trusts"] = "older"
-	data := w.api.objects[publishedAt]["data"].(object)
+	is := w.Hosts["cp1"].Files[proxyCA+".crt"]
+	w.Hosts["cp3"].State["trusts"] = "older"
+	data := w.API.Objects[lifecycletest.PublishedCAsPath]["data"].(object)
 	data["requestheader-client-ca-file"] = data["requestheader-client-ca-file"].(string) + from
 	w.do(rotateFrontProxy(), event.Succeeded)
 	w.proxies(from)
-	if m := w.machines["cp3"]; m.state["trusts"] == "older" || m.files[proxyCA+".crt"] != is {
-		t.Errorf("the rotation did not wait for the API server, or the CA was rotated twice: %t", m.files[proxyCA+".crt"] != is)
+	if m := w.Hosts["cp3"]; m.State["trusts"] == "older" || m.Files[proxyCA+".crt"] != is {
+		t.Errorf("the rotation did not wait for the API server, or the CA was rotated twice: %t", m.Files[proxyCA+".crt"] != is)
 	}
 }
 
-// TestRotateFrontProxyRefused checks that a rotation that is not possible is refused
-// before anything is touched.
-func TestRotateFrontProxyRefused(t *testing.T) {
+// A rotation is refused if the key of the CA is missing, or a control plane has no CA or
+// a damaged one.
+func TestRotateFrontProxy_RefusesMissingOrDamagedCA(t *testing.T) {
 	t.Parallel()
 	w := trusted(t)
 	var list diag.List
-	key := w.machines["cp1"].files[proxyCA+".key"]
-	delete(w.machines["cp1"].files, proxyCA+".key")
+	key := w.Hosts["cp1"].Files[proxyCA+".key"]
+	delete(w.Hosts["cp1"].Files, proxyCA+".key")
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idAuthorityNoKey {
 		t.Errorf("a CA without a local key: %v", err)
 	}
-	w.machines["cp1"].files[proxyCA+".key"] = key
-	delete(w.machines["cp2"].files, proxyCA+".crt")
+	w.Hosts["cp1"].Files[proxyCA+".key"] = key
+	delete(w.Hosts["cp2"].Files, proxyCA+".crt")
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idRotationCert {
 		t.Errorf("a control plane without its CA: %v", err)
 	}
-	w.machines["cp2"].files[proxyCA+".crt"] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	w.Hosts["cp2"].Files[proxyCA+".crt"] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idRotationCert {
 		t.Errorf("a control plane whose CA is damaged: %v", err)
 	}
@@ -244,12 +202,12 @@ func TestRotateFrontProxyRefused(t *testing.T) {
 func TestKeepalivedPassword_DoesNotFollowProxyCA(t *testing.T) {
 	t.Parallel()
 	w := keepalivedWorld(t)
-	for _, m := range w.machines {
-		if m.has(proxyCA + ".key") {
-			m.files[proxyCA+".key"] = "another"
+	for _, m := range w.Hosts {
+		if m.HasFile(proxyCA + ".key") {
+			m.Files[proxyCA+".key"] = "another"
 		}
 	}
-	if p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil)); !p.Plan().IsEmpty() {
+	if p := w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil)); !p.Plan().IsEmpty() {
 		t.Errorf("the plan has %+v", p.Plan().Steps)
 	}
 }

@@ -1,18 +1,17 @@
 package lifecycle
 
 import (
-	"crypto/tls"
 	"encoding/base64"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -21,89 +20,8 @@ import (
 )
 
 const (
-	caCrt, caKey    = "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key"
-	rootCAPath      = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
 	clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 )
-
-// authoritiesMade holds the CAs of all tests, by certificate. The process that made one
-// may have been killed since.
-var authoritiesMade sync.Map
-
-// lastingAuthority returns a CA that is valid on any date of a test run.
-func lastingAuthority(t testing.TB) (cert, key string) {
-	a := pkitest.NewAuthority(t, "kubernetes", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
-	authoritiesMade.Store(a.Cert, a)
-	return a.Cert, a.Key
-}
-
-// shown returns a serving certificate for the API servers. Its CA is the CA of the first
-// reachable control plane.
-func (w *world) shown() *tls.Certificate { return w.shownBy("example.com") }
-
-// shownBy returns a serving certificate for a name or an address.
-func (w *world) shownBy(name string) *tls.Certificate {
-	m := w.machines["cp1"]
-	if m.down != nil {
-		m = w.machines["cp2"]
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	leaf, err := pki.ParseCertificate([]byte(m.files["/etc/kubernetes/pki/apiserver.crt"]))
-	if err != nil {
-		w.t.Error(err)
-		return nil
-	}
-	var out *tls.Certificate
-	authoritiesMade.Range(func(text, by any) bool {
-		ca, err := pki.ParseCertificate([]byte(text.(string)))
-		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
-			return true
-		}
-		cert, key := by.(*pkitest.Authority).IssueCertificate(w.t, name, ca.NotAfter)
-		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-		if err != nil {
-			w.t.Error(err)
-		}
-		out = &pair
-		return false
-	})
-	return out
-}
-
-// tell plays a controller manager that publishes the CA bundle in namespaces.
-func (a *api) tell(text string) {
-	if a.has(rootCAPath) {
-		a.put(rootCAPath,
-			object{
-				"apiVersion": "v1", "kind": "ConfigMap",
-				"metadata": object{"name": "kube-root-ca.crt", "namespace": "default"}, "data": object{"ca.crt": text},
-			})
-	}
-}
-
-// withoutToken makes a pod mount the CA bundle and no token.
-func (a *api) withoutToken(name string) {
-	at := "/api/v1/namespaces/default/pods/" + name + "-a"
-	a.put(at,
-		merge(a.objects[at], object{"spec": object{"volumes": []any{object{"name": "ca", "configMap": object{"name": "kube-root-ca.crt"}}}}}))
-}
-
-// rejects reports whether a controller manager would not start, because its signing
-// certificate does not match the CA key. Machines of other tests have no real files.
-func (m *machine) rejects() bool {
-	file := caCrt
-	if strings.Contains(m.files[module.APIServerManifest], module.SigningCert) {
-		file = module.SigningCert
-	}
-	list, err := pki.ParseAuthorities([]byte(m.files[file]))
-	key, failed := pki.ParseKey([]byte(m.files[caKey]))
-	if err != nil || failed != nil {
-		return file == module.SigningCert
-	}
-	cert, err := pki.ParseCertificate(list[0].Text)
-	return err != nil || len(list) != 1 || !pki.IsPair(cert, key)
-}
 
 // withAuthority creates a running cluster whose certificates are all signed by one CA, and
 // returns its certificate.
@@ -111,105 +29,105 @@ func withAuthority(t *testing.T) (w *world, old string) {
 	t.Helper()
 	w = newWorld(t, "cp1", "cp2", "cp3", "w1")
 	w.create(event.Succeeded)
-	w.certified(200 * certDay)
-	cert, key := lastingAuthority(t)
-	made, _ := authoritiesMade.Load(cert)
-	for _, h := range w.cluster().Spec.Hosts {
-		m := w.machines[h.Name]
-		m.files[caCrt] = cert
+	w.issueCertificates(200 * certDay)
+	cert, key := lifecycletest.LastingAuthority(t)
+	made, _ := lifecycletest.AuthoritiesMade.Load(cert)
+	for _, h := range w.Manifest().Spec.Hosts {
+		m := w.Hosts[h.Name]
+		m.Files[caCert] = cert
 		if strings.HasPrefix(h.Name, "cp") {
-			m.files[caKey] = key
+			m.Files[lifecycletest.CAKey] = key
 		}
-		for _, k := range certs.ExpectedCerts(module.Env{Cluster: w.cluster()}, h) {
-			if k.CA == caCrt && m.has(k.Path) && !strings.HasSuffix(k.Path, "kubelet.conf") {
-				m.certify(t, k, made.(*pkitest.Authority), certTime.Add(200*certDay))
+		for _, k := range certs.ExpectedCerts(module.Env{Cluster: w.Manifest()}, h) {
+			if k.CA == caCert && m.HasFile(k.Path) && !strings.HasSuffix(k.Path, "kubelet.conf") {
+				m.IssueCertificate(t, k, made.(*pkitest.Authority), certTime.Add(200*certDay))
 			}
-			if text := m.files[k.Path]; strings.Contains(text, "certificate-authority-data") {
-				m.files[k.Path] = string(pki.WithKubeconfigCA([]byte(text), []byte(cert)))
+			if text := m.Files[k.Path]; strings.Contains(text, "certificate-authority-data") {
+				m.Files[k.Path] = string(pki.WithKubeconfigCA([]byte(text), []byte(cert)))
 			}
 		}
-		m.files["/etc/kubernetes/kubelet.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")
-		m.files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.files["/etc/kubernetes/kubelet.conf"],
+		m.Files["/etc/kubernetes/kubelet.conf"] = pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")
+		m.Files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.Files["/etc/kubernetes/kubelet.conf"],
 			"client-certificate-data: \n    client-key-data: \n", "client-certificate: "+module.ClientCert+"\n")
-		m.admit = admits(w)
+		m.Admit = admits(w)
 		for _, o := range []op.StaticPodRestart{
 			{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"},
 			{Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"},
 		} {
-			m.state["read by "+o.Manifest] = "what was there before"
+			m.State["read by "+o.Manifest] = "what was there before"
 		}
 	}
 	if err := w.service().Store.Kubeconfigs().Save("prod", w.outside("cp1")); err != nil {
 		t.Fatal(err)
 	}
-	w.api.shows, w.api.kubeletShows = w.shown, w.shownBy
-	w.api.put(clusterInfoPath,
+	w.API.ServingCert, w.API.KubeletCert = w.ServingCert, w.ServingCertFor
+	w.API.PutObject(clusterInfoPath,
 		object{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
 			"data": object{"kubeconfig": pkitest.MakeKubeconfig("https://example.com:6443", cert, "", "", "")},
 		})
-	w.api.put(publishedAt,
+	w.API.PutObject(lifecycletest.PublishedCAsPath,
 		object{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert},
 		})
-	w.api.put(rootCAPath, object{})
-	w.api.tell(cert)
+	w.API.PutObject(lifecycletest.RootCAPath, object{})
+	w.API.PublishRootCA(cert)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		w.machines[name].believes([]string{caCrt, proxyCA + ".crt"})
+		w.Hosts[name].ReloadTrust([]string{caCert, proxyCA + ".crt"})
 	}
 	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
-		w.api.workload(kind, strings.ToLower(kind))
+		w.API.CreateWorkload(kind, strings.ToLower(kind))
 	}
-	w.api.workload("Deployment", "tokenless")
-	w.api.withoutToken("tokenless")
+	w.API.CreateWorkload("Deployment", "tokenless")
+	w.API.MountOnlyCA("tokenless")
 	return w, cert
 }
 
 // admits plays the controller manager, which issues the client certificate of a kubelet.
 // The first CA in the bundle signs it.
-func admits(*world) func(*machine) {
-	return func(m *machine) {
-		text := m.files[caCrt] // the first CA signs by then
+func admits(*world) func(*lifecycletest.Host) {
+	return func(m *lifecycletest.Host) {
+		text := m.Files[caCert] // the first CA signs by then
 		list, err := pki.ParseAuthorities([]byte(text))
 		if err != nil {
-			m.api.t.Error(err)
+			m.API.T.Error(err)
 			return
 		}
-		by, _ := authoritiesMade.Load(string(list[0].Text))
-		cert, key := by.(*pkitest.Authority).IssueCertificate(m.api.t, "system:node:"+m.name, certTime.Add(certYear))
-		if !m.has(module.ClientCert) {
-			m.files[module.ClientCert] = cert + key
+		by, _ := lifecycletest.AuthoritiesMade.Load(string(list[0].Text))
+		cert, key := by.(*pkitest.Authority).IssueCertificate(m.API.T, "system:node:"+m.Name, certTime.Add(certYear))
+		if !m.HasFile(module.ClientCert) {
+			m.Files[module.ClientCert] = cert + key
 		}
 	}
 }
 
 // reads returns a text in the data of an API object.
 func (w *world) reads(p, key string) string {
-	w.api.mu.Lock()
-	defer w.api.mu.Unlock()
-	return w.api.objects[p]["data"].(object)[key].(string)
+	w.API.Mu.Lock()
+	defer w.API.Mu.Unlock()
+	return w.API.Objects[p]["data"].(object)[key].(string)
 }
 
 // underAnother checks that one new CA has signed all certificates and is the only trusted
 // CA, and that nothing of the rotation is left.
 func (w *world) underAnother(old string) {
 	w.t.Helper()
-	next := w.machines["cp1"].files[caCrt]
+	next := w.Hosts["cp1"].Files[caCert]
 	if list, err := pki.ParseAuthorities([]byte(next)); err != nil || len(list) != 1 || next == old {
 		w.t.Fatalf("cp1 trusts %d CAs, or the old CA: %v", len(list), err)
 	}
-	for _, h := range w.cluster().Spec.Hosts {
-		m := w.machines[h.Name]
+	for _, h := range w.Manifest().Spec.Hosts {
+		m := w.Hosts[h.Name]
 		control := strings.HasPrefix(h.Name, "cp")
-		if m.files[caCrt] != next {
+		if m.Files[caCert] != next {
 			w.t.Errorf("%s trusts other CAs than cp1", h.Name)
 		}
-		if control && m.rejects() {
+		if control && m.RejectsSigner() {
 			w.t.Errorf("the controller manager of %s would not start", h.Name)
 		}
-		known := certs.ExpectedCerts(module.Env{Cluster: w.cluster()}, h)
-		states, err := certs.QueryCerts(w.t.Context(), &conn{machine: m}, known)
+		known := certs.ExpectedCerts(module.Env{Cluster: w.Manifest()}, h)
+		states, err := certs.QueryCerts(w.t.Context(), &lifecycletest.Conn{Host: m}, known)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -218,7 +136,7 @@ func (w *world) underAnother(old string) {
 				w.t.Errorf("%s of %s: foreign %t, missing %t", st.Path, h.Name, st.Foreign, st.Missing)
 			}
 		}
-		for p, text := range m.files { // here the etcd manifest has all settings, and it is not rewritten
+		for p, text := range m.Files { // here the etcd manifest has all settings, and it is not rewritten
 			if has, err := pki.KubeconfigCA([]byte(text)); err == nil && len(has) > 0 && string(has) != next {
 				w.t.Errorf("%s of %s trusts other CAs", p, h.Name)
 			}
@@ -228,13 +146,13 @@ func (w *world) underAnother(old string) {
 			}
 		}
 	}
-	if is := w.reads(rootCAPath, "ca.crt"); is != next {
+	if is := w.reads(lifecycletest.RootCAPath, "ca.crt"); is != next {
 		w.t.Error("the CA bundle for pods differs")
 	}
 	if is, err := pki.KubeconfigCA([]byte(w.reads(clusterInfoPath, "kubeconfig"))); err != nil || string(is) != next {
 		w.t.Errorf("the CA bundle for joining nodes differs: %v", err)
 	}
-	if is := w.reads(publishedAt, "client-ca-file"); is != next {
+	if is := w.reads(lifecycletest.PublishedCAsPath, "client-ca-file"); is != next {
 		w.t.Error("the CA bundle for extension API servers differs")
 	}
 	kept, err := clusterState{w.service().Store}.Kubeconfig("prod")
@@ -244,13 +162,13 @@ func (w *world) underAnother(old string) {
 	if is, err := pki.KubeconfigCA(kept); err != nil || string(is) != next {
 		w.t.Errorf("the saved kubeconfig trusts other CAs: %v", err)
 	}
-	for p, o := range w.api.objects {
+	for p, o := range w.API.Objects {
 		if strings.Contains(p, "/slipway-rotates-") ||
-			strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
+			strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == lifecycletest.CreatedBefore {
 			w.t.Errorf("%s still exists", p)
 		}
 	}
-	if tokens := w.api.tokens(); len(tokens) > 0 {
+	if tokens := w.API.JoinTokens(); len(tokens) > 0 {
 		w.t.Errorf("%d join tokens are left", len(tokens))
 	}
 }
@@ -259,9 +177,9 @@ func rotateCluster() RotateCARequest {
 	return RotateCARequest{Name: "prod", Names: []string{"cluster"}}
 }
 
-// TestRotateCluster checks the order. All hosts trust both CAs before the next CA signs,
+// TestRotateCluster_TrustsNextCABeforeUsingIt checks the order. All hosts trust both CAs before the next CA signs,
 // and pods are restarted in between. The old CA is removed when no certificate needs it.
-func TestRotateCluster(t *testing.T) {
+func TestRotateCluster_TrustsNextCABeforeUsingIt(t *testing.T) {
 	t.Parallel()
 	w, old := withAuthority(t)
 	res := w.do(rotateCluster(), event.Succeeded)
@@ -303,17 +221,17 @@ func TestRotateCluster_StopsForOldTrust(t *testing.T) {
 		name, says string
 		put        func(w *world, old string)
 	}{
-		{"a bare pod", "Pod default/lone-a", func(w *world, _ string) { w.api.workload("Pod", "lone") }},
+		{"a bare pod", "Pod default/lone-a", func(w *world, _ string) { w.API.CreateWorkload("Pod", "lone") }},
 		{"a bare pod without a token", "Pod default/lone-a", func(w *world, _ string) {
-			w.api.workload("Pod", "lone")
-			w.api.withoutToken("lone")
+			w.API.CreateWorkload("Pod", "lone")
+			w.API.MountOnlyCA("lone")
 		}},
-		{"a bundle", "ConfigMap default/trust", func(w *world, old string) { w.api.put(at, config(old)) }},
+		{"a bundle", "ConfigMap default/trust", func(w *world, old string) { w.API.PutObject(at, config(old)) }},
 		{"a kubeconfig", "ConfigMap default/trust", func(w *world, old string) {
-			w.api.put(at, config(pkitest.MakeKubeconfig("https://example.com", old, "", "", "")))
+			w.API.PutObject(at, config(pkitest.MakeKubeconfig("https://example.com", old, "", "", "")))
 		}},
 		{"a webhook", "ValidatingWebhookConfiguration theirs", func(w *world, old string) {
-			w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs", object{
+			w.API.PutObject("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs", object{
 				"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "theirs"},
 				"webhooks": []any{object{"name": "a", "clientConfig": object{"caBundle": base64.StdEncoding.EncodeToString([]byte(old))}}},
 			})
@@ -327,14 +245,14 @@ func TestRotateCluster_StopsForOldTrust(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
-				if list, err := pki.ParseAuthorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 {
+				if list, err := pki.ParseAuthorities([]byte(w.Hosts[name].Files[caCert])); err != nil || len(list) != 2 {
 					t.Errorf("%s trusts %d CAs: %v", name, len(list), err)
 				}
 			}
-			w.api.remove("/api/v1/namespaces/default/pods/lone-a")
-			w.api.remove("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs")
-			if w.api.has(at) { // it trusts both
-				w.api.put(at, config(w.machines["cp1"].files[caCrt]))
+			w.API.RemoveObject("/api/v1/namespaces/default/pods/lone-a")
+			w.API.RemoveObject("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs")
+			if w.API.HasObject(at) { // it trusts both
+				w.API.PutObject(at, config(w.Hosts["cp1"].Files[caCert]))
 			}
 			w.resume(event.Succeeded)
 			w.underAnother(old)
@@ -353,12 +271,13 @@ func TestRotateCluster_KeepsCAForValidCertificates(t *testing.T) {
 		put        func(w *world, cert, key string)
 	}{
 		{"a Secret", "Secret shop/theirs", func(w *world, cert, key string) {
-			w.api.put(secret, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
+			theirs := object{"name": "theirs", "namespace": "shop"}
+			w.API.PutObject(secret, object{"apiVersion": "v1", "kind": "Secret", "metadata": theirs, "data": object{
 				"tls.crt": base64.StdEncoding.EncodeToString([]byte(cert)), "tls.key": base64.StdEncoding.EncodeToString([]byte(key)),
 			}})
 		}},
 		{"a kubeconfig", "ConfigMap shop/theirs", func(w *world, cert, key string) {
-			w.api.put(config,
+			w.API.PutObject(config,
 				object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
 					"kubeconfig": pkitest.MakeKubeconfig("https://example.com:6443", "", "", cert, key),
 				}})
@@ -367,11 +286,11 @@ func TestRotateCluster_KeepsCAForValidCertificates(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w, old := withAuthority(t)
 			issue := func(by string, ends time.Duration) (cert, key string) {
-				made, _ := authoritiesMade.Load(by)
-				return made.(*pkitest.Authority).IssueCertificate(t, "theirs", w.now().Add(ends))
+				made, _ := lifecycletest.AuthoritiesMade.Load(by)
+				return made.(*pkitest.Authority).IssueCertificate(t, "theirs", w.Now().Add(ends))
 			}
 			ended, _ := issue(old, -certDay)
-			w.api.put("/api/v1/namespaces/shop/configmaps/ended", object{
+			w.API.PutObject("/api/v1/namespaces/shop/configmaps/ended", object{
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "ended", "namespace": "shop"}, "data": object{"tls.crt": ended},
 			})
 			cert, key := issue(old, certDay)
@@ -382,12 +301,12 @@ func TestRotateCluster_KeepsCAForValidCertificates(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
-				if list, err := pki.ParseAuthorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 ||
+				if list, err := pki.ParseAuthorities([]byte(w.Hosts[name].Files[caCert])); err != nil || len(list) != 2 ||
 					string(list[1].Text) != old {
 					t.Errorf("%s trusts %d CAs, want the next CA and the old CA: %v", name, len(list), err)
 				}
 			}
-			list, err := pki.ParseAuthorities([]byte(w.machines["cp1"].files[caCrt]))
+			list, err := pki.ParseAuthorities([]byte(w.Hosts["cp1"].Files[caCert]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -399,25 +318,25 @@ func TestRotateCluster_KeepsCAForValidCertificates(t *testing.T) {
 	}
 }
 
-// TestKilledRotateCluster kills the manager at the end of each step and resumes. The old
+// TestRotateCluster_ReplacesCAOnceAfterKill kills the manager at the end of each step and resumes. The old
 // CA is replaced exactly once.
-func TestKilledRotateCluster(t *testing.T) {
+func TestRotateCluster_ReplacesCAOnceAfterKill(t *testing.T) {
 	w, old := withAuthority(t)
-	w.killedExchange(t, rotateCluster(), module.NextCA, caCrt, (*world).unwatched, func(k *world) { k.underAnother(old) })
+	w.killedExchange(t, rotateCluster(), module.NextCA, caCert, (*world).unwatched, func(k *world) { k.underAnother(old) })
 }
 
-// TestRotateClusterForgotten finishes a rotation that was interrupted between the removal
+// TestRotateCluster_FinishesInterruptedCleanup finishes a rotation that was interrupted between the removal
 // of the next CA's temporary key and the removal of its certificate.
-func TestRotateClusterForgotten(t *testing.T) {
+func TestRotateCluster_FinishesInterruptedCleanup(t *testing.T) {
 	t.Parallel()
 	w, old := withAuthority(t)
 	w.do(rotateCluster(), event.Succeeded)
-	m := w.machines["cp1"]
-	is := m.files[caCrt]
-	m.files[module.NextCA] = is
+	m := w.Hosts["cp1"]
+	is := m.Files[caCert]
+	m.Files[module.NextCA] = is
 	w.do(rotateCluster(), event.Succeeded)
 	w.underAnother(old)
-	if m.files[caCrt] != is {
+	if m.Files[caCert] != is {
 		t.Error("it was rotated twice")
 	}
 }
@@ -425,7 +344,7 @@ func TestRotateClusterForgotten(t *testing.T) {
 // cutOff returns the worlds that a kill before each operation of a step on a host leaves.
 func (w *world) cutOff(r Request, step, host string) (out []*world) {
 	w.t.Helper()
-	w.machines[host].touched = func(what string) {
+	w.Hosts[host].OnChange = func(what string) {
 		if strings.HasPrefix(what, step+" ") {
 			out = append(out, w.fork(w.t))
 		}
@@ -447,25 +366,28 @@ func TestRotate_RepairsKeyPairOnResume(t *testing.T) {
 		world           func(*testing.T) *world
 		exchanged       func(w *world, old string)
 	}{
-		{"cluster", caCrt, caKey, rotateCluster(), func(t *testing.T) *world { w, _ := withAuthority(t); return w }, (*world).underAnother},
+		{
+			"cluster", caCert, lifecycletest.CAKey, rotateCluster(),
+			func(t *testing.T) *world { w, _ := withAuthority(t); return w }, (*world).underAnother,
+		},
 		{"front-proxy", proxyCA + ".crt", proxyCA + ".key", rotateFrontProxy(), trusted, (*world).proxies},
 		{
-			"etcd", module.EtcdCA, etcdCAKey, rotateEtcd(),
+			"etcd", module.EtcdCA, lifecycletest.EtcdCAKey, rotateEtcd(),
 			func(t *testing.T) *world { return withEtcd(t, etcdShapes["stacked"]...) }, (*world).etcdExchanged,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := tc.world(t)
-			old, broken := w.machines["cp1"].files[tc.cert], 0
-			apart := func(m *machine) bool {
-				return pki.ReadState(m.read, op.CertificateFile{Path: tc.cert, Key: tc.key}).OtherKey || tc.name == "cluster" && m.rejects()
+			old, broken := w.Hosts["cp1"].Files[tc.cert], 0
+			apart := func(m *lifecycletest.Host) bool {
+				return pki.ReadState(m.ReadFile, op.CertificateFile{Path: tc.cert, Key: tc.key}).OtherKey || tc.name == "cluster" && m.RejectsSigner()
 			}
 			for _, k := range w.cutOff(tc.request, "rotate."+tc.name+".sign", "cp2") {
-				m := k.machines["cp2"]
+				m := k.Hosts["cp2"]
 				if apart(m) {
 					broken++
-					m.touched = func(what string) {
+					m.OnChange = func(what string) {
 						if strings.HasPrefix(what, "rotate."+tc.name+".sign ") && apart(m) {
 							t.Errorf("before %s, key and certificate do not match", what)
 						}
@@ -481,22 +403,22 @@ func TestRotate_RepairsKeyPairOnResume(t *testing.T) {
 	}
 }
 
-// TestRotateClusterApply checks that an apply during a rotation does not change the CA
+// TestRotateCluster_KeepsCABundleDuringApply checks that an apply during a rotation does not change the CA
 // bundle of a control plane. All controller managers can still start.
-func TestRotateClusterApply(t *testing.T) {
+func TestRotateCluster_KeepsCABundleDuringApply(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{certs.StepTrusted, certs.StepDropped} {
 		w, old := withAuthority(t)
 		k := w.cutOff(rotateCluster(), step, "cp2")[0]
 		c := k.changed()
-		before := k.machines["cp2"].files[caCrt]
+		before := k.Hosts["cp2"].Files[caCert]
 		k.do(applying(c), event.Succeeded)
 		for _, name := range []string{"cp1", "cp2", "cp3"} {
-			if k.machines[name].rejects() {
+			if k.Hosts[name].RejectsSigner() {
 				t.Errorf("%s: the controller manager of %s would not start", step, name)
 			}
 		}
-		if k.machines["cp2"].files[caCrt] != before {
+		if k.Hosts["cp2"].Files[caCert] != before {
 			t.Errorf("%s: an apply changed the CA bundle of cp2", step)
 		}
 		k.do(rotateCluster(), event.Succeeded)
@@ -512,30 +434,30 @@ func TestRotateCluster_SavedKubeconfigTrustsNextCA(t *testing.T) {
 	k := w.cutOff(rotateCluster(), certs.StepDropped, "cp1")[0]
 	after := k.fork(t)
 	after.do(rotateCluster(), event.Succeeded)
-	k.machines["cp2"].files = maps.Clone(after.machines["cp2"].files)
+	k.Hosts["cp2"].Files = maps.Clone(after.Hosts["cp2"].Files)
 	k.do(applying(k.changed()), event.Succeeded)
 	k.do(rotateCluster(), event.Succeeded)
 	k.underAnother(old)
 }
 
-// TestRotateClusterKubelets checks API servers that verify kubelets with the cluster CA,
+// TestRotateCluster_RestartsAPIServersThatVerifyKubelets checks API servers that verify kubelets with the cluster CA,
 // which they read at startup. They restart before a kubelet uses a certificate of the next
 // CA, and again when only the next CA is left. Other API servers are not restarted.
-func TestRotateClusterKubelets(t *testing.T) {
+func TestRotateCluster_RestartsAPIServersThatVerifyKubelets(t *testing.T) {
 	t.Parallel()
 	w, old := withAuthority(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		m := w.machines[name]
-		m.state["read by "+module.APIServerManifest] = "what was there before"
+		m := w.Hosts[name]
+		m.State["read by "+module.APIServerManifest] = "what was there before"
 		if name != "cp3" {
-			m.files[module.APIServerManifest] += "    - --kubelet-certificate-authority=" + caCrt + "\n"
+			m.Files[module.APIServerManifest] += "    - --kubelet-certificate-authority=" + caCert + "\n"
 		}
 	}
 	has := func(name string) bool {
-		m := w.machines[name]
-		return m.state["read by "+module.APIServerManifest] == m.content(op.StaticPodRestart{Files: []string{caCrt}})
+		m := w.Hosts[name]
+		return m.State["read by "+module.APIServerManifest] == m.HashInputs(op.StaticPodRestart{Files: []string{caCert}})
 	}
-	w.machines["w1"].touched = func(what string) {
+	w.Hosts["w1"].OnChange = func(what string) {
 		if strings.HasPrefix(what, "readmit.kubelet ") && (!has("cp1") || !has("cp2")) {
 			t.Errorf("before %s: an API server does not trust kubelets of the next CA", what)
 		}
@@ -555,8 +477,8 @@ func TestRotateClusterKubelets(t *testing.T) {
 func TestRotateCluster_SkipsJoiningNode(t *testing.T) {
 	t.Parallel()
 	w, _ := withAuthority(t)
-	delete(w.machines["cp3"].files, module.ClientCert)
-	delete(w.machines["cp3"].files, caCrt)
+	delete(w.Hosts["cp3"].Files, module.ClientCert)
+	delete(w.Hosts["cp3"].Files, caCert)
 	p := w.prepared(w.service().Prepare(t.Context(), rotateCluster(), nil))
 	for _, s := range p.Plan().Steps {
 		if s.Host == "cp3" {
@@ -565,15 +487,15 @@ func TestRotateCluster_SkipsJoiningNode(t *testing.T) {
 	}
 }
 
-// TestRotateClusterRefused checks that a rotation that is not possible is refused before
-// anything is touched.
-func TestRotateClusterRefused(t *testing.T) {
+// A rotation is refused if a host is down, a CA bundle is missing or damaged, or another
+// rotation is requested with it.
+func TestRotateCluster_RefusesImpossibleRotation(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*world, *RotateCARequest){
-		"a worker is down":             func(w *world, r *RotateCARequest) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
-		"a control plane lacks the CA": func(w *world, _ *RotateCARequest) { delete(w.machines["cp2"].files, caCrt) },
+		"a worker is down":             func(w *world, r *RotateCARequest) { w.Hosts["w1"].Down, r.IgnoreErrors = errDown, true },
+		"a control plane lacks the CA": func(w *world, _ *RotateCARequest) { delete(w.Hosts["cp2"].Files, caCert) },
 		"a CA bundle cannot be read": func(w *world, _ *RotateCARequest) {
-			w.machines["cp2"].files[caCrt] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+			w.Hosts["cp2"].Files[caCert] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 		},
 		"another rotation is requested too": func(_ *world, r *RotateCARequest) { r.Names = append(r.Names, "service-account") },
 	} {
@@ -593,16 +515,16 @@ func TestRotateCluster_RefusesExpiredCA(t *testing.T) {
 	t.Parallel()
 	w, _ := withAuthority(t)
 	over := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-2*certYear), certTime.Add(-time.Hour))
-	for _, m := range w.machines {
-		m.files[caCrt] = over.Cert
-		if m.has(strings.TrimSuffix(caCrt, ".crt") + ".key") {
-			m.files[strings.TrimSuffix(caCrt, ".crt")+".key"] = over.Key
+	for _, m := range w.Hosts {
+		m.Files[caCert] = over.Cert
+		if m.HasFile(strings.TrimSuffix(caCert, ".crt") + ".key") {
+			m.Files[strings.TrimSuffix(caCert, ".crt")+".key"] = over.Key
 		}
 	}
 	_, err := w.service().Prepare(t.Context(), rotateCluster(), nil)
 	wantRefused(t, err, op.IDAuthorityExpired)
 	// The reason must not be that the CA cannot sign, which is checked later.
-	if err != nil && !strings.Contains(err.Error(), "the CA in "+caCrt+" expired on ") {
+	if err != nil && !strings.Contains(err.Error(), "the CA in "+caCert+" expired on ") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
-	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
@@ -27,7 +24,7 @@ const backupJob = "/etc/slipway/backup.json"
 
 // everyHour returns a cluster with automatic hourly snapshots.
 func (w *world) everyHour(keep int) *v1alpha1.Cluster {
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Every: &metav1.Duration{Duration: time.Hour}, Keep: keep}
 	return c
 }
@@ -52,7 +49,7 @@ func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 		{"on", w.everyHour(8), `"keep": 8`},
 		{"changed", w.everyHour(3), `"keep": 3`},
 		{"untried", untried(w.everyHour(3)), `"keep": 3`},
-		{"off", w.cluster(), ""},
+		{"off", w.Manifest(), ""},
 		{"on again", w.everyHour(8), `"keep": 8`},
 	} {
 		request := applying(step.c)
@@ -63,11 +60,11 @@ func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 			}
 		}
 		w.apply(p, event.Succeeded)
-		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, step.want) || (got == "") != (step.want == "") ||
-			w.machines["w1"].has(backupJob) {
+		if got := w.Hosts["cp1"].Files[backupJob]; !strings.Contains(got, step.want) || (got == "") != (step.want == "") ||
+			w.Hosts["w1"].HasFile(backupJob) {
 			t.Errorf("%s: the job is %q", step.name, got)
 		}
-		if got := w.machines["cp1"].files[backupJob]; strings.Contains(got,
+		if got := w.Hosts["cp1"].Files[backupJob]; strings.Contains(got,
 			`"everySeconds": 604800`) != (step.want != "" && step.name != "untried") {
 			t.Errorf("%s: the interval of restore tests: %s", step.name, got)
 		}
@@ -80,7 +77,7 @@ func TestSchedule_SwitchesOnAndOff(t *testing.T) {
 }
 
 // Restore tests look for Secrets below the etcd prefix of the API servers.
-func TestScheduleTriesSecrets(t *testing.T) {
+func TestSchedule_UsesEtcdPrefixForSecrets(t *testing.T) {
 	t.Parallel()
 	for prefix, want := range map[string]string{"": "/registry/secrets/", "/other": "/other/secrets/", "other/": "/other/secrets/"} {
 		w := newWorld(t, "cp1")
@@ -89,25 +86,10 @@ func TestScheduleTriesSecrets(t *testing.T) {
 			c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-prefix": prefix}
 		}
 		w.do(creating(c), event.Succeeded)
-		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, `"prefix": "`+want+`"`) {
+		if got := w.Hosts["cp1"].Files[backupJob]; !strings.Contains(got, `"prefix": "`+want+`"`) {
 			t.Errorf("%q: the job is %q", prefix, got)
 		}
 	}
-}
-
-// says changes a host's report about its automatic snapshots.
-func (m *machine) says(t *testing.T, change func(*op.AutoSnapshotOutcome)) {
-	t.Helper()
-	var out op.AutoSnapshotOutcome
-	if err := json.Unmarshal([]byte(m.files[op.AutoSnapshotFile]), &out); err != nil {
-		t.Fatal(err)
-	}
-	change(&out)
-	raw, err := json.Marshal(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.files[op.AutoSnapshotFile] = string(raw)
 }
 
 // toldOf checks that all reports about snapshots contain the text want. If want is "", no
@@ -139,21 +121,22 @@ func toldOf(t *testing.T, svc *Service, id, want, reason string) {
 
 // Dedicated etcd hosts take automatic snapshots too, and a backup set can be made from
 // them. Only hosts with the CA keys make copies.
-func TestScheduleOfManagedEtcd(t *testing.T) {
+func TestSchedule_IncludesDedicatedEtcdHosts(t *testing.T) {
 	t.Parallel()
 	w, s := managed(t), copiestest.ListenS3(t)
 	w.create(event.Succeeded)
 	w.do(applying(copiedToStorage(t, w.everyHour(8), s)), event.Succeeded)
 	svc := w.impatient()
 	taken := svc.Now().Add(-time.Hour).UTC().Truncate(time.Second)
-	for name, m := range w.machines {
-		job := m.files[backupJob]
+	for name, m := range w.Hosts {
+		job := m.Files[backupJob]
 		if !strings.Contains(job, "https://127.0.0.1:2379") || strings.Contains(job, `"copies"`) != (name == "cp1") ||
-			!strings.Contains(job, `"drill"`) || strings.Contains(job, `"encryption"`) != (name == "cp1") || m.has(storageKey) != (name == "cp1") {
+			!strings.Contains(job, `"drill"`) || strings.Contains(job, `"encryption"`) != (name == "cp1") ||
+			m.HasFile(storageKey) != (name == "cp1") {
 			t.Errorf("the job of %s is %s", name, job)
 		}
-		m.snapshot = aSnapshot(t, 4711)
-		m.took(t, taken, "")
+		m.Snapshot = aSnapshot(t, 4711)
+		m.TakeSnapshot(t, taken, "")
 	}
 	is, err := svc.Scheduled(t.Context(), "prod", nil)
 	if err != nil {
@@ -167,47 +150,24 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 		!slices.Contains(i.Files, module.EtcdCA) {
 		t.Errorf("%+v, %v", i, err)
 	}
-	w.machines["e1"].down = &remote.Error{Host: "e1", Reason: remote.HostKeyUnknown, Cause: "its key is not known", Remedy: "trust it"}
+	w.Hosts["e1"].Down = &remote.Error{Host: "e1", Reason: remote.HostKeyUnknown, Cause: "its key is not known", Remedy: "trust it"}
 	_, err = svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, idBackupNotThere)
 	if err == nil || !strings.Contains(err.Error(), "e1 cannot be queried: its key is not known") ||
 		!strings.Contains(err.Error(), "trust it, or") {
 		t.Errorf("%v", err)
 	}
-	w.machines["e1"].down = nil
-	w.do(applying(w.cluster()), event.Succeeded)
-	for name, m := range w.machines {
-		if m.has(backupJob) || m.has(storageKey) {
-			t.Errorf("switched off, %s has %v", name, m.files)
+	w.Hosts["e1"].Down = nil
+	w.do(applying(w.Manifest()), event.Succeeded)
+	for name, m := range w.Hosts {
+		if m.HasFile(backupJob) || m.HasFile(storageKey) {
+			t.Errorf("switched off, %s has %v", name, m.Files)
 		}
 	}
 }
 
-// took plays an automatic snapshot on a machine.
-func (m *machine) took(t *testing.T, taken time.Time, failed string) {
-	t.Helper()
-	name := "prod-" + taken.UTC().Format("20060102-150405") + ".db"
-	file := filepath.Join(t.TempDir(), "db")
-	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	is, err := verify.Snapshot(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := op.KeptSnapshot{Taken: taken, Etcd: "3.6.8", EtcdSnapshotInfo: op.EtcdSnapshotInfo{
-		Path: op.AutoSnapshots + "/" + name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision,
-		Keys: 600, Version: "3.6.0",
-	}}
-	raw, err := json.Marshal(op.AutoSnapshotOutcome{At: taken, Failed: failed, Kept: []op.KeptSnapshot{k}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.files[k.Path], m.files[op.AutoSnapshotFile] = m.snapshot, string(raw)
-}
-
 // Missing or old automatic snapshots of hosts are reported.
-func TestScheduled(t *testing.T) {
+func TestSchedule_WarnsOfMissingOrOldSnapshots(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
@@ -216,38 +176,38 @@ func TestScheduled(t *testing.T) {
 	}{
 		{
 			"good", "there is a new one",
-			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-time.Hour), "") },
+			func(t *testing.T, w *world, now time.Time) { w.Hosts["cp1"].TakeSnapshot(t, now.Add(-time.Hour), "") },
 			"", "slipway etcd snapshot prod --of cp1",
 		},
 		{
 			"old", "it is too old",
-			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") },
+			func(t *testing.T, w *world, now time.Time) { w.Hosts["cp1"].TakeSnapshot(t, now.Add(-3*time.Hour), "") },
 			"backup-old cp1", "slipway etcd snapshot prod --of cp1",
 		},
 		{
 			"in the future", "the clock was ahead",
-			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") },
+			func(t *testing.T, w *world, now time.Time) { w.Hosts["cp1"].TakeSnapshot(t, now.Add(20*time.Hour), "") },
 			"backup-old cp1", "slipway etcd snapshot prod --of cp1",
 		},
 		{
 			"a clock that is a little ahead", "clocks differ a little",
-			func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") },
+			func(t *testing.T, w *world, now time.Time) { w.Hosts["cp1"].TakeSnapshot(t, now.Add(time.Minute), "") },
 			"", "slipway etcd snapshot prod --of cp1",
 		},
 		{
-			"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") },
+			"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.Hosts["cp1"].TakeSnapshot(t, now, "no room") },
 			"backup-by-itself cp1", "slipway etcd snapshot prod --of cp1",
 		},
 		{"one too many", "the disk may fill up", func(t *testing.T, w *world, now time.Time) {
-			w.machines["cp1"].took(t, now, "")
-			w.machines["cp1"].says(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
+			w.Hosts["cp1"].TakeSnapshot(t, now, "")
+			w.Hosts["cp1"].ChangeSnapshotReport(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
 		}, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
 		{"none yet", "the timer may never run", func(*testing.T, *world, time.Time) {}, "backup-old cp1", "slipway etcd snapshot prod"},
 		{"timer changed", "a user changed it", func(_ *testing.T, w *world, _ time.Time) {
-			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
+			w.Hosts["cp1"].Files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
 		}, "backup-timer cp1", "slipway etcd snapshot prod"},
 		{
-			"down", "it cannot be queried", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown },
+			"down", "it cannot be queried", func(_ *testing.T, w *world, _ time.Time) { w.Hosts["cp1"].Down = errDown },
 			"cp1", "slipway etcd snapshot prod",
 		},
 	} {
@@ -255,7 +215,7 @@ func TestScheduled(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
 			w.do(applying(w.everyHour(8)), event.Succeeded)
-			w.machines["cp1"].snapshot = aSnapshot(t, 4711)
+			w.Hosts["cp1"].Snapshot = aSnapshot(t, 4711)
 			svc := w.impatient()
 			tc.do(t, w, svc.Now())
 			s, err := svc.Scheduled(t.Context(), "prod", nil)
@@ -337,10 +297,10 @@ func TestRestoreTests_AreReported(t *testing.T) {
 				c = untried(c)
 			}
 			w.do(applying(c), event.Succeeded)
-			m, svc := w.machines["cp1"], w.impatient()
-			m.snapshot = aSnapshot(t, 4711)
-			m.took(t, svc.Now(), "")
-			m.says(t, func(out *op.AutoSnapshotOutcome) { out.Drill = tc.outcome(svc.Now()) })
+			m, svc := w.Hosts["cp1"], w.impatient()
+			m.Snapshot = aSnapshot(t, 4711)
+			m.TakeSnapshot(t, svc.Now(), "")
+			m.ChangeSnapshotReport(t, func(out *op.AutoSnapshotOutcome) { out.Drill = tc.outcome(svc.Now()) })
 			toldOf(t, svc, "backup-drill", tc.want, tc.reason)
 		})
 	}
@@ -348,12 +308,12 @@ func TestRestoreTests_AreReported(t *testing.T) {
 
 // A backup set can be made from an automatic snapshot of a host, also when etcd is down,
 // and from no other file.
-func TestSnapshotOfHost(t *testing.T) {
+func TestSnapshot_UsesAutomaticSnapshotWhileEtcdIsDown(t *testing.T) {
 	t.Parallel()
 	w, e := backedUp(t)
-	m := w.machines["cp2"]
+	m := w.Hosts["cp2"]
 	taken := w.service().Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
-	m.took(t, taken, "")
+	m.TakeSnapshot(t, taken, "")
 	for _, member := range e.members {
 		member.down = true
 	}
@@ -374,7 +334,7 @@ func TestSnapshotOfHost(t *testing.T) {
 		_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: tc.of}, nil)
 		refusal(t, err, tc.want)
 	}
-	m.files[op.AutoSnapshots+"/prod-"+taken.Format("20060102-150405")+".db"] = aSnapshot(t, 4712)
+	m.Files[op.AutoSnapshots+"/prod-"+taken.Format("20060102-150405")+".db"] = aSnapshot(t, 4712)
 	_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: "cp2", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, string(backup.Damaged))
 }

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/store"
@@ -39,7 +40,7 @@ func asItIs(*backup.Set) {}
 
 // Anyone who can write to the backup directory can forge a set. An unverified set is
 // restored or tested only on request, and then only its data goes to hosts.
-func TestRestoreUnverified(t *testing.T) {
+func TestRestore_RefusesUnverifiedSetUnlessRequested(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	foreign := otherKey(t)
@@ -99,7 +100,7 @@ func TestRestoreUnverified(t *testing.T) {
 
 // Keys that hosts have lost are restored from a verified set. From an unverified set they
 // are restored only on request, and a resume keeps that choice.
-func TestRestoreUnverifiedKeys(t *testing.T) {
+func TestRestore_UsesUnverifiedKeysOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	const lost = "/etc/kubernetes/pki/sa.key"
 	for name, tc := range map[string]struct {
@@ -112,7 +113,7 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, file := restorable(t)
-			delete(w.machines["cp2"].files, lost)
+			delete(w.Hosts["cp2"].Files, lost)
 			r := restoring(file)
 			if tc.trust.Unverified {
 				r = restoring(written(t, file, asItIs, nil))
@@ -127,21 +128,21 @@ func TestRestoreUnverifiedKeys(t *testing.T) {
 			}
 			w.refusing("cp3", "restore.start")
 			w.do(r, event.Failed)
-			w.machines["cp3"].refuse = nil
+			w.Hosts["cp3"].Refuse = nil
 			w.resume(event.Succeeded)
-			if w.machines["cp2"].has(lost) != tc.keys {
-				t.Errorf("cp2 has its key: %t, want %t", w.machines["cp2"].has(lost), tc.keys)
+			if w.Hosts["cp2"].HasFile(lost) != tc.keys {
+				t.Errorf("cp2 has its key: %t, want %t", w.Hosts["cp2"].HasFile(lost), tc.keys)
 			}
-			if got := w.machines["cp2"].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+			if got := w.Hosts["cp2"].Files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
 				t.Errorf("cp2 has %q", got)
 			}
 		})
 	}
 }
 
-// TestWithKeysNeedsUnverified checks that WithKeys is refused for a verified set, whose
+// TestRestore_RefusesWithKeysForVerifiedSet checks that WithKeys is refused for a verified set, whose
 // keys are used anyway.
-func TestWithKeysNeedsUnverified(t *testing.T) {
+func TestRestore_RefusesWithKeysForVerifiedSet(t *testing.T) {
 	t.Parallel()
 	w, file := restorable(t)
 	r := restoring(file)
@@ -150,10 +151,10 @@ func TestWithKeysNeedsUnverified(t *testing.T) {
 	refusal(t, err, idWithKeys)
 }
 
-// TestResumeRestoreFromBeforeSigning checks that a restore by a program without signatures
+// TestRestore_ResumesOperationFromBeforeSigning checks that a restore by a program without signatures
 // resumes with its set. A restore that began with a verified set does not resume with an
 // unverified one.
-func TestResumeRestoreFromBeforeSigning(t *testing.T) {
+func TestRestore_ResumesOperationFromBeforeSigning(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		record func(*v1alpha1.Operation)
@@ -168,7 +169,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 			r.Unverified = true
 			w.refusing("cp3", "restore.start")
 			w.do(r, event.Failed)
-			w.machines["cp3"].refuse = nil
+			w.Hosts["cp3"].Refuse = nil
 			s := w.service()
 			ops, err := s.Store.Operations().List("prod")
 			if err != nil {
@@ -188,7 +189,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 				return
 			}
 			w.resume(event.Succeeded)
-			if got := w.machines["cp2"].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+			if got := w.Hosts["cp2"].Files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
 				t.Errorf("cp2 has %q", got)
 			}
 		})
@@ -197,7 +198,7 @@ func TestResumeRestoreFromBeforeSigning(t *testing.T) {
 
 // Without a name, the newest verified set is used. A set that has the file name of another
 // set is reported.
-func TestDrillNewestVerified(t *testing.T) {
+func TestRestoreTest_UsesNewestVerifiedSet(t *testing.T) {
 	t.Parallel()
 	w, s, _, i := drilled(t)
 	later := func(name string) string { return filepath.Join(filepath.Dir(i.File), name) }
@@ -236,7 +237,7 @@ func TestDrillNewestVerified(t *testing.T) {
 
 // Hosts that make sets have the signing key, and the cluster state has its public key.
 // Other hosts do not have the key.
-func TestSigningKeyOnHosts(t *testing.T) {
+func TestSigningKey_ExistsOnlyOnBackupHosts(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
 	w, m, name := copying(t)
@@ -244,8 +245,8 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := w.machines["cp1"].files[at]; got != text.Reveal() || w.machines["w1"].has(at) {
-		t.Errorf("cp1 has %.20q; w1 has one: %t", got, w.machines["w1"].has(at))
+	if got := w.Hosts["cp1"].Files[at]; got != text.Reveal() || w.Hosts["w1"].HasFile(at) {
+		t.Errorf("cp1 has %.20q; w1 has one: %t", got, w.Hosts["w1"].HasFile(at))
 	}
 	planted := copies.Name{
 		Cluster: "prod", ID: strings.Split(name("cp1", 17), "_")[1], Host: "cp1",
@@ -277,19 +278,19 @@ func TestSigningKeyOnHosts(t *testing.T) {
 	if err != nil || len(r.Targets[1].Copies) != 2 || r.Targets[1].Copies[0].Verified || !r.Targets[1].Copies[1].Verified {
 		t.Errorf("%+v, %v", r, err)
 	}
-	data, ok := w.api.objects["/api/v1/namespaces/kube-system/configmaps/"+clusterstate.Name]["data"].(object)
+	data, ok := w.API.Objects["/api/v1/namespaces/kube-system/configmaps/"+clusterstate.Name]["data"].(object)
 	if got := data[clusterstate.SignerKey]; !ok || got != key.PublicKey().String() {
 		t.Errorf("the cluster state has %q", got)
 	}
 }
 
-// TestSigningKeyOfAnotherManager checks that hosts keep the key of the first manager. A
+// TestSigningKey_IsTakenOverFromFirstManager checks that hosts keep the key of the first manager. A
 // later manager takes it over and still trusts the sets that it signed before.
-func TestSigningKeyOfAnotherManager(t *testing.T) {
+func TestSigningKey_IsTakenOverFromFirstManager(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
 	w, _, _ := copying(t)
-	first := w.machines["cp1"].files[at]
+	first := w.Hosts["cp1"].Files[at]
 	s := w.service()
 	own, _, err := s.keys.LoadOrCreate("prod")
 	if err != nil {
@@ -299,8 +300,8 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.machines["cp1"].files[at] = string(other) // the key of the other manager, which was first
-	c := w.cluster()
+	w.Hosts["cp1"].Files[at] = string(other) // the key of the other manager, which was first
+	c := w.Manifest()
 	recorded, err := s.Cluster(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +363,7 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	if adopts(p) {
 		t.Error("the takeover is reported again")
 	}
-	if w.machines["cp1"].files[at] != string(other) {
+	if w.Hosts["cp1"].Files[at] != string(other) {
 		t.Error("the key of the first manager is no longer on its host")
 	}
 	// Without any other change, the key is taken over as well, under the lock.
@@ -384,27 +385,27 @@ func adopts(p Prepared) bool {
 	return slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted && d.Severity == diag.Warning })
 }
 
-// TestSigningKeyOfJoining checks that the signing key on a joining control plane is not
+// TestSigningKey_IsNotTakenFromJoiningHost checks that the signing key on a joining control plane is not
 // trusted: a previous owner may have left it there.
-func TestSigningKeyOfJoining(t *testing.T) {
+func TestSigningKey_IsNotTakenFromJoiningHost(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
 	w, m, _ := copying(t)
-	own := w.machines["cp1"].files[at]
+	own := w.Hosts["cp1"].Files[at]
 	left, err := backup.NewSigningKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.machines["cp2"] = newMachine("cp2", "192.0.2.20", w.api)
-	w.machines["cp2"].files[at] = string(left)
-	delete(w.machines["cp1"].files, at) // otherwise its key is used, and cp2 is not queried
+	w.Hosts["cp2"] = lifecycletest.NewHost("cp2", "192.0.2.20", w.API)
+	w.Hosts["cp2"].Files[at] = string(left)
+	delete(w.Hosts["cp1"].Files, at) // otherwise its key is used, and cp2 is not queried
 	p := w.prepared(w.service().Prepare(t.Context(), applying(copiedTo(t, w.everyHour(8), m)), nil))
 	if adopts(p) {
 		t.Errorf("the key of a host that joins is taken over: %+v", p.Findings())
 	}
 	w.apply(p, event.Succeeded)
 	for _, host := range []string{"cp1", "cp2"} {
-		if w.machines[host].files[at] != own {
+		if w.Hosts[host].Files[at] != own {
 			t.Errorf("%s does not have the key of the manager", host)
 		}
 	}

@@ -1,10 +1,8 @@
 package lifecycle
 
 import (
-	"encoding/json"
 	"net"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,25 +17,11 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 const copyKey = "/etc/slipway/backup/vault.key"
-
-// copies returns the files in a directory of the machine.
-func (m *machine) copies(dir string) []byte {
-	out := []copies.File{}
-	for p, text := range m.files {
-		if path.Dir(p) == dir {
-			out = append(out, copies.File{Name: path.Base(p), Bytes: int64(len(text))})
-		}
-	}
-	raw, err := json.Marshal(out)
-	if err != nil {
-		panic(err)
-	}
-	return raw
-}
 
 // copiedTo makes the hosts of a cluster copy their snapshots to a directory and to a
 // machine.
@@ -87,8 +71,8 @@ func TestCopies_AddedChangedAndRemoved(t *testing.T) {
 			}
 		}
 		w.apply(p, event.Succeeded)
-		cp1 := w.machines["cp1"].files
-		if got := cp1[copyKey]; strings.TrimSpace(got) != strings.TrimSpace(string(step.key)) || w.machines["w1"].has(copyKey) {
+		cp1 := w.Hosts["cp1"].Files
+		if got := cp1[copyKey]; strings.TrimSpace(got) != strings.TrimSpace(string(step.key)) || w.Hosts["w1"].HasFile(copyKey) {
 			t.Errorf("%s: the key is %.30q", step.name, got)
 		}
 		if !strings.Contains(cp1[backupJob], step.want) || strings.Contains(cp1[backupJob], "PRIVATE") {
@@ -120,7 +104,7 @@ func TestCopies_TimeLimitIsSnapshotInterval(t *testing.T) {
 		c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
 		c.Spec.Etcd.Backup.Every.Duration = every
 		w.do(creating(c), event.Succeeded)
-		if job := w.machines["cp1"].files[backupJob]; !strings.Contains(job, want) {
+		if job := w.Hosts["cp1"].Files[backupJob]; !strings.Contains(job, want) {
 			t.Errorf("every %s: want %s in %s", every, want, job)
 		}
 	}
@@ -176,7 +160,7 @@ func TestCopies_ListedAndFetched(t *testing.T) {
 	put(strings.Replace(name("cp1", 19), "prod_", "other_", 1), "")
 	put("prod_000000000000_cp1_20261120-190000_1.tar.age", "of another cluster of that name")
 	put("notes.txt", "")
-	w.machines["cp1"].files["/mnt/nas/"+name("cp1", 16)] = "sixteen"
+	w.Hosts["cp1"].Files["/mnt/nas/"+name("cp1", 16)] = "sixteen"
 	list := func() (out []string) {
 		t.Helper()
 		r, err := w.impatient().Copies(t.Context(), "prod", nil)
@@ -212,7 +196,7 @@ func TestCopies_ListedAndFetched(t *testing.T) {
 		}
 	}
 	fetch(backups.SnapshotOptions{Copy: "nas"}, "sixteen")
-	w.machines["cp1"].down = errDown
+	w.Hosts["cp1"].Down = errDown
 	if d := cmp.Diff([]string{"nas backup-copy-unreachable", "vault cp2/18 cp1/17"}, list()); d != "" {
 		t.Errorf("no host answers (-want +got):\n%s", d)
 	}
@@ -257,7 +241,7 @@ func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 			Cluster: "prod", ID: copies.ClusterID(backups.CAIDs(admin)[0]), Host: host,
 			Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i),
 		}.WithTag(key).String()
-		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
+		w.Hosts[host].Files["/mnt/nas/"+names[host]] = "of " + host
 	}
 	fetch := func(which string) (string, error) {
 		out := filepath.Join(t.TempDir(), "x.age")
@@ -270,7 +254,7 @@ func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 	if got, err := fetch("nas"); err != nil || got != "of cp2" {
 		t.Errorf("all answer: %q, %v", got, err)
 	}
-	w.machines["cp2"].down = errDown
+	w.Hosts["cp2"].Down = errDown
 	_, err = fetch("nas")
 	refusal(t, err, "backup-copy-unreachable")
 	if text := err.Error(); !strings.Contains(text, "cp2 does not answer") || !strings.Contains(text, "--copy nas/"+names["cp1"]) {
@@ -288,7 +272,7 @@ func TestCopies_ReportTargetThatDoesNotRespond(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.machines["cp1"].stalled = "/mnt/nas"
+	w.Hosts["cp1"].StalledDir = "/mnt/nas"
 	svc := w.impatient()
 	r, err := svc.Copies(t.Context(), "prod", nil)
 	if err != nil {
@@ -310,7 +294,7 @@ func TestCopies_ReportTargetThatDoesNotRespond(t *testing.T) {
 	c := copiedTo(t, w.everyHour(8), m)
 	to := c.Spec.Etcd.Backup.Copies[1]
 	to.SSH.Port = silent.Addr().(*net.TCPAddr).Port
-	w.machines["cp1"].down = errDown
+	w.Hosts["cp1"].Down = errDown
 	q, done, err := svc.QueryCopies(t.Context(), c, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -352,22 +336,22 @@ func TestCopies_FromHostLargeOrStalled(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		ill  func(*machine)
+		ill  func(*lifecycletest.Host)
 		want string
 	}{
-		{"it has grown", func(m *machine) { m.sent = strings.Repeat("x", 1<<20) }, "the limit is 7"},
-		{"it is stalled", func(m *machine) { m.stalled = "/mnt/nas" }, "cp1: no data of /mnt/nas/"},
+		{"it has grown", func(m *lifecycletest.Host) { m.SentSnapshot = strings.Repeat("x", 1<<20) }, "the limit is 7"},
+		{"it is stalled", func(m *lifecycletest.Host) { m.StalledDir = "/mnt/nas" }, "cp1: no data of /mnt/nas/"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, name := copying(t)
 			file := name("cp1", 16)
-			w.machines["cp1"].files["/mnt/nas/"+file] = "sixteen"
+			w.Hosts["cp1"].Files["/mnt/nas/"+file] = "sixteen"
 			svc := w.impatient()
 			svc.StallTime = 50 * time.Millisecond
 			out := filepath.Join(t.TempDir(), "x.age")
 			listed := event.SinkFunc(func(e event.Event) {
 				if strings.HasPrefix(e.Message, "fetching "+file) {
-					tc.ill(w.machines["cp1"])
+					tc.ill(w.Hosts["cp1"])
 				}
 			})
 			if _, err := svc.Snapshot(t.Context(), "prod", backups.SnapshotOptions{Copy: "nas/" + file, Out: out}, listed); err == nil ||
@@ -423,11 +407,11 @@ func TestCopies_FailuresAreReported(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, _ := copying(t)
-			m := w.machines["cp1"]
-			m.snapshot = aSnapshot(t, 4711)
+			m := w.Hosts["cp1"]
+			m.Snapshot = aSnapshot(t, 4711)
 			svc := w.impatient()
-			m.took(t, svc.Now(), "")
-			m.says(t, func(out *op.AutoSnapshotOutcome) { out.Copies = tc.outcome(svc.Now()) })
+			m.TakeSnapshot(t, svc.Now(), "")
+			m.ChangeSnapshotReport(t, func(out *op.AutoSnapshotOutcome) { out.Copies = tc.outcome(svc.Now()) })
 			toldOf(t, svc, "backup-copy", tc.want, tc.reason)
 		})
 	}

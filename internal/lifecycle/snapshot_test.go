@@ -2,14 +2,10 @@ package lifecycle
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"net"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,15 +17,12 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"slipway.dev/slipway/internal/backup"
-	"slipway.dev/slipway/internal/backup/verify"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/node/transfer"
-	"slipway.dev/slipway/internal/remote"
 )
 
 // aSnapshot returns an etcd snapshot with a number of revisions, of at most 600 keys.
@@ -58,92 +51,16 @@ func aSnapshot(t testing.TB, revisions int) string {
 	return string(raw) + string(sum[:])
 }
 
-// said returns the output of an operation that was just applied.
-func (m *machine) said(o op.Op) []byte {
-	if r, ok := o.(op.CertificateRequest); ok {
-		return m.request(r)
-	}
-	if d, ok := o.(op.EtcdDefrag); ok && (d.Do == op.DefragAny || d.Do == op.DefragFollower) {
-		return []byte(`{"before":104857600,"after":41943040}`)
-	}
-	if s, ok := o.(op.EtcdRecover); ok {
-		raw, _ := m.salvaged(s)
-		return raw
-	}
-	s, ok := o.(op.EtcdSnapshot)
-	if !ok || s.Gone {
-		return nil
-	}
-	dir, err := os.MkdirTemp("", "snapshot")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "db")
-	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
-		panic(err)
-	}
-	is, err := verify.Snapshot(file)
-	if err != nil {
-		panic(err)
-	}
-	raw, err := json.Marshal(op.EtcdSnapshotInfo{
-		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash,
-		Revision: is.Revision, Keys: is.Keys + 1, Version: "3.7.0",
-	})
-	if err != nil {
-		panic(err)
-	}
-	return raw
-}
-
-// OpenCopy sends a file of the machine.
-func (c *conn) OpenCopy(ctx context.Context, there remote.Copy) (net.Conn, error) {
-	c.mu.Lock()
-	content, ok := c.files[there.Path]
-	stalled := c.stalled != "" && path.Dir(there.Path) == c.stalled
-	if c.sent != "" {
-		content = c.sent
-	}
-	c.mu.Unlock()
-	if !ok || !there.Send || there.User != "" {
-		return nil, errors.New("the machine in memory sends files alone, to root")
-	}
-	if stalled {
-		here, far := net.Pipe()
-		context.AfterFunc(ctx, func() { _ = far.Close() }) // as when the connection ends
-		return here, nil
-	}
-	dir, err := os.MkdirTemp("", "copy")
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(dir, filepath.Base(there.Path))
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		return nil, err
-	}
-	tree, err := transfer.ReadTree(ctx, file, nil)
-	if err != nil {
-		return nil, err
-	}
-	here, far := net.Pipe()
-	go func() {
-		defer os.RemoveAll(dir)
-		_, _ = tree.Send(far, nil) // only the receiver's error matters
-	}()
-	return here, nil
-}
-
 // backedUp returns a cluster of which a snapshot can be taken.
 func backedUp(t *testing.T) (*world, *ensemble) {
 	t.Helper()
 	w, e := etcdWorld(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
-		m := w.machines[name]
-		m.snapshot = aSnapshot(t, 4711)
+		m := w.Hosts[name]
+		m.Snapshot = aSnapshot(t, 4711)
 		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
-			if !m.has(key) {
-				m.files[key] = "shared " + key
+			if !m.HasFile(key) {
+				m.Files[key] = "shared " + key
 			}
 		}
 	}
@@ -159,7 +76,9 @@ func (w *world) snapshot(o backups.SnapshotOptions) *backups.SnapshotInfo {
 	return i
 }
 
-func TestSnapshot(t *testing.T) {
+// A backup set has the database of a follower, the CA keys and the service account key;
+// it leaves no other files and is not saved as an operation.
+func TestSnapshot_ContainsDatabaseAndClusterKeys(t *testing.T) {
 	t.Parallel()
 	w, _ := backedUp(t)
 	i := w.snapshot(backups.SnapshotOptions{})
@@ -179,7 +98,7 @@ func TestSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if db.String() != w.machines["cp1"].snapshot || set.Cluster != "prod" || set.ClusterID != "c0ffee" || set.Authority == "" {
+	if db.String() != w.Hosts["cp1"].Snapshot || set.Cluster != "prod" || set.ClusterID != "c0ffee" || set.Authority == "" {
 		t.Errorf("the set is %+v", set)
 	}
 	names := []string{}
@@ -213,8 +132,8 @@ func TestSnapshot(t *testing.T) {
 // machine.
 func (w *world) noneLeft() {
 	w.t.Helper()
-	for name, m := range w.machines {
-		for path := range m.look() {
+	for name, m := range w.Hosts {
+		for path := range m.AllState() {
 			if strings.HasPrefix(path, op.EtcdSnapshots) {
 				w.t.Errorf("%s still has %s", name, path)
 			}
@@ -232,11 +151,11 @@ func (w *world) noneLeft() {
 	}
 }
 
-func TestSnapshotEncrypted(t *testing.T) {
+func TestSnapshot_IsEncryptedForRecipient(t *testing.T) {
 	t.Parallel()
 	w, _ := backedUp(t)
-	w.machines["cp1"].files["/etc/kubernetes/enc.yaml"] = "kind: EncryptionConfiguration"
-	w.machines["cp1"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
+	w.Hosts["cp1"].Files["/etc/kubernetes/enc.yaml"] = "kind: EncryptionConfiguration"
+	w.Hosts["cp1"].Files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, " +
 		"--encryption-provider-config=/etc/kubernetes/enc.yaml]\n"
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -363,7 +282,7 @@ func TestSnapshot_UsesMostSuitableMember(t *testing.T) {
 		{"the leader, if others are far behind", "it has all entries", func(_ *world, e *ensemble) {
 			e.members[0].index, e.members[0].applied = 90000, 90000
 		}, "cp1"},
-		{"a host is down", "another member is used", func(w *world, _ *ensemble) { w.machines["cp2"].down = errDown }, "cp3"},
+		{"a host is down", "another member is used", func(w *world, _ *ensemble) { w.Hosts["cp2"].Down = errDown }, "cp3"},
 		{"damaged data", "the alarm names another member", func(_ *world, e *ensemble) {
 			for _, m := range e.members {
 				m.errors = []string{"memberID:11 alarm:CORRUPT "}
@@ -417,8 +336,8 @@ func TestSnapshot_LeavesNothingAfterFailure(t *testing.T) {
 			func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged),
 		},
 		{"no keys", "a set needs them", func(w *world) {
-			for _, m := range w.machines {
-				delete(m.files, "/etc/kubernetes/pki/ca.crt")
+			for _, m := range w.Hosts {
+				delete(m.Files, "/etc/kubernetes/pki/ca.crt")
 			}
 		}, idBackupKeys},
 	} {
@@ -431,29 +350,29 @@ func TestSnapshot_LeavesNothingAfterFailure(t *testing.T) {
 			if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
 				t.Errorf("%s: a set exists anyway: %v, %v", tc.reason, list, err)
 			}
-			for _, m := range w.machines {
-				m.refuse, m.sent = nil, ""
+			for _, m := range w.Hosts {
+				m.Refuse, m.SentSnapshot = nil, ""
 			}
 		})
 	}
 }
 
 func (w *world) refuseAll(refuse func(string, op.Op) *op.Error) {
-	for _, m := range w.machines {
-		m.refuse = refuse
+	for _, m := range w.Hosts {
+		m.Refuse = refuse
 	}
 }
 
 func (w *world) send(change func(string) string) {
-	for _, m := range w.machines {
-		if m.snapshot != "" {
-			m.sent = change(m.snapshot)
+	for _, m := range w.Hosts {
+		if m.Snapshot != "" {
+			m.SentSnapshot = change(m.Snapshot)
 		}
 	}
 }
 
 // A list reports damaged sets and ignores other files.
-func TestSnapshotsListed(t *testing.T) {
+func TestSnapshotList_ReportsDamagedSets(t *testing.T) {
 	t.Parallel()
 	w, _ := backedUp(t)
 	first := w.snapshot(backups.SnapshotOptions{})

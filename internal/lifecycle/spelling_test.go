@@ -10,18 +10,18 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// TestSpellings checks that different spellings of an address in the file and in saved
+// TestAddresses_MatchInDifferentSpellings checks that different spellings of an address in the file and in saved
 // state are equal, for plans and for selectors.
-func TestSpellings(t *testing.T) {
+func TestAddresses_MatchInDifferentSpellings(t *testing.T) {
 	t.Parallel()
 	other := func(address string) string { return "::ffff:" + address }
 	endpoint := onKeepalived
 	w := newWorld(t, threeAndTwo...)
-	w.endpoint = &endpoint
+	w.Endpoint = &endpoint
 	w.reachable()
 	w.create(event.Succeeded)
-	respelt := w.cluster()
-	respelt.Spec.ControlPlaneEndpoint.Address = other(virtual)
+	respelt := w.Manifest()
+	respelt.Spec.ControlPlaneEndpoint.Address = other(virtualAddress)
 	for i := range respelt.Spec.Hosts {
 		h := &respelt.Spec.Hosts[i]
 		h.Address, h.InternalAddress = other(h.Address), other(h.Address)
@@ -43,9 +43,9 @@ func TestSpellings(t *testing.T) {
 	if err := os.WriteFile(record, []byte(changed), 0o600); err != nil || changed == string(text) {
 		t.Fatal("the saved cluster has no addresses", err)
 	}
-	nothing("a saved cluster in another spelling", w.cluster())
+	nothing("a saved cluster in another spelling", w.Manifest())
 	nothing("a saved cluster and a file in another spelling", respelt)
 
-	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
+	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{other(w.Hosts["w1"].Address)}}, event.Succeeded)
 	w.wantHosts("cp1", "cp2", "cp3", "w2")
 }

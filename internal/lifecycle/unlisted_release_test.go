@@ -69,20 +69,20 @@ func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 	const version = "v1.38.0"
 	path, elsewhere := builtElsewhere(t, version)
 	w := newWorld(t, "cp1", "w1")
-	w.version = version
-	wanted := w.cluster()
+	w.Version = version
+	wanted := w.Manifest()
 	_, err := w.service().Prepare(t.Context(), creating(wanted), nil)
 	wantRefused(t, err, "unsupported-version")
 	if !strings.Contains(err.Error(), "slipway bundle import") {
 		t.Errorf("the error has no remedy: %v", err)
 	}
-	other := w.cluster()
+	other := w.Manifest()
 	other.Spec.Kubernetes.Version, other.Spec.Bundle = "v1.38.1", path
 	_, err = w.service().Prepare(t.Context(), creating(other), nil)
 	wantRefused(t, err, "unsupported-version")
 
 	cached := newWorld(t, "cp1", "w1")
-	cached.version, cached.cache = version, elsewhere
+	cached.Version, cached.cache = version, elsewhere
 	warned(t, cached.prepared(cached.service().Prepare(t.Context(), creating(wanted), nil)), version)
 
 	wanted.Spec.Bundle = path
@@ -106,7 +106,7 @@ func TestCreate_UnlistedMinorNeedsBundle(t *testing.T) {
 	if _, err := w.service().Info(t.Context(), "prod", nil); err != nil {
 		t.Errorf("cluster-info fails: %v", err)
 	}
-	_, err = w.service().Prepare(t.Context(), applying(w.cluster()), nil)
+	_, err = w.service().Prepare(t.Context(), applying(w.Manifest()), nil)
 	wantRefused(t, err, "unsupported-version")
 	w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
 }
@@ -117,7 +117,7 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	next, _ := builtElsewhere(t, "v1.38.0")
 	after, _ := builtElsewhere(t, "v1.39.0")
 	w := newWorld(t, "cp1", "w1")
-	w.version = "v1.37.1"
+	w.Version = "v1.37.1"
 	w.create(event.Succeeded)
 	w.backable(t)
 	s := w.service()
@@ -132,7 +132,7 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	back := w.fork(t)
 	back.refusing("w1", "kubelet.running")
 	back.do(UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.38.0", Bundle: next}, event.Failed)
-	back.machines["w1"].refuse = nil
+	back.Hosts["w1"].Refuse = nil
 	p := back.prepared(back.service().PrepareRollback(t.Context(), rollingBack(), nil))
 	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
 		return d.ID == idKindsInUse && d.Severity == diag.Warning && strings.Contains(d.Message, "v1.38.0")
@@ -143,7 +143,7 @@ func TestUpgrade_UnlistedMinorsOneAtATime(t *testing.T) {
 	back.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 
 	// The upgrade goes to the minor in between first if its bundle is available.
-	file := w.cluster()
+	file := w.Manifest()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.39.0", after
 	r = UpgradeRequest{Subject: Subject{Cluster: file}, Bundle: next}
 	p = w.prepared(s.Prepare(t.Context(), r, nil))
@@ -165,12 +165,12 @@ func TestRollbackUpgrade_NeedsNoBundleOfNewerVersion(t *testing.T) {
 	t.Parallel()
 	next, _ := builtElsewhere(t, "v1.38.0")
 	w := newWorld(t, "cp1", "w1")
-	w.version = "v1.37.1"
+	w.Version = "v1.37.1"
 	w.create(event.Succeeded)
 	w.backable(t)
 	w.refusing("w1", "kubelet.running")
 	w.do(UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.38.0", Bundle: next}, event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	if err := os.RemoveAll(next); err != nil { // as when a USB stick is removed
 		t.Fatal(err)
 	}

@@ -33,12 +33,12 @@ func TestForget_RefusesHostsNotProvenLost(t *testing.T) {
 		for kind, r := range map[string]Request{"cluster": cluster, "node": node} {
 			t.Run(tc.name+" "+kind, func(t *testing.T) {
 				w := newWorld(t, "cp1", "w1")
-				c := w.cluster()
+				c := w.Manifest()
 				if tc.here {
-					c.Spec.Hosts[1].Address, c.Spec.Hosts[1].InternalAddress = "localhost", w.machines["w1"].address
+					c.Spec.Hosts[1].Address, c.Spec.Hosts[1].InternalAddress = "localhost", w.Hosts["w1"].Address
 				}
 				w.do(creating(c), event.Succeeded)
-				w.machines["w1"].down = &remote.Error{Host: "w1", Reason: tc.is, Cause: "it is not to be had", Remedy: "mend it"}
+				w.Hosts["w1"].Down = &remote.Error{Host: "w1", Reason: tc.is, Cause: "it is not to be had", Remedy: "mend it"}
 				p, err := w.service().Prepare(t.Context(), r, nil)
 				if tc.given {
 					w.prepared(p, err)
@@ -67,7 +67,7 @@ func TestIgnoreErrors_SkipsSavedHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			w.machines["cp2"].down = &remote.Error{Host: "cp2", Reason: remote.KeyUnreadable, Cause: "there is no key", Remedy: "name one"}
+			w.Hosts["cp2"].Down = &remote.Error{Host: "cp2", Reason: remote.KeyUnreadable, Cause: "there is no key", Remedy: "name one"}
 			p := w.prepared(w.service().Prepare(t.Context(), r, nil))
 			if f := p.Failures(); len(f) != 1 || f[0].Host != "cp2" {
 				t.Errorf("failures of the plan %+v, want cp2", f)
@@ -108,8 +108,8 @@ func TestChangeNodes_CanContinueWithoutDeadHost(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, append(threeAndTwo, "w3"), threeAndTwo)
-			w.machines[tc.down].down = errDown
-			w.api.lost(tc.down)
+			w.Hosts[tc.down].Down = errDown
+			w.API.StopMember(tc.down)
 			r := tc.request(w)
 			_, err := w.service().Prepare(t.Context(), r, nil)
 			refusal(t, err, string(remote.Unreachable))
@@ -151,7 +151,7 @@ func TestUpgrade_DoesNotSkipNeededHosts(t *testing.T) {
 			w := aged(t, threeAndTwo...)
 			w.refusing("w1", "kubernetes.programs")
 			w.do(toNewest, event.Failed)
-			w.machines["w1"].refuse, w.machines[tc.down].down = nil, errDown
+			w.Hosts["w1"].Refuse, w.Hosts[tc.down].Down = nil, errDown
 			_, err := tc.prepare(w.service(), Options{})
 			refusal(t, err, string(remote.Unreachable))
 			if err != nil &&

@@ -22,10 +22,10 @@ var managedNodes = []string{"cp1", "w1"}
 // servers returns the etcd program of each host.
 func (w *world) servers() map[string]string {
 	out := map[string]string{}
-	for name, m := range w.machines {
-		m.mu.Lock()
-		out[name] = m.files[module.EtcdPrograms().Server]
-		m.mu.Unlock()
+	for name, m := range w.Hosts {
+		m.Mu.Lock()
+		out[name] = m.Files[module.EtcdPrograms().Server]
+		m.Mu.Unlock()
 	}
 	return out
 }
@@ -44,22 +44,22 @@ func (w *world) otherEtcd(was map[string]string) (names []string) {
 // is true, all programs have changed; otherwise none has.
 func (w *world) wantEtcd(was map[string]string, others bool) {
 	w.t.Helper()
-	if names := w.otherEtcd(was); len(names) != len(w.machines) && others || len(names) > 0 && !others {
+	if names := w.otherEtcd(was); len(names) != len(w.Hosts) && others || len(names) > 0 && !others {
 		w.t.Errorf("the etcd program has changed on %v", names)
 	}
-	for name, m := range w.machines {
-		if m.state[module.EtcdUnitName+" started"] != m.content(module.EtcdUnit()) {
+	for name, m := range w.Hosts {
+		if m.State[module.EtcdUnitName+" started"] != m.HashInputs(module.EtcdUnit()) {
 			w.t.Errorf("the member of %s does not run with its current files", name)
 		}
 	}
-	if len(w.api.managedEtcd.run) != len(w.machines) {
-		w.t.Errorf("%d members run", len(w.api.managedEtcd.run))
+	if len(w.API.ManagedEtcd.Running) != len(w.Hosts) {
+		w.t.Errorf("%d members run", len(w.API.ManagedEtcd.Running))
 	}
 }
 
 // Members are upgraded one at a time after all nodes. A member has no new program before
 // its turn, because a reboot would start it.
-func TestUpgradeManagedEtcd(t *testing.T) {
+func TestUpgradeManagedEtcd_ChangesMembersAfterNodes(t *testing.T) {
 	t.Parallel()
 	w := agedManaged(t)
 	was := w.servers()
@@ -78,12 +78,12 @@ func TestUpgradeManagedEtcd(t *testing.T) {
 			}
 		}
 	}
-	if restarted != len(w.machines) {
+	if restarted != len(w.Hosts) {
 		t.Errorf("%d members were restarted", restarted)
 	}
 	w.wantVersions(all(managedNodes, "v1.37.1"))
 	w.wantEtcd(was, true)
-	w.version = "v1.37.1"
+	w.Version = "v1.37.1"
 	w.whole()
 	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().IsEmpty() {
 		t.Errorf("after the upgrade, something is left to do: %+v", p.Plan().Steps)
@@ -92,7 +92,7 @@ func TestUpgradeManagedEtcd(t *testing.T) {
 
 // Wherever the manager is killed, at most one member has another program than it runs. A
 // resume finishes the upgrade.
-func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
+func TestUpgradeManagedEtcd_ResumesAfterKill(t *testing.T) {
 	w := agedManaged(t)
 	was := w.servers()
 	for _, m := range w.killed(t, toNewest) {
@@ -101,8 +101,8 @@ func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
 			k := m.world
 			k.t = t
 			ahead := 0
-			for _, m := range k.machines {
-				if m.state[module.EtcdUnitName+" started"] != m.content(module.EtcdUnit()) {
+			for _, m := range k.Hosts {
+				if m.State[module.EtcdUnitName+" started"] != m.HashInputs(module.EtcdUnit()) {
 					ahead++
 				}
 			}
@@ -112,7 +112,7 @@ func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
 			k.goOn(toNewest)
 			k.wantVersions(all(managedNodes, "v1.37.1"))
 			k.wantEtcd(was, true)
-			k.version = "v1.37.1"
+			k.Version = "v1.37.1"
 			k.whole()
 			k.same(w)
 		})
@@ -127,7 +127,7 @@ func TestRollback_RestoresManagedEtcd(t *testing.T) {
 	was := w.servers()
 	w.refusing("cp1", "upgrade.rights")
 	w.do(toNewest, event.Failed)
-	w.machines["cp1"].refuse = nil
+	w.Hosts["cp1"].Refuse = nil
 	w.wantEtcd(was, true)
 	w.events = nil
 	w.rollback(event.Succeeded)
@@ -142,7 +142,7 @@ func TestRollback_RestoresManagedEtcd(t *testing.T) {
 			}
 		}
 	}
-	if exchanged != len(w.machines) {
+	if exchanged != len(w.Hosts) {
 		t.Errorf("%d members were replaced", exchanged)
 	}
 	w.wantVersions(all(managedNodes, older))

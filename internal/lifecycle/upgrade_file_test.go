@@ -12,7 +12,7 @@ import (
 
 // A file that names the bundle of the next version uses it for the upgrade. The cluster
 // keeps its previous bundle until then.
-func TestUpgradeToTheFilesBundle(t *testing.T) {
+func TestUpgrade_UsesBundleNamedInFile(t *testing.T) {
 	t.Parallel()
 	built.older.Do(func() { build(t, older) })
 	w := newWorld(t, "cp1", "w1")
@@ -23,7 +23,7 @@ func TestUpgradeToTheFilesBundle(t *testing.T) {
 		}
 		return path
 	}
-	file := w.cluster()
+	file := w.Manifest()
 	file.Spec.Kubernetes.Version, file.Spec.Bundle = older, of(older)
 	w.do(creating(file), event.Succeeded)
 	w.backable(t)
@@ -68,7 +68,7 @@ func TestReadiness_UsesBundleOfFile(t *testing.T) {
 		{"of another version", other, nil, idBundleVersion},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			file := w.cluster()
+			file := w.Manifest()
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
 			r := UpgradeRequest{Subject: Subject{Cluster: file}}
 			p := s.start(r)
@@ -100,12 +100,12 @@ func TestUpgrade_ResumeReportsFinalVersion(t *testing.T) {
 	build(t, oldest)
 	built.older.Do(func() { build(t, older) })
 	w := newWorld(t, "cp1", "w1")
-	w.version = oldest
+	w.Version = oldest
 	w.create(event.Succeeded)
 	w.backable(t)
 	w.refusing("w1", "kubernetes.programs")
 	w.do(toNewest, event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	res := w.resume(event.Succeeded)
 	if res.Onward != "v1.37.1" || !strings.Contains(res.Ready[0], older) {
 		t.Errorf("the result is %q, with the next version %q", res.Ready, res.Onward)

@@ -22,7 +22,7 @@ func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	dir := t.TempDir()
 	script, material := manifest(t, dir, "hook.sh", "#!/bin/sh\n"), manifest(t, dir, "secret", "secret")
-	c := w.cluster()
+	c := w.Manifest()
 	c.Spec.Kubernetes.Version = oldest
 	c.Spec.Hooks = []v1alpha1.Hook{
 		{Name: "before", Phase: v1alpha1.HookPreUpgrade, Script: script, Materials: []string{material}},
@@ -32,9 +32,9 @@ func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 	w.backable(t)
 	ran := func(hook string, n int, why string) {
 		t.Helper()
-		for name, m := range w.machines {
-			if m.runs[hook] != n {
-				t.Errorf("%s ran %d times on %s, want %d: %s", hook, m.runs[hook], name, n, why)
+		for name, m := range w.Hosts {
+			if m.HookRuns[hook] != n {
+				t.Errorf("%s ran %d times on %s, want %d: %s", hook, m.HookRuns[hook], name, n, why)
 			}
 		}
 	}
@@ -47,14 +47,14 @@ func TestUpgradeHooks_RunOncePerUpgrade(t *testing.T) {
 
 	c.Spec.Kubernetes.Version, c.Spec.Hooks[0].Materials = older, nil
 	w.do(applying(c), event.Succeeded)
-	if !w.machines["w1"].has(secret) {
+	if !w.Hosts["w1"].HasFile(secret) {
 		t.Errorf("%s does not exist", secret)
 	}
 	w.refusing("w1", "kubernetes.programs")
 	w.do(toNewest, event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	ran(before, 2, "it is another upgrade")
-	if w.machines["w1"].has(secret) {
+	if w.Hosts["w1"].HasFile(secret) {
 		t.Errorf("%s is left, but the hook no longer has it", secret)
 	}
 	w.resume(event.Succeeded)

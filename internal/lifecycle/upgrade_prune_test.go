@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module/containerruntime"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -18,10 +19,10 @@ import (
 // brought returns the items that bundles have brought, by machine.
 func (w *world) brought() map[string][]string {
 	out := map[string][]string{}
-	for name, m := range w.machines {
-		m.mu.Lock()
-		out[name] = m.brought()
-		m.mu.Unlock()
+	for name, m := range w.Hosts {
+		m.Mu.Lock()
+		out[name] = m.BundleEntries()
+		m.Mu.Unlock()
 	}
 	return out
 }
@@ -33,9 +34,9 @@ func (w *world) keeping(t *testing.T) {
 		if len(had) == 0 {
 			t.Fatalf("nothing was brought to %s", name)
 		}
-		m, retires := w.machines[name], false
-		m.refuse = func(step string, o op.Op) *op.Error {
-			lacks := slices.DeleteFunc(slices.Clone(had), func(what string) bool { return m.state[what] != "" })
+		m, retires := w.Hosts[name], false
+		m.Refuse = func(step string, o op.Op) *op.Error {
+			lacks := slices.DeleteFunc(slices.Clone(had), func(what string) bool { return m.State[what] != "" })
 			if len(lacks) > 0 || retires {
 				t.Errorf("%s before %s %s: it lacks %v, or is already pruned", name, step, o.Target(), lacks)
 			}
@@ -53,7 +54,7 @@ func TestUpgrade_PrunesPreviousItems(t *testing.T) {
 		"stacked": func(t *testing.T) *world { return aged(t, threeAndTwo...) },
 		"managed etcd": func(t *testing.T) *world {
 			w := newWorld(t, "cp1", "e1", "e2", "e3", "w1")
-			w.managed = true
+			w.ManagedEtcd = true
 			w.age(t)
 			return w
 		},
@@ -69,7 +70,7 @@ func TestUpgrade_PrunesPreviousItems(t *testing.T) {
 					told = append(told, s.Host)
 				}
 			}
-			if len(told) != len(w.machines) {
+			if len(told) != len(w.Hosts) {
 				t.Errorf("the plan prunes %v, want all hosts", told)
 			}
 			w.apply(p, event.Succeeded)
@@ -84,7 +85,7 @@ func TestUpgrade_PrunesPreviousItems(t *testing.T) {
 					t.Errorf("%s has %v, and had %v", name, is, was[name])
 				}
 			}
-			w.version = "v1.37.1"
+			w.Version = "v1.37.1"
 			w.whole()
 		})
 	}
@@ -99,15 +100,15 @@ func TestRollback_PrunesNewerItems(t *testing.T) {
 			was := w.brought()
 			w.refusing("cp1", step)
 			w.do(toNewest, event.Failed)
-			for name, m := range w.machines {
-				m.mu.Lock()
-				is := m.brought()
-				m.mu.Unlock()
+			for name, m := range w.Hosts {
+				m.Mu.Lock()
+				is := m.BundleEntries()
+				m.Mu.Unlock()
 				if lacks := slices.DeleteFunc(slices.Clone(was[name]),
 					func(what string) bool { return slices.Contains(is, what) }); len(lacks) > 0 || len(is) == len(was[name]) {
 					t.Errorf("%s lacks %v, and has %d things instead of %d", name, lacks, len(is), len(was[name]))
 				}
-				m.refuse = func(_ string, o op.Op) *op.Error {
+				m.Refuse = func(_ string, o op.Op) *op.Error {
 					if o.Kind() != op.KindFetchBlob {
 						return nil
 					}
@@ -143,7 +144,7 @@ func TestUpgrade_CannotRollBackAfterPruning(t *testing.T) {
 	_, err = w.service().PrepareRollback(t.Context(), rollingBack(), nil)
 	wantRefused(t, err, idUpgradeCommitted)
 	w.resume(event.Succeeded)
-	w.version = "v1.37.1"
+	w.Version = "v1.37.1"
 	w.whole()
 }
 
@@ -153,9 +154,9 @@ func TestUpgrade_SucceedsIfPruningFails(t *testing.T) {
 	w := aged(t, "cp1", "w1")
 	w.refusing("w1", containerruntime.StepPrune)
 	w.do(toNewest, event.Succeeded)
-	w.version = "v1.37.1"
-	w.machines["w1"].refuse = nil
-	p := w.prepared(w.service().Prepare(t.Context(), applying(w.cluster()), nil))
+	w.Version = "v1.37.1"
+	w.Hosts["w1"].Refuse = nil
+	p := w.prepared(w.service().Prepare(t.Context(), applying(w.Manifest()), nil))
 	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != containerruntime.StepPrune || steps[0].Host != "w1" {
 		t.Errorf("left to do: %+v", steps)
 	}
@@ -169,7 +170,7 @@ func TestAddNodes_PrunesNothing(t *testing.T) {
 	t.Parallel()
 	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
 	for _, name := range []string{"cp1", "w1"} {
-		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"
+		w.Hosts[name].State[lifecycletest.KeptBlob+"of an earlier bundle"] = "yes"
 	}
 	p := w.prepared(w.service().Prepare(t.Context(),
 		AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, nil))

@@ -35,7 +35,7 @@ func aged(t *testing.T, names ...string) *world {
 func (w *world) age(t *testing.T) {
 	t.Helper()
 	built.older.Do(func() { build(t, older) })
-	w.version = older
+	w.Version = older
 	w.create(event.Succeeded)
 	w.backable(t)
 }
@@ -43,20 +43,20 @@ func (w *world) age(t *testing.T) {
 // backable makes an etcd snapshot and all other contents of a backup set available.
 func (w *world) backable(t testing.TB) {
 	e := &ensemble{}
-	for i, name := range slices.Sorted(maps.Keys(w.machines)) {
-		m := w.machines[name]
-		if !strings.HasPrefix(name, "cp") && !w.managed {
+	for i, name := range slices.Sorted(maps.Keys(w.Hosts)) {
+		m := w.Hosts[name]
+		if !strings.HasPrefix(name, "cp") && !w.ManagedEtcd {
 			continue
 		}
 		e.members = append(e.members,
 			&voter{
-				id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20,
+				id: uint64(10 + i), leader: 10, name: name, at: m.Address, db: 30 << 20, used: 12 << 20,
 				most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8",
 			})
-		m.snapshot = aSnapshot(t, 20)
+		m.Snapshot = aSnapshot(t, 20)
 		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
-			if !m.has(key) {
-				m.files[key] = "shared " + key
+			if !m.HasFile(key) {
+				m.Files[key] = "shared " + key
 			}
 		}
 	}
@@ -69,16 +69,16 @@ var toNewest = UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.37.1"
 func (w *world) versions() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
-	for name := range w.machines {
+	for name := range w.Hosts {
 		if strings.HasPrefix(name, "e") { // it is not a node
 			continue
 		}
-		w.api.mu.Lock()
-		out[name], _ = w.api.objects["/api/v1/nodes/"+name]["status"].(object)["nodeInfo"].(object)["kubeletVersion"].(string)
-		if _, closed := w.api.objects["/api/v1/nodes/"+name]["spec"].(object)["unschedulable"]; closed {
+		w.API.Mu.Lock()
+		out[name], _ = w.API.Objects["/api/v1/nodes/"+name]["status"].(object)["nodeInfo"].(object)["kubeletVersion"].(string)
+		if _, closed := w.API.Objects["/api/v1/nodes/"+name]["spec"].(object)["unschedulable"]; closed {
 			out[name] += " cordoned"
 		}
-		w.api.mu.Unlock()
+		w.API.Mu.Unlock()
 	}
 	return out
 }
@@ -98,7 +98,9 @@ func all(names []string, version string) map[string]string {
 	return out
 }
 
-func TestUpgrade(t *testing.T) {
+// An upgrade makes a backup, then changes one node at a time, control planes first;
+// programs are fetched before the drain.
+func TestUpgrade_ChangesOneNodeAtATimeAfterBackup(t *testing.T) {
 	t.Parallel()
 	w := aged(t, threeAndTwo...)
 	w.wantVersions(all(threeAndTwo, older))
@@ -120,7 +122,7 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("want one host after the other, control planes first (-want +got):\n%s", d)
 	}
 	w.before("upgrade.drain", "bundle.ahead")
-	w.version = "v1.37.1"
+	w.Version = "v1.37.1"
 	w.whole()
 	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
 	c, err := w.service().Cluster(t.Context(), "prod")
@@ -136,8 +138,8 @@ func TestUpgrade(t *testing.T) {
 
 // fetchingAhead makes each fetch of a program fail, except in the step before the drain.
 func (w *world) fetchingAhead() {
-	for _, m := range w.machines {
-		m.refuse = func(step string, o op.Op) *op.Error {
+	for _, m := range w.Hosts {
+		m.Refuse = func(step string, o op.Op) *op.Error {
 			if step == "bundle.ahead" || o.Kind() != op.KindFetchBlob {
 				return nil
 			}
@@ -161,7 +163,7 @@ func (w *world) keptAs(version string, res *Result) {
 }
 
 // Without a backup, nothing is changed.
-func TestUpgradeWithoutBackup(t *testing.T) {
+func TestUpgrade_ChangesNothingIfBackupFails(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1", "w1")
 	refuse := func(_ string, o op.Op) *op.Error {
@@ -170,29 +172,29 @@ func TestUpgradeWithoutBackup(t *testing.T) {
 		}
 		return &op.Error{Reason: "DiskFull", Message: "there is no room"}
 	}
-	before := w.machines["cp1"].look()
-	w.machines["cp1"].refuse = refuse
+	before := w.Hosts["cp1"].AllState()
+	w.Hosts["cp1"].Refuse = refuse
 	res := w.do(toNewest, event.Failed)
 	if len(res.Failures) != 1 || !strings.Contains(res.Failures[0].Message, "there is no room") {
 		t.Errorf("%+v", res.Failures)
 	}
-	if d := cmp.Diff(before, w.machines["cp1"].look()); d != "" {
+	if d := cmp.Diff(before, w.Hosts["cp1"].AllState()); d != "" {
 		t.Errorf("cp1 has changed (-was +is):\n%s", d)
 	}
-	w.machines["cp1"].refuse = nil
+	w.Hosts["cp1"].Refuse = nil
 	w.keptAs(older, w.resume(event.Succeeded))
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
 
 // An upgrade within a minor version uses the same steps; etcd has the same version.
-func TestUpgradeWithinAMinor(t *testing.T) {
+func TestUpgrade_InstallsPatchReleaseOfSameMinor(t *testing.T) {
 	t.Parallel()
 	const from, to = "v1.35.4", "v1.35.6"
 	names := []string{"cp1", "cp2", "cp3", "w1"}
 	w := newWorld(t, names...)
 	w.cache = t.TempDir()
 	w.bundled(t, false, from, to)
-	w.version = from
+	w.Version = from
 	w.create(event.Succeeded)
 	w.backable(t)
 	w.wantVersions(all(names, from))
@@ -207,7 +209,7 @@ func TestUpgradeWithinAMinor(t *testing.T) {
 	if d := cmp.Diff(names, w.restarted()); d != "" {
 		t.Errorf("want one host after the other, control planes first (-want +got):\n%s", d)
 	}
-	w.version = to
+	w.Version = to
 	w.whole()
 	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
 	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().IsEmpty() {
@@ -257,7 +259,7 @@ func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, threeAndTwo...)
-			w.machines[tc.host].refuse = func(step string, _ op.Op) *op.Error {
+			w.Hosts[tc.host].Refuse = func(step string, _ op.Op) *op.Error {
 				if step != tc.step {
 					return nil
 				}
@@ -270,23 +272,25 @@ func TestUpgrade_StopsAtFailureAndResumes(t *testing.T) {
 			w.wantVersions(tc.want)
 			w.wantPhase(v1alpha1.PhaseFailed)
 			for _, r := range []Request{
-				applying(w.cluster()),
+				applying(w.Manifest()),
 				DeleteNodesRequest{Name: "prod", Nodes: []string{"w2"}},
 				toNewest,
 			} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
 				wantRefused(t, err, idUpgradeUnfinished)
 			}
-			w.machines[tc.host].refuse = nil
+			w.Hosts[tc.host].Refuse = nil
 			w.resume(event.Succeeded)
 			w.wantVersions(all(threeAndTwo, "v1.37.1"))
-			w.version = "v1.37.1"
+			w.Version = "v1.37.1"
 			w.whole()
 		})
 	}
 }
 
-func TestUpgradePauses(t *testing.T) {
+// An upgrade can pause after the first control plane and after all control planes; a CA
+// rotation is refused meanwhile.
+func TestUpgrade_PausesAfterCanaryAndControlPlanes(t *testing.T) {
 	t.Parallel()
 	w := aged(t, threeAndTwo...)
 	r := toNewest
@@ -308,7 +312,7 @@ func TestUpgradePauses(t *testing.T) {
 }
 
 // The only node is not drained: no other node could run its pods.
-func TestUpgradeOfAnOnlyNode(t *testing.T) {
+func TestUpgrade_DoesNotDrainOnlyNode(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1")
 	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
@@ -321,10 +325,10 @@ func TestUpgradeOfAnOnlyNode(t *testing.T) {
 	w.wantVersions(map[string]string{"cp1": "v1.37.1"})
 }
 
-func TestUpgradeRefused(t *testing.T) {
+func TestUpgrade_RefusesInvalidRequestOrUnreadyNode(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1", "w1")
-	changed, unsaid := w.cluster(), w.cluster()
+	changed, unsaid := w.Manifest(), w.Manifest()
 	changed.Spec.Kubernetes.Version, changed.Spec.Kubernetes.ProxyMode = "v1.37.1", "iptables"
 	unsaid.Spec.Kubernetes.Version = ""
 	for _, tc := range []struct {
@@ -343,7 +347,7 @@ func TestUpgradeRefused(t *testing.T) {
 			idUpgradeHow,
 		},
 		{"by apply", applying(func() *v1alpha1.Cluster {
-			c := w.cluster()
+			c := w.Manifest()
 			c.Spec.Kubernetes.Version = "v1.37.1"
 			return c
 		}()), "not-supported-yet"},
@@ -357,7 +361,7 @@ func TestUpgradeRefused(t *testing.T) {
 		nil); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
-	w.api.lose("w1")
+	w.API.MarkNodeLost("w1")
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
 	wantRefused(t, err, "upgrade-node-unready")
 	w.wantVersions(map[string]string{"cp1": older, "w1": older})
@@ -375,27 +379,27 @@ func wantRefused(t *testing.T, err error, id string) {
 func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1", "w1")
-	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
+	w.Hosts["w1"].Refuse = func(step string, _ op.Op) *op.Error {
 		if step != "kubernetes.programs" {
 			return nil
 		}
 		return &op.Error{Reason: "DiskFull", Message: "there is no room"}
 	}
 	w.do(toNewest, event.Failed)
-	w.machines["w1"].refuse = nil
+	w.Hosts["w1"].Refuse = nil
 	s := w.service()
 	for _, k := range []operation.Kind{operation.RenewCerts, operation.DefragEtcd, operation.RestoreEtcd} {
-		o, err := s.Store.Operations().Create(w.now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
+		o, err := s.Store.Operations().Create(w.Now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := metav1.NewTime(w.now())
+		now := metav1.NewTime(w.Now())
 		o.Status.Phase, o.Status.StartTime = v1alpha1.OperationSucceeded, &now
 		if err := s.Store.Operations().Save(o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := s.Prepare(t.Context(), applying(w.cluster()), nil)
+	_, err := s.Prepare(t.Context(), applying(w.Manifest()), nil)
 	wantRefused(t, err, idUpgradeUnfinished)
 	w.resume(event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
@@ -430,13 +434,13 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := w.cluster()
+			c := w.Manifest()
 			c.Spec.Kubernetes.Version = ""
 			_, err = s.Prepare(t.Context(), applying(c), nil)
 			refusal(t, err, idUpgradeUnfinished)
 			tc.goOn(w)
 			w.wantVersions(all(threeAndTwo, tc.want))
-			w.version = tc.want
+			w.Version = tc.want
 			w.whole()
 		})
 	}
@@ -446,8 +450,8 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 func TestUpgrade_RefusesUnfinishedOperation(t *testing.T) {
 	t.Parallel()
 	w := aged(t, "cp1", "w1")
-	w.machines["w1"].refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
-	c := w.cluster()
+	w.Hosts["w1"].Refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
+	c := w.Manifest()
 	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
 	w.do(applying(c), event.Failed)
 	_, err := w.service().Prepare(t.Context(), toNewest, nil)
@@ -455,7 +459,7 @@ func TestUpgrade_RefusesUnfinishedOperation(t *testing.T) {
 }
 
 // An upgrade that was killed anywhere can be resumed, with the same result.
-func TestKilledUpgrade(t *testing.T) {
+func TestUpgrade_ResumesAfterKill(t *testing.T) {
 	w := aged(t, "cp1", "cp2", "cp3", "w1")
 	for _, m := range w.killed(t, toNewest) {
 		t.Run(m.name, func(t *testing.T) {
@@ -464,7 +468,7 @@ func TestKilledUpgrade(t *testing.T) {
 			k.t = t
 			k.goOn(toNewest)
 			k.wantVersions(all([]string{"cp1", "cp2", "cp3", "w1"}, "v1.37.1"))
-			k.version = "v1.37.1"
+			k.Version = "v1.37.1"
 			k.whole()
 			k.same(w)
 		})
@@ -480,7 +484,7 @@ func TestUpgrade_FindsFilesOfClusterFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "hello.sh"), []byte("#!/bin/sh\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file := w.cluster()
+	file := w.Manifest()
 	file.Spec.Hooks = []v1alpha1.Hook{{Name: "hello", Phase: v1alpha1.HookPostInstall, Script: "hello.sh"}}
 	w.do(ApplyRequest{Subject: Subject{Cluster: file, Dir: dir}}, event.Succeeded)
 	file.Spec.Kubernetes.Version = toNewest.Version

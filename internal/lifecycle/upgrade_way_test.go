@@ -26,7 +26,7 @@ func onWay(t *testing.T, r Request, names ...string) (*world, *Result) {
 	build(t, oldest)
 	built.older.Do(func() { build(t, older) })
 	w := newWorld(t, names...)
-	w.version = oldest
+	w.Version = oldest
 	w.create(event.Succeeded)
 	w.backable(t)
 	res := w.do(r, event.Succeeded)
@@ -183,8 +183,8 @@ func TestUpgrade_WaitsForMovedPods(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := aged(t, "cp1", "w1", "w2")
-			w.api.put(at, budget(1, tc.spec))
-			w.api.put("/api/v1/namespaces/shop/pods/web", object{
+			w.API.PutObject(at, budget(1, tc.spec))
+			w.API.PutObject("/api/v1/namespaces/shop/pods/web", object{
 				"apiVersion": "v1", "kind": "Pod",
 				"metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}, "ownerReferences": []any{
 					object{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "1", "controller": true},
@@ -202,7 +202,7 @@ func TestUpgrade_WaitsForMovedPods(t *testing.T) {
 				if strings.HasPrefix(e.Message, "waiting") {
 					said = append(said, e.Message)
 					if tc.mended {
-						w.api.put(at, budget(2, tc.spec))
+						w.API.PutObject(at, budget(2, tc.spec))
 					}
 				}
 			}))

@@ -5,64 +5,58 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/plan"
-	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 	"slipway.dev/slipway/internal/testutil/memdir"
 )
 
-// A world has machines, the API of a cluster, and saved state in a directory.
+// The names by which the tests here use parts of a simulated cluster.
+const (
+	certDay        = lifecycletest.Day
+	certYear       = lifecycletest.Year
+	caCert         = lifecycletest.CACert
+	proxyCA        = lifecycletest.FrontProxyCA
+	virtualAddress = lifecycletest.VirtualAddress
+)
+
+var (
+	certTime = lifecycletest.CertTime
+	errDown  = lifecycletest.ErrDown
+)
+
+type object = map[string]any
+
+// A world is a simulated cluster, and a manager with saved state in a directory.
 type world struct {
-	t        testing.TB
-	home     string
-	cache    string
-	machines map[string]*machine
-	api      *api
-	// With managed, all machines have etcd as a service, and machines named e* have only
-	// etcd. With apart, the other machines have no etcd.
-	managed, apart bool
-	// doors are the addresses at which this machine reaches the API.
-	doors []string
-	// version is the Kubernetes version; "" is the default.
-	version string
-	// boot is the boot ID of this machine.
+	*lifecycletest.Cluster
+	t     testing.TB
+	home  string
+	cache string
+	// boot is the boot ID of the manager's machine.
 	boot string
-	// runtime is the container runtime; "" is the default.
-	runtime string
 	// noAPI: an operation stops without an API server to clean up in, so a short wait for
 	// one is enough.
 	noAPI bool
-	// endpoint is the control plane endpoint of the cluster, if it is set.
-	endpoint *v1alpha1.ControlPlaneEndpoint
 
 	mu     sync.Mutex
-	clock  time.Time
-	open   atomic.Int32 // connections
 	events []event.Event
-	dials  map[string]bool // machines that were connected to
 }
 
 // built is a cache with a bundle, built by the first test that needs it. older adds the
@@ -109,47 +103,17 @@ func build(t testing.TB, version string) {
 	}
 }
 
-// newWorld returns a world with machines of these names, the first of which is cp1.
+// newWorld returns a world with hosts of these names, the first of which is cp1.
 func newWorld(t testing.TB, names ...string) *world {
-	w := &world{
-		t: t, home: t.TempDir(), cache: cache(t), machines: map[string]*machine{}, api: newAPI(t),
-		clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC),
-	}
-	for i, n := range names {
-		w.machines[n] = newMachine(n, fmt.Sprintf("192.0.2.%d", 11+i), w.api)
-	}
-	t.Cleanup(func() {
-		if n := w.open.Load(); n != 0 {
-			t.Errorf("%d connections are still open", n)
-		}
-	})
-	return w
+	return &world{Cluster: lifecycletest.NewCluster(t, names...), t: t, home: t.TempDir(), cache: cache(t)}
 }
 
-// fork returns a copy of the world, as a kill of the process leaves it now.
+// fork returns a copy of the world, as a kill of the process leaves it now. All saved
+// steps are done.
 func (w *world) fork(t testing.TB) *world {
 	t.Helper()
-	// All machines are locked at one moment: a change is on both the machine and the API
-	// or on neither. All saved steps are done.
-	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
-		m := w.machines[name]
-		m.mu.Lock()
-		defer m.mu.Unlock()
-	}
-	w.mu.Lock()
-	clock := w.clock
-	w.mu.Unlock()
-	f := &world{
-		t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed,
-		version: w.version, runtime: w.runtime, endpoint: w.endpoint, clock: clock.Add(time.Minute),
-	}
-	for n, m := range w.machines {
-		f.machines[n] = m.clone(f.api)
-	}
-	f.api.kubeletShows = w.api.kubeletShows
-	if w.api.shows != nil {
-		f.api.shows, f.api.kubeletShows = f.shown, f.shownBy
-	}
+	defer w.LockHosts()()
+	f := &world{Cluster: w.Clone(t), t: t, cache: w.cache}
 	for {
 		f.home = t.TempDir()
 		err := os.CopyFS(f.home, os.DirFS(w.home))
@@ -178,9 +142,9 @@ func (w *world) manager() string {
 func (w *world) takeLocks(from string) {
 	w.t.Helper()
 	is := w.manager()
-	for _, m := range w.machines {
-		if m.lock.Holder.Manager == from {
-			m.lock.Holder.Manager = is
+	for _, m := range w.Hosts {
+		if m.Lock.Holder.Manager == from {
+			m.Lock.Holder.Manager = is
 		}
 	}
 }
@@ -193,86 +157,12 @@ func (w *world) service() *Service {
 	}
 	s := New(Config{
 		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
-		Connect: w.connect, Dial: w.dial, Now: w.now, BootID: w.boot,
+		Connect: w.Connect, Dial: w.Dial, Now: w.Now, BootID: w.boot,
 	})
 	if w.noAPI {
 		s.waits.cleanup = time.Second
 	}
 	return s
-}
-
-// dial reaches the API from this machine.
-func (w *world) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || port != "6443" || !slices.Contains(w.doors, host) {
-		return nil, fmt.Errorf("dialling %s: %w", address, errDown)
-	}
-	return (&net.Dialer{}).DialContext(ctx, network, w.api.address())
-}
-
-// now returns a time that advances by one second with each call.
-func (w *world) now() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.clock = w.clock.Add(time.Second)
-	return w.clock
-}
-
-func (w *world) connect(ctx context.Context, h v1alpha1.Host, _ remote.Options) (remote.Host, error) {
-	m := w.machines[h.Name]
-	if m == nil {
-		w.t.Errorf("there is no machine %s", h.Name)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	var told *remote.Error
-	if errors.As(m.down, &told) {
-		return nil, told
-	}
-	if m.down != nil {
-		return nil, &remote.Error{Host: h.Name, Reason: remote.Unreachable, Cause: h.Name + " does not answer", Remedy: "start it", Err: m.down}
-	}
-	w.mu.Lock()
-	if w.dials != nil {
-		w.dials[h.Name] = true
-	}
-	w.mu.Unlock()
-	w.open.Add(1)
-	return &conn{machine: m, closed: sync.OnceFunc(func() { w.open.Add(-1) })}, nil
-}
-
-// cluster returns a cluster on all machines.
-func (w *world) cluster() *v1alpha1.Cluster {
-	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
-	c.Name = "prod"
-	if w.endpoint != nil {
-		c.Spec.ControlPlaneEndpoint = *w.endpoint
-	}
-	c.Spec.ControlPlaneEndpoint.Domain = "example.com"
-	c.Spec.Kubernetes.Version, c.Spec.ContainerRuntime.Type = w.version, w.runtime
-	var names []string
-	for n := range w.machines {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		roles := []v1alpha1.Role{v1alpha1.RoleWorker}
-		if strings.HasPrefix(n, "cp") {
-			roles[0] = v1alpha1.RoleControlPlane
-		}
-		if w.managed {
-			c.Spec.Etcd.Type = spec.EtcdManaged
-			if !w.apart || strings.HasPrefix(n, "e") {
-				roles = append(roles, v1alpha1.RoleEtcd)
-			}
-		}
-		if strings.HasPrefix(n, "e") {
-			roles = roles[1:]
-		}
-		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: n, Address: w.machines[n].address, Roles: roles})
-	}
-	return c
 }
 
 // prepared fails the test on an error, and closes p when the test ends.
@@ -325,7 +215,7 @@ func (w *world) do(r Request, want event.Outcome) *Result {
 
 func (w *world) create(want event.Outcome) *Result {
 	w.t.Helper()
-	return w.do(creating(w.cluster()), want)
+	return w.do(creating(w.Manifest()), want)
 }
 
 func (w *world) apply(p Prepared, want event.Outcome) *Result {
@@ -394,21 +284,21 @@ func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
 // is left.
 func (w *world) whole() {
 	w.t.Helper()
-	p := w.prepared(w.service().Prepare(w.t.Context(), applying(w.cluster()), nil))
+	p := w.prepared(w.service().Prepare(w.t.Context(), applying(w.Manifest()), nil))
 	if !p.Plan().IsEmpty() {
 		w.t.Errorf("there is something left to do: %+v", p.Plan().Steps)
 	}
 	if err := p.Close(); err != nil {
 		w.t.Error(err)
 	}
-	if tokens := w.api.tokens(); len(tokens) > 0 {
+	if tokens := w.API.JoinTokens(); len(tokens) > 0 {
 		w.t.Errorf("%d join tokens are left", len(tokens))
 	}
-	for name, m := range w.machines {
-		if node := !strings.HasPrefix(name, "e"); w.api.has("/api/v1/nodes/"+name) != node {
+	for name, m := range w.Hosts {
+		if node := !strings.HasPrefix(name, "e"); w.API.HasObject("/api/v1/nodes/"+name) != node {
 			w.t.Errorf("%s is a node: %t, want %t", name, !node, node)
 		}
-		if m.lock.Held {
+		if m.Lock.Held {
 			w.t.Errorf("%s still holds the lock", name)
 		}
 	}
@@ -417,9 +307,9 @@ func (w *world) whole() {
 // bare checks that machines are as before the first operation.
 func (w *world) bare() {
 	w.t.Helper()
-	for name, m := range w.machines {
-		if len(m.look()) > 0 || m.ledger {
-			w.t.Errorf("%s still has %v", name, m.look())
+	for name, m := range w.Hosts {
+		if len(m.AllState()) > 0 || m.HasLedger {
+			w.t.Errorf("%s still has %v", name, m.AllState())
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestGetWithoutLinkerFlags(t *testing.T) {
+func TestGet_ReportsDevelWithoutLinkerFlags(t *testing.T) {
 	got := Get()
 	if got.Version != "devel" {
 		t.Errorf("version of a test binary: got %q, want devel", got.Version)

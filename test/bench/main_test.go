@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestShapes(t *testing.T) {
+func TestParseShapes_RefusesInvalidShapes(t *testing.T) {
 	for text, want := range map[string][]shape{
 		"1+2": {{1, 2}}, "1+2,3+2": {{1, 2}, {3, 2}}, "": nil, "3": nil, "0+2": nil, "1+0": nil, "1+2,": nil, "1+2x": nil, " 1+2": nil,
 	} {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestCanaries(t *testing.T) {
+func TestCanaries_AreFoundInEveryEncoding(t *testing.T) {
 	const secret = "canary-Login-7f3a51'\"x $9"
 	c := secrets{"it": secret, "another": "canary-Other-000000"}.makeCanaries()
 	quoted, err := json.Marshal(secret)
@@ -36,7 +36,9 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-func TestMiddleIsSecret(t *testing.T) {
+// TestMiddleLine_IsNotInPublicKey checks that a canary from a private key does not match
+// the public key, which is also in certificates.
+func TestMiddleLine_IsNotInPublicKey(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestCompare(t *testing.T) {
+func TestCompareSnapshots_ReportsOnlyForbiddenDifferences(t *testing.T) {
 	file := func(meta, content, about string) entry { return entry{meta, content, about} }
 	before := snapshot{
 		"file /etc/a": file("0644", "1", ""), "file /etc/gone": file("0644", "1", ""),
@@ -78,7 +78,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestGlob(t *testing.T) {
+func TestCompileGlob_MatchesStarAndDoubleStar(t *testing.T) {
 	for _, tt := range []struct {
 		pattern, key string
 		want         bool
@@ -97,7 +97,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-func TestOfKubernetes(t *testing.T) {
+func TestOfKubernetes_MatchesOnlyKubernetesEntries(t *testing.T) {
 	for _, tt := range []struct {
 		key, reason string
 		want        bool
@@ -125,9 +125,9 @@ func TestOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestVolatile checks the form of the list, and that it is not wider than it claims: the
+// TestVolatileList_AllowsOnlyExpectedDifferences checks the form of the list, and that it is not wider than it claims: the
 // most important files are compared.
-func TestVolatile(t *testing.T) {
+func TestVolatileList_AllowsOnlyExpectedDifferences(t *testing.T) {
 	for scope, keys := range map[string]map[string]allowance{
 		"touched": {
 			"file /etc/hosts": allowNone, "file /etc/systemd/system/kubelet.service": allowNone, "file /run/containerd/x": allowNone,

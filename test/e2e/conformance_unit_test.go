@@ -19,7 +19,7 @@ const someTests = `
   codename: '[sig-network-more] DNS should answer [Conformance]'
 `
 
-func TestListedTests(t *testing.T) {
+func TestListedTests_ReturnsConformanceTestsOfGroup(t *testing.T) {
 	got, err := listedTests(someTests, "sig-network")
 	want := []string{"[sig-network] DNS should answer [LinuxOnly] [Conformance]", "[sig-network] Services should serve [Conformance]"}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -32,8 +32,9 @@ func TestListedTests(t *testing.T) {
 	}
 }
 
-// Every test is in exactly one part, and none is lost.
-func TestChooseTests(t *testing.T) {
+// TestChooseTests_PutsEachTestInExactlyOnePart checks that every test is in exactly one
+// part, or is listed as left out with its reason.
+func TestChooseTests_PutsEachTestInExactlyOnePart(t *testing.T) {
 	var all []string
 	for i := range 10 {
 		all = append(all, fmt.Sprint("test ", i))
@@ -85,7 +86,7 @@ const someReport = `<?xml version="1.0" encoding="UTF-8"?>
   </testsuite>
 </testsuites>`
 
-func TestReadReport(t *testing.T) {
+func TestReadReport_ReadsResultsAndFailures(t *testing.T) {
 	got, err := readReport([]byte(someReport))
 	want := []testResult{
 		{Name: "[sig-network] DNS should answer [Conformance] [sig-network, Conformance]", Status: "passed", Seconds: 12.5},
@@ -107,7 +108,7 @@ func TestReadReport(t *testing.T) {
 	}
 }
 
-func TestJudgeTests(t *testing.T) {
+func TestJudgeTests_ReportsFailedAndMissingTests(t *testing.T) {
 	const dns, services = "[sig-network] DNS should answer [Conformance]", "[sig-network] Services should serve [Conformance]"
 	passed := func(name string) testResult {
 		return testResult{Name: name + " [sig-network, Conformance]", Status: "passed"}
@@ -151,7 +152,7 @@ func TestJudgeTests(t *testing.T) {
 	}
 }
 
-func TestTestImages(t *testing.T) {
+func TestTestImages_SkipsOtherLinesAndPrivateImages(t *testing.T) {
 	got := testImages("registry.k8s.io/e2e-test-images/agnhost:2.66.1\ngcr.io/k8s-authenticated-test/agnhost:2.6\n\na " +
 		"line of a log\nregistry.k8s.io/etcd:3.7.0-0\n")
 	if diff := cmp.Diff([]string{"registry.k8s.io/e2e-test-images/agnhost:2.66.1", "registry.k8s.io/etcd:3.7.0-0"}, got); diff != "" {

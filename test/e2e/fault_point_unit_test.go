@@ -59,7 +59,9 @@ func playRun(ms *moments, run []happening, runs func(string, []string) bool) (st
 
 func nothingRuns(string, []string) bool { return false }
 
-func TestMoments(t *testing.T) {
+// TestMoments_OccurAtExpectedEvents checks with a recorded run at which event each kind
+// of moment is due.
+func TestMoments_OccurAtExpectedEvents(t *testing.T) {
 	kubeadmRuns := func(host string, program []string) bool {
 		return host == "a" && slices.Equal(program, []string{"kubeadm", "init", "phase", "certs"})
 	}
@@ -94,7 +96,9 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-func TestMomentsThatPass(t *testing.T) {
+// TestMoments_AreNotMissingIfPassedAtRunEnd checks that an event that occurs while the
+// run ends counts as reached, but not the program of a step that only began.
+func TestMoments_AreNotMissingIfPassedAtRunEnd(t *testing.T) {
 	ms := newMoments(momentAfter("os.kernel@a"), momentAfter("runtime.images@a"), inPhase("kubeadm.init.certs", ""))
 	now := noon
 	ms.noteEvent(endedEvent("os.kernel", "a"), now)
@@ -111,7 +115,9 @@ func TestMomentsThatPass(t *testing.T) {
 	}
 }
 
-func TestInstants(t *testing.T) {
+// TestRandomInstants_AreSpreadOverRun checks that each instant is reached, that they are
+// in different steps, and that a seed always gives the same instants.
+func TestRandomInstants_AreSpreadOverRun(t *testing.T) {
 	const n = 25
 	run := aRun()
 	ms := newMoments(randomInstants(run, rand.New(rand.NewPCG(1, 1)), n)...)
@@ -136,7 +142,7 @@ func TestInstants(t *testing.T) {
 	}
 }
 
-func TestInside(t *testing.T) {
+func TestMomentsWithin_CoverPhasesAndTransfers(t *testing.T) {
 	got := momentsWithin(aRun(), rand.New(rand.NewPCG(1, 1)), 9, 4)
 	var names []string
 	for _, m := range got {
@@ -156,8 +162,9 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestNamedTasks compares the task names in tests with the existing tasks.
-func TestNamedTasks(t *testing.T) {
+// TestFaultPoints_NameExistingTasks compares the task names of fault points with the
+// existing tasks.
+func TestFaultPoints_NameExistingTasks(t *testing.T) {
 	data, err := os.ReadFile("../../internal/pipeline/testdata/task-ids.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,9 @@ func makeCertificate(t *testing.T, change func(*x509.Certificate)) made {
 	}
 }
 
-func TestAboutCertificates(t *testing.T) {
+// TestDescribeContent_ShowsMeaningOfCertificates checks that the text changes with the
+// subject, names, usage and validity of a certificate, but not with its key.
+func TestDescribeContent_ShowsMeaningOfCertificates(t *testing.T) {
 	const path = "/etc/kubernetes/pki/apiserver.crt"
 	plain := describeContent(path, makeCertificate(t, nil).cert)
 	want := "certificate of CN=system:node:w1,O=system:nodes by CN=kubernetes, for [DNS:localhost DNS:w1 IP:192.0.2.1], " +
@@ -95,7 +97,7 @@ func TestAboutCertificates(t *testing.T) {
 	}
 }
 
-func TestAboutKubeletsOwn(t *testing.T) {
+func TestDescribeContent_IgnoresTimeInSubjectOfKubelet(t *testing.T) {
 	at := func(second string) string {
 		c := makeCertificate(t, func(c *x509.Certificate) { c.Subject.CommonName = "w1@" + second })
 		return describeContent("/var/lib/kubelet/pki/kubelet.crt", c.cert)
@@ -105,7 +107,7 @@ func TestAboutKubeletsOwn(t *testing.T) {
 	}
 }
 
-func TestAboutPairs(t *testing.T) {
+func TestDescribeContent_ShowsWhetherKeyFitsCertificate(t *testing.T) {
 	a, b := makeCertificate(t, nil), makeCertificate(t, nil)
 	text := func(m ...[]byte) string {
 		return describeContent("/var/lib/kubelet/pki/kubelet-client-TIME.pem", []byte(string(m[0])+string(m[1])))
@@ -139,7 +141,7 @@ current-context: admin@prod
 `, server, text(ca.cert), text(user.cert), text(user.key))
 }
 
-func TestAboutKubeconfigs(t *testing.T) {
+func TestDescribeContent_ShowsMeaningOfKubeconfigs(t *testing.T) {
 	const path = "/etc/kubernetes/admin.conf"
 	one := describeContent(path, makeKubeconfig(t, "https://a:6443"))
 	for _, want := range []string{
@@ -161,7 +163,9 @@ func TestAboutKubeconfigs(t *testing.T) {
 	}
 }
 
-func TestAboutLedger(t *testing.T) {
+// TestDescribeContent_IgnoresOrderAndTimesOfLedger checks that the text changes with the
+// entries of a ledger, but not with their order, times and operations.
+func TestDescribeContent_IgnoresOrderAndTimesOfLedger(t *testing.T) {
 	const path = "/var/lib/slipway/ledger/log"
 	one := `{"entry":{"seq":1,"kind":"path","key":"/etc/hosts","by":{"cluster":"c","operation":"o1"},"data":{"type":"file","mode":420,` +
 		`"mtime":17,"sha256":"aa","object":"1"}}}
@@ -187,7 +191,7 @@ func TestAboutLedger(t *testing.T) {
 	}
 }
 
-func TestTimeless(t *testing.T) {
+func TestWithoutTime_ReplacesDateInCertificateName(t *testing.T) {
 	for name, want := range map[string]string{
 		"/var/lib/kubelet/pki/kubelet-client-2026-11-20-20-10-11.pem": "/var/lib/kubelet/pki/kubelet-client-TIME.pem",
 		"/var/lib/kubelet/pki/kubelet-client-current.pem":             "/var/lib/kubelet/pki/kubelet-client-current.pem",

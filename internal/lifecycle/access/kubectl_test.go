@@ -43,7 +43,9 @@ func TestUnpackKubectl_RefusesChangedComponent(t *testing.T) {
 	}
 }
 
-func TestSetUser(t *testing.T) {
+// Without a user, a program runs as root; with one, it has only the user and group of
+// that user.
+func TestSetUser_RunsProgramAsGivenUser(t *testing.T) {
 	requireroot.Need(t, "running programs as others")
 	for _, tt := range []struct {
 		name string
@@ -65,7 +67,7 @@ func TestSetUser(t *testing.T) {
 
 // A program that a user can replace never runs as root, and no user gets the credentials of
 // another user.
-func TestFindKubectlUser(t *testing.T) {
+func TestFindKubectlUser_ReturnsSafeUserOrRefuses(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
 	b := bundletest.BuildBundle(t)

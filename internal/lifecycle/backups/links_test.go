@@ -11,9 +11,9 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-// TestSnapshotThroughALink: root does not write a backup set through a link of a user into
+// TestSnapshotPath_RefusesLinkToDirectoryOfAnotherUser: root does not write a backup set through a link of a user into
 // a directory of another user.
-func TestSnapshotThroughALink(t *testing.T) {
+func TestSnapshotPath_RefusesLinkToDirectoryOfAnotherUser(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
 	dir := t.TempDir()

@@ -8,9 +8,9 @@ import (
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
-// TestCAIDs checks that during a CA rotation backup sets belong to the cluster if
+// TestCAIDs_ReturnsBothCAsDuringRotation checks that during a CA rotation backup sets belong to the cluster if
 // they were made with either CA.
-func TestCAIDs(t *testing.T) {
+func TestCAIDs_ReturnsBothCAsDuringRotation(t *testing.T) {
 	year := 365 * 24 * time.Hour
 	old := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))
 	next := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))

@@ -8,8 +8,10 @@ import (
 	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
-// TestRoomForSet uses a small disk in a separate mount namespace.
-func TestRoomForSet(t *testing.T) { smalldisk.RunApart(t, roomForSet) }
+// TestCheckRoom_RefusesSetOrSnapshotThatDoesNotFit uses a small disk in a separate mount namespace.
+func TestCheckRoom_RefusesSetOrSnapshotThatDoesNotFit(t *testing.T) {
+	smalldisk.RunApart(t, roomForSet)
+}
 
 // roomForSet checks for space on a disk that can hold a backup set but not also the
 // snapshot.

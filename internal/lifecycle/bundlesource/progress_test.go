@@ -11,7 +11,9 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-func TestBuilding(t *testing.T) {
+// Progress of one component is reported at intervals only, so that the journal does not
+// have an event for each compiled package.
+func TestReportProgress_LimitsProgressEvents(t *testing.T) {
 	const kube, etcd = "kubernetes v1.37.1 linux/amd64", "etcd v3.7.0 linux/amd64"
 	compile := func(c string, done int64) bundle.Progress {
 		return bundle.Progress{Component: c, Phase: from.Compiling, Done: done, Total: 3000, Unit: "packages"}

@@ -8,8 +8,8 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-// TestRefuseOtherFile checks that a rotation is refused if a component uses another file.
-func TestRefuseOtherFile(t *testing.T) {
+// TestRefuseOtherFile_AcceptsOnlyStandardFile checks that a rotation is refused if a component uses another file.
+func TestRefuseOtherFile_AcceptsOnlyStandardFile(t *testing.T) {
 	t.Parallel()
 	var list diag.List
 	c := &v1alpha1.Cluster{}

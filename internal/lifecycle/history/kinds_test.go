@@ -10,8 +10,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// TestUnfinishedRotations checks which saved rotations count as unfinished.
-func TestUnfinishedRotations(t *testing.T) {
+// TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes checks which saved rotations count as unfinished.
+func TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes(t *testing.T) {
 	op := func(name string, kind operation.Kind, phase v1alpha1.OperationPhase, rotates ...string) (o v1alpha1.Operation) {
 		o.Name, o.Spec.Type, o.Status.Phase, o.Status.StartTime = name, string(kind), phase, &metav1.Time{}
 		o.Spec.Rotates = map[string]string{}

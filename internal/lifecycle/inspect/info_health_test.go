@@ -125,7 +125,7 @@ func TestEvaluate_WarnsOncePerProblem(t *testing.T) {
 	}
 }
 
-func TestImageTag(t *testing.T) {
+func TestImageTag_ReturnsTagOrDash(t *testing.T) {
 	for image, want := range map[string]string{
 		"registry.k8s.io/coredns/coredns:v1.14.2": "v1.14.2", "localhost:5000/flannel": "-",
 		"registry:5000/a/b:v1@sha256:00": "v1", "pause": "-",

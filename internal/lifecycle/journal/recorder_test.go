@@ -48,7 +48,7 @@ func (j *events) size(t *testing.T) int {
 
 // The journal keeps the beginning and the end of all output, however long it is and
 // however it is split. Live sinks receive all of it.
-func TestOutputInTheJournal(t *testing.T) {
+func TestRecorder_KeepsBeginningAndEndOfLongOutput(t *testing.T) {
 	lines := func(n int) string {
 		var b strings.Builder
 		for i := range n {

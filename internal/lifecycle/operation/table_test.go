@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEveryKindIsDecided fails if a kind leaves a field undecided.
-func TestEveryKindIsDecided(t *testing.T) {
+// TestKinds_HaveValueForEveryField fails if a kind leaves a field undecided.
+func TestKinds_HaveValueForEveryField(t *testing.T) {
 	for kind, r := range rows {
 		v := reflect.ValueOf(r)
 		for i := range v.NumField() {
@@ -19,8 +19,8 @@ func TestEveryKindIsDecided(t *testing.T) {
 	}
 }
 
-// TestKindsNeverChange freezes the names: saved operations and plans have them.
-func TestKindsNeverChange(t *testing.T) {
+// TestKinds_KeepTheirSavedNames freezes the names: saved operations and plans have them.
+func TestKinds_KeepTheirSavedNames(t *testing.T) {
 	want := []Kind{
 		"add-nodes", "apply", "create", "delete", "delete-nodes", "etcd-defrag", "etcd-rescue", "etcd-restore",
 		"forget-nodes", "init-os", "init-registry", "reboot-nodes", "renew-certs", "rollback", "rollback-upgrade", "rotate-ca", "upgrade",
@@ -30,8 +30,8 @@ func TestKindsNeverChange(t *testing.T) {
 	}
 }
 
-// TestFactsAgree checks the facts of each kind against each other.
-func TestFactsAgree(t *testing.T) {
+// TestKinds_HaveConsistentProperties checks the facts of each kind against each other.
+func TestKinds_HaveConsistentProperties(t *testing.T) {
 	for _, k := range Kinds() {
 		for _, tc := range []struct {
 			reason string
@@ -58,8 +58,8 @@ func TestFactsAgree(t *testing.T) {
 	}
 }
 
-// TestCommands checks that each command can be typed, and names the cluster or its file.
-func TestCommands(t *testing.T) {
+// TestCommands_NameClusterOrItsFile checks that each command can be typed, and names the cluster or its file.
+func TestCommands_NameClusterOrItsFile(t *testing.T) {
 	e := End{Cluster: "prod", Nodes: []string{"w1"}}
 	for _, k := range Kinds() {
 		for name, text := range map[string]string{"next": k.Next(e), "undo": k.Undo(e), "resume": k.Resume(e), "on failure": k.OnFailure(e)} {
@@ -74,7 +74,7 @@ func TestCommands(t *testing.T) {
 }
 
 // A kind of another version counts as one that must be finished first.
-func TestUnknownKindIsKeptForItsVersion(t *testing.T) {
+func TestUnknownKind_CountsAsResumableChange(t *testing.T) {
 	k := Kind("of-another-version")
 	if k.Known() || !k.Resumable() || !k.Supersedes() || !k.SetsStatus() {
 		t.Errorf("known %v, resumable %v, supersedes %v, sets the status %v", k.Known(), k.Resumable(), k.Supersedes(), k.SetsStatus())
@@ -87,7 +87,7 @@ func TestUnknownKindIsKeptForItsVersion(t *testing.T) {
 	}
 }
 
-func TestUpgradeCommand(t *testing.T) {
+func TestUpgradeCommand_NamesVersionAndFile(t *testing.T) {
 	for _, tc := range []struct{ file, want string }{
 		{"", "slipway upgrade prod --to v1.37.1"},
 		{"/srv/prod.yaml", "slipway upgrade prod --to v1.37.1 -f /srv/prod.yaml"},

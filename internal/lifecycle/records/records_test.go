@@ -12,7 +12,7 @@ import (
 
 // The age of a cluster counts from its first attempt. A deleted cluster with the same name
 // does not count.
-func TestAge(t *testing.T) {
+func TestClusterAge_CountsFromFirstAttempt(t *testing.T) {
 	start := metav1.NewTime(time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC))
 	op := func(kind string, minute int) v1alpha1.Operation {
 		at := metav1.NewTime(start.Add(time.Duration(minute) * time.Minute))

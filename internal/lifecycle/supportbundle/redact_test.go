@@ -22,7 +22,7 @@ var keeps = []string{
 	"certificate-authority: /etc/kubernetes/pki/ca.crt",
 }
 
-func TestRedactText(t *testing.T) {
+func TestRedactText_RemovesOnlySecrets(t *testing.T) {
 	var s redactor
 	text := string(s.redactText([]byte(strings.Join(supportbundletest.Leaks(), "\n"))))
 	for line := range strings.Lines(text) {

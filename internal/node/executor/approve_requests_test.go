@@ -97,9 +97,9 @@ func page(t *testing.T, more string, items ...any) string {
 	return marshal(t, map[string]any{"metadata": map[string]any{"continue": more}, "items": items})
 }
 
-// TestAutoApproveFlood checks that a kubelet cannot block the certificates of other
+// TestAutoApproval_ReadsManyAndLargeRequestsInPages checks that a kubelet cannot block the certificates of other
 // kubelets by the number or the size of its requests.
-func TestAutoApproveFlood(t *testing.T) {
+func TestAutoApproval_ReadsManyAndLargeRequestsInPages(t *testing.T) {
 	strange := func(n int) (out []any) {
 		for i := range n {
 			out = append(out, requestOf(t, fmt.Sprintf("a%d", i), "w1", "192.0.2.11", nil))
@@ -148,9 +148,9 @@ func TestAutoApproveFlood(t *testing.T) {
 	}
 }
 
-// TestAutoApproveName checks that the name of a request cannot address another API path,
+// TestAutoApproval_EscapesNameOfRequest checks that the name of a request cannot address another API path,
 // and adds no line to the journal.
-func TestAutoApproveName(t *testing.T) {
+func TestAutoApproval_EscapesNameOfRequest(t *testing.T) {
 	name := "a/../../nodes?x#\napproved"
 	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`,
 		map[string]string{"list": page(t, "", requestOf(t, name, "w1", "192.0.2.12", nil))})
@@ -166,9 +166,9 @@ func TestAutoApproveName(t *testing.T) {
 	}
 }
 
-// TestAutoApproveAtOnce checks that a request that another control plane has approved, or
+// TestAutoApproval_IgnoresConflictIfAlreadyApprovedOrGone checks that a request that another control plane has approved, or
 // that no longer exists, does not count as a failure.
-func TestAutoApproveAtOnce(t *testing.T) {
+func TestAutoApproval_IgnoresConflictIfAlreadyApprovedOrGone(t *testing.T) {
 	approved := map[string]any{"conditions": []any{map[string]any{"type": "Approved"}}}
 	for _, tc := range []struct {
 		name, reason, again string
@@ -208,9 +208,9 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestAutoApprove checks that a control plane approves the valid requests of the
+// TestAutoApproval_ApprovesOnlyValidKubeletRequests checks that a control plane approves the valid requests of the
 // cluster's kubelets in the version that it read. It leaves the other requests pending.
-func TestAutoApprove(t *testing.T) {
+func TestAutoApproval_ApprovesOnlyValidKubeletRequests(t *testing.T) {
 	list, err := json.Marshal(map[string]any{"items": []any{
 		requestOf(t, "csr-good", "w1", "192.0.2.12", nil),
 		requestOf(t, "csr-stolen", "w1", "192.0.2.11", map[string]any{}),

@@ -48,9 +48,9 @@ func (h *testHost) noAutoDrill() {
 	h.noScope()
 }
 
-// TestAutoDrill checks that a restore test runs after the snapshot is taken, if the test
+// TestAutoRestoreTest_RunsAfterSnapshotIfDue checks that a restore test runs after the snapshot is taken, if the test
 // is due. Only its result is kept.
-func TestAutoDrill(t *testing.T) {
+func TestAutoRestoreTest_RunsAfterSnapshotIfDue(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	for _, tc := range []struct {
 		name, reason string
@@ -97,9 +97,9 @@ func TestAutoDrill(t *testing.T) {
 	}
 }
 
-// TestAutoDrillSwitched checks that the outcome has the time since when no restore test
+// TestAutoRestoreTest_HasNoOutcomeWhenSwitchedOff checks that the outcome has the time since when no restore test
 // has succeeded. After tests are switched off, the outcome has no test.
-func TestAutoDrillSwitched(t *testing.T) {
+func TestAutoRestoreTest_HasNoOutcomeWhenSwitchedOff(t *testing.T) {
 	h, job := drilling(t, "whole 4711")
 	h.withState(func(w *world) { w.States[own].Leader = 0 })
 	if out := h.takes(job); out.Failed == "" || out.Drill == nil || !out.Drill.Since.Equal(out.At) {
@@ -117,9 +117,9 @@ func TestAutoDrillSwitched(t *testing.T) {
 	h.noAutoDrill()
 }
 
-// TestAutoDrillFails checks that a failed restore test is reported with its time and
+// TestAutoRestoreTest_ReportsFailureAndKeepsSnapshot checks that a failed restore test is reported with its time and
 // cause. The snapshot and its copies are kept, and the next snapshot is tested again.
-func TestAutoDrillFails(t *testing.T) {
+func TestAutoRestoreTest_ReportsFailureAndKeepsSnapshot(t *testing.T) {
 	h, _, _, _, job := copying(t)
 	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711" + aSecret })
@@ -150,9 +150,9 @@ func TestAutoDrillFails(t *testing.T) {
 	}
 }
 
-// TestAutoDrillJudges checks that a restore test compares the snapshot with its record,
+// TestAutoRestoreTest_ComparesSnapshotWithRecord checks that a restore test compares the snapshot with its record,
 // and does not start if the disk has too little space.
-func TestAutoDrillJudges(t *testing.T) {
+func TestAutoRestoreTest_ComparesSnapshotWithRecord(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*op.KeptSnapshot)
@@ -185,9 +185,9 @@ func TestAutoDrillJudges(t *testing.T) {
 	}
 }
 
-// TestAutoDrillRestored checks that etcdutl may count one key more than etcd serves if an
+// TestAutoRestoreTest_AllowsOneMissingKeyAfterRestore checks that etcdutl may count one key more than etcd serves if an
 // earlier restore raised the revision.
-func TestAutoDrillRestored(t *testing.T) {
+func TestAutoRestoreTest_AllowsOneMissingKeyAfterRestore(t *testing.T) {
 	h, job := drilling(t, "whole 1000004711")
 	out := h.takes(job)
 	if k, d := out.Kept[0], out.Drill; k.Keys != 4 || d.Failed != "" || d.Keys != 3 || d.Revision != 1000004711 || !d.Good.Equal(out.At) {
@@ -215,9 +215,9 @@ func TestAutoDrillRestored(t *testing.T) {
 	}
 }
 
-// TestAutoDrillCutOff checks that an interrupted restore test records its start, but no
+// TestAutoRestoreTest_RecordsOnlyStartIfInterrupted checks that an interrupted restore test records its start, but no
 // result.
-func TestAutoDrillCutOff(t *testing.T) {
+func TestAutoRestoreTest_RecordsOnlyStartIfInterrupted(t *testing.T) {
 	h, job := drilling(t, "whole 4711")
 	k := h.takes(job).Kept[0]
 	s, err := h.r.session(host.Batch{}, nil)
@@ -241,9 +241,9 @@ func TestAutoDrillCutOff(t *testing.T) {
 	h.noAutoDrill()
 }
 
-// TestAutoDrillSecret checks that a Secret is decrypted with the keys of the host. A host
+// TestAutoRestoreTest_DecryptsSecretWithKeysOfHost checks that a Secret is decrypted with the keys of the host. A host
 // that has only an etcd member has no keys.
-func TestAutoDrillSecret(t *testing.T) {
+func TestAutoRestoreTest_DecryptsSecretWithKeysOfHost(t *testing.T) {
 	const name, file = "/registry/secrets/default/token", "etc/keys.yaml"
 	key := []byte(strings.Repeat("k", 32))
 	block, err := aes.NewCipher(key)

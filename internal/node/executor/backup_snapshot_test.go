@@ -60,9 +60,9 @@ func (h *testHost) backups() string {
 	return strings.Join(all, " ")
 }
 
-// TestAutoSnapshot checks that the oldest snapshots beyond the limit are removed, but no
+// TestAutoSnapshot_RemovesOnlyOldestAndPartialSnapshots checks that the oldest snapshots beyond the limit are removed, but no
 // files of other software. Partial files of interrupted snapshots are removed too.
-func TestAutoSnapshot(t *testing.T) {
+func TestAutoSnapshot_RemovesOnlyOldestAndPartialSnapshots(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
 	const foreign = "other-20200101-000000.db prod-20200101-000000.db.txt prod-notes.db"
@@ -89,9 +89,9 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotClears checks that files of killed managers and helpers are removed
+// TestAutoSnapshot_RemovesAbandonedFilesAfterOneDay checks that files of killed managers and helpers are removed
 // after a day. Newer files may be in use and are kept.
-func TestAutoSnapshotClears(t *testing.T) {
+func TestAutoSnapshot_RemovesAbandonedFilesAfterOneDay(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
 	const dir = "var/lib/slipway/"
@@ -119,9 +119,9 @@ func TestAutoSnapshotClears(t *testing.T) {
 	h.noScope()
 }
 
-// TestAutoSnapshotFull checks that a snapshot is taken although the etcd database is
+// TestAutoSnapshot_SucceedsWithFullDatabase checks that a snapshot is taken although the etcd database is
 // full.
-func TestAutoSnapshotFull(t *testing.T) {
+func TestAutoSnapshot_SucceedsWithFullDatabase(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) {
 		w.OnSnapshot, w.States[own].Errors = "sealed whole 1", []string{"memberID:2 alarm:NOSPACE "}
@@ -131,9 +131,9 @@ func TestAutoSnapshotFull(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotClock checks that a new snapshot does not count as the oldest one, even
+// TestAutoSnapshot_KeepsNewestIfOlderNamesHaveLaterDates checks that a new snapshot does not count as the oldest one, even
 // if earlier names have a later date.
-func TestAutoSnapshotClock(t *testing.T) {
+func TestAutoSnapshot_KeepsNewestIfOlderNamesHaveLaterDates(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
 	h.write(backups+"prod-29990101-000000.db", "x")
@@ -162,9 +162,9 @@ func (h *testHost) recorded(text string, days ...string) (record []op.KeptSnapsh
 	return record
 }
 
-// TestAutoSnapshotClockWentBack checks that the record decides the age of snapshots, not
+// TestAutoSnapshot_OrdersByRecordNotByDateInName checks that the record decides the age of snapshots, not
 // the dates in their names. Snapshots outside the record are removed first.
-func TestAutoSnapshotClockWentBack(t *testing.T) {
+func TestAutoSnapshot_OrdersByRecordNotByDateInName(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		leader       uint64
@@ -190,10 +190,10 @@ func TestAutoSnapshotClockWentBack(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotCutOff checks the record if the host goes down around the rename of a
+// TestAutoSnapshot_KeepsNewestAfterCrashAroundRename checks the record if the host goes down around the rename of a
 // new snapshot. After the rename, the new snapshot is the newest. Before it, the earlier
 // snapshots are kept.
-func TestAutoSnapshotCutOff(t *testing.T) {
+func TestAutoSnapshot_KeepsNewestAfterCrashAroundRename(t *testing.T) {
 	for _, tc := range []struct {
 		name, step string
 		named      bool
@@ -229,9 +229,9 @@ func TestAutoSnapshotCutOff(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotFails checks that a failed snapshot changes no existing files, and that
+// TestAutoSnapshot_KeepsFilesAndNamesCauseOnFailure checks that a failed snapshot changes no existing files, and that
 // its error names the cause.
-func TestAutoSnapshotFails(t *testing.T) {
+func TestAutoSnapshot_KeepsFilesAndNamesCauseOnFailure(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*world, *op.AutoSnapshot)
@@ -277,9 +277,9 @@ func TestAutoSnapshotFails(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotStuck checks that an old snapshot that cannot be removed is reported.
+// TestAutoSnapshot_ReportsOldSnapshotItCannotRemove checks that an old snapshot that cannot be removed is reported.
 // The new snapshot is taken, and the other snapshots beyond the limit are removed.
-func TestAutoSnapshotStuck(t *testing.T) {
+func TestAutoSnapshot_ReportsOldSnapshotItCannotRemove(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
 	h.recorded("x", "20200101", "20200102", "20200103")
@@ -302,9 +302,9 @@ func TestAutoSnapshotStuck(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotRetainsAfterFailure checks that the limit also holds if no new snapshot
+// TestAutoSnapshot_AppliesLimitAfterFailure checks that the limit also holds if no new snapshot
 // is taken.
-func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
+func TestAutoSnapshot_AppliesLimitAfterFailure(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.States[own].Leader = 0 })
 	for _, day := range []string{"1", "2", "3", "4"} {
@@ -318,10 +318,10 @@ func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
 	}
 }
 
-// TestAutoSnapshotMakesRoom checks that the oldest snapshots are removed from a full
+// TestAutoSnapshot_RemovesOldestIfThatFreesEnoughSpace checks that the oldest snapshots are removed from a full
 // disk, if that frees enough space. The newest snapshot and files of other software are
 // kept.
-func TestAutoSnapshotMakesRoom(t *testing.T) {
+func TestAutoSnapshot_RemovesOldestIfThatFreesEnoughSpace(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		lacks        int64 // MiB

@@ -67,9 +67,9 @@ func only(t *testing.T, dir string) string {
 	return all[0]
 }
 
-// TestAutoCopy checks that a copy is a backup set of the host's snapshot that only its
+// TestBackupCopy_IsReadableOnlyByRecipients checks that a copy is a backup set of the host's snapshot that only its
 // recipients can decrypt.
-func TestAutoCopy(t *testing.T) {
+func TestBackupCopy_IsReadableOnlyByRecipients(t *testing.T) {
 	h, m, nas, id, job := copying(t)
 	out := h.takes(job)
 	if out.Failed != "" || len(out.Copies) != 2 {
@@ -104,9 +104,9 @@ func TestAutoCopy(t *testing.T) {
 	}
 }
 
-// TestAutoCopySigned checks that a host with a key signs its backup sets and the names of
+// TestBackupCopy_IsSignedWithConfiguredKey checks that a host with a key signs its backup sets and the names of
 // its copies. A host without the configured key makes no copies.
-func TestAutoCopySigned(t *testing.T) {
+func TestBackupCopy_IsSignedWithConfiguredKey(t *testing.T) {
 	h, m, nas, id, job := copying(t)
 	text, err := backup.NewSigningKey()
 	if err != nil {
@@ -142,10 +142,10 @@ func TestAutoCopySigned(t *testing.T) {
 	}
 }
 
-// TestAutoCopyFails checks that a failed target affects neither the snapshot nor the
+// TestBackupCopy_FailsWithoutEffectOnSnapshotOrOtherTargets checks that a failed target affects neither the snapshot nor the
 // other target. The outcome has the time of the first failure until the target works
 // again.
-func TestAutoCopyFails(t *testing.T) {
+func TestBackupCopy_FailsWithoutEffectOnSnapshotOrOtherTargets(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, target string
 		do                   func(*testHost, *op.AutoSnapshot)
@@ -218,9 +218,9 @@ func TestAutoCopyFails(t *testing.T) {
 	}
 }
 
-// TestAutoCopyNeverEnds checks that the start of a copy is recorded at once, and that a
+// TestBackupCopy_RecordsStartAndEndsWhenCancelled checks that the start of a copy is recorded at once, and that a
 // copy that never ends is abandoned when its time is over.
-func TestAutoCopyNeverEnds(t *testing.T) {
+func TestBackupCopy_RecordsStartAndEndsWhenCancelled(t *testing.T) {
 	h, _, _, _, job := copying(t)
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -272,8 +272,9 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	}
 }
 
-// A stalled target is abandoned when its time is over.
-func TestAutoCopyBounded(t *testing.T) {
+// TestBackupCopy_IsAbandonedAfterItsTimeLimit checks that a copy to a stalled target ends
+// when its time limit is reached.
+func TestBackupCopy_IsAbandonedAfterItsTimeLimit(t *testing.T) {
 	h, _, _, _, job := copying(t)
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -287,8 +288,8 @@ func TestAutoCopyBounded(t *testing.T) {
 	}
 }
 
-// TestCopies checks that the copies in a directory are listed.
-func TestCopies(t *testing.T) {
+// TestListBackupCopies_ListsCopiesInDirectory checks that the copies in a directory are listed.
+func TestListBackupCopies_ListsCopiesInDirectory(t *testing.T) {
 	h, _, nas, _, job := copying(t)
 	h.takes(job)
 	res := h.check(op.ListBackupCopies{Directory: "/mnt/nas"})[0]
@@ -300,9 +301,9 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestAutoCopyToStorage checks that a copy goes to object storage with the credentials on
+// TestBackupCopy_UsesCredentialsOfHostForObjectStorage checks that a copy goes to object storage with the credentials on
 // the host, and that errors do not contain them.
-func TestAutoCopyToStorage(t *testing.T) {
+func TestBackupCopy_UsesCredentialsOfHostForObjectStorage(t *testing.T) {
 	h, _, _, id, job := copying(t)
 	s := copiestest.ListenS3(t)
 	login, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Encode()

@@ -27,9 +27,9 @@ func (h *testHost) kubeadm() op.Exec {
 
 const pod = "etc/made/pod.yaml"
 
-// TestKept checks that a changed file of a program is found, reported and restored, and
+// TestBaselineFile_RestoresChangedFileWithoutProgramRun checks that a changed file of a program is found, reported and restored, and
 // that the program does not run again for it.
-func TestKept(t *testing.T) {
+func TestBaselineFile_RestoresChangedFileWithoutProgramRun(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		change       func(h *testHost)
@@ -102,8 +102,8 @@ func (h *testHost) do(err error) {
 	}
 }
 
-// TestKeptSecrets checks that only files that an operation names are saved.
-func TestKeptSecrets(t *testing.T) {
+// TestBaselineFile_SavesOnlyListedFiles checks that only files that an operation names are saved.
+func TestBaselineFile_SavesOnlyListedFiles(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/settings", "settings\n")
 	h.apply(h.kubeadm())
@@ -117,9 +117,9 @@ func TestKeptSecrets(t *testing.T) {
 	}
 }
 
-// TestKeptFails checks that the files of a failed run are not saved, and that the saved
+// TestBaselineFile_HasNoContentAfterFailedRun checks that the files of a failed run are not saved, and that the saved
 // content is dropped: the program runs again.
-func TestKeptFails(t *testing.T) {
+func TestBaselineFile_HasNoContentAfterFailedRun(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/settings", "settings\n")
 	h.apply(h.kubeadm())
@@ -134,9 +134,9 @@ func TestKeptFails(t *testing.T) {
 	}
 }
 
-// TestKeptRestore checks that an edit by a person does not count as content of the host
+// TestBaselineFile_DoesNotRecordManualEditAsOriginal checks that an edit by a person does not count as content of the host
 // before the install.
-func TestKeptRestore(t *testing.T) {
+func TestBaselineFile_DoesNotRecordManualEditAsOriginal(t *testing.T) {
 	h := newHost(t)
 	before := h.snapshot()
 	h.apply(op.File{Path: "/etc/settings", Content: []byte("settings\n")})
@@ -151,9 +151,9 @@ func TestKeptRestore(t *testing.T) {
 	}
 }
 
-// TestKeptGate checks that a change waits for its gate only while the running program
+// TestBaselineFile_WaitsForGateOnlyWhileServing checks that a change waits for its gate only while the running program
 // serves.
-func TestKeptGate(t *testing.T) {
+func TestBaselineFile_WaitsForGateOnlyWhileServing(t *testing.T) {
 	says := func(code string) *op.Wait {
 		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
 	}
@@ -183,8 +183,9 @@ func TestKeptGate(t *testing.T) {
 	}
 }
 
-// TestKeptCut kills the helper at every step of a run and of a restore.
-func TestKeptCut(t *testing.T) {
+// TestBaselineFile_RestoresFileAfterCrashAtAnyStep kills the helper at each step of a
+// program run and of a restore of its file.
+func TestBaselineFile_RestoresFileAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
 	for at := 1; ; at++ {
 		h := newHost(t)
@@ -212,7 +213,9 @@ func TestKeptCut(t *testing.T) {
 	}
 }
 
-func TestAgain(t *testing.T) {
+// TestExec_RunsAgainForGivenReason checks that a program with unchanged inputs runs if
+// the operation gives a reason.
+func TestExec_RunsAgainForGivenReason(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("record", "true")
 	o.Inputs = []string{"/etc/hosts"}
@@ -227,7 +230,9 @@ func TestAgain(t *testing.T) {
 	h.apply(o)
 }
 
-func TestPrivate(t *testing.T) {
+// TestRootOnly_RepairsModeAndOwnerOfExistingFiles checks that only matching files change,
+// and no targets of symbolic links.
+func TestRootOnly_RepairsModeAndOwnerOfExistingFiles(t *testing.T) {
 	h := newHost(t)
 	o := op.RootOnly{Name: "keys", Paths: []string{"/etc/pki/*.key", "/etc/admin.conf"}}
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
@@ -261,7 +266,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-func TestAsk(t *testing.T) {
+func TestQuery_ReturnsOutputUnlessProgramFails(t *testing.T) {
 	h := newHost(t)
 	for _, c := range []struct {
 		name    string
@@ -280,9 +285,9 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestUnitStartedByOthers checks that a restored file restarts a unit that other software
+// TestUnit_RestartsIfStartedByOthersWithChangedFile checks that a restored file restarts a unit that other software
 // started with the changed file. With an unchanged file, the unit is not restarted.
-func TestUnitStartedByOthers(t *testing.T) {
+func TestUnit_RestartsIfStartedByOthersWithChangedFile(t *testing.T) {
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	file := op.File{Path: "/etc/app.conf", Content: []byte("ours\n")}
 	restarted := func(h *testHost) { // by hand, now

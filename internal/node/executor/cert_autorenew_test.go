@@ -58,8 +58,8 @@ func ofAll() op.List {
 	return op.List{underCA(apiserverCert, "/etc/kubernetes/pki/apiserver.key"), underCA(adminConf, "")}
 }
 
-// TestAutoRenew checks that due certificates are renewed when that interrupts no service.
-func TestAutoRenew(t *testing.T) {
+// TestAutoRenewal_RenewsDueCertificatesIfSafeOrUrgent checks that due certificates are renewed when that interrupts no service.
+func TestAutoRenewal_RenewsDueCertificatesIfSafeOrUrgent(t *testing.T) {
 	both := []string{apiserverCert, adminConf}
 	renewed := op.AutoOutcome{Result: op.AutoRenewed, Renewed: both, RenewedAt: time.Unix(1, 0)}
 	const lastFifth, lastTenth = 4 * time.Hour, 2 * time.Hour
@@ -140,9 +140,9 @@ func TestAutoRenew(t *testing.T) {
 	}
 }
 
-// TestAutoRenewAgain checks that the outcome still has the last renewal when no
+// TestAutoRenewal_KeepsLastRenewalInOutcome checks that the outcome still has the last renewal when no
 // certificate is due.
-func TestAutoRenewAgain(t *testing.T) {
+func TestAutoRenewal_KeepsLastRenewalInOutcome(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	job := op.AutoRenewal{Cluster: "demo", Ops: ofAll()}
 	first, again := h.looks(job), h.looks(job)
@@ -152,9 +152,9 @@ func TestAutoRenewAgain(t *testing.T) {
 	}
 }
 
-// TestAutoRenewCut checks that a stopped kubelet remains stopped, unless an interrupted
+// TestAutoRenewal_StartsKubeletOnlyIfItStoppedIt checks that a stopped kubelet remains stopped, unless an interrupted
 // renewal stopped it.
-func TestAutoRenewCut(t *testing.T) {
+func TestAutoRenewal_StartsKubeletOnlyIfItStoppedIt(t *testing.T) {
 	o := underCA(kubeletPEM, "")
 	o.Due, o.Unit, o.LeaveStopped = op.DueExpired, "kubelet.service", true
 	runs := func(h *testHost) bool { return h.see().Units["kubelet.service"].Active }
@@ -184,9 +184,9 @@ func TestAutoRenewCut(t *testing.T) {
 	}
 }
 
-// TestSelf checks that the helper program is installed at the path that units use.
+// TestInstallHelper_InstallsRepairsAndRemovesProgram checks that the helper program is installed at the path that units use.
 // Another version is replaced, and a program that is no longer wanted is removed.
-func TestSelf(t *testing.T) {
+func TestInstallHelper_InstallsRepairsAndRemovesProgram(t *testing.T) {
 	const path = "/usr/local/lib/slipway/slipway-node"
 	h := newHost(t)
 	before := h.snapshot()

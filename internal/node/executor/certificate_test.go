@@ -41,7 +41,7 @@ func (h *testHost) cert(name string) *x509.Certificate {
 	return c
 }
 
-func TestCertificate(t *testing.T) {
+func TestCertificate_IsSignedByCAForItsNames(t *testing.T) {
 	h := newHost(t)
 	before := h.snapshot()
 	h.apply(authority())
@@ -75,9 +75,9 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestCertificateByFiles checks that a CA on the host can be named by its files, so that
+// TestCertificate_IsSignedWithCAFilesOfHost checks that a CA on the host can be named by its files, so that
 // its key does not leave the host. The pair is removed when its step no longer wants it.
-func TestCertificateByFiles(t *testing.T) {
+func TestCertificate_IsSignedWithCAFilesOfHost(t *testing.T) {
 	h := newHost(t)
 	o := op.Certificate{
 		Cert: "/etc/ours/client.crt", Key: "/etc/ours/client.key", CAFile: "/etc/pki/ca.crt", CAKey: "/etc/pki/ca.key",
@@ -105,9 +105,9 @@ func TestCertificateByFiles(t *testing.T) {
 	}
 }
 
-// TestCertificateRenewed checks which changes renew an existing certificate, how the
+// TestCertificate_IsRenewedOnlyForRelevantChanges checks which changes renew an existing certificate, how the
 // check reports them, and whether the key is kept.
-func TestCertificateRenewed(t *testing.T) {
+func TestCertificate_IsRenewedOnlyForRelevantChanges(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*testHost, *op.Certificate)
@@ -176,7 +176,9 @@ func TestCertificateRenewed(t *testing.T) {
 	}
 }
 
-func TestCertificateTime(t *testing.T) {
+// TestCertificate_IsRenewedInTimeAndEndsBeforeItsCA checks that a certificate is renewed
+// before it expires, and is not valid for longer than its CA.
+func TestCertificate_IsRenewedInTimeAndEndsBeforeItsCA(t *testing.T) {
 	h := newHost(t)
 	h.apply(authority())
 	o := h.server()
@@ -201,9 +203,9 @@ func TestCertificateTime(t *testing.T) {
 	}
 }
 
-// TestAuthority checks that a CA is created once and never replaced, because it may have
+// TestCACertificate_IsCreatedOnceAndNeverReplaced checks that a CA is created once and never replaced, because it may have
 // signed certificates.
-func TestAuthority(t *testing.T) {
+func TestCACertificate_IsCreatedOnceAndNeverReplaced(t *testing.T) {
 	h := newHost(t)
 	o := authority()
 	h.apply(o)
@@ -222,7 +224,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-func TestWaitForProgram(t *testing.T) {
+func TestWait_TimesOutIfProgramFails(t *testing.T) {
 	h := newHost(t)
 	there := func(path string) op.Wait {
 		return op.Wait{Name: "a file", Program: []string{"/usr/bin/test", "-e", h.path(path)}, TimeoutSeconds: 1}
@@ -239,9 +241,9 @@ func TestWaitForProgram(t *testing.T) {
 	}
 }
 
-// TestBlockGate checks that lines change only when the gate is open, and that unchanged
+// TestBlock_WaitsForGateBeforeChange checks that lines change only when the gate is open, and that unchanged
 // lines need no open gate.
-func TestBlockGate(t *testing.T) {
+func TestBlock_WaitsForGateBeforeChange(t *testing.T) {
 	h := newHost(t)
 	block := op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"192.0.2.1 api"}}
 	block.Gate = &op.Wait{Path: "/etc/open", TimeoutSeconds: 1}
@@ -261,9 +263,9 @@ func TestBlockGate(t *testing.T) {
 	}
 }
 
-// TestUnpackInTurn checks that programs are not replaced while the service that they
+// TestUnpack_WaitsForGateAndSkipsIfServing checks that programs are not replaced while the service that they
 // provide responds. Otherwise, they are replaced when their gate is open.
-func TestUnpackInTurn(t *testing.T) {
+func TestUnpack_WaitsForGateAndSkipsIfServing(t *testing.T) {
 	h := newHost(t)
 	of := func(content string) op.Unpack {
 		return op.Unpack{Blob: h.tarball(map[string]string{"p": content}), Name: "x", Dir: "/opt/x"}
@@ -296,9 +298,9 @@ func TestUnpackInTurn(t *testing.T) {
 	}
 }
 
-// TestUnitGate checks that a restart waits for its gate and a start does not. With
+// TestUnit_WaitsForGateOnlyBeforeRestart checks that a restart waits for its gate and a start does not. With
 // KeepRunning, a running unit is not restarted.
-func TestUnitGate(t *testing.T) {
+func TestUnit_WaitsForGateOnlyBeforeRestart(t *testing.T) {
 	h := newHost(t)
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	unit.Gate = &op.Wait{Name: "the others", Program: []string{"/usr/bin/test", "-e", h.path("etc/healthy")}, TimeoutSeconds: 1}
@@ -345,10 +347,10 @@ func (h *testHost) signs(request []byte, o op.Certificate) []byte {
 	return text
 }
 
-// TestCertificateRequest checks that the key and the request are created on the host, and
+// TestCertificateRequest_CreatesKeyAndRequestOnHost checks that the key and the request are created on the host, and
 // that the signed certificate is installed. After an interruption, the request uses the
 // same key. After completion, nothing is requested.
-func TestCertificateRequest(t *testing.T) {
+func TestCertificateRequest_CreatesKeyAndRequestOnHost(t *testing.T) {
 	h := newHost(t)
 	h.apply(authority())
 	o := h.requested()
@@ -391,9 +393,9 @@ func TestCertificateRequest(t *testing.T) {
 	}
 }
 
-// TestCertificateInstalled checks that a host installs only a certificate for its key, as
+// TestCertificate_IsInstalledOnlyIfItMatchesRequest checks that a host installs only a certificate for its key, as
 // requested and signed by the CA that it trusts.
-func TestCertificateInstalled(t *testing.T) {
+func TestCertificate_IsInstalledOnlyIfItMatchesRequest(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*testHost, *op.Certificate)

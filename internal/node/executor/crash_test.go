@@ -81,8 +81,9 @@ func (h *testHost) crash(at int, ops ...op.Op) bool {
 	return false
 }
 
-// TestDisplace checks a host that is in use by a helper whose manager is gone.
-func TestDisplace(t *testing.T) {
+// TestApply_StopsOlderHelperAndItsProgram checks that a helper whose manager is gone does
+// not block the host: it is killed together with its program.
+func TestApply_StopsOlderHelperAndItsProgram(t *testing.T) {
 	h := newHost(t)
 	plan, err := json.Marshal(crashPlan{
 		Root: h.r.Root, State: h.r.State, Path: h.r.Path,
@@ -132,9 +133,9 @@ func fileOps(h *testHost) op.List {
 	}
 }
 
-// TestCrashAroundAStep kills the helper around a step that must not be interrupted. The
-// step runs once, and its unit and its input are removed.
-func TestCrashAroundAStep(t *testing.T) {
+// TestExec_RunsOnceDespiteCrash kills the helper around a step that must not be
+// interrupted: the step runs once, and its unit and its input are removed.
+func TestExec_RunsOnceDespiteCrash(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
 		o := h.shell("step", "cat >> $0/etc/log; echo ran >> $0/etc/runs")
@@ -166,7 +167,7 @@ func TestCrashAroundAStep(t *testing.T) {
 // crashPoints limits the loops below: a test with more steps would never end.
 const crashPoints = 400
 
-func TestCrashWhileApplying(t *testing.T) {
+func TestApply_CompletesAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
 	steps := 0
 	for at := 1; ; at++ {
@@ -195,7 +196,7 @@ func TestCrashWhileApplying(t *testing.T) {
 	}
 }
 
-func TestCrashThenRestore(t *testing.T) {
+func TestRestoreHost_RevertsInterruptedApply(t *testing.T) {
 	t.Parallel()
 	for at := 1; at < crashPoints; at += 3 {
 		h := newHost(t)
@@ -212,7 +213,7 @@ func TestCrashThenRestore(t *testing.T) {
 	}
 }
 
-func TestCrashWhileRestoring(t *testing.T) {
+func TestRestoreHost_CompletesAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
 	steps := 0
 	for at := 1; ; at++ {

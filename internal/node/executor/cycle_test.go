@@ -97,7 +97,9 @@ func cycle(h *testHost) op.List {
 	}
 }
 
-func TestCheckSaysWhatApplyDoes(t *testing.T) {
+// TestCheck_MatchesResultOfApply checks for every operation in cycle that a check changes
+// nothing, and that there is nothing to do after an apply.
+func TestCheck_MatchesResultOfApply(t *testing.T) {
 	h := newHost(t)
 	ops := cycle(h)
 	before := h.snapshot()
@@ -126,7 +128,9 @@ func TestCheckSaysWhatApplyDoes(t *testing.T) {
 	}
 }
 
-func TestRestorePutsEverythingBack(t *testing.T) {
+// TestRestoreHost_RevertsEveryOperation checks that a restored host has the files and
+// units that it had before the operations in cycle.
+func TestRestoreHost_RevertsEveryOperation(t *testing.T) {
 	h := newHost(t)
 	ops := cycle(h)
 	before, world := h.snapshot(), h.see()

@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestDirBehindALink checks a directory behind a symbolic link. Changes in the directory
+// TestDir_FollowsLinkAndNeverChangesIt checks a directory behind a symbolic link. Changes in the directory
 // are rolled back, and the link is never changed.
-func TestDirBehindALink(t *testing.T) {
+func TestDir_FollowsLinkAndNeverChangesIt(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		link, to     string // relative, because a host made of files has no separate root
@@ -60,8 +60,8 @@ func TestDirBehindALink(t *testing.T) {
 	}
 }
 
-// TestDirBehindABrokenLink checks that nothing is created in an unintended place.
-func TestDirBehindABrokenLink(t *testing.T) {
+// TestDir_RefusesLinkWithoutValidDirectory checks that nothing is created in an unintended place.
+func TestDir_RefusesLinkWithoutValidDirectory(t *testing.T) {
 	for to, want := range map[string]string{
 		"../../nosuch":    "is a symbolic link to a missing file",
 		"containerd":      "too many",

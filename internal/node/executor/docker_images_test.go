@@ -149,7 +149,7 @@ func (h *testHost) dockerImages(names ...string) op.ImportImages {
 	return o
 }
 
-func TestDockerLoadsWhatItLacks(t *testing.T) {
+func TestImportImages_LoadsOnlyMissingImagesIntoDocker(t *testing.T) {
 	h := newHost(t)
 	wanted := h.dockerImages("registry.example/a:1", "registry.example/b:2")
 	if r := h.check(wanted)[0]; r.Summary != "import registry.example/a:1, registry.example/b:2, "+
@@ -190,7 +190,7 @@ func TestDockerLoadsWhatItLacks(t *testing.T) {
 	}
 }
 
-func TestDockerRefusesToLoad(t *testing.T) {
+func TestImportImages_ReportsFailedLoadOfDocker(t *testing.T) {
 	for name, answer := range map[string]string{
 		"an error in its answer": `{"errorDetail":{"message":"no space left on device"},"error":"no space left on device"}`,
 		"nothing came of it":     "",
@@ -212,7 +212,7 @@ func TestDockerRefusesToLoad(t *testing.T) {
 	}
 }
 
-func TestDockerDoesNotRun(t *testing.T) {
+func TestImportImages_NeedsRunningDocker(t *testing.T) {
 	h := newHost(t)
 	h.write("run/docker.sock", "")
 	images := h.dockerImages("registry.example/a:1")

@@ -29,9 +29,9 @@ func (h *testHost) disk(path string) {
 	h.t.Cleanup(func() { _ = unix.Unmount(h.path(path), unix.MNT_DETACH) })
 }
 
-// TestEmptyDataDirectory checks that a directory that was empty before the install, often
+// TestReset_EmptiesOnlyInitiallyEmptyDirectory checks that a directory that was empty before the install, often
 // a separate disk, is empty again.
-func TestEmptyDataDirectory(t *testing.T) {
+func TestReset_EmptiesOnlyInitiallyEmptyDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		make         func(h *testHost)
@@ -119,9 +119,9 @@ func TestEmptyDataDirectory(t *testing.T) {
 	}
 }
 
-// TestAnotherDiskKeepsItsContent checks that a disk is not emptied if another directory
+// TestReset_KeepsContentOfAnotherDisk checks that a disk is not emptied if another directory
 // was empty before the install.
-func TestAnotherDiskKeepsItsContent(t *testing.T) {
+func TestReset_KeepsContentOfAnotherDisk(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		before, now  func(h *testHost)
@@ -183,9 +183,9 @@ func TestAnotherDiskKeepsItsContent(t *testing.T) {
 	}
 }
 
-// TestEmptyingSparesMounts checks that file systems that fstab mounts below the directory
+// TestReset_KeepsMountedFileSystemsInDirectory checks that file systems that fstab mounts below the directory
 // are not emptied.
-func TestEmptyingSparesMounts(t *testing.T) {
+func TestReset_KeepsMountedFileSystemsInDirectory(t *testing.T) {
 	h := newHost(t)
 	h.disk("var/lib/kubelet")
 	h.apply(op.Dir{Path: "/var/lib/kubelet", Exclusive: true})
@@ -201,8 +201,8 @@ func TestEmptyingSparesMounts(t *testing.T) {
 	}
 }
 
-// TestRestoreEmpties checks that a restore needs no Reset before it.
-func TestRestoreEmpties(t *testing.T) {
+// TestRestoreHost_EmptiesDirectoryWithoutReset checks that a restore needs no Reset before it.
+func TestRestoreHost_EmptiesDirectoryWithoutReset(t *testing.T) {
 	h := newHost(t)
 	h.disk("var/lib/etcd")
 	h.apply(op.Dir{Path: "/var/lib/etcd", Exclusive: true})
@@ -213,7 +213,7 @@ func TestRestoreEmpties(t *testing.T) {
 	}
 }
 
-func TestCrashWhileEmptying(t *testing.T) {
+func TestRestoreHost_EmptiesDirectoryDespiteCrash(t *testing.T) {
 	t.Parallel()
 	for at := 1; at < crashPoints; at++ {
 		h := newHost(t)
@@ -238,9 +238,9 @@ func TestCrashWhileEmptying(t *testing.T) {
 	t.Fatal("there is no end to the steps")
 }
 
-// TestSharedDirectory checks that the keys and volumes of a node are removed from
+// TestReset_RemovesNewFilesFromSharedDirectory checks that the keys and volumes of a node are removed from
 // directories that had other content before. Remaining files are reported.
-func TestSharedDirectory(t *testing.T) {
+func TestReset_RemovesNewFilesFromSharedDirectory(t *testing.T) {
 	h := newHost(t)
 	h.write("var/lib/kubelet/pki/theirs.pem", "their key")
 	h.write("var/lib/kubelet/pods/1/volume", "their data")

@@ -35,7 +35,9 @@ func (w *world) begun() bool {
 	return false
 }
 
-func TestEtcdDowngrade(t *testing.T) {
+// TestEtcdDowngrade_StartsOnlyIfClusterVersionIsNewer checks when a downgrade starts, and
+// that it waits until all members are ready.
+func TestEtcdDowngrade_StartsOnlyIfClusterVersionIsNewer(t *testing.T) {
 	const change = "downgrade the storage format of all members to etcd 3.6"
 	down := func(w *world) { delete(w.States, "https://c:2379") }
 	for _, tc := range []struct {

@@ -28,7 +28,9 @@ func getValues(w *world, args []string) (string, error) {
 	return string(raw), err
 }
 
-func TestEtcdValues(t *testing.T) {
+// TestEtcdGet_CountsValuesWithoutReturningThem checks that all pages of values are
+// counted, and that no value leaves the host.
+func TestEtcdGet_CountsValuesWithoutReturningThem(t *testing.T) {
 	const one = "k8s:enc:secretbox:v1:1-ab:"
 	many := map[string]string{"/registry/secretsx/a": "plain", "/registry/secret": "plain"}
 	for i := range 2*etcd.ValuesAtOnce + 50 {

@@ -118,7 +118,9 @@ func (h *testHost) etcd(members ...etcd.Member) {
 	h.world(w)
 }
 
-func TestEtcdMember(t *testing.T) {
+// TestEtcdMember_JoinsWithProgramIfSafe checks that a host joins once, continues after an
+// interruption, and refuses if a join could harm the cluster.
+func TestEtcdMember_JoinsWithProgramIfSafe(t *testing.T) {
 	self := func(id uint64, name string, learner bool) etcd.Member {
 		return etcd.Member{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner}
 	}
@@ -214,9 +216,9 @@ func (w *world) startEtcd() error {
 	return os.MkdirAll(data, 0o700)
 }
 
-// TestEtcdService repeats TestEtcdMember without a program: the helper itself adds the
-// member.
-func TestEtcdService(t *testing.T) {
+// TestEtcdMember_JoinsWithoutProgramIfSafe repeats TestEtcdMember_JoinsWithProgramIfSafe
+// without a program: the helper itself adds the member.
+func TestEtcdMember_JoinsWithoutProgramIfSafe(t *testing.T) {
 	self := func(id uint64, name string, learner bool, started ...string) etcd.Member {
 		return etcd.Member{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner, ClientURLs: started}
 	}
@@ -295,9 +297,9 @@ func TestEtcdService(t *testing.T) {
 	}
 }
 
-// TestEtcdMemberUnasked checks that a host without a key plans to join. While no endpoint
+// TestEtcdMember_ChangesNothingIfNoEndpointResponds checks that a host without a key plans to join. While no endpoint
 // responds, the host does not change anything.
-func TestEtcdMemberUnasked(t *testing.T) {
+func TestEtcdMember_ChangesNothingIfNoEndpointResponds(t *testing.T) {
 	h := newHost(t)
 	h.r.etcdTime = 1
 	o := h.member()
@@ -316,9 +318,9 @@ func TestEtcdMemberUnasked(t *testing.T) {
 	}
 }
 
-// TestEtcdMemberAgain checks that a voting member is set up again only if the inputs of
+// TestEtcdMember_RunsProgramAgainOnlyForChangedInputs checks that a voting member is set up again only if the inputs of
 // its program change.
-func TestEtcdMemberAgain(t *testing.T) {
+func TestEtcdMember_RunsProgramAgainOnlyForChangedInputs(t *testing.T) {
 	h := newHost(t)
 	o := h.member()
 	h.etcd()
@@ -340,9 +342,9 @@ func TestEtcdMemberAgain(t *testing.T) {
 	}
 }
 
-// TestResumes checks that an interruption keeps all files of a program that continues its
+// TestExec_KeepsFilesOfInterruptedRunIfItResumes checks that an interruption keeps all files of a program that continues its
 // earlier work.
-func TestResumes(t *testing.T) {
+func TestExec_KeepsFilesOfInterruptedRunIfItResumes(t *testing.T) {
 	for _, resumes := range []bool{false, true} {
 		h := newHost(t)
 		o := h.shell("step", "[ -e $0/etc/made ] && echo y > $0/seen; echo x > $0/etc/made")
@@ -356,9 +358,9 @@ func TestResumes(t *testing.T) {
 	}
 }
 
-// TestHosts checks that a unit has additional host names, and that no other program has
+// TestExec_HasAdditionalHostNamesOnlyInItsUnit checks that a unit has additional host names, and that no other program has
 // them.
-func TestHosts(t *testing.T) {
+func TestExec_HasAdditionalHostNamesOnlyInItsUnit(t *testing.T) {
 	h := newHost(t)
 	const before = "127.0.0.1 localhost api # mine\n::1 api\n192.0.2.7 api.example.com other\n"
 	h.write("etc/hosts", before)

@@ -96,9 +96,9 @@ func at(t *testing.T, version, data string) int {
 	return i
 }
 
-// TestEtcdSalvage checks that the log is used if the database is behind it. If the log is
+// TestEtcdRecover_UsesLogUnlessItIsBehindDatabase checks that the log is used if the database is behind it. If the log is
 // damaged before the last entry of the database, the database is used.
-func TestEtcdSalvage(t *testing.T) {
+func TestEtcdRecover_UsesLogUnlessItIsBehindDatabase(t *testing.T) {
 	for _, version := range []string{"3.6.8", "3.7.0"} {
 		for _, tc := range []struct {
 			name     string
@@ -179,7 +179,9 @@ func TestEtcdSalvage(t *testing.T) {
 	}
 }
 
-func TestEtcdSalvageRefuses(t *testing.T) {
+// TestEtcdRecover_RefusesChangedOrInvalidData checks that nothing is recovered from data
+// that differs from the plan or that etcd cannot read.
+func TestEtcdRecover_RefusesChangedOrInvalidData(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*testHost, *op.EtcdRecover)
@@ -223,8 +225,8 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 	}
 }
 
-// TestEtcdSalvageCut checks that a recovery continues after an interruption at any step.
-func TestEtcdSalvageCut(t *testing.T) {
+// TestEtcdRecover_ContinuesAfterInterruptionAtAnyStep checks that a recovery continues after an interruption at any step.
+func TestEtcdRecover_ContinuesAfterInterruptionAtAnyStep(t *testing.T) {
 	for _, damaged := range []bool{false, true} {
 		for n := 1; ; n++ {
 			h := newHost(t)
@@ -276,9 +278,9 @@ func (h *testHost) removeTree(name string) {
 	}
 }
 
-// TestEtcdRestoreAside checks that a member moves its data aside if it gets the data of
+// TestEtcdRestore_MovesDataAsideOnlyIfStopped checks that a member moves its data aside if it gets the data of
 // another member.
-func TestEtcdRestoreAside(t *testing.T) {
+func TestEtcdRestore_MovesDataAsideOnlyIfStopped(t *testing.T) {
 	h := newHost(t)
 	h.holdsData()
 	units := []string{"kubelet.service"}

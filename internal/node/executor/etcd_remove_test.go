@@ -20,7 +20,9 @@ func voter(name string, up bool) etcd.Member {
 	}
 }
 
-func TestEtcdRemove(t *testing.T) {
+// TestEtcdRemove_RemovesMembersWithoutLossOfQuorum checks which members are removed, in
+// which order, and which removals are refused.
+func TestEtcdRemove_RemovesMembersWithoutLossOfQuorum(t *testing.T) {
 	learner := voter("d", true)
 	learner.Learner = true
 	elsewhere, inItsPlace, runs := voter("c", false), voter("d", true), voter("c", true)
@@ -182,9 +184,9 @@ func TestEtcdRemove(t *testing.T) {
 	}
 }
 
-// TestEtcdRemoveLater checks that a removal is retried: etcd refuses it shortly after it
+// TestEtcdRemove_RetriesAfterRefusalOfEtcd checks that a removal is retried: etcd refuses it shortly after it
 // lost contact with a member.
-func TestEtcdRemoveLater(t *testing.T) {
+func TestEtcdRemove_RetriesAfterRefusalOfEtcd(t *testing.T) {
 	h := newHost(t)
 	h.r.etcdTime = 2 * health.RetryEvery
 	w := h.see()
@@ -198,10 +200,10 @@ func TestEtcdRemoveLater(t *testing.T) {
 	}
 }
 
-// TestEtcdRemoveOrphans checks that a learner is removed if it is not a known member and
+// TestEtcdRemove_RemovesUnknownUnresponsiveLearners checks that a learner is removed if it is not a known member and
 // does not respond, because it keeps others from joining. No other member is removed for
 // that reason.
-func TestEtcdRemoveOrphans(t *testing.T) {
+func TestEtcdRemove_RemovesUnknownUnresponsiveLearners(t *testing.T) {
 	as := func(m etcd.Member, learner bool, name string) etcd.Member {
 		m.Learner, m.Name = learner, name
 		return m

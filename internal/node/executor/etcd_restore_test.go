@@ -76,7 +76,9 @@ func (h *testHost) holdsData() {
 	h.write(dbFile, "old")
 }
 
-func TestEtcdRestore(t *testing.T) {
+// TestEtcdRestore_ReplacesDataAndMovesOldDataAside checks each step of a restore, also
+// for a member that has lost its data.
+func TestEtcdRestore_ReplacesDataAndMovesOldDataAside(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		h := newHost(t)
 		h.holdsData()
@@ -124,9 +126,9 @@ func (h *testHost) holds(name string) string {
 	return string(raw)
 }
 
-// TestEtcdRestoreCut checks that a restore continues after an interruption at any step.
+// TestEtcdRestore_ContinuesAfterInterruptionAtAnyStep checks that a restore continues after an interruption at any step.
 // The same operation restores once, and another operation restores again.
-func TestEtcdRestoreCut(t *testing.T) {
+func TestEtcdRestore_ContinuesAfterInterruptionAtAnyStep(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
 		h.holdsData()
@@ -198,7 +200,7 @@ func (h *testHost) cutOff(o op.Op) (cut bool) {
 	return false
 }
 
-func TestEtcdRestoreRefuses(t *testing.T) {
+func TestEtcdRestore_KeepsOldDataOnFailure(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		do           []op.RestoreStep

@@ -115,7 +115,7 @@ func programs() op.EtcdPrograms {
 	return op.EtcdPrograms{Server: "etcd", Program: "etcdctl", Utility: "etcdutl"}
 }
 
-func TestEtcdDrill(t *testing.T) {
+func TestEtcdRestoreTest_ReportsContentOfSnapshot(t *testing.T) {
 	for _, secret := range []string{"", "k8s:enc:x"} {
 		h := newHost(t)
 		const old = "var/lib/slipway/drills/old/data"
@@ -169,7 +169,7 @@ func (h *testHost) noScope() {
 	}
 }
 
-func TestEtcdDrillFails(t *testing.T) {
+func TestEtcdRestoreTest_ReportsCauseAndLeavesNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		content      string
@@ -198,9 +198,9 @@ func TestEtcdDrillFails(t *testing.T) {
 	}
 }
 
-// TestScratchScope checks that the scope is gone at the end: after the test completed,
+// TestScratchEtcd_LeavesNoScope checks that the scope is gone at the end: after the test completed,
 // after its context was cancelled, and after systemd removed the empty scope.
-func TestScratchScope(t *testing.T) {
+func TestScratchEtcd_LeavesNoScope(t *testing.T) {
 	for _, tc := range []struct {
 		name, onRun string
 		cut         bool
@@ -234,8 +234,9 @@ func TestScratchScope(t *testing.T) {
 	}
 }
 
-// The available memory of a host limits the restore tests that may start on it.
-func TestScratchMemory(t *testing.T) {
+// TestScratchEtcd_RefusesSnapshotLargerThanMemory checks that the available memory of a
+// host limits the restore tests that can start on it.
+func TestScratchEtcd_RefusesSnapshotLargerThanMemory(t *testing.T) {
 	var c etcd.Scratch
 	if need, err := c.MemoryLimit(1 << 20); err != nil || need != etcd.ScratchMemory+2<<20 {
 		t.Errorf("%d, %v", need, err)

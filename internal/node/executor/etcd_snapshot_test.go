@@ -104,7 +104,7 @@ func (h *testHost) withState(change func(*world)) {
 	h.world(w)
 }
 
-func TestEtcdSnapshot(t *testing.T) {
+func TestEtcdSnapshot_IsTakenOnceAndRemovedOnRequest(t *testing.T) {
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "whole 4711" })
 	left := h.path("var/lib/slipway/snapshots/left.db")
@@ -140,7 +140,7 @@ func TestEtcdSnapshot(t *testing.T) {
 	}
 }
 
-func TestEtcdSnapshotFails(t *testing.T) {
+func TestEtcdSnapshot_LeavesNoFileOnFailure(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		on           string
@@ -206,7 +206,9 @@ func (h *testHost) defragging(change func(*world)) op.EtcdDefrag {
 	return o
 }
 
-func TestEtcdDefrag(t *testing.T) {
+// TestEtcdDefrag_RunsOnlyIfNeededAndSafe checks when a member is defragmented, when the
+// database is compacted, and when the alarm is cleared.
+func TestEtcdDefrag_RunsOnlyIfNeededAndSafe(t *testing.T) {
 	noSpace := func(w *world) {
 		for _, s := range w.States {
 			s.DBSize, s.InUse, s.Errors = 2<<30, 2<<30, []string{"memberID:1 alarm:NOSPACE "}

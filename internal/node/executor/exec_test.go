@@ -20,7 +20,7 @@ func (h *testHost) shell(name, script string) op.Exec {
 	return op.Exec{Name: name, Argv: []string{"sh", "-c", script, h.r.Root}}
 }
 
-func TestExecGuards(t *testing.T) {
+func TestExec_RunsUnlessGuardsHold(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		before       func(h *testHost)
@@ -82,7 +82,7 @@ func TestExecGuards(t *testing.T) {
 	}
 }
 
-func TestExecFails(t *testing.T) {
+func TestExec_ReportsCauseOfFailure(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		exec         op.Exec
@@ -126,7 +126,7 @@ func TestExecFails(t *testing.T) {
 	}
 }
 
-func TestExecTellsAndKeepsOutput(t *testing.T) {
+func TestExec_ReportsOutputUnlessSecret(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("x", "cat; echo err >&2; echo $VALUE")
 	o.Stdin, o.Env, o.KeepOutput = []byte("in\n"), []string{"VALUE=out"}, true
@@ -142,7 +142,7 @@ func TestExecTellsAndKeepsOutput(t *testing.T) {
 	}
 }
 
-func TestCancelEndsAProgram(t *testing.T) {
+func TestExec_StopsWhenCancelled(t *testing.T) {
 	h := newHost(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	o := h.shell("x", "echo started; sleep 1000")
@@ -152,7 +152,9 @@ func TestCancelEndsAProgram(t *testing.T) {
 	}
 }
 
-func TestFence(t *testing.T) {
+// TestApply_RefusesBatchWithOlderFence checks that a manager cannot continue on a host
+// after another manager has taken it over.
+func TestApply_RefusesBatchWithOlderFence(t *testing.T) {
 	h := newHost(t)
 	b := h.batch(op.Dir{Path: "/etc/one"}, h.shell("raise", "echo 9 > $0/var/lib/slipway/fence"), op.Dir{Path: "/etc/two"})
 	b.Fence = 5
@@ -180,9 +182,9 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestWhole uses a fake systemd-run that runs programs at once. It checks that the result
+// TestExec_LeavesNoUnitAndNoRunFiles uses a fake systemd-run that runs programs at once. It checks that the result
 // is returned, and that no unit and no file of the run remains.
-func TestWhole(t *testing.T) {
+func TestExec_LeavesNoUnitAndNoRunFiles(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("step", "mkdir -p $0/etc/made; echo $(cat) >> $0/etc/made/log; echo out")
 	o.Whole, o.Creates, o.KeepOutput, o.Stdin = true, []string{"/etc/made/log"}, true, []byte("run")
@@ -201,9 +203,9 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestReplaces checks a program that does not overwrite an existing file: the file is
+// TestExec_RemovesReplacedFilesBeforeRun checks a program that does not overwrite an existing file: the file is
 // removed before the program runs.
-func TestReplaces(t *testing.T) {
+func TestExec_RemovesReplacedFilesBeforeRun(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("serving", "test -e $0/etc/cert || cp $0/etc/names $0/etc/cert")
 	o.Whole, o.Inputs, o.Replaces, o.Declares = true, []string{"/etc/names"}, []string{"/etc/cert"}, []string{"/etc/cert"}
@@ -224,9 +226,9 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
-// TestWholeOneAtATime checks that a program continues when its manager is gone. The next
+// TestExec_WaitsForProgramOfLostManager checks that a program continues when its manager is gone. The next
 // program waits for it, and does not run if the first has done its work.
-func TestWholeOneAtATime(t *testing.T) {
+func TestExec_WaitsForProgramOfLostManager(t *testing.T) {
 	h := newHost(t)
 	first := h.shell("first", "echo out; echo first >> $0/etc/runs")
 	second := h.shell("second", "echo second >> $0/etc/runs")
@@ -273,7 +275,9 @@ func TestWholeOneAtATime(t *testing.T) {
 	}
 }
 
-func TestWholeTakesAnUnseenResult(t *testing.T) {
+// TestExec_UsesResultThatNoManagerHasSeen checks the next run after a program ended while
+// no manager was connected.
+func TestExec_UsesResultThatNoManagerHasSeen(t *testing.T) {
 	for _, c := range []struct {
 		name, reason, script, operation string
 		runs                            int
@@ -331,9 +335,9 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 	}
 }
 
-// TestExecUnlessServes checks that a program runs unless its service responds, however
+// TestExec_RunsUnlessItsServiceResponds checks that a program runs unless its service responds, however
 // often it has run before for the same reason.
-func TestExecUnlessServes(t *testing.T) {
+func TestExec_RunsUnlessItsServiceResponds(t *testing.T) {
 	const unhealthy = "https://127.0.0.1:2379 is unhealthy: failed to commit proposal: "
 	for _, tc := range []struct {
 		name, says string

@@ -11,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestPresent checks that an empty file that a crash has left does not count as present.
-func TestPresent(t *testing.T) {
+// TestFacts_IgnoresEmptyFiles checks that an empty file that a crash has left does not count as present.
+func TestFacts_IgnoresEmptyFiles(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/kubernetes/kubelet.conf", "")
 	h.write("etc/kubernetes/pki/ca.crt", "")
@@ -31,9 +31,9 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestResolver checks that the file is the resolver configuration that kubeadm sets for
+// TestFacts_ReportsResolverFileForKubelet checks that the file is the resolver configuration that kubeadm sets for
 // the kubelet.
-func TestResolver(t *testing.T) {
+func TestFacts_ReportsResolverFileForKubelet(t *testing.T) {
 	h := newHost(t)
 	ask := func() *op.Resolver {
 		t.Helper()

@@ -12,8 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestContents: a new disk has nothing in it but lost+found.
-func TestContents(t *testing.T) {
+// TestFacts_TreatsDiskWithLostAndFoundAsEmpty checks that a directory with only
+// lost+found, as on a new disk, counts as empty.
+func TestFacts_TreatsDiskWithLostAndFoundAsEmpty(t *testing.T) {
 	h := newHost(t)
 	for _, dir := range []string{"var/lib/etcd/lost+found", "var/lib/kubelet", "srv/containerd"} {
 		if err := os.MkdirAll(h.path(dir), 0o755); err != nil {
@@ -31,9 +32,10 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestUnitFacts: a drop-in counts when it sets the command, also of a unit that is
-// not installed, unless one of its name hides it.
-func TestUnitFacts(t *testing.T) {
+// TestFacts_ReportsDropInsThatSetCommand checks that drop-ins that set the command of a
+// unit are listed, also if the unit is not installed, unless another drop-in with the
+// same name hides them.
+func TestFacts_ReportsDropInsThatSetCommand(t *testing.T) {
 	h := newHost(t)
 	h.write("usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\nEnvironment=A=b\nExecStart=\nExecStart=/usr/bin/kubelet\n")
 	h.write("etc/systemd/system/kubelet.service.d/proxy.conf", "[Service]\nEnvironment=HTTPS_PROXY=x\n")

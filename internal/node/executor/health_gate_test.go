@@ -11,10 +11,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestServing checks that a service that responded before a change must respond after it,
+// TestHealthGate_RequiresServiceThatRespondedBefore checks that a service that responded before a change must respond after it,
 // however often the helper is killed in between. A service that did not respond is not
 // awaited.
-func TestServing(t *testing.T) {
+func TestHealthGate_RequiresServiceThatRespondedBefore(t *testing.T) {
 	const forwards = "proc/sys/net/ipv4/ip_forward"
 	for _, tc := range []struct {
 		name, reason string
@@ -71,9 +71,9 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestServingCut checks that the health check still runs if the helper is stopped while
+// TestHealthGate_RemainsPlannedIfInterrupted checks that the health check still runs if the helper is stopped while
 // the changes settle.
-func TestServingCut(t *testing.T) {
+func TestHealthGate_RemainsPlannedIfInterrupted(t *testing.T) {
 	h := newHost(t)
 	list := op.List{
 		op.File{Path: "/etc/app.conf", Content: []byte("1\n")},

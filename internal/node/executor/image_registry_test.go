@@ -75,8 +75,8 @@ func newRegistry(t *testing.T) *fakeRegistry {
 	return f
 }
 
-// change runs a function while the registry handles no request. A request that the client has
-// cancelled can still be in progress.
+// change runs a function while the registry handles no request. The registry can still
+// handle a request after the client has cancelled it.
 func (f *fakeRegistry) change(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,9 +145,9 @@ func (h *testHost) refuses(o op.Op) *op.Error {
 	return r[0].Error
 }
 
-// TestPush checks that content that a registry does not have is sent once, and that other
+// TestPushImages_SendsOnlyMissingContent checks that content that a registry does not have is sent once, and that other
 // content is not sent.
-func TestPush(t *testing.T) {
+func TestPushImages_SendsOnlyMissingContent(t *testing.T) {
 	h, f := newHost(t), newRegistry(t)
 	o := op.PushImages{RegistryClient: f.client(h), Images: []op.PushedImage{
 		pushed(t, h, "registry.k8s.io/a", "v1", "base", "a"), pushed(t, h, "registry.k8s.io/b", "v1", "base", "b"),
@@ -181,9 +181,9 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushRefused checks that each failure is reported, and that the login is not sent to
+// TestPushImages_ReportsFailureWithoutPassword checks that each failure is reported, and that the login is not sent to
 // another host.
-func TestPushRefused(t *testing.T) {
+func TestPushImages_ReportsFailureWithoutPassword(t *testing.T) {
 	for _, tc := range []struct {
 		name, want string
 		spoil      func(*fakeRegistry, *op.PushImages)
@@ -211,8 +211,8 @@ func TestPushRefused(t *testing.T) {
 	}
 }
 
-// TestRegistryServes waits for a registry that admits only the one user.
-func TestRegistryServes(t *testing.T) {
+// TestRegistryServes_RefusesOpenRegistryAndWrongLogin waits for a registry that admits only the one user.
+func TestRegistryServes_RefusesOpenRegistryAndWrongLogin(t *testing.T) {
 	h, f := newHost(t), newRegistry(t)
 	o := op.RegistryServes{RegistryClient: f.client(h), TimeoutSeconds: 1}
 	if got := h.check(o)[0]; got.Status != op.Unchanged {

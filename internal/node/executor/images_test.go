@@ -88,7 +88,9 @@ func takeLayout(w *world, r io.Reader) error {
 	return nil
 }
 
-func TestImportOutlivesItsManager(t *testing.T) {
+// TestImportImages_ContinuesWithoutManager checks that an import continues after its
+// manager has disconnected, and that the next apply uses its result.
+func TestImportImages_ContinuesWithoutManager(t *testing.T) {
 	for name, operation := range map[string]string{"the same operation": "create-1", "another": "other"} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -137,9 +139,9 @@ func TestImportOutlivesItsManager(t *testing.T) {
 	}
 }
 
-// TestRuntimeStopped checks that the images in containerd are unknown while it does not
+// TestImportImages_NeedsRunningContainerd checks that the images in containerd are unknown while it does not
 // run.
-func TestRuntimeStopped(t *testing.T) {
+func TestImportImages_NeedsRunningContainerd(t *testing.T) {
 	h := newHost(t)
 	images := op.ImportImages{Images: []op.Image{{
 		Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
@@ -154,9 +156,9 @@ func TestRuntimeStopped(t *testing.T) {
 	}
 }
 
-// TestImagesAhead checks that an import uses the content that was fetched ahead, and then
+// TestImportImages_UsesContentFetchedAhead checks that an import uses the content that was fetched ahead, and then
 // removes it.
-func TestImagesAhead(t *testing.T) {
+func TestImportImages_UsesContentFetchedAhead(t *testing.T) {
 	h := newHost(t)
 	manifest, layer := h.blobs.add([]byte("{}")), h.blobs.add([]byte("layer"))
 	images := []op.Image{{Ref: "registry.example/pause:3", Manifest: manifest, MediaType: "application/x", Blobs: []op.Blob{layer}}}
@@ -176,7 +178,9 @@ func TestImagesAhead(t *testing.T) {
 	}
 }
 
-func TestImportedContentGoes(t *testing.T) {
+// TestImportImages_RemovesContentLeftByKilledHelper checks that content of imported
+// images is removed if the helper was killed before it could do that.
+func TestImportImages_RemovesContentLeftByKilledHelper(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
 	images := op.ImportImages{Images: []op.Image{{

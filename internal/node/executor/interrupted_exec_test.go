@@ -45,7 +45,9 @@ func (h *testHost) interrupt(o op.Exec) {
 	h.world(w)
 }
 
-func TestCutRun(t *testing.T) {
+// TestExec_RemovesOnlyFilesOfInterruptedRun checks that files of a failed run and files
+// of other software are kept.
+func TestExec_RemovesOnlyFilesOfInterruptedRun(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		before       func(h *testHost)
@@ -114,9 +116,9 @@ func TestCutRun(t *testing.T) {
 	}
 }
 
-// TestConclusive checks that a node with its own credentials has joined, whatever the
+// TestExec_SucceedsIfConclusiveFileExists checks that a node with its own credentials has joined, whatever the
 // result of the program that joined it.
-func TestConclusive(t *testing.T) {
+func TestExec_SucceedsIfConclusiveFileExists(t *testing.T) {
 	h := newHost(t)
 	o := h.shell("join", "echo running; echo begun >> $0/etc/runs; echo half > $0/etc/ca.crt")
 	o.Whole, o.Conclusive, o.Stdin, o.SecretStdin = true, true, []byte("token"), true
@@ -157,9 +159,9 @@ func (h *testHost) content(name string) string {
 	return string(raw)
 }
 
-// TestResetEndsSteps checks that a reset rolls back steps. A step whose manager is gone
+// TestReset_StopsStepsWithoutManager checks that a reset rolls back steps. A step whose manager is gone
 // is stopped first, and none of its units remains on the host.
-func TestResetEndsSteps(t *testing.T) {
+func TestReset_StopsStepsWithoutManager(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		since        func(w *world)
@@ -207,9 +209,9 @@ func TestResetEndsSteps(t *testing.T) {
 	}
 }
 
-// TestUnreadInputGoes checks that the input of a step is removed if the step never
+// TestImportImages_RemovesInputOfStepThatNeverStarted checks that the input of a step is removed if the step never
 // started. The input may be large, and secret.
-func TestUnreadInputGoes(t *testing.T) {
+func TestImportImages_RemovesInputOfStepThatNeverStarted(t *testing.T) {
 	for name, write := range map[string]func(io.Writer) error{
 		"the disk is full":  func(io.Writer) error { return unix.ENOSPC },
 		"the helper killed": func(io.Writer) error { panic("killed") },

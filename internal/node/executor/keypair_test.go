@@ -9,9 +9,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// TestKeyPair checks that a pair is created once. A missing or wrong public key is
+// TestKeyPair_IsCreatedOnceAndKeepsPrivateKey checks that a pair is created once. A missing or wrong public key is
 // derived from the private key, which is kept.
-func TestKeyPair(t *testing.T) {
+func TestKeyPair_IsCreatedOnceAndKeepsPrivateKey(t *testing.T) {
 	h := newHost(t)
 	o := op.KeyPair{Private: "/etc/rotate/sa.key", Public: "/etc/rotate/sa.pub"}
 	h.apply(op.Dir{Path: "/etc/rotate", Mode: 0o700}, o)

@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// TestKubeconfigCA checks that a kubeconfig gets other trusted CAs, and that nothing else
+// TestKubeconfigCA_ReplacesOnlyEmbeddedCA checks that a kubeconfig gets other trusted CAs, and that nothing else
 // in it changes. A kubeconfig that names a CA file, or does not exist, is left alone.
-func TestKubeconfigCA(t *testing.T) {
+func TestKubeconfigCA_ReplacesOnlyEmbeddedCA(t *testing.T) {
 	const (
 		path  = "/etc/kubernetes/admin.conf"
 		embed = "clusters:\n- cluster:\n    certificate-authority-data: b2xk\n    server: https://a:6443\nkind: " +

@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestLostLedger checks that a changed host without a ledger is left alone, and that all
+// TestApply_RefusesChangedHostWithoutLedger checks that a changed host without a ledger is left alone, and that all
 // operations that need the ledger report this.
-func TestLostLedger(t *testing.T) {
+func TestApply_RefusesChangedHostWithoutLedger(t *testing.T) {
 	for name, lose := range map[string]func(dir string) error{
 		"removed": os.RemoveAll,
 		"emptied": func(dir string) error {
@@ -49,8 +49,8 @@ func TestLostLedger(t *testing.T) {
 	}
 }
 
-// TestResetWithoutEntries checks that an empty ledger counts as missing.
-func TestResetWithoutEntries(t *testing.T) {
+// TestReset_RefusesHostWithEmptyLedger checks that an empty ledger counts as missing.
+func TestReset_RefusesHostWithEmptyLedger(t *testing.T) {
 	h := newHost(t)
 	w := h.see()
 	w.Units["old.service"] = &fakeUnit{Active: true}

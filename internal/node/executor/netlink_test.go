@@ -48,7 +48,9 @@ func sh(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-func TestResetNetwork(t *testing.T) {
+// TestReset_RemovesOnlyNetworkObjectsOfKubernetes checks that links, addresses and packet
+// filter rules of other software are kept.
+func TestReset_RemovesOnlyNetworkObjectsOfKubernetes(t *testing.T) {
 	inNetwork(t, func() {
 		h := newHost(t)
 		for _, rule := range []string{
@@ -102,7 +104,7 @@ func TestResetNetwork(t *testing.T) {
 	})
 }
 
-func TestResetThousandsOfChains(t *testing.T) {
+func TestReset_RemovesThousandsOfChains(t *testing.T) {
 	inNetwork(t, func() {
 		h := newHost(t)
 		var script strings.Builder
@@ -126,9 +128,9 @@ func TestResetThousandsOfChains(t *testing.T) {
 	})
 }
 
-// TestDroppingChains checks that chains that drop by default are listed, regardless of
+// TestDroppingChains_ListsChainsThatDropByDefault checks that chains that drop by default are listed, regardless of
 // their creator.
-func TestDroppingChains(t *testing.T) {
+func TestDroppingChains_ListsChainsThatDropByDefault(t *testing.T) {
 	inNetwork(t, func() {
 		sh(t, "nft",
 			"add table inet mine; add chain inet mine in { type filter hook input priority 0; policy drop; }; add "+

@@ -12,9 +12,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestPodHosts checks that the hosts files of pods in the host network are updated in
+// TestPodHosts_UpdatesOnlyPodsInHostNetwork checks that the hosts files of pods in the host network are updated in
 // place, and keep their additional entries. Files of other pods do not change.
-func TestPodHosts(t *testing.T) {
+func TestPodHosts_UpdatesOnlyPodsInHostNetwork(t *testing.T) {
 	const (
 		before = "127.0.0.1 localhost\n192.0.2.1 api.demo.internal\n"
 		after  = "127.0.0.1 localhost\n127.0.0.1 api.demo.internal\n"
@@ -71,9 +71,9 @@ func TestPodHosts(t *testing.T) {
 	}
 }
 
-// TestPodHostsOfAContainer checks a hosts file of any length, because a container can
+// TestPodHosts_IgnoresHostsFileThatIsTooLarge checks a hosts file of any length, because a container can
 // write to it.
-func TestPodHostsOfAContainer(t *testing.T) {
+func TestPodHosts_IgnoresHostsFileThatIsTooLarge(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/hosts", "127.0.0.1 api.demo.internal\n")
 	const file = "var/lib/kubelet/pods/endless/etc-hosts"

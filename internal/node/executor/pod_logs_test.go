@@ -31,9 +31,10 @@ func (h *testHost) link(to, at string) {
 	}
 }
 
-// TestPodLogs: logs of the cluster's pods are listed and read, with Docker as well; what a
-// pod with /var/log has put there is neither.
-func TestPodLogs(t *testing.T) {
+// TestPodLogs_ReadsOnlyLogsOfSystemPods checks that logs of system pods are listed and
+// read, also with Docker, and that other files are not, such as links that a pod has
+// created in /var/log.
+func TestPodLogs_ReadsOnlyLogsOfSystemPods(t *testing.T) {
 	h := newHost(t)
 	id := strings.Repeat("0a", 32)
 	h.write("var/log/pods/kube-system_a_1/c/0.log", "first\nlast\n")
@@ -91,8 +92,9 @@ func TestPodLogs(t *testing.T) {
 	}
 }
 
-// TestPodLogsOfNone: a host that never ran a pod has no logs.
-func TestPodLogsOfNone(t *testing.T) {
+// TestPodLogs_IsEmptyOnHostWithoutPods checks that a host that never ran a pod has no
+// logs.
+func TestPodLogs_IsEmptyOnHostWithoutPods(t *testing.T) {
 	h := newHost(t)
 	h.write("var/log/syslog", "")
 	if r := h.check(op.PodLogs{Most: 10})[0]; string(r.Output) != "[]" || r.Error != nil {
@@ -100,9 +102,9 @@ func TestPodLogsOfNone(t *testing.T) {
 	}
 }
 
-// TestPodLogsBounded: pods can make many files, so the list is bounded over all
-// directories, and ends with its context.
-func TestPodLogsBounded(t *testing.T) {
+// TestPodLogs_LimitsNumberOfListedFiles checks that the limit applies to all directories
+// together, because pods can create many files, and that the list ends with its context.
+func TestPodLogs_LimitsNumberOfListedFiles(t *testing.T) {
 	h := newHost(t)
 	logs := 0
 	for pod := range 3 {

@@ -38,9 +38,9 @@ func (h *testHost) changes(o op.Op, want string) {
 	}
 }
 
-// TestRetireUnpins checks that imported images lose their pin when they are no longer
+// TestPrune_UnpinsOnlyImagesThatSlipwayPinned checks that imported images lose their pin when they are no longer
 // wanted. Images that other software has pinned keep it, whatever their name.
-func TestRetireUnpins(t *testing.T) {
+func TestPrune_UnpinsOnlyImagesThatSlipwayPinned(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
 	w := h.see()
@@ -83,9 +83,9 @@ func TestRetireUnpins(t *testing.T) {
 	}
 }
 
-// TestRetireWithoutRecord checks that images that were imported before there was a record
+// TestPrune_IgnoresImagesWithoutRecord checks that images that were imported before there was a record
 // are not treated as imported.
-func TestRetireWithoutRecord(t *testing.T) {
+func TestPrune_IgnoresImagesWithoutRecord(t *testing.T) {
 	h := newHost(t)
 	retire := op.Prune{}
 	h.changes(retire, "")
@@ -103,7 +103,7 @@ func TestRetireWithoutRecord(t *testing.T) {
 	}
 }
 
-func TestRetireBlobs(t *testing.T) {
+func TestPrune_RemovesUnwantedBlobs(t *testing.T) {
 	h := newHost(t)
 	stays, goes := h.blobs.add([]byte("containerd 2")), h.blobs.add([]byte("kubernetes 1"))
 	h.apply(op.FetchBlob{Blob: stays, Name: "containerd"}, op.FetchBlob{Blob: goes, Name: "kubernetes"})
@@ -122,9 +122,9 @@ func TestRetireBlobs(t *testing.T) {
 	h.changes(retire, "")
 }
 
-// TestRetireKilled checks that a prune continues after the helper was killed at any step,
+// TestPrune_ContinuesAfterCrashAtAnyStep checks that a prune continues after the helper was killed at any step,
 // and that nothing is forgotten.
-func TestRetireKilled(t *testing.T) {
+func TestPrune_ContinuesAfterCrashAtAnyStep(t *testing.T) {
 	for at := 1; ; at++ {
 		h := newHost(t)
 		h.write("run/containerd/containerd.sock", "")
@@ -149,7 +149,7 @@ func TestRetireKilled(t *testing.T) {
 	}
 }
 
-func TestRetireWithoutRuntime(t *testing.T) {
+func TestPrune_NeedsRunningRuntime(t *testing.T) {
 	for _, docker := range []bool{false, true} {
 		h := newHost(t)
 		retire := op.Prune{Docker: docker}
@@ -169,9 +169,9 @@ func TestRetireWithoutRuntime(t *testing.T) {
 	}
 }
 
-// TestRetireDocker checks that images in Docker are removed, except images in use. They
+// TestPrune_KeepsDockerImagesInUse checks that images in Docker are removed, except images in use. They
 // are removed when they are no longer in use.
-func TestRetireDocker(t *testing.T) {
+func TestPrune_KeepsDockerImagesInUse(t *testing.T) {
 	h := newHost(t)
 	d := &fakeDocker{t: t, images: map[string]string{}, used: "registry.example/pause:1", late: "registry.example/late:1"}
 	h.docker(d)

@@ -37,7 +37,7 @@ func (h *testHost) shutDown(ops ...op.Op) []op.Result {
 	}
 }
 
-func TestReboot(t *testing.T) {
+func TestReboot_HappensOnlyForItsBoot(t *testing.T) {
 	h := newHost(t)
 	before := h.snapshot()
 	reboot := op.Reboot{Boot: "boot-1"}

@@ -30,9 +30,9 @@ func (h *testHost) reload(most, failed string) op.TriggerReload {
 	}
 }
 
-// TestReload: it is waited until the program has read the file twice, for one reading may
-// have been under way.
-func TestReload(t *testing.T) {
+// TestTriggerReload_WaitsForTwoReads checks that the program must read the file twice,
+// because the first read may have begun before the change.
+func TestTriggerReload_WaitsForTwoReads(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		most, failed string
@@ -67,9 +67,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadStarted: a program that was started after the file was made has read it, and
-// one that does not run will.
-func TestReloadStarted(t *testing.T) {
+// TestTriggerReload_SkipsStoppedOrNewerProgram checks that there is no wait for a program
+// that was started after the file was created, or that is not running.
+func TestTriggerReload_SkipsStoppedOrNewerProgram(t *testing.T) {
 	h := newHost(t)
 	o := h.reload("3", "")
 	h.pod(77, started(1), "pid:[1]")

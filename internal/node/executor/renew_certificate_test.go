@@ -65,9 +65,9 @@ func underCA(path, key string) op.RenewCertificate {
 	}
 }
 
-// TestRenewal checks that a due certificate is renewed in its place, with the mode of its
+// TestRenewCertificate_ReplacesOnlyDueCertificate checks that a due certificate is renewed in its place, with the mode of its
 // file. Nothing else changes.
-func TestRenewal(t *testing.T) {
+func TestRenewCertificate_ReplacesOnlyDueCertificate(t *testing.T) {
 	for name, o := range map[string]op.RenewCertificate{
 		"/etc/kubernetes/pki/apiserver.crt": underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key"),
 		"/etc/kubernetes/admin.conf":        underCA("/etc/kubernetes/admin.conf", ""),
@@ -99,9 +99,9 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestRenewalRefused checks that problems are reported by the check, before anything is
+// TestRenewCertificate_ReportsProblemsBeforeAnyChange checks that problems are reported by the check, before anything is
 // changed.
-func TestRenewalRefused(t *testing.T) {
+func TestRenewCertificate_ReportsProblemsBeforeAnyChange(t *testing.T) {
 	due := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	for _, tc := range []struct {
 		name, want string
@@ -130,10 +130,10 @@ func TestRenewalRefused(t *testing.T) {
 	}
 }
 
-// TestRenewalOfKubelet checks that a kubelet with an expired certificate is stopped, gets
+// TestRenewCertificate_RestartsKubeletWithExpiredCertificate checks that a kubelet with an expired certificate is stopped, gets
 // another certificate behind the same link, and is started. It is also started after an
 // interruption.
-func TestRenewalOfKubelet(t *testing.T) {
+func TestRenewCertificate_RestartsKubeletWithExpiredCertificate(t *testing.T) {
 	o := underCA(kubeletPEM, "")
 	o.Due, o.Unit = op.DueExpired, "kubelet.service"
 	h := withCertificates(t, time.Hour)
@@ -176,10 +176,10 @@ func TestRenewalOfKubelet(t *testing.T) {
 	}
 }
 
-// TestRenewalOfUnit checks that the record of a unit's last start gets the new
+// TestRenewCertificate_UpdatesRecordOfUnitStart checks that the record of a unit's last start gets the new
 // certificate, so that the unit needs no restart. Nothing is recorded for a file that the
 // unit was not started with.
-func TestRenewalOfUnit(t *testing.T) {
+func TestRenewCertificate_UpdatesRecordOfUnitStart(t *testing.T) {
 	o := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	o.Unit = "old.service"
 	h := withCertificates(t, time.Hour)
@@ -205,9 +205,9 @@ func TestRenewalOfUnit(t *testing.T) {
 	}
 }
 
-// TestRenewalRemade checks that a certificate that the kubelet makes for itself is
+// TestRenewCertificate_RemovesPairThatKubeletRecreates checks that a certificate that the kubelet makes for itself is
 // removed with its key.
-func TestRenewalRemade(t *testing.T) {
+func TestRenewCertificate_RemovesPairThatKubeletRecreates(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.running(true)
 	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).IssueCertificate(t,
@@ -232,8 +232,8 @@ func TestRenewalRemade(t *testing.T) {
 	}
 }
 
-// TestCertificates checks that the result describes each certificate and contains no key.
-func TestCertificates(t *testing.T) {
+// TestInspectCertificates_DescribesEachCertificate checks that the result describes each certificate and contains no key.
+func TestInspectCertificates_DescribesEachCertificate(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	h.remove("etc/kubernetes/pki/ca.key")
 	ca := "/etc/kubernetes/pki/ca.crt"
@@ -263,7 +263,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-func TestWaitForCertificate(t *testing.T) {
+func TestWait_RequiresValidCertificate(t *testing.T) {
 	h := withCertificates(t, -time.Hour)
 	h.write("etc/garbage", "what?")
 	for path, want := range map[string]string{
@@ -322,7 +322,9 @@ func started(ticks int) string {
 	return fmt.Sprintf("77 (kube-scheduler) S 50%s %d 0", strings.Repeat(" 0", 17), ticks)
 }
 
-func TestPodRestartNeeded(t *testing.T) {
+// TestStaticPodRestart_IsNeededIfFileIsNewerThanStart checks that only the program of the
+// static pod counts, and only if it was started before the file was created.
+func TestStaticPodRestart_IsNeededIfFileIsNewerThanStart(t *testing.T) {
 	const long = 1 << 33 // after boot: the file is older, whenever it was made
 	for _, tc := range []struct {
 		name, reason string
@@ -366,9 +368,9 @@ func TestPodRestartNeeded(t *testing.T) {
 	}
 }
 
-// TestPodRestartOtherForm checks a manifest in another form than kubeadm's: the operation
-// names the command.
-func TestPodRestartOtherForm(t *testing.T) {
+// TestStaticPodRestart_NeedsCommandForUnusualManifest checks that the operation must name
+// the command if the manifest is not in the form that kubeadm uses.
+func TestStaticPodRestart_NeedsCommandForUnusualManifest(t *testing.T) {
 	h := newHost(t)
 	o := scheduler(h)
 	h.write("etc/kubernetes/scheduler.conf", "one")
@@ -387,9 +389,9 @@ func TestPodRestartOtherForm(t *testing.T) {
 	}
 }
 
-// TestPodRestartPlanned checks that a plan restarts the program for a file that is about
+// TestStaticPodRestart_IsPlannedForFileAboutToChange checks that a plan restarts the program for a file that is about
 // to be renewed.
-func TestPodRestartPlanned(t *testing.T) {
+func TestStaticPodRestart_IsPlannedForFileAboutToChange(t *testing.T) {
 	h := withCertificates(t, time.Hour)
 	o := scheduler(h)
 	o.Files = []string{"/etc/kubernetes/admin.conf"}
@@ -420,14 +422,14 @@ func startProcess(t *testing.T) (*exec.Cmd, string) {
 	return cmd, string(stat)
 }
 
-// TestPodRestart checks that the program receives a signal to end once, and that its
+// TestStaticPodRestart_TerminatesAndAwaitsSuccessor checks that the program receives a signal to end once, and that its
 // successor is awaited.
-func TestPodRestart(t *testing.T) {
+func TestStaticPodRestart_TerminatesAndAwaitsSuccessor(t *testing.T) {
 	restarted(t, false, "signal: terminated")
 }
 
-// TestPodRestartAtOnce checks that AtOnce kills the program.
-func TestPodRestartAtOnce(t *testing.T) { restarted(t, true, "signal: killed") }
+// TestStaticPodRestart_KillsProgramIfAtOnce checks that AtOnce kills the program.
+func TestStaticPodRestart_KillsProgramIfAtOnce(t *testing.T) { restarted(t, true, "signal: killed") }
 
 func restarted(t *testing.T, atOnce bool, ends string) {
 	t.Helper()
@@ -457,10 +459,10 @@ func restarted(t *testing.T, atOnce bool, ends string) {
 	}
 }
 
-// TestPodRestartOnce checks that a program is restarted only once, even if its file is
+// TestStaticPodRestart_RestartsOnceDespiteClockAhead checks that a program is restarted only once, even if its file is
 // newer than its start. A clock that was ahead may date the file, and would cause
 // restarts for ever.
-func TestPodRestartOnce(t *testing.T) {
+func TestStaticPodRestart_RestartsOnceDespiteClockAhead(t *testing.T) {
 	h := newHost(t)
 	o := scheduler(h)
 	first, stat := startProcess(t)
@@ -486,8 +488,8 @@ func TestPodRestartOnce(t *testing.T) {
 	}
 }
 
-// TestPodRestartFails checks that a program that is not started again is reported.
-func TestPodRestartFails(t *testing.T) {
+// TestStaticPodRestart_ReportsProgramThatDoesNotStart checks that a program that is not started again is reported.
+func TestStaticPodRestart_ReportsProgramThatDoesNotStart(t *testing.T) {
 	h := newHost(t)
 	o := scheduler(h)
 	o.TimeoutSeconds = 1
@@ -509,8 +511,8 @@ func TestPodRestartFails(t *testing.T) {
 	}
 }
 
-// TestRenewalPutBack checks that a restored host has no renewed or recreated files.
-func TestRenewalPutBack(t *testing.T) {
+// TestRestoreHost_RemovesRenewedAndRecreatedFiles checks that a restored host has no renewed or recreated files.
+func TestRestoreHost_RemovesRenewedAndRecreatedFiles(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/systemd/system/kubelet.service", "[Service]\n")
 	h.running(true)

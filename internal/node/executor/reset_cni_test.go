@@ -58,9 +58,9 @@ func attached(t *testing.T) *testHost {
 	return h
 }
 
-// TestResetTakesAttachmentsBack checks that a reset removes everything of CNI that no
+// TestReset_RemovesCNIAttachmentsDespiteCrash checks that a reset removes everything of CNI that no
 // other software uses, at whatever step it is interrupted.
-func TestResetTakesAttachmentsBack(t *testing.T) {
+func TestReset_RemovesCNIAttachmentsDespiteCrash(t *testing.T) {
 	t.Parallel()
 	for at := 1; ; at++ {
 		h := attached(t)
@@ -84,9 +84,9 @@ func TestResetTakesAttachmentsBack(t *testing.T) {
 	}
 }
 
-// TestResetLeavesAttachmentsOfOthers checks that another user of CNI, installed before or
+// TestReset_KeepsCNIAttachmentsOfOtherSoftware checks that another user of CNI, installed before or
 // after Slipway, keeps its attachments.
-func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
+func TestReset_KeepsCNIAttachmentsOfOtherSoftware(t *testing.T) {
 	h := attached(t)
 	theirs := map[string]string{
 		"var/lib/cni/results/podman-" + foreign1 + "-eth0": `{"kind":"cniCacheV1","containerId":"` + foreign1 +
@@ -121,7 +121,7 @@ func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
 	}
 }
 
-func TestOurShim(t *testing.T) {
+func TestIsContainerdShim_AcceptsOnlyShimsOfKubernetes(t *testing.T) {
 	for args, want := range map[string]bool{
 		"shim -namespace k8s.io -id x -address /run/containerd/containerd.sock":     true,
 		"shim -namespace moby -id x -address /run/containerd/containerd.sock":       false,
@@ -176,9 +176,10 @@ func sharedRules(t *testing.T) {
 
 func rules(t *testing.T) string { return sh(t, "nft", "list", "ruleset") }
 
-// TestResetRulesOfCNI checks the chains and tables that CNI plugins share. The rules of
-// our containers are removed, and all rules if no other container has any.
-func TestResetRulesOfCNI(t *testing.T) {
+// TestReset_RemovesOnlyOwnRulesFromCNIChains checks the chains and tables that CNI
+// plugins share: rules of other containers are kept, and the chains are removed if there
+// are none.
+func TestReset_RemovesOnlyOwnRulesFromCNIChains(t *testing.T) {
 	reset := func(h *testHost) {
 		t.Helper()
 		h.apply(cniReset())

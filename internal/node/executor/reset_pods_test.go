@@ -15,10 +15,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestResetTellsFirst checks that a program that holds a resource of the host first
+// TestReset_TerminatesListedProgramsBeforeKill checks that a program that holds a resource of the host first
 // receives a signal to end, so that it can release it. If it does not end, it is killed,
 // like all others.
-func TestResetTellsFirst(t *testing.T) {
+func TestReset_TerminatesListedProgramsBeforeKill(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, called, script string
 		tell                         []string
@@ -67,9 +67,9 @@ func TestResetTellsFirst(t *testing.T) {
 	}
 }
 
-// TestResetGate checks that no program ends before its gate is open, as long as that
+// TestReset_WaitsForGateOnlyWhileServing checks that no program ends before its gate is open, as long as that
 // program serves.
-func TestResetGate(t *testing.T) {
+func TestReset_WaitsForGateOnlyWhileServing(t *testing.T) {
 	says := func(code string) *op.Wait {
 		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
 	}
@@ -118,9 +118,9 @@ func TestResetGate(t *testing.T) {
 	}
 }
 
-// TestResetWithin checks that all programs in the cgroup of a restarted unit end, and
+// TestReset_KeepsCgroupOfRestartedUnit checks that all programs in the cgroup of a restarted unit end, and
 // that this cgroup remains. The cgroup of a pod is removed.
-func TestResetWithin(t *testing.T) {
+func TestReset_KeepsCgroupOfRestartedUnit(t *testing.T) {
 	h := newHost(t)
 	shim := exec.Command("/bin/sleep", "60")
 	if err := shim.Start(); err != nil {

@@ -51,9 +51,9 @@ func (h *testHost) outside() map[string]entry {
 	return out
 }
 
-// TestPutBack checks that a host whose settings were dropped looks like a host that never
+// TestRevertStep_RemovesEffectsOfDroppedSettings checks that a host whose settings were dropped looks like a host that never
 // had them.
-func TestPutBack(t *testing.T) {
+func TestRevertStep_RemovesEffectsOfDroppedSettings(t *testing.T) {
 	kept, gone := droppable()
 	h, never := machine(t), machine(t)
 	before := h.snapshot()
@@ -85,9 +85,9 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestPutBackLeavesOthers checks that files that other software has changed since are
+// TestRevertStep_KeepsChangesOfOtherSoftware checks that files that other software has changed since are
 // left alone.
-func TestPutBackLeavesOthers(t *testing.T) {
+func TestRevertStep_KeepsChangesOfOtherSoftware(t *testing.T) {
 	h := machine(t)
 	put := op.RevertStep{Step: "step"}
 	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("new\n")}, op.File{Path: "/etc/mirrors/a", Content: []byte("a\n")},
@@ -121,9 +121,9 @@ func TestPutBackLeavesOthers(t *testing.T) {
 	}
 }
 
-// TestPutBackOfOneStep checks that files of other steps are kept. If files of a program
+// TestRevertStep_KeepsFilesOfOtherSteps checks that files of other steps are kept. If files of a program
 // cannot be separated from wanted files, the check fails.
-func TestPutBackOfOneStep(t *testing.T) {
+func TestRevertStep_KeepsFilesOfOtherSteps(t *testing.T) {
 	h := newHost(t)
 	h.apply(op.File{Path: "/etc/x", Content: []byte("x\n")})
 	if r := h.check(op.RevertStep{Step: "another"})[0]; r.Status != op.Unchanged {
@@ -137,9 +137,9 @@ func TestPutBackOfOneStep(t *testing.T) {
 	}
 }
 
-// TestPutBackBesideAProgram checks that input files of a program are removed when the
+// TestRevertStep_RemovesDroppedInputOfProgram checks that input files of a program are removed when the
 // step no longer has them, if the program creates no files.
-func TestPutBackBesideAProgram(t *testing.T) {
+func TestRevertStep_RemovesDroppedInputOfProgram(t *testing.T) {
 	h := newHost(t)
 	program := op.Exec{Name: "hook", Argv: []string{"/bin/true"}, Inputs: []string{"/opt/hook/run"}}
 	given := func(more ...op.Op) op.List {
@@ -154,7 +154,7 @@ func TestPutBackBesideAProgram(t *testing.T) {
 	}
 }
 
-func TestCrashWhilePuttingBack(t *testing.T) {
+func TestRevertStep_CompletesAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
 	kept, gone := droppable()
 	never := machine(t)

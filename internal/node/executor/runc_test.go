@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRaiseScores checks that the OOM score of a container is never lower than its
+// TestRaiseScores_RaisesOnlyLowerOOMScores checks that the OOM score of a container is never lower than its
 // runtime's, and that no other setting for runc changes.
-func TestRaiseScores(t *testing.T) {
+func TestRaiseScores_RaisesOnlyLowerOOMScores(t *testing.T) {
 	const spared = `{"ociVersion":"1.2.0","process":{"args":["/pause"],"oomScoreAdj":-998,"cwd":"/"},"x":1.50}`
 	for name, tc := range map[string]struct {
 		reason     string

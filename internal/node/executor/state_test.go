@@ -25,7 +25,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
-func TestFileKeepsWhatItDoesNotSet(t *testing.T) {
+func TestFile_KeepsAttributesItDoesNotSet(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/app.conf", "old\n")
 	if err := unix.Setxattr(h.path("etc/app.conf"), "user.note", []byte("kept"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
@@ -49,7 +49,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestCheckFile(t *testing.T) {
+func TestCheck_ReportsChangeOrProblem(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		op           op.Op
@@ -96,7 +96,7 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-func TestApplyNamesWhatIsMissing(t *testing.T) {
+func TestApply_ReportsMissingPrerequisite(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		op           op.Op
@@ -127,9 +127,9 @@ func TestApplyNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestRestoreForgetsFailedUnit stops a job while it runs: systemd would list it as failed
-// for ever, although its file is gone.
-func TestRestoreForgetsFailedUnit(t *testing.T) {
+// TestRestoreHost_ResetsFailedStateOfUnit stops a job while it runs: without a reset,
+// systemd would list the unit as failed although its file is gone.
+func TestRestoreHost_ResetsFailedStateOfUnit(t *testing.T) {
 	h := newHost(t)
 	const job = "job.service"
 	h.apply(op.File{Path: "/etc/systemd/system/" + job, Content: []byte("[Service]\n")}, op.Unit{Name: job, Running: op.Bool(true)})
@@ -142,7 +142,7 @@ func TestRestoreForgetsFailedUnit(t *testing.T) {
 	}
 }
 
-func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
+func TestRestoreHost_KeepsChangesOfOtherSoftware(t *testing.T) {
 	h := newHost(t)
 	h.write("etc/app.conf", "old\n")
 	h.apply(
@@ -176,7 +176,7 @@ func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
 	}
 }
 
-func TestUnitRestartsOnlyWhenItsFilesDiffer(t *testing.T) {
+func TestUnit_RestartsOnlyIfItsFilesDiffer(t *testing.T) {
 	h := newHost(t)
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	starts := func() int { return h.see().Units["old.service"].Starts }
@@ -208,8 +208,10 @@ func sinceBoot(t *testing.T) time.Duration {
 	return time.Duration(up.Nano())
 }
 
-// The fakes count starts from the machine's boot, in microseconds.
-func TestUnitStarted(t *testing.T) {
+// TestUnitStarted_ReportsStartTimeOfUnit checks that the start time is the wall-clock
+// time at the start, even if the clock was set afterwards. The fakes count starts from
+// the boot of the machine, in microseconds.
+func TestUnitStarted_ReportsStartTimeOfUnit(t *testing.T) {
 	h := newHost(t)
 	asked := op.UnitStarted{Name: "old.service"}
 	if r := h.check(asked)[0]; !r.Missing || r.Status != op.Unchanged {
@@ -233,9 +235,9 @@ func TestUnitStarted(t *testing.T) {
 	}
 }
 
-// TestUnitCut checks that the host knows whether a unit was started with its current
+// TestUnit_RestartsAfterCrashOnlyIfNeeded checks that the host knows whether a unit was started with its current
 // files, whenever the helper is killed.
-func TestUnitCut(t *testing.T) {
+func TestUnit_RestartsAfterCrashOnlyIfNeeded(t *testing.T) {
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	for name, tt := range map[string]struct {
 		why    string
@@ -267,7 +269,7 @@ func TestUnitCut(t *testing.T) {
 	}
 }
 
-func TestReloadsSystemdForChangedUnits(t *testing.T) {
+func TestUnit_ReloadsSystemdForChangedUnitFile(t *testing.T) {
 	h := newHost(t)
 	w := h.see()
 	w.Units["old.service"] = &fakeUnit{Active: true, NeedReload: true}
@@ -296,7 +298,7 @@ func (l *lossy) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Wri
 	return nil, io.ErrUnexpectedEOF
 }
 
-func TestFetchBlobResumes(t *testing.T) {
+func TestFetchBlob_ResumesInterruptedTransfer(t *testing.T) {
 	h := newHost(t)
 	content := bytes.Repeat([]byte("0123456789"), 1000)
 	from := &lossy{blobs: h.blobs, bytes: 4000}
@@ -317,7 +319,7 @@ func TestFetchBlobResumes(t *testing.T) {
 	}
 }
 
-func TestFetchBlobCorrupt(t *testing.T) {
+func TestFetchBlob_RejectsCorruptContent(t *testing.T) {
 	h := newHost(t)
 	fetch := op.FetchBlob{Blob: h.blobs.add([]byte("content")), Name: "x"}
 	h.blobs[fetch.Digest] = []byte("CONTENT")
@@ -361,7 +363,7 @@ func (o *others) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Wr
 
 func (o *others) MakeRoom() { o.room++ }
 
-func TestFetchBlobFromLiars(t *testing.T) {
+func TestFetchBlob_TriesAgainAfterWrongContent(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		lies         int
@@ -398,7 +400,7 @@ func TestFetchBlobFromLiars(t *testing.T) {
 	}
 }
 
-func TestDiskFull(t *testing.T) {
+func TestFetchBlob_ReportsFullDisk(t *testing.T) {
 	requireroot.Need(t, "mounting a disk")
 	h := newHost(t)
 	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
@@ -424,7 +426,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-func TestUnpackRefusesToLeaveItsDirectory(t *testing.T) {
+func TestUnpack_RefusesPathsOutsideItsDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
 		files        map[string]string
@@ -457,7 +459,7 @@ func TestUnpackRefusesToLeaveItsDirectory(t *testing.T) {
 	}
 }
 
-func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
+func TestUnpack_ReplacesOnlyDifferentFiles(t *testing.T) {
 	h := newHost(t)
 	u := op.Unpack{Blob: h.tarball(map[string]string{"a": "one", "b": "two"}), Name: "x", Dir: "/opt/x"}
 	h.apply(u)
@@ -487,7 +489,7 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestUnpackReplacesARunningProgram(t *testing.T) {
+func TestUnpack_ReplacesRunningProgram(t *testing.T) {
 	h := newHost(t)
 	sleep := must(os.ReadFile("/bin/sleep"))
 	h.apply(op.Unpack{Blob: h.tarball(map[string]string{"p": string(sleep)}), Name: "x", Dir: "/opt/x"})
@@ -504,9 +506,9 @@ func TestUnpackReplacesARunningProgram(t *testing.T) {
 	}
 }
 
-// TestRestoreEndsTheLock checks that a host that leaves a cluster ends its lock, because
+// TestRestoreHost_EndsLockOfHostThatLeaves checks that a host that leaves a cluster ends its lock, because
 // no manager returns for it.
-func TestRestoreEndsTheLock(t *testing.T) {
+func TestRestoreHost_EndsLockOfHostThatLeaves(t *testing.T) {
 	h := newHost(t)
 	ctx := context.Background()
 	l := lock.Lock{Operation: "apply-1", Manager: "m", Fence: 7}
@@ -538,9 +540,9 @@ func TestRestoreEndsTheLock(t *testing.T) {
 	}
 }
 
-// TestForeignStateStays checks that files of other software in the state directory are
+// TestRestoreHost_KeepsForeignFilesInStateDirectory checks that files of other software in the state directory are
 // neither removed nor a problem, whether they are older or newer than Slipway's.
-func TestForeignStateStays(t *testing.T) {
+func TestRestoreHost_KeepsForeignFilesInStateDirectory(t *testing.T) {
 	h := newHost(t)
 	h.write("var/lib/slipway/d", "precious")
 	h.write("var/lib/slipway/more/deep", "too")
@@ -564,9 +566,9 @@ func TestForeignStateStays(t *testing.T) {
 	}
 }
 
-// TestOnlineTarget checks that a target that our units started is stopped with them, if
+// TestRestoreHost_StopsOnlineTargetIfInactiveBefore checks that a target that our units started is stopped with them, if
 // it was not active before. Removing only one of the units leaves the target active.
-func TestOnlineTarget(t *testing.T) {
+func TestRestoreHost_StopsOnlineTargetIfInactiveBefore(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		h := newHost(t)
 		set := func(active bool) {
@@ -588,7 +590,9 @@ func TestOnlineTarget(t *testing.T) {
 	}
 }
 
-func TestReleaseEndsARestoredHost(t *testing.T) {
+// TestReleaseLock_RemovesStateOfRestoredHost checks that the lock outlasts a restore, and
+// that its release removes the state directory.
+func TestReleaseLock_RemovesStateOfRestoredHost(t *testing.T) {
 	h := newHost(t)
 	ctx := context.Background()
 	l := lock.Lock{Operation: "delete-1", Manager: "m", Fence: 7}
@@ -616,7 +620,7 @@ func TestReleaseEndsARestoredHost(t *testing.T) {
 	}
 }
 
-func TestResetPathsAndCgroups(t *testing.T) {
+func TestReset_RemovesOnlyOwnPathsAndCgroups(t *testing.T) {
 	h := newHost(t)
 	h.apply(op.Dir{Path: "/var/lib/kubelet"})
 	h.write("var/lib/kubelet/pods/x/data", "x")
@@ -639,7 +643,7 @@ func TestResetPathsAndCgroups(t *testing.T) {
 	}
 }
 
-func TestResetRefusesAnUnmanagedHost(t *testing.T) {
+func TestReset_RefusesUnmanagedHost(t *testing.T) {
 	h := newHost(t)
 	w := h.see()
 	w.Units["old.service"] = &fakeUnit{Active: true}
@@ -653,7 +657,7 @@ func TestResetRefusesAnUnmanagedHost(t *testing.T) {
 	}
 }
 
-func TestResetUnmountsBelowNeverAt(t *testing.T) {
+func TestReset_UnmountsOnlyBelowGivenPath(t *testing.T) {
 	requireroot.Need(t, "mounting")
 	h := newHost(t)
 	for _, dir := range []string{"var/lib/kubelet", "var/lib/kubelet/pods/a b", "var/lib/kubelet/pods/a b/deep"} {

@@ -27,9 +27,9 @@ func apiServer(arguments ...string) string {
 		"\n    image: registry.k8s.io/kube-apiserver:v1.37.1\n    livenessProbe:\n      failureThreshold: 8\n"
 }
 
-// TestWaitForManifest checks that only the program of the current manifest counts. The
+// TestWait_CountsOnlyProgramOfCurrentManifest checks that only the program of the current manifest counts. The
 // previous program also responds until the kubelet has stopped it.
-func TestWaitForManifest(t *testing.T) {
+func TestWait_CountsOnlyProgramOfCurrentManifest(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
 	for _, tc := range []struct {
@@ -76,7 +76,7 @@ func TestWaitForManifest(t *testing.T) {
 	}
 }
 
-func TestWaitForManifestToBeTakenUp(t *testing.T) {
+func TestWait_ReportsManifestWithoutRunningProgram(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
 	h := newHost(t)
@@ -97,8 +97,8 @@ func TestWaitForManifestToBeTakenUp(t *testing.T) {
 	}
 }
 
-// TestWaitEnded checks that a pod counts as ended when none of its programs runs.
-func TestWaitEnded(t *testing.T) {
+// TestWait_EndsWhenNoProgramOfPodRuns checks that a pod counts as ended when none of its programs runs.
+func TestWait_EndsWhenNoProgramOfPodRuns(t *testing.T) {
 	const config = "/etc/kubernetes/slipway/keepalived.conf"
 	for _, tc := range []struct {
 		name, reason string
@@ -127,9 +127,9 @@ func TestWaitEnded(t *testing.T) {
 	}
 }
 
-// TestOfOrdinaryPod checks that a pod is recognized by its cgroup: its creator chooses
+// TestIsOrdinaryPod_RecognizesPodByCgroup checks that a pod is recognized by its cgroup: its creator chooses
 // its command line, but not its cgroup.
-func TestOfOrdinaryPod(t *testing.T) {
+func TestIsOrdinaryPod_RecognizesPodByCgroup(t *testing.T) {
 	const uid, static = "1f0e6b4c_7d2a_4e8f_9a3b_0c1d2e3f4a5b", "0123456789abcdef0123456789abcdef"
 	for _, tc := range []struct {
 		name, cgroup string
@@ -167,9 +167,9 @@ func TestOfOrdinaryPod(t *testing.T) {
 	}
 }
 
-// A container's image is identified by its ID, which all runtimes report: its command may
-// be the same before and after an upgrade.
-func TestWaitForContainer(t *testing.T) {
+// TestWait_ComparesImageIDOfContainer checks that a container is identified by the ID of
+// its image, because its command can be the same before and after an upgrade.
+func TestWait_ComparesImageIDOfContainer(t *testing.T) {
 	const (
 		older, newer = "registry.k8s.io/kube-scheduler:v1.36.4", "registry.k8s.io/kube-scheduler:v1.37.1"
 		// Docker's adapter says nothing by the name.
@@ -228,8 +228,8 @@ esac
 	}
 }
 
-// TestWaitSays checks that a response counts only if it is exactly the expected text.
-func TestWaitSays(t *testing.T) {
+// TestWait_RequiresExactResponse checks that a response counts only if it is exactly the expected text.
+func TestWait_RequiresExactResponse(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "iptables") }))
 	t.Cleanup(site.Close)
 	for says, counts := range map[string]bool{"": true, "iptables": true, "ip": false, "nftables": false} {
@@ -243,9 +243,9 @@ func TestWaitSays(t *testing.T) {
 	}
 }
 
-// TestWaitSince checks that a response counts only when the kubelet has run for a while.
+// TestWait_RequiresMinimumRunTimeOfUnit checks that a response counts only when the kubelet has run for a while.
 // Until then, the kubelet may stop the program once more.
-func TestWaitSince(t *testing.T) {
+func TestWait_RequiresMinimumRunTimeOfUnit(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
 	var now unix.Timespec

@@ -47,9 +47,9 @@ func knows(t *testing.T, authorities ...*pkitest.Authority) string {
 	return l.Addr().String()
 }
 
-// TestWaitTrusts checks that a server has reloaded its bundles when it lists as many CAs,
+// TestWait_RequiresServerThatTrustsCurrentCAs checks that a server has reloaded its bundles when it lists as many CAs,
 // by name, as they contain.
-func TestWaitTrusts(t *testing.T) {
+func TestWait_RequiresServerThatTrustsCurrentCAs(t *testing.T) {
 	h := newHost(t)
 	make := func(name string) *pkitest.Authority {
 		return pkitest.NewAuthority(t, name, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))

@@ -26,10 +26,10 @@ func healthy(h *testHost) op.Unit {
 	return u
 }
 
-// TestUnitAgain checks that a service that responded before a restart must respond after
+// TestUnit_RequiresServicesThatRespondedBefore checks that a service that responded before a restart must respond after
 // it, however often the helper is killed in between. A service that did not respond is
 // not awaited.
-func TestUnitAgain(t *testing.T) {
+func TestUnit_RequiresServicesThatRespondedBefore(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason  string
 		before, after string // the services that respond
@@ -79,10 +79,10 @@ func TestUnitAgain(t *testing.T) {
 	}
 }
 
-// TestWaitCrashes checks that a container that always ends after its start is not awaited
+// TestWait_DetectsRepeatedExitsOfContainer checks that a container that always ends after its start is not awaited
 // until the timeout, and that its output is reported. Logs of the previous pod do not
 // count.
-func TestWaitCrashes(t *testing.T) {
+func TestWait_DetectsRepeatedExitsOfContainer(t *testing.T) {
 	const logs = "var/log/pods/kube-system_kube-apiserver-cp1_%/kube-apiserver/"
 	in := func(pod, file string) string { return strings.Replace(logs, "%", pod, 1) + file }
 	wait := op.Wait{HTTP: "https://127.0.0.1:1/readyz", Manifest: apiManifest, Crashes: 2, TimeoutSeconds: 1}
@@ -134,10 +134,10 @@ func TestWaitCrashes(t *testing.T) {
 	}
 }
 
-// TestExecGateAndThen checks that a program runs when its gate is open, and has succeeded
+// TestExec_WaitsForGateAndRepeatsUntilThenHolds checks that a program runs when its gate is open, and has succeeded
 // when Then holds. Until then, it runs again. While Then does not hold, the gate is not
 // checked.
-func TestExecGateAndThen(t *testing.T) {
+func TestExec_WaitsForGateAndRepeatsUntilThenHolds(t *testing.T) {
 	h := newHost(t)
 	h.r.etcdTime = 1
 	is := func(name string) *op.Wait {
@@ -171,9 +171,9 @@ func TestExecGateAndThen(t *testing.T) {
 	}
 }
 
-// TestWaitSteady checks that a program counts only after it has run for a time: with
+// TestWait_RequiresMinimumRunTimeOfProgram checks that a program counts only after it has run for a time: with
 // invalid settings, it may respond before it ends.
-func TestWaitSteady(t *testing.T) {
+func TestWait_RequiresMinimumRunTimeOfProgram(t *testing.T) {
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
 	const justNow = 1 << 33 // after boot: it has not run for any time
@@ -200,10 +200,10 @@ func TestWaitSteady(t *testing.T) {
 	}
 }
 
-// TestUnitForgets checks that a unit does not find files that do not match its new
+// TestUnit_RemovesListedFilesWhileStopped checks that a unit does not find files that do not match its new
 // settings. They are removed while the unit is stopped, also after the helper was killed.
 // They are kept until the unit is restarted.
-func TestUnitForgets(t *testing.T) {
+func TestUnit_RemovesListedFilesWhileStopped(t *testing.T) {
 	const state, other = "var/lib/app/state", "var/lib/app/other"
 	unit := op.Unit{
 		Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"},

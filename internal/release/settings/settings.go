@@ -1,6 +1,6 @@
 // Package settings lists the flags and the feature gates of the components for each
 // supported minor version of Kubernetes. The tables are generated from the programs:
-// TestSettings of internal/bundle/source/modules compiles them, and compares.
+// TestSettings_EqualPrograms of internal/bundle/source/modules compiles them, and compares.
 package settings
 
 import (

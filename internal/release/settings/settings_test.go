@@ -39,7 +39,8 @@ func TestTables_CoverEveryMinor(t *testing.T) {
 		got = append(got, table.Kubernetes+" "+table.Etcd)
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("tables, oldest first (-of the catalogue +there are); TestSettings of internal/bundle/source/modules makes them:\n%s", d)
+		t.Errorf("tables, oldest first (-of the catalogue +there are); "+
+			"TestSettings_EqualPrograms of internal/bundle/source/modules makes them:\n%s", d)
 	}
 	for _, table := range tables {
 		for component, least := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestNumbers(t *testing.T) {
+func TestParseNumbers_RefusesInvalidHostCounts(t *testing.T) {
 	for _, tt := range []struct {
 		name, reason, text string
 		want               []int
@@ -36,9 +36,9 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestHosts: each has an address in the network that the loopback link answers
-// for, and nothing in common with another.
-func TestHosts(t *testing.T) {
+// TestNewHost_SharesNothingWithOtherHosts checks that each host has an address in the
+// network of the loopback link, and a separate name, directory and machine ID.
+func TestNewHost_SharesNothingWithOtherHosts(t *testing.T) {
 	network := netip.MustParsePrefix("10.64.0.0/16")
 	seen := map[string]bool{}
 	for n := range maxHosts {
@@ -56,7 +56,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-func TestPrepared(t *testing.T) {
+func TestMissingPreparation_NamesMissingSetting(t *testing.T) {
 	for _, tt := range []struct {
 		name, reason string
 		file, text   string // written after a whole preparation
@@ -96,7 +96,7 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
-func TestChanged(t *testing.T) {
+func TestDescribeChanges_NamesEachDifference(t *testing.T) {
 	before := state{parts: map[string]string{"/etc/hosts": "a\nb", "/proc/swaps": "none"}, clock: time.Hour}
 	for _, tt := range []struct {
 		name, reason string
@@ -124,8 +124,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestLook: this machine is equal to itself.
-func TestLook(t *testing.T) {
+// TestRecordMachine_RecordsFilesAndEqualsItself checks that important files are recorded,
+// and that a record has no difference from itself.
+func TestRecordMachine_RecordsFilesAndEqualsItself(t *testing.T) {
 	s, err := recordMachine()
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +141,10 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestPlaybooks: both set the same parameters, and each that the kernel has
-// once for all has a file that stands for it.
-func TestPlaybooks(t *testing.T) {
+// TestPlaybooks_SetSameParameters checks that both playbooks set the same kernel
+// parameters, and that each parameter without a network namespace is redirected to a
+// file.
+func TestPlaybooks_SetSameParameters(t *testing.T) {
 	var sets []map[string]string
 	for _, text := range []string{playbook, merged} {
 		var plays []struct {
@@ -166,7 +168,7 @@ func TestPlaybooks(t *testing.T) {
 	}
 }
 
-func TestClusterFile(t *testing.T) {
+func TestClusterFile_ListsEveryHostWithRole(t *testing.T) {
 	hosts := []host{newHost(0, ""), newHost(1, "")}
 	var c struct {
 		Spec struct {
@@ -195,9 +197,9 @@ func TestClusterFile(t *testing.T) {
 	}
 }
 
-// TestDocumented: the documentation lists every redirected or omitted step next to the
-// figures.
-func TestDocumented(t *testing.T) {
+// TestBenchmarkPage_ListsEveryDifference checks that the documentation lists every
+// redirected or omitted step next to the figures.
+func TestBenchmarkPage_ListsEveryDifference(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/benchmarks.md")
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +211,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestListVerdicts_ComparesFiguresWithTargets(t *testing.T) {
 	at := func(hosts int, tool string, again bool, wall, cpu time.Duration, peak int64) figure {
 		return figure{Hosts: hosts, Tool: tool, Again: again, Wall: wall, CPU: cpu, Peak: peak}
 	}
@@ -259,7 +261,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestMiddle(t *testing.T) {
+func TestMedianFigure_ReturnsRunWithMedianTime(t *testing.T) {
 	got := medianFigure([]figure{{Wall: 3}, {Wall: 1, CPU: 7}, {Wall: 2, CPU: 9}})
 	if got.Wall != 2 || got.CPU != 9 {
 		t.Errorf("the figures of another run: %+v", got)

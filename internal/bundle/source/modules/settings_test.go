@@ -55,14 +55,14 @@ func settingsPrograms() map[string]string {
 	return out
 }
 
-// TestSettings compares the tables of package settings with the programs of the newest
+// TestSettings_EqualPrograms compares the tables of package settings with the programs of the newest
 // listed patch of each minor, compiled as for a bundle. It needs the module proxy, and up
 // to twenty minutes for a minor, so it has a build tag:
 //
-//	SLIPWAY_SETTINGS=1.37 go test -tags long -timeout 60m -run '^TestSettings$' ./internal/bundle/source/modules -update
+//	SLIPWAY_SETTINGS=1.37 go test -tags long -timeout 60m -run '^TestSettings_EqualPrograms$' ./internal/bundle/source/modules -update
 //
 // SLIPWAY_SETTINGS names minors, such as "1.36,1.37"; all are the default.
-func TestSettings(t *testing.T) {
+func TestSettings_EqualPrograms(t *testing.T) {
 	asked := strings.Split(cmp.Or(os.Getenv("SLIPWAY_SETTINGS"), "all"), ",")
 	catalogue, err := release.Load("")
 	if err != nil {
@@ -128,7 +128,7 @@ func settingsTable(t *testing.T, r release.Release) string {
 		lines = append(lines, "gate "+gate)
 	}
 	slices.Sort(lines)
-	lines = append([]string{fmt.Sprintf("# Flags and feature gates of Kubernetes %s and etcd %s, made by TestSettings "+
+	lines = append([]string{fmt.Sprintf("# Flags and feature gates of Kubernetes %s and etcd %s, made by TestSettings_EqualPrograms "+
 		"of internal/bundle/source/modules.",
 		r.Kubernetes, r.Etcd)}, lines...)
 	return strings.Join(lines, "\n") + "\n"

@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestJudged checks that a completed copy is recorded, even if the oldest copy cannot be
+// TestJudgeCopy_RecordsCopyDespiteFailedRemoval checks that a completed copy is recorded, even if the oldest copy cannot be
 // removed.
-func TestJudged(t *testing.T) {
+func TestJudgeCopy_RecordsCopyDespiteFailedRemoval(t *testing.T) {
 	taken := time.Now().UTC().Truncate(time.Second)
 	was := op.CopyOutcome{
 		Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route",
@@ -45,8 +45,8 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// TestUnfit checks that copies are written only to another disk, and not to memory.
-func TestUnfit(t *testing.T) {
+// TestUnfitReason_RefusesHostDiskAndMemory checks that copies are written only to another disk, and not to memory.
+func TestUnfitReason_RefusesHostDiskAndMemory(t *testing.T) {
 	const there, snapshots, root = 1, 2, 3
 	for _, tc := range []struct {
 		name                   string
@@ -66,8 +66,8 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// TestAutoCopyRoom checks that nothing is written if the set does not fit on the disk.
-func TestAutoCopyRoom(t *testing.T) {
+// TestLimitedWriter_RefusesSetLargerThanFreeSpace checks that nothing is written if the set does not fit on the disk.
+func TestLimitedWriter_RefusesSetLargerThanFreeSpace(t *testing.T) {
 	dir := t.TempDir()
 	d, err := copies.OpenDirectory(dir)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 // dbPage is the page size of the real databases.
 const dbPage = 4096
 
-// TestAppliedTo checks that the last applied entry is read from real databases, and that
+// TestAppliedTo_ReadsLastEntryAndReportsDamage checks that the last applied entry is read from real databases, and that
 // damage is reported.
-func TestAppliedTo(t *testing.T) {
+func TestAppliedTo_ReadsLastEntryAndReportsDamage(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		change       func(raw []byte) []byte

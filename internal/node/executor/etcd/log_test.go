@@ -88,11 +88,11 @@ func instead(t *testing.T, name string) {
 	}
 }
 
-// TestLogBehindDamage checks that log files after a damaged one are used only if they
+// TestEtcdReach_UsesLogAfterDamageOnlyIfComplete checks that log files after a damaged one are used only if they
 // continue from the database. The data comes from real members, which made small log
 // files and a snapshot every 41 entries until their host was lost. Their databases end at
 // the last snapshot, and their logs end later.
-func TestLogBehindDamage(t *testing.T) {
+func TestEtcdReach_UsesLogAfterDamageOnlyIfComplete(t *testing.T) {
 	snap := op.EtcdReach{Term: 2, Index: 0x148}
 	for _, version := range versions {
 		_, logs := memberData(t, "segments-"+version)
@@ -171,9 +171,9 @@ func TestLogBehindDamage(t *testing.T) {
 	}
 }
 
-// TestLearner checks that a learner is recognized, and that its copy has a vote. The data
+// TestLearner_IsRecognizedAndGetsVoteInCopy checks that a learner is recognized, and that its copy has a vote. The data
 // comes from real learners, one of which was promoted at last.
-func TestLearner(t *testing.T) {
+func TestLearner_IsRecognizedAndGetsVoteInCopy(t *testing.T) {
 	for _, version := range versions {
 		for name, learner := range map[string]bool{"learner-": true, "promoted-": false, "segments-": false} {
 			t.Run(name+version, func(t *testing.T) {
@@ -210,9 +210,9 @@ func goesOnWith(t *testing.T, data string, r *WALReader, to op.EtcdReach) {
 	}
 }
 
-// TestLogBehindDamageOfAnother checks that a log without its beginning is not used for a
+// TestReadLog_IgnoresLogThatDoesNotMatchDatabase checks that a log without its beginning is not used for a
 // database with other entries, or for a database that ends outside the log.
-func TestLogBehindDamageOfAnother(t *testing.T) {
+func TestReadLog_IgnoresLogThatDoesNotMatchDatabase(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		database     op.EtcdReach
@@ -238,10 +238,10 @@ func TestLogBehindDamageOfAnother(t *testing.T) {
 	}
 }
 
-// TestLogBehindDamageAfterSnapshot checks that a log with a missing entry after the
+// TestReadLog_IgnoresLogWithGapAfterSnapshot checks that a log with a missing entry after the
 // snapshot is not used. etcd starts with the snapshot only if the log has it as
 // committed.
-func TestLogBehindDamageAfterSnapshot(t *testing.T) {
+func TestReadLog_IgnoresLogWithGapAfterSnapshot(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		after, commit uint64
@@ -273,9 +273,9 @@ func TestLogBehindDamageAfterSnapshot(t *testing.T) {
 	}
 }
 
-// TestInOrder checks that log files are found by the numbers in their names, as etcd
+// TestInOrder_FollowsNumbersInFileNames checks that log files are found by the numbers in their names, as etcd
 // does.
-func TestInOrder(t *testing.T) {
+func TestInOrder_FollowsNumbersInFileNames(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		names []string
@@ -293,9 +293,9 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// TestEtcdReachUnread checks that a file that cannot be read is reported as damage, and
+// TestEtcdReach_ReportsUnreadableFilesAsDamage checks that a file that cannot be read is reported as damage, and
 // does not end the check.
-func TestEtcdReachUnread(t *testing.T) {
+func TestEtcdReach_ReportsUnreadableFilesAsDamage(t *testing.T) {
 	for _, tc := range []struct {
 		name, file string
 		want       func(op.EtcdRecovered) bool
@@ -332,9 +332,9 @@ func TestEtcdReachUnread(t *testing.T) {
 	}
 }
 
-// TestCopyMemberLinks checks that a copy has the data behind a link. Without this data,
+// TestCopyMember_CopiesDataBehindLinks checks that a copy has the data behind a link. Without this data,
 // it would be the copy of another member.
-func TestCopyMemberLinks(t *testing.T) {
+func TestCopyMember_CopiesDataBehindLinks(t *testing.T) {
 	data, _ := memberData(t, "segments-3.7.0")
 	is, r := etcdReach(data)
 	for _, name := range []string{"member/snap", "member"} {

@@ -138,7 +138,9 @@ func readMemberData(t *testing.T, version string) []byte {
 	return raw
 }
 
-func TestEtcdLog(t *testing.T) {
+// TestEtcdRecover_ReportsEndOfLogAndDamage checks which entry is the last usable one of a
+// log, and whether the log counts as damaged.
+func TestEtcdRecover_ReportsEndOfLogAndDamage(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		write        func(*walWriter) [][]byte
@@ -261,10 +263,10 @@ func TestEtcdLog(t *testing.T) {
 	}
 }
 
-// TestAgreeUpon uses real logs of followers that were killed with their leader as soon as
+// TestAgreeUpon_CommitsAcknowledgedEntries uses real logs of followers that were killed with their leader as soon as
 // a client had a response. The acknowledged entry is in the log, but the follower did not
 // know yet that it was committed. An etcd that runs alone must not drop it.
-func TestAgreeUpon(t *testing.T) {
+func TestAgreeUpon_CommitsAcknowledgedEntries(t *testing.T) {
 	for _, version := range []string{"3.6.8", "3.7.0"} {
 		for _, tc := range []struct {
 			name string
@@ -305,9 +307,9 @@ func TestAgreeUpon(t *testing.T) {
 	}
 }
 
-// TestAgreeUponDamaged checks that a copy gets a log without damaged entries, and a term
+// TestAgreeUpon_RemovesDamagedEntries checks that a copy gets a log without damaged entries, and a term
 // that no entry exceeds.
-func TestAgreeUponDamaged(t *testing.T) {
+func TestAgreeUpon_RemovesDamagedEntries(t *testing.T) {
 	h := newFileHost(t)
 	w := &walWriter{}
 	raw := w.snapshot(0, 0).entry(9, 1).out

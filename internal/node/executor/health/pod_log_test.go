@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestLastWords(t *testing.T) {
+func TestLastLines_ReturnsMostLikelyCause(t *testing.T) {
 	for log, want := range map[string]string{
 		"a\nE1123 \"command failed\" err=\"bad\"\nstopped": `E1123 "command failed" err="bad"`,
 		"a\nb\n":                       "b",

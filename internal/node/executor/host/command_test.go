@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func TestGist(t *testing.T) {
+func TestLastErrorLine_ReturnsCauseOfFailure(t *testing.T) {
 	const advice = "To see the stack trace of this error execute with --v=5 or higher\n"
 	for _, c := range []struct{ name, reason, in, want string }{
 		{"nothing", "it said nothing", "", ""},
@@ -31,7 +31,7 @@ func TestGist(t *testing.T) {
 	}
 }
 
-func TestFullDiskOfAProgram(t *testing.T) {
+func TestDescribeFailure_DetectsFullDisk(t *testing.T) {
 	e := &op.Error{
 		Reason: "CommandFailed", Message: "ctr exited with 1",
 		Detail: "ctr: failed to extract layer: write /var/lib/x: no space left on device",

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-func TestUnified(t *testing.T) {
+func TestUnifiedDiff_ShowsChangesWithContext(t *testing.T) {
 	long := strings.Repeat("same\n", 10)
 	for _, c := range []struct{ name, reason, from, a, b, want string }{
 		{"equal", "nothing to show", "/f", "a\n", "a\n", ""},
@@ -70,7 +70,7 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-func TestSetBlock(t *testing.T) {
+func TestSetBlock_ChangesOnlyItsOwnLines(t *testing.T) {
 	mark := func(lines string) string { return "# BEGIN slipway x\n" + lines + "# END slipway x\n" }
 	for _, c := range []struct {
 		name, reason, text string

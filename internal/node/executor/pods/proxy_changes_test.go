@@ -10,7 +10,9 @@ import (
 	"testing"
 )
 
-func TestProxyChanges(t *testing.T) {
+// TestProxyChanges_ReportsCountersOrWhyTheyAreMissing checks the counters that are read
+// from the metrics of kube-proxy.
+func TestProxyChanges_ReportsCountersOrWhyTheyAreMissing(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		code       int

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMetric checks that metrics of other queues and with other names do not count.
-func TestMetric(t *testing.T) {
+// TestFindMetric_MatchesNameAndQueue checks that metrics of other queues and with other names do not count.
+func TestFindMetric_MatchesNameAndQueue(t *testing.T) {
 	const text = "a{name=\"q\"} 1\nb{name=\"q\"} 2e+06\nb{name=\"r\"} 3\nc{name=\"q\"} x\n"
 	for _, tc := range []struct {
 		name, queue string

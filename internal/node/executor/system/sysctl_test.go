@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSysctlPath(t *testing.T) {
+func TestSysctlPath_AcceptsBothSeparators(t *testing.T) {
 	for key, want := range map[string]string{
 		"net.ipv4.ip_forward":            "/proc/sys/net/ipv4/ip_forward",
 		"net/ipv4/conf/eth0.1/rp_filter": "/proc/sys/net/ipv4/conf/eth0.1/rp_filter",
