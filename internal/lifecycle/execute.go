@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/lifecycle/journal"
 	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -314,7 +315,7 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 		}
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
-	if res.Outcome != event.Succeeded && p.kind.MakesJoinTokens() && !errors.Is(err, clusterlock.ErrLost) {
+	if res.Outcome != event.Succeeded && p.mayHaveJoinTokens(o) && !errors.Is(err, clusterlock.ErrLost) {
 		p.deleteJoinTokens(context.WithoutCancel(ctx), o, hl.Fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
@@ -392,15 +393,30 @@ func (p *prepared) kubeconfig() string {
 	return p.svc.Store.Kubeconfigs().Path(p.env.Cluster.Name)
 }
 
-// deleteJoinTokens deletes join tokens after an operation that did not succeed. It is not a part of
-// the operation: tokens expire within an hour anyway.
+// mayHaveJoinTokens reports whether the operation has begun to create a join token, in this
+// attempt or an earlier one. A create that fails before that can lack an API server.
+func (p execution) mayHaveJoinTokens(o *v1alpha1.Operation) bool {
+	begun := false
+	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
+		begun = begun || e.Type == event.StepStarted && e.Task == kubeadm.TaskCreateToken
+		return nil
+	})
+	return begun || err != nil
+}
+
+// deleteJoinTokens deletes join tokens after an operation that did not succeed. It is not a
+// part of the operation: tokens expire within an hour anyway.
 func (p execution) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
 	ctx, cancel := context.WithTimeout(ctx, p.svc.waits.cleanup)
 	defer cancel()
 	end := pipeline.RevokeJoinTokens(p.env)
 	run := p.run(o.Name, fence)
 	found, err := run.Check(ctx, end)
-	if err == nil && len(found.Failures) == 0 && !slices.ContainsFunc(found.Steps, func(s plan.Step) bool { return s.State == plan.Pending }) {
+	switch {
+	case err != nil:
+	case len(found.Failures) > 0:
+		err = errors.New(found.Failures[0].Failure.Message)
+	case !slices.ContainsFunc(found.Steps, func(s plan.Step) bool { return s.State == plan.Pending }):
 		_, err = p.run(o.Name, fence).Apply(ctx, end, found.Steps)
 	}
 	if err != nil {

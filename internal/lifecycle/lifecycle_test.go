@@ -1,8 +1,10 @@
 package lifecycle
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -474,12 +476,30 @@ func TestLock_BlocksOtherProcessesAndManagers(t *testing.T) {
 	})
 }
 
+// TestCreate_SkipsTokenCleanupBeforeFirstToken fails before there is an API server.
+func TestCreate_SkipsTokenCleanupBeforeFirstToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1", "w1")
+	w.Hosts["cp1"].Refuse = func(step string, _ op.Op) *op.Error {
+		if step == "kubeadm.init.etcd" {
+			return &op.Error{Reason: "CommandFailed", Message: "no"}
+		}
+		return nil
+	}
+	var log bytes.Buffer
+	s := w.service()
+	s.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w.apply(w.prepared(s.Prepare(t.Context(), creating(w.Manifest()), nil)), event.Failed)
+	if strings.Contains(log.String(), "tokens") {
+		t.Errorf("it tries to delete join tokens: %s", log.String())
+	}
+}
+
 // A cancelled operation is paused and can be resumed or rolled back; processes of other
 // programs or machines are not stopped.
 func TestCancel_StopsOnlyOperationsOfLocalSlipway(t *testing.T) {
 	stopped := func(t *testing.T, why error) *world {
 		w := newWorld(t, "cp1", "w1")
-		w.noAPI = true
 		ctx, cancel := context.WithCancelCause(t.Context())
 		w.Hosts["cp1"].OnChange = func(what string) {
 			if strings.HasPrefix(what, "kubeadm.init.etcd") {

@@ -353,7 +353,6 @@ func TestMigrate_FinishesNodeWithoutAPI(t *testing.T) {
 			t.Run(at+" "+name, func(t *testing.T) {
 				t.Parallel()
 				w, broken := base.fork(t), true
-				w.noAPI = true
 				w.endsAPI(at, tc.step, tc.reason, &broken)
 				request := w.moving()
 				if res := w.do(request, event.Failed); res.Reverted != (tc.reason == "UnitFailed") {

@@ -71,7 +71,6 @@ func TestNotServing_CanBeRepairedOrRemoved(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	cp1, bad := w.Hosts["cp1"], w.Manifest()
 	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
-	w.noAPI = true
 	cp1.Refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.control-plane" {
 			cp1.APISilent = strings.Contains(cp1.Files[lifecycletest.SettingsFile], "no-such-mode")

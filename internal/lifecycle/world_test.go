@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -51,9 +50,6 @@ type world struct {
 	cache string
 	// boot is the boot ID of the manager's machine.
 	boot string
-	// noAPI: an operation stops without an API server to clean up in, so a short wait for
-	// one is enough.
-	noAPI bool
 
 	mu     sync.Mutex
 	events []event.Event
@@ -155,14 +151,10 @@ func (w *world) service() *Service {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := New(Config{
+	return New(Config{
 		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
 		Connect: w.Connect, Dial: w.Dial, Now: w.Now, BootID: w.boot,
 	})
-	if w.noAPI {
-		s.waits.cleanup = time.Second
-	}
-	return s
 }
 
 // prepared fails the test on an error, and closes p when the test ends.

@@ -19,7 +19,6 @@ var addNodes = row{
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,
-	makesJoinTokens:        yes,
 	changesNodes:           yes,
 	changesVersion:         no,
 	replacesEtcdData:       no,

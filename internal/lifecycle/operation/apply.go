@@ -16,7 +16,6 @@ var apply = row{
 	needsCluster:           no,
 	needsBundle:            yes,
 	managesAddons:          yes,
-	makesJoinTokens:        yes,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

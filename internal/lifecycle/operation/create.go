@@ -15,7 +15,6 @@ var create = row{
 	needsCluster:           no,
 	needsBundle:            yes,
 	managesAddons:          yes,
-	makesJoinTokens:        yes,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

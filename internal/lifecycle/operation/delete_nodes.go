@@ -15,7 +15,6 @@ var deleteNodes = row{
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,
-	makesJoinTokens:        yes,
 	changesNodes:           yes,
 	changesVersion:         no,
 	replacesEtcdData:       no,

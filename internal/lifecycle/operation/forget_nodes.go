@@ -14,7 +14,6 @@ var forgetNodes = row{
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,
-	makesJoinTokens:        no,
 	changesNodes:           yes,
 	changesVersion:         no,
 	replacesEtcdData:       no,

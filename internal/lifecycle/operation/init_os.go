@@ -13,7 +13,6 @@ var initOS = row{
 	needsCluster:           no,
 	needsBundle:            no,
 	managesAddons:          no,
-	makesJoinTokens:        no,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

@@ -14,7 +14,6 @@ var initRegistry = row{
 	needsCluster:           no,
 	needsBundle:            yes,
 	managesAddons:          no,
-	makesJoinTokens:        no,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

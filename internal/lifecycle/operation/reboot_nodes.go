@@ -13,7 +13,6 @@ var rebootNodes = row{
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,
-	makesJoinTokens:        no,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

@@ -13,7 +13,6 @@ var renewCerts = row{
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,
-	makesJoinTokens:        yes,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

@@ -15,7 +15,6 @@ var restoreEtcd = row{
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,
-	makesJoinTokens:        no,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       yes,

@@ -15,7 +15,6 @@ var rollbackCreate = row{
 	needsCluster:           no,
 	needsBundle:            no,
 	managesAddons:          no,
-	makesJoinTokens:        no,
 	changesNodes:           no,
 	changesVersion:         no,
 	replacesEtcdData:       no,

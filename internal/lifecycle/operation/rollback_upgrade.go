@@ -15,7 +15,6 @@ var rollbackUpgrade = row{
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,
-	makesJoinTokens:        yes,
 	changesNodes:           no,
 	changesVersion:         yes,
 	replacesEtcdData:       no,

@@ -25,7 +25,7 @@ type row struct {
 	precheck Precheck
 
 	// See the methods of Kind with these names.
-	needsCluster, needsBundle, managesAddons, makesJoinTokens     answer
+	needsCluster, needsBundle, managesAddons                      answer
 	changesNodes, changesVersion, replacesEtcdData, preparesHosts answer
 	resumable, comparesFile, supersedes, revertsFailedSettings    answer
 	offersIgnoreErrors, stopsOnFailure, canSucceedPartly          answer
@@ -205,9 +205,6 @@ func (k Kind) DependsOnState() bool { return k.of().dependsOnState == yes }
 
 // ManagesAddons reports whether an operation installs the add-ons of a cluster.
 func (k Kind) ManagesAddons() bool { return k.of().managesAddons == yes }
-
-// MakesJoinTokens reports whether an interrupted operation may leave join tokens.
-func (k Kind) MakesJoinTokens() bool { return k.of().makesJoinTokens == yes }
 
 // ChangesNodes reports whether an operation only adds or removes hosts of a cluster.
 func (k Kind) ChangesNodes() bool { return k.of().changesNodes == yes }

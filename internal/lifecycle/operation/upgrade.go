@@ -20,7 +20,6 @@ var upgrade = row{
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,
-	makesJoinTokens:        yes,
 	changesNodes:           no,
 	changesVersion:         yes,
 	replacesEtcdData:       no,

@@ -123,6 +123,9 @@ func apiAnswers(ctx context.Context, client *kube.Client) bool {
 	return err == nil
 }
 
+// TaskCreateToken is the task that creates the join token of an operation.
+const TaskCreateToken = "join.token"
+
 // JoinNodes is the module that joins nodes: workers as soon as the API is ready, and
 // control planes at the same time, one after the other only where etcd requires it. The
 // given steps must end first, because the nodes use their results.
@@ -130,7 +133,7 @@ func JoinNodes(env module.Env, after ...string) engine.Module {
 	wanted := func(s *engine.Scope) bool { return hasWaitingNode(env, s.Hosts()) }
 	token := []engine.KeyRef{keyToken.Ref(), keyCA.Ref()}
 	tasks := []engine.Task{{
-		ID: "join.token", Title: "create join token", Manager: true, When: wanted, Needs: after,
+		ID: TaskCreateToken, Title: "create join token", Manager: true, When: wanted, Needs: after,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 		Run: tokenAction(env),
 	}}
