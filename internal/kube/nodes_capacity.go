@@ -3,12 +3,16 @@ package kube
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
 )
+
+// asScheduled counts the requests of a running pod as the scheduler does: after a resize, the
+// maximum of what the pod wants and what it still has.
+var asScheduled = resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 
 // ToleratesNodeOf reports whether a node can take the pods of another node: it is ready, it is not
 // cordoned (or only by Slipway), and it has no taint that the other node lacks and its pods
@@ -38,9 +42,9 @@ func (c Nodes) InsufficientCapacity(ctx context.Context, all []corev1.Node, leav
 		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		used[p.Spec.NodeName] = addResources(used[p.Spec.NodeName], podRequests(p))
-		if isEvicted(p) {
-			goes[p.Spec.NodeName] = addResources(goes[p.Spec.NodeName], podRequests(p))
+		used[p.Spec.NodeName] = addResources(used[p.Spec.NodeName], resource.PodRequests(p, asScheduled))
+		if isEvicted(p) { // the pod that replaces it has the requests of its specification
+			goes[p.Spec.NodeName] = addResources(goes[p.Spec.NodeName], resource.PodRequests(p, resource.PodResourcesOptions{}))
 		}
 	}
 	for i := range all {
@@ -63,30 +67,6 @@ func (c Nodes) InsufficientCapacity(ctx context.Context, all []corev1.Node, leav
 	return out, nil
 }
 
-// podRequests returns the resource requests of a pod as the scheduler counts them: the maximum
-// of the requests while it runs and while each init container runs. A sidecar, an init
-// container that always restarts, runs from its start on: next to the init containers after it
-// and to the containers. Requests for the pod as a whole replace these.
-func podRequests(p *corev1.Pod) corev1.ResourceList {
-	var runs, sidecars, starts corev1.ResourceList
-	for _, c := range p.Spec.Containers {
-		runs = addResources(runs, c.Resources.Requests)
-	}
-	for _, c := range p.Spec.InitContainers {
-		now := addResources(sidecars, c.Resources.Requests)
-		starts = maxResources(starts, now)
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			sidecars = now
-			runs = addResources(runs, c.Resources.Requests)
-		}
-	}
-	out := maxResources(runs, starts)
-	if whole := p.Spec.Resources; whole != nil {
-		maps.Copy(out, whole.Requests)
-	}
-	return addResources(out, p.Spec.Overhead)
-}
-
 // addResources returns the sum of two resource lists.
 func addResources(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
@@ -95,17 +75,6 @@ func addResources(a, b corev1.ResourceList) corev1.ResourceList {
 			sum := out[r]
 			sum.Add(q)
 			out[r] = sum
-		}
-	}
-	return out
-}
-
-// maxResources returns the maximum of two resource lists, for each resource.
-func maxResources(a, b corev1.ResourceList) corev1.ResourceList {
-	out := addResources(nil, a)
-	for r, q := range b {
-		if is, ok := out[r]; !ok || q.Cmp(is) > 0 {
-			out[r] = q
 		}
 	}
 	return out

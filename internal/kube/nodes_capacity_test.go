@@ -47,74 +47,29 @@ func TestNodesInsufficientCapacity_ReturnsNodesWhosePodsDoNotFit(t *testing.T) {
 	}
 }
 
-// TestPodRequests_CountsAsTheScheduler: the cases of PodRequests in
-// k8s.io/component-helpers/resource.
-func TestPodRequests_CountsAsTheScheduler(t *testing.T) {
-	cpu := func(q string) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}
+// TestNodesInsufficientCapacity_CountsAsScheduler has a sidecar on the node that is drained,
+// and on the other node a pod that still has more than it wants since it was resized.
+func TestNodesInsufficientCapacity_CountsAsScheduler(t *testing.T) {
+	node := func(name string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		}}
 	}
-	container := func(q string) corev1.Container {
-		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: cpu(q)}}
+	const owner = `"namespace":"ns","ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"o","uid":"u","controller":true}]`
+	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: listJSON(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web",`+owner+`},"spec":{"nodeName":"w1",`+
+			`"initContainers":[{"name":"s","restartPolicy":"Always","resources":{"requests":{"cpu":"100m"}}}],`+
+			`"containers":[{"name":"c","resources":{"requests":{"cpu":"200m"}}}]}}`,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"db",`+owner+`},"spec":{"nodeName":"w2",`+
+			`"containers":[{"name":"c","resources":{"requests":{"cpu":"300m"}}}]},`+
+			`"status":{"containerStatuses":[{"name":"c","allocatedResources":{"cpu":"750m"},"resources":{"requests":{"cpu":"750m"}}}]}}`,
+	)})
+	got, err := f.newClient().Nodes().InsufficientCapacity(t.Context(), []corev1.Node{node("w1"), node("w2")}, []string{"w1"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	sidecar := func(q string) corev1.Container {
-		c := container(q)
-		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		return c
-	}
-	web := []corev1.Container{container("300m"), container("200m")}
-	for _, tc := range []struct {
-		name, reason string
-		spec         corev1.PodSpec
-		want         string
-	}{
-		{"containers", "all run at once", corev1.PodSpec{Containers: web}, "500m"},
-		{
-			"overhead", "the runtime needs it at all times",
-			corev1.PodSpec{Containers: web, InitContainers: []corev1.Container{container("600m")}, Overhead: cpu("50m")},
-			"650m",
-		},
-		{
-			"init containers", "one runs after the other",
-			corev1.PodSpec{Containers: web, InitContainers: []corev1.Container{container("400m"), container("400m")}},
-			"500m",
-		},
-		{
-			"sidecar", "it runs next to the containers",
-			corev1.PodSpec{Containers: web, InitContainers: []corev1.Container{sidecar("100m")}},
-			"600m",
-		},
-		{
-			"init container before a sidecar", "the sidecar does not run yet",
-			corev1.PodSpec{Containers: web, InitContainers: []corev1.Container{container("700m"), sidecar("100m")}},
-			"700m",
-		},
-		{
-			"init container after sidecars", "all sidecars before it run",
-			corev1.PodSpec{Containers: web, InitContainers: []corev1.Container{sidecar("100m"), sidecar("50m"), container("700m")}},
-			"850m",
-		},
-		{
-			"sidecar after an init container", "it counts only from its start on",
-			corev1.PodSpec{
-				Containers:     web,
-				InitContainers: []corev1.Container{sidecar("100m"), container("500m"), sidecar("300m")},
-			},
-			"900m",
-		},
-		{
-			"pod", "its requests replace the sum",
-			corev1.PodSpec{
-				Containers: web, Overhead: cpu("50m"),
-				Resources: &corev1.ResourceRequirements{Requests: cpu("2")},
-			},
-			"2050m",
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := podRequests(&corev1.Pod{Spec: tc.spec})[corev1.ResourceCPU]
-			if got.Cmp(resource.MustParse(tc.want)) != 0 {
-				t.Errorf("requests %s, want %s: %s", got.String(), tc.want, tc.reason)
-			}
-		})
+	if d := cmp.Diff([]string{"w1: its pods request 300m of cpu, but only 250m is free"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
