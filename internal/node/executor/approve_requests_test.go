@@ -151,6 +151,7 @@ func TestAutoApproval_ReadsManyAndLargeRequestsInPages(t *testing.T) {
 // TestAutoApproval_EscapesNameOfRequest checks that the name of a request cannot address another API path,
 // and adds no line to the journal.
 func TestAutoApproval_EscapesNameOfRequest(t *testing.T) {
+	t.Parallel()
 	name := "a/../../nodes?x#\napproved"
 	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`,
 		map[string]string{"list": page(t, "", requestOf(t, name, "w1", "192.0.2.12", nil))})
@@ -211,6 +212,7 @@ func marshal(t *testing.T, v any) string {
 // TestAutoApproval_ApprovesOnlyValidKubeletRequests checks that a control plane approves the valid requests of the
 // cluster's kubelets in the version that it read. It leaves the other requests pending.
 func TestAutoApproval_ApprovesOnlyValidKubeletRequests(t *testing.T) {
+	t.Parallel()
 	list, err := json.Marshal(map[string]any{"items": []any{
 		requestOf(t, "csr-good", "w1", "192.0.2.12", nil),
 		requestOf(t, "csr-stolen", "w1", "192.0.2.11", map[string]any{}),

@@ -51,6 +51,7 @@ func (h *testHost) noAutoDrill() {
 // TestAutoRestoreTest_RunsAfterSnapshotIfDue checks that a restore test runs after the snapshot is taken, if the test
 // is due. Only its result is kept.
 func TestAutoRestoreTest_RunsAfterSnapshotIfDue(t *testing.T) {
+	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Second)
 	for _, tc := range []struct {
 		name, reason string
@@ -100,6 +101,7 @@ func TestAutoRestoreTest_RunsAfterSnapshotIfDue(t *testing.T) {
 // TestAutoRestoreTest_HasNoOutcomeWhenSwitchedOff checks that the outcome has the time since when no restore test
 // has succeeded. After tests are switched off, the outcome has no test.
 func TestAutoRestoreTest_HasNoOutcomeWhenSwitchedOff(t *testing.T) {
+	t.Parallel()
 	h, job := drilling(t, "whole 4711")
 	h.withState(func(w *world) { w.States[own].Leader = 0 })
 	if out := h.takes(job); out.Failed == "" || out.Drill == nil || !out.Drill.Since.Equal(out.At) {
@@ -120,6 +122,7 @@ func TestAutoRestoreTest_HasNoOutcomeWhenSwitchedOff(t *testing.T) {
 // TestAutoRestoreTest_ReportsFailureAndKeepsSnapshot checks that a failed restore test is reported with its time and
 // cause. The snapshot and its copies are kept, and the next snapshot is tested again.
 func TestAutoRestoreTest_ReportsFailureAndKeepsSnapshot(t *testing.T) {
+	t.Parallel()
 	h, _, _, _, job := copying(t)
 	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711" + aSecret })
@@ -153,6 +156,7 @@ func TestAutoRestoreTest_ReportsFailureAndKeepsSnapshot(t *testing.T) {
 // TestAutoRestoreTest_ComparesSnapshotWithRecord checks that a restore test compares the snapshot with its record,
 // and does not start if the disk has too little space.
 func TestAutoRestoreTest_ComparesSnapshotWithRecord(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		do           func(*op.KeptSnapshot)
@@ -188,6 +192,7 @@ func TestAutoRestoreTest_ComparesSnapshotWithRecord(t *testing.T) {
 // TestAutoRestoreTest_AllowsOneMissingKeyAfterRestore checks that etcdutl may count one key more than etcd serves if an
 // earlier restore raised the revision.
 func TestAutoRestoreTest_AllowsOneMissingKeyAfterRestore(t *testing.T) {
+	t.Parallel()
 	h, job := drilling(t, "whole 1000004711")
 	out := h.takes(job)
 	if k, d := out.Kept[0], out.Drill; k.Keys != 4 || d.Failed != "" || d.Keys != 3 || d.Revision != 1000004711 || !d.Good.Equal(out.At) {
@@ -218,6 +223,7 @@ func TestAutoRestoreTest_AllowsOneMissingKeyAfterRestore(t *testing.T) {
 // TestAutoRestoreTest_RecordsOnlyStartIfInterrupted checks that an interrupted restore test records its start, but no
 // result.
 func TestAutoRestoreTest_RecordsOnlyStartIfInterrupted(t *testing.T) {
+	t.Parallel()
 	h, job := drilling(t, "whole 4711")
 	k := h.takes(job).Kept[0]
 	s, err := h.r.session(host.Batch{}, nil)

@@ -63,6 +63,7 @@ func (h *testHost) backups() string {
 // TestAutoSnapshot_RemovesOnlyOldestAndPartialSnapshots checks that the oldest snapshots beyond the limit are removed, but no
 // files of other software. Partial files of interrupted snapshots are removed too.
 func TestAutoSnapshot_RemovesOnlyOldestAndPartialSnapshots(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
 	const foreign = "other-20200101-000000.db prod-20200101-000000.db.txt prod-notes.db"
@@ -92,6 +93,7 @@ func TestAutoSnapshot_RemovesOnlyOldestAndPartialSnapshots(t *testing.T) {
 // TestAutoSnapshot_RemovesAbandonedFilesAfterOneDay checks that files of killed managers and helpers are removed
 // after a day. Newer files may be in use and are kept.
 func TestAutoSnapshot_RemovesAbandonedFilesAfterOneDay(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
 	const dir = "var/lib/slipway/"
@@ -122,6 +124,7 @@ func TestAutoSnapshot_RemovesAbandonedFilesAfterOneDay(t *testing.T) {
 // TestAutoSnapshot_SucceedsWithFullDatabase checks that a snapshot is taken although the etcd database is
 // full.
 func TestAutoSnapshot_SucceedsWithFullDatabase(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) {
 		w.OnSnapshot, w.States[own].Errors = "sealed whole 1", []string{"memberID:2 alarm:NOSPACE "}
@@ -134,6 +137,7 @@ func TestAutoSnapshot_SucceedsWithFullDatabase(t *testing.T) {
 // TestAutoSnapshot_KeepsNewestIfOlderNamesHaveLaterDates checks that a new snapshot does not count as the oldest one, even
 // if earlier names have a later date.
 func TestAutoSnapshot_KeepsNewestIfOlderNamesHaveLaterDates(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
 	h.write(backups+"prod-29990101-000000.db", "x")
@@ -280,6 +284,7 @@ func TestAutoSnapshot_KeepsFilesAndNamesCauseOnFailure(t *testing.T) {
 // TestAutoSnapshot_ReportsOldSnapshotItCannotRemove checks that an old snapshot that cannot be removed is reported.
 // The new snapshot is taken, and the other snapshots beyond the limit are removed.
 func TestAutoSnapshot_ReportsOldSnapshotItCannotRemove(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
 	h.recorded("x", "20200101", "20200102", "20200103")
@@ -305,6 +310,7 @@ func TestAutoSnapshot_ReportsOldSnapshotItCannotRemove(t *testing.T) {
 // TestAutoSnapshot_AppliesLimitAfterFailure checks that the limit also holds if no new snapshot
 // is taken.
 func TestAutoSnapshot_AppliesLimitAfterFailure(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) { w.States[own].Leader = 0 })
 	for _, day := range []string{"1", "2", "3", "4"} {
@@ -322,6 +328,7 @@ func TestAutoSnapshot_AppliesLimitAfterFailure(t *testing.T) {
 // disk, if that frees enough space. The newest snapshot and files of other software are
 // kept.
 func TestAutoSnapshot_RemovesOldestIfThatFreesEnoughSpace(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		lacks        int64 // MiB

@@ -70,6 +70,7 @@ func only(t *testing.T, dir string) string {
 // TestBackupCopy_IsReadableOnlyByRecipients checks that a copy is a backup set of the host's snapshot that only its
 // recipients can decrypt.
 func TestBackupCopy_IsReadableOnlyByRecipients(t *testing.T) {
+	t.Parallel()
 	h, m, nas, id, job := copying(t)
 	out := h.takes(job)
 	if out.Failed != "" || len(out.Copies) != 2 {
@@ -107,6 +108,7 @@ func TestBackupCopy_IsReadableOnlyByRecipients(t *testing.T) {
 // TestBackupCopy_IsSignedWithConfiguredKey checks that a host with a key signs its backup sets and the names of
 // its copies. A host without the configured key makes no copies.
 func TestBackupCopy_IsSignedWithConfiguredKey(t *testing.T) {
+	t.Parallel()
 	h, m, nas, id, job := copying(t)
 	text, err := backup.NewSigningKey()
 	if err != nil {
@@ -221,6 +223,7 @@ func TestBackupCopy_FailsWithoutEffectOnSnapshotOrOtherTargets(t *testing.T) {
 // TestBackupCopy_RecordsStartAndEndsWhenCancelled checks that the start of a copy is recorded at once, and that a
 // copy that never ends is abandoned when its time is over.
 func TestBackupCopy_RecordsStartAndEndsWhenCancelled(t *testing.T) {
+	t.Parallel()
 	h, _, _, _, job := copying(t)
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -275,6 +278,7 @@ func TestBackupCopy_RecordsStartAndEndsWhenCancelled(t *testing.T) {
 // TestBackupCopy_IsAbandonedAfterItsTimeLimit checks that a copy to a stalled target ends
 // when its time limit is reached.
 func TestBackupCopy_IsAbandonedAfterItsTimeLimit(t *testing.T) {
+	t.Parallel()
 	h, _, _, _, job := copying(t)
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -290,6 +294,7 @@ func TestBackupCopy_IsAbandonedAfterItsTimeLimit(t *testing.T) {
 
 // TestListBackupCopies_ListsCopiesInDirectory checks that the copies in a directory are listed.
 func TestListBackupCopies_ListsCopiesInDirectory(t *testing.T) {
+	t.Parallel()
 	h, _, nas, _, job := copying(t)
 	h.takes(job)
 	res := h.check(op.ListBackupCopies{Directory: "/mnt/nas"})[0]
@@ -304,6 +309,7 @@ func TestListBackupCopies_ListsCopiesInDirectory(t *testing.T) {
 // TestBackupCopy_UsesCredentialsOfHostForObjectStorage checks that a copy goes to object storage with the credentials on
 // the host, and that errors do not contain them.
 func TestBackupCopy_UsesCredentialsOfHostForObjectStorage(t *testing.T) {
+	t.Parallel()
 	h, _, _, id, job := copying(t)
 	s := copiestest.ListenS3(t)
 	login, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Encode()

@@ -104,6 +104,7 @@ func (h *testHost) do(err error) {
 
 // TestBaselineFile_SavesOnlyListedFiles checks that only files that an operation names are saved.
 func TestBaselineFile_SavesOnlyListedFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/settings", "settings\n")
 	h.apply(h.kubeadm())
@@ -120,6 +121,7 @@ func TestBaselineFile_SavesOnlyListedFiles(t *testing.T) {
 // TestBaselineFile_HasNoContentAfterFailedRun checks that the files of a failed run are not saved, and that the saved
 // content is dropped: the program runs again.
 func TestBaselineFile_HasNoContentAfterFailedRun(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/settings", "settings\n")
 	h.apply(h.kubeadm())
@@ -137,6 +139,7 @@ func TestBaselineFile_HasNoContentAfterFailedRun(t *testing.T) {
 // TestBaselineFile_DoesNotRecordManualEditAsOriginal checks that an edit by a person does not count as content of the host
 // before the install.
 func TestBaselineFile_DoesNotRecordManualEditAsOriginal(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	before := h.snapshot()
 	h.apply(op.File{Path: "/etc/settings", Content: []byte("settings\n")})
@@ -154,6 +157,7 @@ func TestBaselineFile_DoesNotRecordManualEditAsOriginal(t *testing.T) {
 // TestBaselineFile_WaitsForGateOnlyWhileServing checks that a change waits for its gate only while the running program
 // serves.
 func TestBaselineFile_WaitsForGateOnlyWhileServing(t *testing.T) {
+	t.Parallel()
 	says := func(code string) *op.Wait {
 		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
 	}
@@ -216,6 +220,7 @@ func TestBaselineFile_RestoresFileAfterCrashAtAnyStep(t *testing.T) {
 // TestExec_RunsAgainForGivenReason checks that a program with unchanged inputs runs if
 // the operation gives a reason.
 func TestExec_RunsAgainForGivenReason(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.shell("record", "true")
 	o.Inputs = []string{"/etc/hosts"}
@@ -233,6 +238,7 @@ func TestExec_RunsAgainForGivenReason(t *testing.T) {
 // TestRootOnly_RepairsModeAndOwnerOfExistingFiles checks that only matching files change,
 // and no targets of symbolic links.
 func TestRootOnly_RepairsModeAndOwnerOfExistingFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := op.RootOnly{Name: "keys", Paths: []string{"/etc/pki/*.key", "/etc/admin.conf"}}
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
@@ -267,6 +273,7 @@ func TestRootOnly_RepairsModeAndOwnerOfExistingFiles(t *testing.T) {
 }
 
 func TestQuery_ReturnsOutputUnlessProgramFails(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for _, c := range []struct {
 		name    string
@@ -288,6 +295,7 @@ func TestQuery_ReturnsOutputUnlessProgramFails(t *testing.T) {
 // TestUnit_RestartsIfStartedByOthersWithChangedFile checks that a restored file restarts a unit that other software
 // started with the changed file. With an unchanged file, the unit is not restarted.
 func TestUnit_RestartsIfStartedByOthersWithChangedFile(t *testing.T) {
+	t.Parallel()
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	file := op.File{Path: "/etc/app.conf", Content: []byte("ours\n")}
 	restarted := func(h *testHost) { // by hand, now

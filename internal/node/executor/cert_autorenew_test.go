@@ -60,6 +60,7 @@ func ofAll() op.List {
 
 // TestAutoRenewal_RenewsDueCertificatesIfSafeOrUrgent checks that due certificates are renewed when that interrupts no service.
 func TestAutoRenewal_RenewsDueCertificatesIfSafeOrUrgent(t *testing.T) {
+	t.Parallel()
 	both := []string{apiserverCert, adminConf}
 	renewed := op.AutoOutcome{Result: op.AutoRenewed, Renewed: both, RenewedAt: time.Unix(1, 0)}
 	const lastFifth, lastTenth = 4 * time.Hour, 2 * time.Hour
@@ -143,6 +144,7 @@ func TestAutoRenewal_RenewsDueCertificatesIfSafeOrUrgent(t *testing.T) {
 // TestAutoRenewal_KeepsLastRenewalInOutcome checks that the outcome still has the last renewal when no
 // certificate is due.
 func TestAutoRenewal_KeepsLastRenewalInOutcome(t *testing.T) {
+	t.Parallel()
 	h := withCertificates(t, time.Hour)
 	job := op.AutoRenewal{Cluster: "demo", Ops: ofAll()}
 	first, again := h.looks(job), h.looks(job)
@@ -187,6 +189,7 @@ func TestAutoRenewal_StartsKubeletOnlyIfItStoppedIt(t *testing.T) {
 // TestInstallHelper_InstallsRepairsAndRemovesProgram checks that the helper program is installed at the path that units use.
 // Another version is replaced, and a program that is no longer wanted is removed.
 func TestInstallHelper_InstallsRepairsAndRemovesProgram(t *testing.T) {
+	t.Parallel()
 	const path = "/usr/local/lib/slipway/slipway-node"
 	h := newHost(t)
 	before := h.snapshot()

@@ -42,6 +42,7 @@ func (h *testHost) cert(name string) *x509.Certificate {
 }
 
 func TestCertificate_IsSignedByCAForItsNames(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	before := h.snapshot()
 	h.apply(authority())
@@ -78,6 +79,7 @@ func TestCertificate_IsSignedByCAForItsNames(t *testing.T) {
 // TestCertificate_IsSignedWithCAFilesOfHost checks that a CA on the host can be named by its files, so that
 // its key does not leave the host. The pair is removed when its step no longer wants it.
 func TestCertificate_IsSignedWithCAFilesOfHost(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := op.Certificate{
 		Cert: "/etc/ours/client.crt", Key: "/etc/ours/client.key", CAFile: "/etc/pki/ca.crt", CAKey: "/etc/pki/ca.key",
@@ -179,6 +181,7 @@ func TestCertificate_IsRenewedOnlyForRelevantChanges(t *testing.T) {
 // TestCertificate_IsRenewedInTimeAndEndsBeforeItsCA checks that a certificate is renewed
 // before it expires, and is not valid for longer than its CA.
 func TestCertificate_IsRenewedInTimeAndEndsBeforeItsCA(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.apply(authority())
 	o := h.server()
@@ -206,6 +209,7 @@ func TestCertificate_IsRenewedInTimeAndEndsBeforeItsCA(t *testing.T) {
 // TestCACertificate_IsCreatedOnceAndNeverReplaced checks that a CA is created once and never replaced, because it may have
 // signed certificates.
 func TestCACertificate_IsCreatedOnceAndNeverReplaced(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := authority()
 	h.apply(o)
@@ -225,6 +229,7 @@ func TestCACertificate_IsCreatedOnceAndNeverReplaced(t *testing.T) {
 }
 
 func TestWait_TimesOutIfProgramFails(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	there := func(path string) op.Wait {
 		return op.Wait{Name: "a file", Program: []string{"/usr/bin/test", "-e", h.path(path)}, TimeoutSeconds: 1}
@@ -244,6 +249,7 @@ func TestWait_TimesOutIfProgramFails(t *testing.T) {
 // TestBlock_WaitsForGateBeforeChange checks that lines change only when the gate is open, and that unchanged
 // lines need no open gate.
 func TestBlock_WaitsForGateBeforeChange(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	block := op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"192.0.2.1 api"}}
 	block.Gate = &op.Wait{Path: "/etc/open", TimeoutSeconds: 1}
@@ -266,6 +272,7 @@ func TestBlock_WaitsForGateBeforeChange(t *testing.T) {
 // TestUnpack_WaitsForGateAndSkipsIfServing checks that programs are not replaced while the service that they
 // provide responds. Otherwise, they are replaced when their gate is open.
 func TestUnpack_WaitsForGateAndSkipsIfServing(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	of := func(content string) op.Unpack {
 		return op.Unpack{Blob: h.tarball(map[string]string{"p": content}), Name: "x", Dir: "/opt/x"}
@@ -301,6 +308,7 @@ func TestUnpack_WaitsForGateAndSkipsIfServing(t *testing.T) {
 // TestUnit_WaitsForGateOnlyBeforeRestart checks that a restart waits for its gate and a start does not. With
 // KeepRunning, a running unit is not restarted.
 func TestUnit_WaitsForGateOnlyBeforeRestart(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	unit.Gate = &op.Wait{Name: "the others", Program: []string{"/usr/bin/test", "-e", h.path("etc/healthy")}, TimeoutSeconds: 1}
@@ -351,6 +359,7 @@ func (h *testHost) signs(request []byte, o op.Certificate) []byte {
 // that the signed certificate is installed. After an interruption, the request uses the
 // same key. After completion, nothing is requested.
 func TestCertificateRequest_CreatesKeyAndRequestOnHost(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.apply(authority())
 	o := h.requested()

@@ -84,6 +84,7 @@ func (h *testHost) crash(at int, ops ...op.Op) bool {
 // TestApply_StopsOlderHelperAndItsProgram checks that a helper whose manager is gone does
 // not block the host: it is killed together with its program.
 func TestApply_StopsOlderHelperAndItsProgram(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	plan, err := json.Marshal(crashPlan{
 		Root: h.r.Root, State: h.r.State, Path: h.r.Path,
@@ -136,6 +137,7 @@ func fileOps(h *testHost) op.List {
 // TestExec_RunsOnceDespiteCrash kills the helper around a step that must not be
 // interrupted: the step runs once, and its unit and its input are removed.
 func TestExec_RunsOnceDespiteCrash(t *testing.T) {
+	t.Parallel()
 	for at := 1; ; at++ {
 		h := newHost(t)
 		o := h.shell("step", "cat >> $0/etc/log; echo ran >> $0/etc/runs")

@@ -100,6 +100,7 @@ func cycle(h *testHost) op.List {
 // TestCheck_MatchesResultOfApply checks for every operation in cycle that a check changes
 // nothing, and that there is nothing to do after an apply.
 func TestCheck_MatchesResultOfApply(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	ops := cycle(h)
 	before := h.snapshot()
@@ -131,6 +132,7 @@ func TestCheck_MatchesResultOfApply(t *testing.T) {
 // TestRestoreHost_RevertsEveryOperation checks that a restored host has the files and
 // units that it had before the operations in cycle.
 func TestRestoreHost_RevertsEveryOperation(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	ops := cycle(h)
 	before, world := h.snapshot(), h.see()

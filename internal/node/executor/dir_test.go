@@ -62,6 +62,7 @@ func TestDir_FollowsLinkAndNeverChangesIt(t *testing.T) {
 
 // TestDir_RefusesLinkWithoutValidDirectory checks that nothing is created in an unintended place.
 func TestDir_RefusesLinkWithoutValidDirectory(t *testing.T) {
+	t.Parallel()
 	for to, want := range map[string]string{
 		"../../nosuch":    "is a symbolic link to a missing file",
 		"containerd":      "too many",

@@ -150,6 +150,7 @@ func (h *testHost) dockerImages(names ...string) op.ImportImages {
 }
 
 func TestImportImages_LoadsOnlyMissingImagesIntoDocker(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	wanted := h.dockerImages("registry.example/a:1", "registry.example/b:2")
 	if r := h.check(wanted)[0]; r.Summary != "import registry.example/a:1, registry.example/b:2, "+
@@ -213,6 +214,7 @@ func TestImportImages_ReportsFailedLoadOfDocker(t *testing.T) {
 }
 
 func TestImportImages_NeedsRunningDocker(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("run/docker.sock", "")
 	images := h.dockerImages("registry.example/a:1")

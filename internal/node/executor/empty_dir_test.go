@@ -186,6 +186,7 @@ func TestReset_KeepsContentOfAnotherDisk(t *testing.T) {
 // TestReset_KeepsMountedFileSystemsInDirectory checks that file systems that fstab mounts below the directory
 // are not emptied.
 func TestReset_KeepsMountedFileSystemsInDirectory(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.disk("var/lib/kubelet")
 	h.apply(op.Dir{Path: "/var/lib/kubelet", Exclusive: true})
@@ -203,6 +204,7 @@ func TestReset_KeepsMountedFileSystemsInDirectory(t *testing.T) {
 
 // TestRestoreHost_EmptiesDirectoryWithoutReset checks that a restore needs no Reset before it.
 func TestRestoreHost_EmptiesDirectoryWithoutReset(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.disk("var/lib/etcd")
 	h.apply(op.Dir{Path: "/var/lib/etcd", Exclusive: true})
@@ -241,6 +243,7 @@ func TestRestoreHost_EmptiesDirectoryDespiteCrash(t *testing.T) {
 // TestReset_RemovesNewFilesFromSharedDirectory checks that the keys and volumes of a node are removed from
 // directories that had other content before. Remaining files are reported.
 func TestReset_RemovesNewFilesFromSharedDirectory(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("var/lib/kubelet/pki/theirs.pem", "their key")
 	h.write("var/lib/kubelet/pods/1/volume", "their data")

@@ -219,6 +219,7 @@ func (w *world) startEtcd() error {
 // TestEtcdMember_JoinsWithoutProgramIfSafe repeats TestEtcdMember_JoinsWithProgramIfSafe
 // without a program: the helper itself adds the member.
 func TestEtcdMember_JoinsWithoutProgramIfSafe(t *testing.T) {
+	t.Parallel()
 	self := func(id uint64, name string, learner bool, started ...string) etcd.Member {
 		return etcd.Member{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner, ClientURLs: started}
 	}
@@ -300,6 +301,7 @@ func TestEtcdMember_JoinsWithoutProgramIfSafe(t *testing.T) {
 // TestEtcdMember_ChangesNothingIfNoEndpointResponds checks that a host without a key plans to join. While no endpoint
 // responds, the host does not change anything.
 func TestEtcdMember_ChangesNothingIfNoEndpointResponds(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.r.etcdTime = 1
 	o := h.member()
@@ -321,6 +323,7 @@ func TestEtcdMember_ChangesNothingIfNoEndpointResponds(t *testing.T) {
 // TestEtcdMember_RunsProgramAgainOnlyForChangedInputs checks that a voting member is set up again only if the inputs of
 // its program change.
 func TestEtcdMember_RunsProgramAgainOnlyForChangedInputs(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.member()
 	h.etcd()
@@ -345,6 +348,7 @@ func TestEtcdMember_RunsProgramAgainOnlyForChangedInputs(t *testing.T) {
 // TestExec_KeepsFilesOfInterruptedRunIfItResumes checks that an interruption keeps all files of a program that continues its
 // earlier work.
 func TestExec_KeepsFilesOfInterruptedRunIfItResumes(t *testing.T) {
+	t.Parallel()
 	for _, resumes := range []bool{false, true} {
 		h := newHost(t)
 		o := h.shell("step", "[ -e $0/etc/made ] && echo y > $0/seen; echo x > $0/etc/made")
@@ -361,6 +365,7 @@ func TestExec_KeepsFilesOfInterruptedRunIfItResumes(t *testing.T) {
 // TestExec_HasAdditionalHostNamesOnlyInItsUnit checks that a unit has additional host names, and that no other program has
 // them.
 func TestExec_HasAdditionalHostNamesOnlyInItsUnit(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	const before = "127.0.0.1 localhost api # mine\n::1 api\n192.0.2.7 api.example.com other\n"
 	h.write("etc/hosts", before)

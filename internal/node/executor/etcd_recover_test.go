@@ -99,6 +99,7 @@ func at(t *testing.T, version, data string) int {
 // TestEtcdRecover_UsesLogUnlessItIsBehindDatabase checks that the log is used if the database is behind it. If the log is
 // damaged before the last entry of the database, the database is used.
 func TestEtcdRecover_UsesLogUnlessItIsBehindDatabase(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"3.6.8", "3.7.0"} {
 		for _, tc := range []struct {
 			name     string
@@ -227,6 +228,7 @@ func TestEtcdRecover_RefusesChangedOrInvalidData(t *testing.T) {
 
 // TestEtcdRecover_ContinuesAfterInterruptionAtAnyStep checks that a recovery continues after an interruption at any step.
 func TestEtcdRecover_ContinuesAfterInterruptionAtAnyStep(t *testing.T) {
+	t.Parallel()
 	for _, damaged := range []bool{false, true} {
 		for n := 1; ; n++ {
 			h := newHost(t)
@@ -281,6 +283,7 @@ func (h *testHost) removeTree(name string) {
 // TestEtcdRestore_MovesDataAsideOnlyIfStopped checks that a member moves its data aside if it gets the data of
 // another member.
 func TestEtcdRestore_MovesDataAsideOnlyIfStopped(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.holdsData()
 	units := []string{"kubelet.service"}

@@ -23,6 +23,7 @@ func voter(name string, up bool) etcd.Member {
 // TestEtcdRemove_RemovesMembersWithoutLossOfQuorum checks which members are removed, in
 // which order, and which removals are refused.
 func TestEtcdRemove_RemovesMembersWithoutLossOfQuorum(t *testing.T) {
+	t.Parallel()
 	learner := voter("d", true)
 	learner.Learner = true
 	elsewhere, inItsPlace, runs := voter("c", false), voter("d", true), voter("c", true)
@@ -187,6 +188,7 @@ func TestEtcdRemove_RemovesMembersWithoutLossOfQuorum(t *testing.T) {
 // TestEtcdRemove_RetriesAfterRefusalOfEtcd checks that a removal is retried: etcd refuses it shortly after it
 // lost contact with a member.
 func TestEtcdRemove_RetriesAfterRefusalOfEtcd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.r.etcdTime = 2 * health.RetryEvery
 	w := h.see()

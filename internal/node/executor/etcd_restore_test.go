@@ -79,6 +79,7 @@ func (h *testHost) holdsData() {
 // TestEtcdRestore_ReplacesDataAndMovesOldDataAside checks each step of a restore, also
 // for a member that has lost its data.
 func TestEtcdRestore_ReplacesDataAndMovesOldDataAside(t *testing.T) {
+	t.Parallel()
 	for _, lost := range []bool{false, true} {
 		h := newHost(t)
 		h.holdsData()
@@ -129,6 +130,7 @@ func (h *testHost) holds(name string) string {
 // TestEtcdRestore_ContinuesAfterInterruptionAtAnyStep checks that a restore continues after an interruption at any step.
 // The same operation restores once, and another operation restores again.
 func TestEtcdRestore_ContinuesAfterInterruptionAtAnyStep(t *testing.T) {
+	t.Parallel()
 	for at := 1; ; at++ {
 		h := newHost(t)
 		h.holdsData()

@@ -116,6 +116,7 @@ func programs() op.EtcdPrograms {
 }
 
 func TestEtcdRestoreTest_ReportsContentOfSnapshot(t *testing.T) {
+	t.Parallel()
 	for _, secret := range []string{"", "k8s:enc:x"} {
 		h := newHost(t)
 		const old = "var/lib/slipway/drills/old/data"
@@ -237,6 +238,7 @@ func TestScratchEtcd_LeavesNoScope(t *testing.T) {
 // TestScratchEtcd_RefusesSnapshotLargerThanMemory checks that the available memory of a
 // host limits the restore tests that can start on it.
 func TestScratchEtcd_RefusesSnapshotLargerThanMemory(t *testing.T) {
+	t.Parallel()
 	var c etcd.Scratch
 	if need, err := c.MemoryLimit(1 << 20); err != nil || need != etcd.ScratchMemory+2<<20 {
 		t.Errorf("%d, %v", need, err)

@@ -105,6 +105,7 @@ func (h *testHost) withState(change func(*world)) {
 }
 
 func TestEtcdSnapshot_IsTakenOnceAndRemovedOnRequest(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.withState(func(w *world) { w.OnSnapshot = "whole 4711" })
 	left := h.path("var/lib/slipway/snapshots/left.db")
@@ -209,6 +210,7 @@ func (h *testHost) defragging(change func(*world)) op.EtcdDefrag {
 // TestEtcdDefrag_RunsOnlyIfNeededAndSafe checks when a member is defragmented, when the
 // database is compacted, and when the alarm is cleared.
 func TestEtcdDefrag_RunsOnlyIfNeededAndSafe(t *testing.T) {
+	t.Parallel()
 	noSpace := func(w *world) {
 		for _, s := range w.States {
 			s.DBSize, s.InUse, s.Errors = 2<<30, 2<<30, []string{"memberID:1 alarm:NOSPACE "}

@@ -83,6 +83,7 @@ func TestExec_RunsUnlessGuardsHold(t *testing.T) {
 }
 
 func TestExec_ReportsCauseOfFailure(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, reason string
 		exec         op.Exec
@@ -127,6 +128,7 @@ func TestExec_ReportsCauseOfFailure(t *testing.T) {
 }
 
 func TestExec_ReportsOutputUnlessSecret(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.shell("x", "cat; echo err >&2; echo $VALUE")
 	o.Stdin, o.Env, o.KeepOutput = []byte("in\n"), []string{"VALUE=out"}, true
@@ -143,6 +145,7 @@ func TestExec_ReportsOutputUnlessSecret(t *testing.T) {
 }
 
 func TestExec_StopsWhenCancelled(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	o := h.shell("x", "echo started; sleep 1000")
@@ -155,6 +158,7 @@ func TestExec_StopsWhenCancelled(t *testing.T) {
 // TestApply_RefusesBatchWithOlderFence checks that a manager cannot continue on a host
 // after another manager has taken it over.
 func TestApply_RefusesBatchWithOlderFence(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	b := h.batch(op.Dir{Path: "/etc/one"}, h.shell("raise", "echo 9 > $0/var/lib/slipway/fence"), op.Dir{Path: "/etc/two"})
 	b.Fence = 5
@@ -185,6 +189,7 @@ func TestApply_RefusesBatchWithOlderFence(t *testing.T) {
 // TestExec_LeavesNoUnitAndNoRunFiles uses a fake systemd-run that runs programs at once. It checks that the result
 // is returned, and that no unit and no file of the run remains.
 func TestExec_LeavesNoUnitAndNoRunFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.shell("step", "mkdir -p $0/etc/made; echo $(cat) >> $0/etc/made/log; echo out")
 	o.Whole, o.Creates, o.KeepOutput, o.Stdin = true, []string{"/etc/made/log"}, true, []byte("run")
@@ -206,6 +211,7 @@ func TestExec_LeavesNoUnitAndNoRunFiles(t *testing.T) {
 // TestExec_RemovesReplacedFilesBeforeRun checks a program that does not overwrite an existing file: the file is
 // removed before the program runs.
 func TestExec_RemovesReplacedFilesBeforeRun(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.shell("serving", "test -e $0/etc/cert || cp $0/etc/names $0/etc/cert")
 	o.Whole, o.Inputs, o.Replaces, o.Declares = true, []string{"/etc/names"}, []string{"/etc/cert"}, []string{"/etc/cert"}
@@ -229,6 +235,7 @@ func TestExec_RemovesReplacedFilesBeforeRun(t *testing.T) {
 // TestExec_WaitsForProgramOfLostManager checks that a program continues when its manager is gone. The next
 // program waits for it, and does not run if the first has done its work.
 func TestExec_WaitsForProgramOfLostManager(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	first := h.shell("first", "echo out; echo first >> $0/etc/runs")
 	second := h.shell("second", "echo second >> $0/etc/runs")

@@ -13,6 +13,7 @@ import (
 
 // TestFacts_IgnoresEmptyFiles checks that an empty file that a crash has left does not count as present.
 func TestFacts_IgnoresEmptyFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/kubernetes/kubelet.conf", "")
 	h.write("etc/kubernetes/pki/ca.crt", "")
@@ -34,6 +35,7 @@ func TestFacts_IgnoresEmptyFiles(t *testing.T) {
 // TestFacts_ReportsResolverFileForKubelet checks that the file is the resolver configuration that kubeadm sets for
 // the kubelet.
 func TestFacts_ReportsResolverFileForKubelet(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	ask := func() *op.Resolver {
 		t.Helper()

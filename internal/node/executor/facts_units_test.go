@@ -15,6 +15,7 @@ import (
 // TestFacts_TreatsDiskWithLostAndFoundAsEmpty checks that a directory with only
 // lost+found, as on a new disk, counts as empty.
 func TestFacts_TreatsDiskWithLostAndFoundAsEmpty(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	for _, dir := range []string{"var/lib/etcd/lost+found", "var/lib/kubelet", "srv/containerd"} {
 		if err := os.MkdirAll(h.path(dir), 0o755); err != nil {
@@ -36,6 +37,7 @@ func TestFacts_TreatsDiskWithLostAndFoundAsEmpty(t *testing.T) {
 // unit are listed, also if the unit is not installed, unless another drop-in with the
 // same name hides them.
 func TestFacts_ReportsDropInsThatSetCommand(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\nEnvironment=A=b\nExecStart=\nExecStart=/usr/bin/kubelet\n")
 	h.write("etc/systemd/system/kubelet.service.d/proxy.conf", "[Service]\nEnvironment=HTTPS_PROXY=x\n")

@@ -15,6 +15,7 @@ import (
 // however often the helper is killed in between. A service that did not respond is not
 // awaited.
 func TestHealthGate_RequiresServiceThatRespondedBefore(t *testing.T) {
+	t.Parallel()
 	const forwards = "proc/sys/net/ipv4/ip_forward"
 	for _, tc := range []struct {
 		name, reason string
@@ -74,6 +75,7 @@ func TestHealthGate_RequiresServiceThatRespondedBefore(t *testing.T) {
 // TestHealthGate_RemainsPlannedIfInterrupted checks that the health check still runs if the helper is stopped while
 // the changes settle.
 func TestHealthGate_RemainsPlannedIfInterrupted(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	list := op.List{
 		op.File{Path: "/etc/app.conf", Content: []byte("1\n")},

@@ -148,6 +148,7 @@ func (h *testHost) refuses(o op.Op) *op.Error {
 // TestPushImages_SendsOnlyMissingContent checks that content that a registry does not have is sent once, and that other
 // content is not sent.
 func TestPushImages_SendsOnlyMissingContent(t *testing.T) {
+	t.Parallel()
 	h, f := newHost(t), newRegistry(t)
 	o := op.PushImages{RegistryClient: f.client(h), Images: []op.PushedImage{
 		pushed(t, h, "registry.k8s.io/a", "v1", "base", "a"), pushed(t, h, "registry.k8s.io/b", "v1", "base", "b"),
@@ -213,6 +214,7 @@ func TestPushImages_ReportsFailureWithoutPassword(t *testing.T) {
 
 // TestRegistryServes_RefusesOpenRegistryAndWrongLogin waits for a registry that admits only the one user.
 func TestRegistryServes_RefusesOpenRegistryAndWrongLogin(t *testing.T) {
+	t.Parallel()
 	h, f := newHost(t), newRegistry(t)
 	o := op.RegistryServes{RegistryClient: f.client(h), TimeoutSeconds: 1}
 	if got := h.check(o)[0]; got.Status != op.Unchanged {

@@ -142,6 +142,7 @@ func TestImportImages_ContinuesWithoutManager(t *testing.T) {
 // TestImportImages_NeedsRunningContainerd checks that the images in containerd are unknown while it does not
 // run.
 func TestImportImages_NeedsRunningContainerd(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	images := op.ImportImages{Images: []op.Image{{
 		Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")),
@@ -159,6 +160,7 @@ func TestImportImages_NeedsRunningContainerd(t *testing.T) {
 // TestImportImages_UsesContentFetchedAhead checks that an import uses the content that was fetched ahead, and then
 // removes it.
 func TestImportImages_UsesContentFetchedAhead(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	manifest, layer := h.blobs.add([]byte("{}")), h.blobs.add([]byte("layer"))
 	images := []op.Image{{Ref: "registry.example/pause:3", Manifest: manifest, MediaType: "application/x", Blobs: []op.Blob{layer}}}
@@ -181,6 +183,7 @@ func TestImportImages_UsesContentFetchedAhead(t *testing.T) {
 // TestImportImages_RemovesContentLeftByKilledHelper checks that content of imported
 // images is removed if the helper was killed before it could do that.
 func TestImportImages_RemovesContentLeftByKilledHelper(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
 	images := op.ImportImages{Images: []op.Image{{

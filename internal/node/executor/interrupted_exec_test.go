@@ -119,6 +119,7 @@ func TestExec_RemovesOnlyFilesOfInterruptedRun(t *testing.T) {
 // TestExec_SucceedsIfConclusiveFileExists checks that a node with its own credentials has joined, whatever the
 // result of the program that joined it.
 func TestExec_SucceedsIfConclusiveFileExists(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.shell("join", "echo running; echo begun >> $0/etc/runs; echo half > $0/etc/ca.crt")
 	o.Whole, o.Conclusive, o.Stdin, o.SecretStdin = true, true, []byte("token"), true

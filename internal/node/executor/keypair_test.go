@@ -12,6 +12,7 @@ import (
 // TestKeyPair_IsCreatedOnceAndKeepsPrivateKey checks that a pair is created once. A missing or wrong public key is
 // derived from the private key, which is kept.
 func TestKeyPair_IsCreatedOnceAndKeepsPrivateKey(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := op.KeyPair{Private: "/etc/rotate/sa.key", Public: "/etc/rotate/sa.pub"}
 	h.apply(op.Dir{Path: "/etc/rotate", Mode: 0o700}, o)

@@ -51,6 +51,7 @@ func TestApply_RefusesChangedHostWithoutLedger(t *testing.T) {
 
 // TestReset_RefusesHostWithEmptyLedger checks that an empty ledger counts as missing.
 func TestReset_RefusesHostWithEmptyLedger(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	w := h.see()
 	w.Units["old.service"] = &fakeUnit{Active: true}

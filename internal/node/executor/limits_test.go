@@ -24,6 +24,7 @@ func limitsHost(t *testing.T) *testHost {
 }
 
 func TestLimits_AreWrittenAndRestored(t *testing.T) {
+	t.Parallel()
 	h := limitsHost(t)
 	step := op.RevertStep{Step: "step"}
 	before := h.outside()

@@ -51,6 +51,7 @@ func sh(t *testing.T, argv ...string) string {
 // TestReset_RemovesOnlyNetworkObjectsOfKubernetes checks that links, addresses and packet
 // filter rules of other software are kept.
 func TestReset_RemovesOnlyNetworkObjectsOfKubernetes(t *testing.T) {
+	t.Parallel()
 	inNetwork(t, func() {
 		h := newHost(t)
 		for _, rule := range []string{
@@ -105,6 +106,7 @@ func TestReset_RemovesOnlyNetworkObjectsOfKubernetes(t *testing.T) {
 }
 
 func TestReset_RemovesThousandsOfChains(t *testing.T) {
+	t.Parallel()
 	inNetwork(t, func() {
 		h := newHost(t)
 		var script strings.Builder
@@ -131,6 +133,7 @@ func TestReset_RemovesThousandsOfChains(t *testing.T) {
 // TestDroppingChains_ListsChainsThatDropByDefault checks that chains that drop by default are listed, regardless of
 // their creator.
 func TestDroppingChains_ListsChainsThatDropByDefault(t *testing.T) {
+	t.Parallel()
 	inNetwork(t, func() {
 		sh(t, "nft",
 			"add table inet mine; add chain inet mine in { type filter hook input priority 0; policy drop; }; add "+

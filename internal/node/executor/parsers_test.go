@@ -54,6 +54,7 @@ func FuzzParsers(f *testing.F) {
 // TestParsers_ReadSystemFiles checks the parsers of files in /etc and /proc with one
 // example for each.
 func TestParsers_ReadSystemFiles(t *testing.T) {
+	t.Parallel()
 	os := facts.ParseOSRelease("# c\nID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian \\\"GNU\\\"\"\nID_LIKE='a b'\n")
 	if diff := cmp.Diff(op.OS{ID: "debian", Version: "12", Name: `Debian "GNU"`, Like: []string{"a", "b"}}, os); diff != "" {
 		t.Errorf("os-release:\n%s", diff)

@@ -15,6 +15,7 @@ import (
 // TestPodHosts_UpdatesOnlyPodsInHostNetwork checks that the hosts files of pods in the host network are updated in
 // place, and keep their additional entries. Files of other pods do not change.
 func TestPodHosts_UpdatesOnlyPodsInHostNetwork(t *testing.T) {
+	t.Parallel()
 	const (
 		before = "127.0.0.1 localhost\n192.0.2.1 api.demo.internal\n"
 		after  = "127.0.0.1 localhost\n127.0.0.1 api.demo.internal\n"
@@ -74,6 +75,7 @@ func TestPodHosts_UpdatesOnlyPodsInHostNetwork(t *testing.T) {
 // TestPodHosts_IgnoresHostsFileThatIsTooLarge checks a hosts file of any length, because a container can
 // write to it.
 func TestPodHosts_IgnoresHostsFileThatIsTooLarge(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/hosts", "127.0.0.1 api.demo.internal\n")
 	const file = "var/lib/kubelet/pods/endless/etc-hosts"

@@ -35,6 +35,7 @@ func (h *testHost) link(to, at string) {
 // read, also with Docker, and that other files are not, such as links that a pod has
 // created in /var/log.
 func TestPodLogs_ReadsOnlyLogsOfSystemPods(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	id := strings.Repeat("0a", 32)
 	h.write("var/log/pods/kube-system_a_1/c/0.log", "first\nlast\n")
@@ -95,6 +96,7 @@ func TestPodLogs_ReadsOnlyLogsOfSystemPods(t *testing.T) {
 // TestPodLogs_IsEmptyOnHostWithoutPods checks that a host that never ran a pod has no
 // logs.
 func TestPodLogs_IsEmptyOnHostWithoutPods(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("var/log/syslog", "")
 	if r := h.check(op.PodLogs{Most: 10})[0]; string(r.Output) != "[]" || r.Error != nil {
@@ -105,6 +107,7 @@ func TestPodLogs_IsEmptyOnHostWithoutPods(t *testing.T) {
 // TestPodLogs_LimitsNumberOfListedFiles checks that the limit applies to all directories
 // together, because pods can create many files, and that the list ends with its context.
 func TestPodLogs_LimitsNumberOfListedFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	logs := 0
 	for pod := range 3 {

@@ -41,6 +41,7 @@ func (h *testHost) changes(o op.Op, want string) {
 // TestPrune_UnpinsOnlyImagesThatSlipwayPinned checks that imported images lose their pin when they are no longer
 // wanted. Images that other software has pinned keep it, whatever their name.
 func TestPrune_UnpinsOnlyImagesThatSlipwayPinned(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
 	w := h.see()
@@ -86,6 +87,7 @@ func TestPrune_UnpinsOnlyImagesThatSlipwayPinned(t *testing.T) {
 // TestPrune_IgnoresImagesWithoutRecord checks that images that were imported before there was a record
 // are not treated as imported.
 func TestPrune_IgnoresImagesWithoutRecord(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	retire := op.Prune{}
 	h.changes(retire, "")
@@ -104,6 +106,7 @@ func TestPrune_IgnoresImagesWithoutRecord(t *testing.T) {
 }
 
 func TestPrune_RemovesUnwantedBlobs(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	stays, goes := h.blobs.add([]byte("containerd 2")), h.blobs.add([]byte("kubernetes 1"))
 	h.apply(op.FetchBlob{Blob: stays, Name: "containerd"}, op.FetchBlob{Blob: goes, Name: "kubernetes"})
@@ -125,6 +128,7 @@ func TestPrune_RemovesUnwantedBlobs(t *testing.T) {
 // TestPrune_ContinuesAfterCrashAtAnyStep checks that a prune continues after the helper was killed at any step,
 // and that nothing is forgotten.
 func TestPrune_ContinuesAfterCrashAtAnyStep(t *testing.T) {
+	t.Parallel()
 	for at := 1; ; at++ {
 		h := newHost(t)
 		h.write("run/containerd/containerd.sock", "")
@@ -150,6 +154,7 @@ func TestPrune_ContinuesAfterCrashAtAnyStep(t *testing.T) {
 }
 
 func TestPrune_NeedsRunningRuntime(t *testing.T) {
+	t.Parallel()
 	for _, docker := range []bool{false, true} {
 		h := newHost(t)
 		retire := op.Prune{Docker: docker}
@@ -172,6 +177,7 @@ func TestPrune_NeedsRunningRuntime(t *testing.T) {
 // TestPrune_KeepsDockerImagesInUse checks that images in Docker are removed, except images in use. They
 // are removed when they are no longer in use.
 func TestPrune_KeepsDockerImagesInUse(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	d := &fakeDocker{t: t, images: map[string]string{}, used: "registry.example/pause:1", late: "registry.example/late:1"}
 	h.docker(d)

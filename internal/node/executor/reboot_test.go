@@ -38,6 +38,7 @@ func (h *testHost) shutDown(ops ...op.Op) []op.Result {
 }
 
 func TestReboot_HappensOnlyForItsBoot(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	before := h.snapshot()
 	reboot := op.Reboot{Boot: "boot-1"}
@@ -71,6 +72,7 @@ func TestReboot_HappensOnlyForItsBoot(t *testing.T) {
 // TestReboot_InterruptedIsRepeatable checks the moments at which a reboot can be
 // interrupted: the host reboots once.
 func TestReboot_InterruptedIsRepeatable(t *testing.T) {
+	t.Parallel()
 	t.Run("before systemd was asked", func(t *testing.T) {
 		h := newHost(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -98,6 +100,7 @@ func TestReboot_InterruptedIsRepeatable(t *testing.T) {
 }
 
 func TestReboot_Refuses(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason string
 		op           op.Reboot
@@ -137,6 +140,7 @@ func TestReboot_Refuses(t *testing.T) {
 
 // A host that does not name its boot is not rebooted: the reboot could not be detected.
 func TestReboot_NeedsBootID(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("proc/sys/kernel/random/boot_id", "")
 	if r := h.check(op.Reboot{Boot: "boot-1"})[0]; r.Status != op.Failed {

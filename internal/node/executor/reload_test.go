@@ -70,6 +70,7 @@ func TestTriggerReload_WaitsForTwoReads(t *testing.T) {
 // TestTriggerReload_SkipsStoppedOrNewerProgram checks that there is no wait for a program
 // that was started after the file was created, or that is not running.
 func TestTriggerReload_SkipsStoppedOrNewerProgram(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := h.reload("3", "")
 	h.pod(77, started(1), "pid:[1]")

@@ -134,6 +134,7 @@ func TestRenewCertificate_ReportsProblemsBeforeAnyChange(t *testing.T) {
 // another certificate behind the same link, and is started. It is also started after an
 // interruption.
 func TestRenewCertificate_RestartsKubeletWithExpiredCertificate(t *testing.T) {
+	t.Parallel()
 	o := underCA(kubeletPEM, "")
 	o.Due, o.Unit = op.DueExpired, "kubelet.service"
 	h := withCertificates(t, time.Hour)
@@ -180,6 +181,7 @@ func TestRenewCertificate_RestartsKubeletWithExpiredCertificate(t *testing.T) {
 // certificate, so that the unit needs no restart. Nothing is recorded for a file that the
 // unit was not started with.
 func TestRenewCertificate_UpdatesRecordOfUnitStart(t *testing.T) {
+	t.Parallel()
 	o := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
 	o.Unit = "old.service"
 	h := withCertificates(t, time.Hour)
@@ -208,6 +210,7 @@ func TestRenewCertificate_UpdatesRecordOfUnitStart(t *testing.T) {
 // TestRenewCertificate_RemovesPairThatKubeletRecreates checks that a certificate that the kubelet makes for itself is
 // removed with its key.
 func TestRenewCertificate_RemovesPairThatKubeletRecreates(t *testing.T) {
+	t.Parallel()
 	h := withCertificates(t, time.Hour)
 	h.running(true)
 	cert, key := pkitest.NewAuthority(t, "cp1-ca", time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)).IssueCertificate(t,
@@ -234,6 +237,7 @@ func TestRenewCertificate_RemovesPairThatKubeletRecreates(t *testing.T) {
 
 // TestInspectCertificates_DescribesEachCertificate checks that the result describes each certificate and contains no key.
 func TestInspectCertificates_DescribesEachCertificate(t *testing.T) {
+	t.Parallel()
 	h := withCertificates(t, time.Hour)
 	h.remove("etc/kubernetes/pki/ca.key")
 	ca := "/etc/kubernetes/pki/ca.crt"
@@ -264,6 +268,7 @@ func TestInspectCertificates_DescribesEachCertificate(t *testing.T) {
 }
 
 func TestWait_RequiresValidCertificate(t *testing.T) {
+	t.Parallel()
 	h := withCertificates(t, -time.Hour)
 	h.write("etc/garbage", "what?")
 	for path, want := range map[string]string{
@@ -371,6 +376,7 @@ func TestStaticPodRestart_IsNeededIfFileIsNewerThanStart(t *testing.T) {
 // TestStaticPodRestart_NeedsCommandForUnusualManifest checks that the operation must name
 // the command if the manifest is not in the form that kubeadm uses.
 func TestStaticPodRestart_NeedsCommandForUnusualManifest(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := scheduler(h)
 	h.write("etc/kubernetes/scheduler.conf", "one")
@@ -392,6 +398,7 @@ func TestStaticPodRestart_NeedsCommandForUnusualManifest(t *testing.T) {
 // TestStaticPodRestart_IsPlannedForFileAboutToChange checks that a plan restarts the program for a file that is about
 // to be renewed.
 func TestStaticPodRestart_IsPlannedForFileAboutToChange(t *testing.T) {
+	t.Parallel()
 	h := withCertificates(t, time.Hour)
 	o := scheduler(h)
 	o.Files = []string{"/etc/kubernetes/admin.conf"}
@@ -425,6 +432,7 @@ func startProcess(t *testing.T) (*exec.Cmd, string) {
 // TestStaticPodRestart_TerminatesAndAwaitsSuccessor checks that the program receives a signal to end once, and that its
 // successor is awaited.
 func TestStaticPodRestart_TerminatesAndAwaitsSuccessor(t *testing.T) {
+	t.Parallel()
 	restarted(t, false, "signal: terminated")
 }
 
@@ -463,6 +471,7 @@ func restarted(t *testing.T, atOnce bool, ends string) {
 // newer than its start. A clock that was ahead may date the file, and would cause
 // restarts for ever.
 func TestStaticPodRestart_RestartsOnceDespiteClockAhead(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := scheduler(h)
 	first, stat := startProcess(t)
@@ -490,6 +499,7 @@ func TestStaticPodRestart_RestartsOnceDespiteClockAhead(t *testing.T) {
 
 // TestStaticPodRestart_ReportsProgramThatDoesNotStart checks that a program that is not started again is reported.
 func TestStaticPodRestart_ReportsProgramThatDoesNotStart(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	o := scheduler(h)
 	o.TimeoutSeconds = 1
@@ -513,6 +523,7 @@ func TestStaticPodRestart_ReportsProgramThatDoesNotStart(t *testing.T) {
 
 // TestRestoreHost_RemovesRenewedAndRecreatedFiles checks that a restored host has no renewed or recreated files.
 func TestRestoreHost_RemovesRenewedAndRecreatedFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/systemd/system/kubelet.service", "[Service]\n")
 	h.running(true)

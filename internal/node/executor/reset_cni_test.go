@@ -87,6 +87,7 @@ func TestReset_RemovesCNIAttachmentsDespiteCrash(t *testing.T) {
 // TestReset_KeepsCNIAttachmentsOfOtherSoftware checks that another user of CNI, installed before or
 // after Slipway, keeps its attachments.
 func TestReset_KeepsCNIAttachmentsOfOtherSoftware(t *testing.T) {
+	t.Parallel()
 	h := attached(t)
 	theirs := map[string]string{
 		"var/lib/cni/results/podman-" + foreign1 + "-eth0": `{"kind":"cniCacheV1","containerId":"` + foreign1 +
@@ -122,6 +123,7 @@ func TestReset_KeepsCNIAttachmentsOfOtherSoftware(t *testing.T) {
 }
 
 func TestIsContainerdShim_AcceptsOnlyShimsOfKubernetes(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]bool{
 		"shim -namespace k8s.io -id x -address /run/containerd/containerd.sock":     true,
 		"shim -namespace moby -id x -address /run/containerd/containerd.sock":       false,
@@ -180,6 +182,7 @@ func rules(t *testing.T) string { return sh(t, "nft", "list", "ruleset") }
 // plugins share: rules of other containers are kept, and the chains are removed if there
 // are none.
 func TestReset_RemovesOnlyOwnRulesFromCNIChains(t *testing.T) {
+	t.Parallel()
 	reset := func(h *testHost) {
 		t.Helper()
 		h.apply(cniReset())

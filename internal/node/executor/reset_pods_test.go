@@ -70,6 +70,7 @@ func TestReset_TerminatesListedProgramsBeforeKill(t *testing.T) {
 // TestReset_WaitsForGateOnlyWhileServing checks that no program ends before its gate is open, as long as that
 // program serves.
 func TestReset_WaitsForGateOnlyWhileServing(t *testing.T) {
+	t.Parallel()
 	says := func(code string) *op.Wait {
 		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
 	}
@@ -121,6 +122,7 @@ func TestReset_WaitsForGateOnlyWhileServing(t *testing.T) {
 // TestReset_KeepsCgroupOfRestartedUnit checks that all programs in the cgroup of a restarted unit end, and
 // that this cgroup remains. The cgroup of a pod is removed.
 func TestReset_KeepsCgroupOfRestartedUnit(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	shim := exec.Command("/bin/sleep", "60")
 	if err := shim.Start(); err != nil {

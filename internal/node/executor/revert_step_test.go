@@ -54,6 +54,7 @@ func (h *testHost) outside() map[string]entry {
 // TestRevertStep_RemovesEffectsOfDroppedSettings checks that a host whose settings were dropped looks like a host that never
 // had them.
 func TestRevertStep_RemovesEffectsOfDroppedSettings(t *testing.T) {
+	t.Parallel()
 	kept, gone := droppable()
 	h, never := machine(t), machine(t)
 	before := h.snapshot()
@@ -88,6 +89,7 @@ func TestRevertStep_RemovesEffectsOfDroppedSettings(t *testing.T) {
 // TestRevertStep_KeepsChangesOfOtherSoftware checks that files that other software has changed since are
 // left alone.
 func TestRevertStep_KeepsChangesOfOtherSoftware(t *testing.T) {
+	t.Parallel()
 	h := machine(t)
 	put := op.RevertStep{Step: "step"}
 	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("new\n")}, op.File{Path: "/etc/mirrors/a", Content: []byte("a\n")},
@@ -124,6 +126,7 @@ func TestRevertStep_KeepsChangesOfOtherSoftware(t *testing.T) {
 // TestRevertStep_KeepsFilesOfOtherSteps checks that files of other steps are kept. If files of a program
 // cannot be separated from wanted files, the check fails.
 func TestRevertStep_KeepsFilesOfOtherSteps(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.apply(op.File{Path: "/etc/x", Content: []byte("x\n")})
 	if r := h.check(op.RevertStep{Step: "another"})[0]; r.Status != op.Unchanged {
@@ -140,6 +143,7 @@ func TestRevertStep_KeepsFilesOfOtherSteps(t *testing.T) {
 // TestRevertStep_RemovesDroppedInputOfProgram checks that input files of a program are removed when the
 // step no longer has them, if the program creates no files.
 func TestRevertStep_RemovesDroppedInputOfProgram(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	program := op.Exec{Name: "hook", Argv: []string{"/bin/true"}, Inputs: []string{"/opt/hook/run"}}
 	given := func(more ...op.Op) op.List {

@@ -26,6 +26,7 @@ import (
 )
 
 func TestFile_KeepsAttributesItDoesNotSet(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/app.conf", "old\n")
 	if err := unix.Setxattr(h.path("etc/app.conf"), "user.note", []byte("kept"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
@@ -97,6 +98,7 @@ func TestCheck_ReportsChangeOrProblem(t *testing.T) {
 }
 
 func TestApply_ReportsMissingPrerequisite(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, reason string
 		op           op.Op
@@ -130,6 +132,7 @@ func TestApply_ReportsMissingPrerequisite(t *testing.T) {
 // TestRestoreHost_ResetsFailedStateOfUnit stops a job while it runs: without a reset,
 // systemd would list the unit as failed although its file is gone.
 func TestRestoreHost_ResetsFailedStateOfUnit(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	const job = "job.service"
 	h.apply(op.File{Path: "/etc/systemd/system/" + job, Content: []byte("[Service]\n")}, op.Unit{Name: job, Running: op.Bool(true)})
@@ -143,6 +146,7 @@ func TestRestoreHost_ResetsFailedStateOfUnit(t *testing.T) {
 }
 
 func TestRestoreHost_KeepsChangesOfOtherSoftware(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("etc/app.conf", "old\n")
 	h.apply(
@@ -177,6 +181,7 @@ func TestRestoreHost_KeepsChangesOfOtherSoftware(t *testing.T) {
 }
 
 func TestUnit_RestartsOnlyIfItsFilesDiffer(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
 	starts := func() int { return h.see().Units["old.service"].Starts }
@@ -212,6 +217,7 @@ func sinceBoot(t *testing.T) time.Duration {
 // time at the start, even if the clock was set afterwards. The fakes count starts from
 // the boot of the machine, in microseconds.
 func TestUnitStarted_ReportsStartTimeOfUnit(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	asked := op.UnitStarted{Name: "old.service"}
 	if r := h.check(asked)[0]; !r.Missing || r.Status != op.Unchanged {
@@ -270,6 +276,7 @@ func TestUnit_RestartsAfterCrashOnlyIfNeeded(t *testing.T) {
 }
 
 func TestUnit_ReloadsSystemdForChangedUnitFile(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	w := h.see()
 	w.Units["old.service"] = &fakeUnit{Active: true, NeedReload: true}
@@ -299,6 +306,7 @@ func (l *lossy) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Wri
 }
 
 func TestFetchBlob_ResumesInterruptedTransfer(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	content := bytes.Repeat([]byte("0123456789"), 1000)
 	from := &lossy{blobs: h.blobs, bytes: 4000}
@@ -320,6 +328,7 @@ func TestFetchBlob_ResumesInterruptedTransfer(t *testing.T) {
 }
 
 func TestFetchBlob_RejectsCorruptContent(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	fetch := op.FetchBlob{Blob: h.blobs.add([]byte("content")), Name: "x"}
 	h.blobs[fetch.Digest] = []byte("CONTENT")
@@ -401,6 +410,7 @@ func TestFetchBlob_TriesAgainAfterWrongContent(t *testing.T) {
 }
 
 func TestFetchBlob_ReportsFullDisk(t *testing.T) {
+	t.Parallel()
 	requireroot.Need(t, "mounting a disk")
 	h := newHost(t)
 	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
@@ -460,6 +470,7 @@ func TestUnpack_RefusesPathsOutsideItsDirectory(t *testing.T) {
 }
 
 func TestUnpack_ReplacesOnlyDifferentFiles(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	u := op.Unpack{Blob: h.tarball(map[string]string{"a": "one", "b": "two"}), Name: "x", Dir: "/opt/x"}
 	h.apply(u)
@@ -490,6 +501,7 @@ func TestUnpack_ReplacesOnlyDifferentFiles(t *testing.T) {
 }
 
 func TestUnpack_ReplacesRunningProgram(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	sleep := must(os.ReadFile("/bin/sleep"))
 	h.apply(op.Unpack{Blob: h.tarball(map[string]string{"p": string(sleep)}), Name: "x", Dir: "/opt/x"})
@@ -509,6 +521,7 @@ func TestUnpack_ReplacesRunningProgram(t *testing.T) {
 // TestRestoreHost_EndsLockOfHostThatLeaves checks that a host that leaves a cluster ends its lock, because
 // no manager returns for it.
 func TestRestoreHost_EndsLockOfHostThatLeaves(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	ctx := context.Background()
 	l := lock.Lock{Operation: "apply-1", Manager: "m", Fence: 7}
@@ -543,6 +556,7 @@ func TestRestoreHost_EndsLockOfHostThatLeaves(t *testing.T) {
 // TestRestoreHost_KeepsForeignFilesInStateDirectory checks that files of other software in the state directory are
 // neither removed nor a problem, whether they are older or newer than Slipway's.
 func TestRestoreHost_KeepsForeignFilesInStateDirectory(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.write("var/lib/slipway/d", "precious")
 	h.write("var/lib/slipway/more/deep", "too")
@@ -569,6 +583,7 @@ func TestRestoreHost_KeepsForeignFilesInStateDirectory(t *testing.T) {
 // TestRestoreHost_StopsOnlineTargetIfInactiveBefore checks that a target that our units started is stopped with them, if
 // it was not active before. Removing only one of the units leaves the target active.
 func TestRestoreHost_StopsOnlineTargetIfInactiveBefore(t *testing.T) {
+	t.Parallel()
 	for _, before := range []bool{true, false} {
 		h := newHost(t)
 		set := func(active bool) {
@@ -593,6 +608,7 @@ func TestRestoreHost_StopsOnlineTargetIfInactiveBefore(t *testing.T) {
 // TestReleaseLock_RemovesStateOfRestoredHost checks that the lock outlasts a restore, and
 // that its release removes the state directory.
 func TestReleaseLock_RemovesStateOfRestoredHost(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	ctx := context.Background()
 	l := lock.Lock{Operation: "delete-1", Manager: "m", Fence: 7}
@@ -621,6 +637,7 @@ func TestReleaseLock_RemovesStateOfRestoredHost(t *testing.T) {
 }
 
 func TestReset_RemovesOnlyOwnPathsAndCgroups(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.apply(op.Dir{Path: "/var/lib/kubelet"})
 	h.write("var/lib/kubelet/pods/x/data", "x")
@@ -644,6 +661,7 @@ func TestReset_RemovesOnlyOwnPathsAndCgroups(t *testing.T) {
 }
 
 func TestReset_RefusesUnmanagedHost(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	w := h.see()
 	w.Units["old.service"] = &fakeUnit{Active: true}
@@ -658,6 +676,7 @@ func TestReset_RefusesUnmanagedHost(t *testing.T) {
 }
 
 func TestReset_UnmountsOnlyBelowGivenPath(t *testing.T) {
+	t.Parallel()
 	requireroot.Need(t, "mounting")
 	h := newHost(t)
 	for _, dir := range []string{"var/lib/kubelet", "var/lib/kubelet/pods/a b", "var/lib/kubelet/pods/a b/deep"} {

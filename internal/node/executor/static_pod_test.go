@@ -77,6 +77,7 @@ func TestWait_CountsOnlyProgramOfCurrentManifest(t *testing.T) {
 }
 
 func TestWait_ReportsManifestWithoutRunningProgram(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(site.Close)
 	h := newHost(t)
@@ -99,6 +100,7 @@ func TestWait_ReportsManifestWithoutRunningProgram(t *testing.T) {
 
 // TestWait_EndsWhenNoProgramOfPodRuns checks that a pod counts as ended when none of its programs runs.
 func TestWait_EndsWhenNoProgramOfPodRuns(t *testing.T) {
+	t.Parallel()
 	const config = "/etc/kubernetes/slipway/keepalived.conf"
 	for _, tc := range []struct {
 		name, reason string
@@ -170,6 +172,7 @@ func TestIsOrdinaryPod_RecognizesPodByCgroup(t *testing.T) {
 // TestWait_ComparesImageIDOfContainer checks that a container is identified by the ID of
 // its image, because its command can be the same before and after an upgrade.
 func TestWait_ComparesImageIDOfContainer(t *testing.T) {
+	t.Parallel()
 	const (
 		older, newer = "registry.k8s.io/kube-scheduler:v1.36.4", "registry.k8s.io/kube-scheduler:v1.37.1"
 		// Docker's adapter says nothing by the name.
@@ -230,6 +233,7 @@ esac
 
 // TestWait_RequiresExactResponse checks that a response counts only if it is exactly the expected text.
 func TestWait_RequiresExactResponse(t *testing.T) {
+	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "iptables") }))
 	t.Cleanup(site.Close)
 	for says, counts := range map[string]bool{"": true, "iptables": true, "ip": false, "nftables": false} {

@@ -30,6 +30,7 @@ func healthy(h *testHost) op.Unit {
 // it, however often the helper is killed in between. A service that did not respond is
 // not awaited.
 func TestUnit_RequiresServicesThatRespondedBefore(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, reason  string
 		before, after string // the services that respond
@@ -83,6 +84,7 @@ func TestUnit_RequiresServicesThatRespondedBefore(t *testing.T) {
 // until the timeout, and that its output is reported. Logs of the previous pod do not
 // count.
 func TestWait_DetectsRepeatedExitsOfContainer(t *testing.T) {
+	t.Parallel()
 	const logs = "var/log/pods/kube-system_kube-apiserver-cp1_%/kube-apiserver/"
 	in := func(pod, file string) string { return strings.Replace(logs, "%", pod, 1) + file }
 	wait := op.Wait{HTTP: "https://127.0.0.1:1/readyz", Manifest: apiManifest, Crashes: 2, TimeoutSeconds: 1}
@@ -138,6 +140,7 @@ func TestWait_DetectsRepeatedExitsOfContainer(t *testing.T) {
 // when Then holds. Until then, it runs again. While Then does not hold, the gate is not
 // checked.
 func TestExec_WaitsForGateAndRepeatsUntilThenHolds(t *testing.T) {
+	t.Parallel()
 	h := newHost(t)
 	h.r.etcdTime = 1
 	is := func(name string) *op.Wait {
