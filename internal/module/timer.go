@@ -56,7 +56,7 @@ func (t TimerJob) InstallOps(templates fs.FS, job []byte, at TimerSchedule) (op.
 		op.File{Path: t.JobFile, Content: append(job, '\n'), Mode: 0o600},
 		op.File{Path: unitDir + name, Content: service},
 		op.File{Path: unitDir + unit.Name, Content: timer},
-		op.Unit{Name: name}, // makes systemd reload it
+		op.Unit{Name: name}, // systemd reloads it, and it is stopped before its files are removed
 		unit,
 	}, nil
 }

@@ -145,6 +145,30 @@ func TestRestoreHost_ResetsFailedStateOfUnit(t *testing.T) {
 	}
 }
 
+// TestRestoreHost_StopsJobOfTimer has jobs that a timer has started: one runs, and one has
+// failed.
+func TestRestoreHost_StopsJobOfTimer(t *testing.T) {
+	t.Parallel()
+	for state, was := range map[string]fakeUnit{"runs": {Active: true, FailsOnStop: true}, "failed": {Failed: true}} {
+		h := newHost(t)
+		const job = "job.service"
+		list := op.List{op.File{Path: "/etc/systemd/system/" + job, Content: []byte("[Service]\n")}, op.Unit{Name: job}}
+		h.apply(list...)
+		for _, r := range h.check(list...) {
+			if r.Status != op.Unchanged {
+				t.Errorf("the next check plans %s of %s", r.Summary, r.Target)
+			}
+		}
+		w := h.see()
+		w.Units[job] = &was
+		h.world(w)
+		h.apply(op.RestoreHost{})
+		if u := h.see().Units[job]; u.Active || u.Failed {
+			t.Errorf("%s, which %s, is active: %v, failed: %v; want neither", job, state, u.Active, u.Failed)
+		}
+	}
+}
+
 func TestRestoreHost_KeepsChangesOfOtherSoftware(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -76,6 +76,7 @@ type unitPlan struct {
 	Now                            systemctl.UnitState
 	unmask, mask, enable, disable  bool
 	Start, stop, restart, reloaded bool
+	recorded                       bool // its state before Slipway is not in the ledger yet
 	await                          bool // a restarted unit must still be checked
 	Why                            []string
 }
@@ -85,8 +86,27 @@ func (p *unitPlan) add(flag *bool, why string) {
 	p.Why = append(p.Why, why)
 }
 
-// PlanUnit returns what must change for a unit.
+// PlanUnit returns what must change for a unit. A unit that something else starts, such as a
+// timer, is recorded in any case: it may run, or have failed, when its files are removed.
 func PlanUnit(ctx context.Context, h *host.Host, o op.Unit) (unitPlan, error) {
+	p, err := planUnitState(ctx, h, o)
+	if err != nil || len(p.Why) > 0 || o.Enabled != nil || o.Running != nil || o.Masked {
+		return p, err
+	}
+	l := h.Ledger
+	if l == nil { // a check
+		if l, err = ledger.Open(h.State, h.Root, h.Disk, ledger.Owner{}); err != nil {
+			return p, err
+		}
+	}
+	if l.FindEntry(ledger.KindUnit, o.Name) == nil {
+		p.add(&p.recorded, "record its state")
+	}
+	return p, nil
+}
+
+// planUnitState returns what must change in systemd.
+func planUnitState(ctx context.Context, h *host.Host, o op.Unit) (unitPlan, error) {
 	var p unitPlan
 	if err := systemctl.CheckUnitName(o.Name); err != nil {
 		return p, err
