@@ -4,79 +4,121 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Etcd is the data store of the cluster.
 type Etcd struct {
-	// Type is stacked (default: a member on every control plane, run by its
-	// kubelet), managed (a service on the hosts with the role etcd) or external.
-	Type      string            `json:"type,omitempty"`
+	// `stacked`: an etcd member on every control plane, run by its kubelet. `managed`:
+	// a systemd service on the hosts with the role `etcd`. `external`: an etcd that
+	// Slipway does not manage. Cannot be changed. Default: `stacked`.
+	// +kubebuilder:validation:Enum=stacked;managed;external
+	Type string `json:"type,omitempty"`
+	// Flags of etcd, without dashes: `quota-backend-bytes: "4294967296"`. Flags for the
+	// identity, addresses, keys and data directory of a member are not allowed. Not
+	// with `external`.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
-	// External is only for type external.
+	// The endpoints and credentials of an external etcd. Required with `external`.
 	External *ExternalEtcd `json:"external,omitempty"`
-	// Backup makes etcd hosts take snapshots automatically; nil disables this.
+	// Each etcd host takes and keeps snapshots automatically. Not with `external`. Can
+	// be changed at any time.
 	Backup *EtcdBackup `json:"backup,omitempty"`
 }
 
 // EtcdBackup configures how often each etcd host takes a snapshot, and how many of
 // its own snapshots it keeps.
 type EtcdBackup struct {
-	Every *metav1.Duration `json:"every,omitempty"` // default: 6h
-	Keep  int              `json:"keep,omitempty"`  // default: 8
-	// DrillEvery is the interval of restore tests: each host restores its newest
-	// snapshot into a temporary etcd. Default: 168h (a week), or Every if that is
-	// longer; 0s: never.
+	// The interval of snapshots: `1m` or more. Default: `6h`.
+	Every *metav1.Duration `json:"every,omitempty"`
+	// How many of its own snapshots each host keeps, 1 to 1000. Default: `8`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Keep int `json:"keep,omitempty"`
+	// How often each host runs a restore test with its newest snapshot, in a temporary
+	// etcd; at least `every`. `0s`: never. Default: `168h`, or `every` if that is
+	// longer.
 	DrillEvery *metav1.Duration `json:"drillEvery,omitempty"`
-	// Recipients lists age public keys (age1…) for the encryption of copies. Copies
-	// need at least one.
+	// age public keys (`age1…`) for the encryption of copies. The private key of any of
+	// them decrypts the copies. Required with `copies`.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	Recipients []string `json:"recipients,omitempty"`
-	// Copies lists the targets of copies: each snapshot is copied as a backup set.
+	// Where each host copies its snapshots, as encrypted backup sets. Each entry has
+	// `directory`, `ssh` or `s3`. Only etcd hosts that are control planes make copies.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
 	Copies []EtcdCopy `json:"copies,omitempty"`
 }
 
 // EtcdCopy is a target for copies of backup sets: exactly one of Directory, SSH and
 // S3.
 type EtcdCopy struct {
-	Name string `json:"name"`           // unique
-	Keep int    `json:"keep,omitempty"` // for each host; default: as many as the host keeps locally
-	// Directory is a directory on every etcd host at which another disk is mounted.
-	Directory string   `json:"directory,omitempty"`
-	SSH       *SSHCopy `json:"ssh,omitempty"`
-	S3        *S3Copy  `json:"s3,omitempty"`
+	// The name of the copy target: letters, digits and `-`, unique.
+	Name string `json:"name"`
+	// How many of its own copies each host keeps there, 1 to 1000. Default: `keep`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Keep int `json:"keep,omitempty"`
+	// A directory on every host that makes copies; another disk must be mounted there.
+	Directory string `json:"directory,omitempty"`
+	// A directory on another machine, through SFTP.
+	SSH *SSHCopy `json:"ssh,omitempty"`
+	// A bucket of S3-compatible storage.
+	S3 *S3Copy `json:"s3,omitempty"`
 }
 
 // S3Copy is a bucket of S3-compatible storage.
 type S3Copy struct {
-	Endpoint string `json:"endpoint"`         // https://HOST or https://HOST:PORT
-	Region   string `json:"region,omitempty"` // default: us-east-1
-	Bucket   string `json:"bucket"`
-	// Prefix begins the object keys, before a '/' and the name of the copy.
+	// The URL of the storage, reachable from the hosts: `https://s3.example.com:9000`.
+	Endpoint string `json:"endpoint"`
+	// The region of the bucket. For storage without regions, keep the default. Default:
+	// `us-east-1`.
+	Region string `json:"region,omitempty"`
+	// An existing bucket.
+	Bucket string `json:"bucket"`
+	// A prefix of the object keys, before `/` and the name of the copy: `etcd/prod`.
 	Prefix string `json:"prefix,omitempty"`
-	// PathStyle puts the bucket into the path instead of the host name; default: true,
-	// except for AWS.
+	// `true`: the bucket is in the path, `https://HOST/BUCKET`. `false`: it is in the
+	// host name, `https://BUCKET.HOST`. Default: `true`, except for AWS.
 	PathStyle *bool `json:"pathStyle,omitempty"`
-	// CAFile has PEM certificates of the storage's CA, which are trusted in addition to
-	// the CAs of the system.
+	// PEM certificates of the storage's CA, trusted in addition to the CAs of the
+	// system. Slipway stores them on the etcd hosts. Default: the CAs of the system.
 	CAFile string `json:"caFile,omitempty"`
-	// AccessKeyFrom and SecretKeyFrom are stored on the etcd hosts.
+	// `file` or `env`: the access key. Slipway stores it on the hosts that make copies.
 	AccessKeyFrom *SecretSource `json:"accessKeyFrom"`
+	// `file` or `env`: the secret key of the access key. Slipway stores it on the same
+	// hosts.
 	SecretKeyFrom *SecretSource `json:"secretKeyFrom"`
 }
 
 // SSHCopy is a directory on another machine, through SFTP.
 type SSHCopy struct {
-	Address   string `json:"address"`
-	Port      int    `json:"port,omitempty"` // default: 22
-	User      string `json:"user"`
+	// The name or address of the machine, reachable from the hosts.
+	Address string `json:"address"`
+	// The SSH port of the machine. Default: `22`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int `json:"port,omitempty"`
+	// The user for the login.
+	User string `json:"user"`
+	// An existing directory that the user can write to.
 	Directory string `json:"directory"`
-	// PrivateKeyFrom is a private key without a passphrase. It is stored on the etcd
-	// hosts.
+	// `file` or `env`: a private key without a passphrase. Slipway stores it on the
+	// hosts that make copies.
 	PrivateKeyFrom *SecretSource `json:"privateKeyFrom"`
-	// HostKey is the host key of the machine: "ssh-ed25519 AAAA…" or "SHA256:…".
+	// The host key of the machine: `ssh-ed25519 AAAA…` or `SHA256:…`.
 	HostKey string `json:"hostKey"`
 }
 
 // ExternalEtcd is an etcd cluster that Slipway does not manage. The files are on the
 // manager, and are copied to the control planes.
 type ExternalEtcd struct {
-	Endpoints []string `json:"endpoints"` // client URLs: https://HOST:PORT
-	CAFile    string   `json:"caFile"`    // the CA that signed the members' certificates
-	CertFile  string   `json:"certFile"`  // the API servers' client certificate
-	KeyFile   string   `json:"keyFile"`
+	// The client URLs of the members: `https://10.0.0.21:2379`. They can change, but
+	// each change must keep one of them.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Endpoints []string `json:"endpoints"`
+	// The certificate of the CA that signed the members' certificates.
+	CAFile string `json:"caFile"`
+	// A client certificate that the members accept.
+	CertFile string `json:"certFile"`
+	// The key of `certFile`, without a passphrase.
+	KeyFile string `json:"keyFile"`
 }

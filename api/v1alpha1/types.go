@@ -23,37 +23,161 @@ const (
 type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   ClusterSpec   `json:"spec"`
-	Status ClusterStatus `json:"status,omitempty"`
+	Spec              ClusterSpec   `json:"spec"`
+	Status            ClusterStatus `json:"status,omitempty"`
 }
 
 // ClusterSpec is the wanted state of a cluster.
+// +kubebuilder:validation:XValidation:rule="self.?kubernetes.dnsDomain.orValue('cluster.local') == oldSelf.?kubernetes.dnsDomain.orValue('cluster.local')",message="this field cannot change while the cluster exists",fieldPath=".kubernetes.dnsDomain"
+// +kubebuilder:validation:XValidation:rule="self.?etcd.type.orValue('stacked') == oldSelf.?etcd.type.orValue('stacked')",message="this field cannot change while the cluster exists",fieldPath=".etcd.type"
+// +kubebuilder:validation:XValidation:rule="self.?network.plugin.orValue('flannel') == oldSelf.?network.plugin.orValue('flannel')",message="this field cannot change while the cluster exists",fieldPath=".network.plugin"
+// +kubebuilder:validation:XValidation:rule="self.?network.podCIDR.orValue(['10.244.0.0/16']) == oldSelf.?network.podCIDR.orValue(['10.244.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.podCIDR"
+// +kubebuilder:validation:XValidation:rule="self.?network.serviceCIDR.orValue(['10.96.0.0/16']) == oldSelf.?network.serviceCIDR.orValue(['10.96.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.serviceCIDR"
+// +kubebuilder:validation:XValidation:rule="self.?controlPlaneEndpoint.port.orValue(6443) == oldSelf.?controlPlaneEndpoint.port.orValue(6443)",message="this field cannot change while the cluster exists",fieldPath=".controlPlaneEndpoint.port"
 type ClusterSpec struct {
+	// The machines, at least one. At least one has the role `control-plane`.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=map
+	// +listMapKey=name
 	Hosts []Host `json:"hosts"`
-	// SSH is the default for every host.
-	SSH                  SSH                  `json:"ssh,omitempty"`
+	// Defaults for every host.
+	SSH SSH `json:"ssh,omitempty"`
+	// The name and address of the API.
 	ControlPlaneEndpoint ControlPlaneEndpoint `json:"controlPlaneEndpoint,omitempty"`
-	Kubernetes           Kubernetes           `json:"kubernetes,omitempty"`
-	Etcd                 Etcd                 `json:"etcd,omitempty"`
-	Network              Network              `json:"network,omitempty"`
-	ContainerRuntime     ContainerRuntime     `json:"containerRuntime,omitempty"`
-	Registry             Registry             `json:"registry,omitempty"`
-	DNS                  DNS                  `json:"dns,omitempty"`
-	System               System               `json:"system,omitempty"`
-	Hooks                []Hook               `json:"hooks,omitempty"`
-	// Addons are installed in this order. An add-on that is removed from the list is
-	// removed from the cluster.
+	// The version and the settings of the components.
+	Kubernetes Kubernetes `json:"kubernetes,omitempty"`
+	// The data store of the cluster.
+	Etcd Etcd `json:"etcd,omitempty"`
+	// The pod network.
+	Network Network `json:"network,omitempty"`
+	// The container runtime.
+	ContainerRuntime ContainerRuntime `json:"containerRuntime,omitempty"`
+	// Registries for other images.
+	Registry Registry `json:"registry,omitempty"`
+	// Name resolution of hosts and pods.
+	DNS DNS `json:"dns,omitempty"`
+	// The preparation of the hosts.
+	System System `json:"system,omitempty"`
+	// Scripts, in the order in which they run.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=name
+	Hooks []Hook `json:"hooks,omitempty"`
+	// The add-ons. Each one is installed completely before the next one starts.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=name
 	Addons []Addon `json:"addons,omitempty"`
-	// Bundle is a file or directory (if it begins with "/", "./", "../" or "~"), else a
-	// registry reference. "" uses the cached bundle of the version, else builds one.
+	// The content to install. A path begins with `/`, `./`, `../` or `~`; any other
+	// value is a reference to a registry. Default: an existing bundle of this version,
+	// else Slipway builds one.
 	Bundle string `json:"bundle,omitempty"`
-	// BundleKeys lists public keys ("ed25519:…"), one of which must have signed the
-	// bundle. An empty list accepts any bundle.
+	// One of these keys must have signed the bundle (`ed25519:…`). Otherwise the bundle
+	// is rejected before any host is changed, and Slipway does not build one. Default:
+	// any bundle is accepted.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=set
 	BundleKeys []string `json:"bundleKeys,omitempty"`
+	// Secrets and ConfigMaps in the namespace of the cluster. Their keys are the files that
+	// other fields name. Later sources override earlier ones. Only the management plane
+	// reads them; the command line reads local files.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	FilesFrom []FilesSource `json:"filesFrom,omitempty"`
+	// `Automatic`: the management plane starts an operation when this object changes.
+	// `Manual`: it waits until a user approves the plan. The command line always asks.
+	// Default: `Automatic`.
+	// +kubebuilder:validation:Enum=Automatic;Manual
+	Approval ApprovalMode `json:"approval,omitempty"`
+	// `true`: no new operation changes the cluster. `slipway apply` refuses, and the
+	// management plane waits. Default: `false`.
+	Paused bool `json:"paused,omitempty"`
+	// The effect of a deletion of this object on the hosts. `Delete`: the cluster is
+	// deleted. `Retain`: the hosts are not changed. Default: `Retain`.
+	// +kubebuilder:validation:Enum=Delete;Retain
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+	// The reaction of the management plane to hosts that differ from this object.
+	// `Report`: it sets the condition `Drifted`. `Repair`: it also starts an operation.
+	// Default: `Report`.
+	// +kubebuilder:validation:Enum=Report;Repair
+	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+	// When the management plane may start operations automatically.
+	Maintenance Maintenance `json:"maintenance,omitempty"`
+}
+
+// FilesSource is a Secret or a ConfigMap with files; exactly one field is set.
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.configMapRef)",message="exactly one of secretRef and configMapRef must be set"
+type FilesSource struct {
+	// A Secret.
+	SecretRef *LocalReference `json:"secretRef,omitempty"`
+	// A ConfigMap.
+	ConfigMapRef *LocalReference `json:"configMapRef,omitempty"`
+}
+
+// LocalReference names an object in the same namespace.
+type LocalReference struct {
+	// The name of the object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// ApprovalMode selects who approves the plan of an operation.
+type ApprovalMode string
+
+// The approval modes.
+const (
+	ApprovalAutomatic ApprovalMode = "Automatic"
+	ApprovalManual    ApprovalMode = "Manual"
+)
+
+// DeletionPolicy selects the effect of the deletion of a Cluster object on its hosts.
+type DeletionPolicy string
+
+// The deletion policies.
+const (
+	DeletionDelete DeletionPolicy = "Delete"
+	DeletionRetain DeletionPolicy = "Retain"
+)
+
+// DriftPolicy selects the reaction to hosts that differ from the wanted state.
+type DriftPolicy string
+
+// The drift policies.
+const (
+	DriftReport DriftPolicy = "Report"
+	DriftRepair DriftPolicy = "Repair"
+)
+
+// Maintenance limits when operations start that no user has asked for.
+type Maintenance struct {
+	// The windows. Without any, such operations start at any time.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Windows []MaintenanceWindow `json:"windows,omitempty"`
+}
+
+// MaintenanceWindow is a period that repeats.
+type MaintenanceWindow struct {
+	// The days on which the window starts: `Mon`, `Tue`, `Wed`, `Thu`, `Fri`, `Sat`, `Sun`.
+	// Default: every day.
+	// +kubebuilder:validation:MaxItems=7
+	// +kubebuilder:validation:items:Enum=Mon;Tue;Wed;Thu;Fri;Sat;Sun
+	// +listType=set
+	Days []string `json:"days,omitempty"`
+	// The time at which the window starts: `22:30`.
+	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
+	Start string `json:"start"`
+	// How long operations may start: `1m` to `24h`.
+	Duration *metav1.Duration `json:"duration"`
+	// The time zone of `start`, such as `Europe/Berlin`. Default: `UTC`.
+	// +kubebuilder:validation:MaxLength=64
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // Role is the role of a host in the cluster.
+// +kubebuilder:validation:Enum=control-plane;worker;etcd;registry
 type Role string
 
 // The roles.
@@ -65,70 +189,119 @@ const (
 )
 
 // Host is one machine.
+// +kubebuilder:validation:XValidation:rule="['control-plane', 'worker', 'etcd'].all(r, (r in self.roles) == (r in oldSelf.roles))",message="the roles of a host cannot change while it is in the cluster",fieldPath=".roles"
 type Host struct {
-	// Name is the name of the node and the host name of the machine.
+	// The name of the node and the host name of the machine: a–z, 0–9, `-` and `.`, at
+	// most 63 characters, unique.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// Address is the name or address for SSH; "localhost" is this machine, without
-	// SSH.
+	// The address for SSH: an IP address or a name. `localhost` is this machine,
+	// without SSH. Unique, unless `ssh.port` differs.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:MinLength=1
 	Address string `json:"address"`
-	// InternalAddress is the address for other nodes; default: Address if it is an IP
-	// address, else the primary address of the host.
-	InternalAddress string            `json:"internalAddress,omitempty"`
-	Roles           []Role            `json:"roles"`
-	Arch            string            `json:"arch,omitempty"` // amd64 or arm64; default: detected on the host
-	Labels          map[string]string `json:"labels,omitempty"`
-	Taints          []Taint           `json:"taints,omitempty"`
-	// SSH overrides the defaults of the cluster, field by field.
+	// The address for other nodes. Unique. Cannot be changed. Default: `address` if it
+	// is an IP address, else the primary address of the host.
+	InternalAddress string `json:"internalAddress,omitempty"`
+	// `control-plane`, `worker`, and with `etcd.type: managed` also `etcd`; one host
+	// may be `registry`. Alone or together.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	// +listType=set
+	Roles []Role `json:"roles"`
+	// `amd64` or `arm64`. If set, a host with another architecture is rejected.
+	// Default: detected on the host.
+	// +kubebuilder:validation:Enum=amd64;arm64
+	Arch string `json:"arch,omitempty"`
+	// Labels of the node. Prefixes of `kubernetes.io` and `k8s.io` are rejected, except
+	// the labels that a kubelet can set.
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]string `json:"labels,omitempty"`
+	// Taints of the node.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Taints []Taint `json:"taints,omitempty"`
+	// SSH settings of this host. Each field overrides the same field of `spec.ssh`.
+	// Default: `spec.ssh`.
 	SSH SSH `json:"ssh,omitempty"`
 }
 
 // Taint is a taint of a node.
 type Taint struct {
-	Key    string `json:"key"`
-	Value  string `json:"value,omitempty"`
-	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule, NoExecute
+	// The key of the taint.
+	Key string `json:"key"`
+	// The value of the taint.
+	Value string `json:"value,omitempty"`
+	// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
+	Effect string `json:"effect"`
 }
 
 // SSH configures the login.
 type SSH struct {
-	User string `json:"user,omitempty"` // default: from ~/.ssh/config, else root
-	Port int    `json:"port,omitempty"` // default: from ~/.ssh/config, else 22
-	// PrivateKeyFile is a path; "~" is the home directory of the user. Without any
-	// credential, the agent and the default key files are tried.
-	PrivateKeyFile string        `json:"privateKeyFile,omitempty"`
+	// The user for the login. Default: from `~/.ssh/config`, else `root`.
+	User string `json:"user,omitempty"`
+	// The port of the SSH server. Default: from `~/.ssh/config`, else `22`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int `json:"port,omitempty"`
+	// A private key. Without a key, a password or `agent: true`, Slipway tries the keys
+	// that `~/.ssh/config` names, the agent and the default files in `~/.ssh`. A
+	// certificate next to a key (`KEY-cert.pub`) is used as well.
+	PrivateKeyFile string `json:"privateKeyFile,omitempty"`
+	// The passphrase of the key.
 	PassphraseFrom *SecretSource `json:"passphraseFrom,omitempty"`
-	Password       string        `json:"password,omitempty"` // accepted, with a warning
-	PasswordFrom   *SecretSource `json:"passwordFrom,omitempty"`
-	// Agent: true uses only the agent at SSH_AUTH_SOCK.
+	// A password in the file: accepted with a warning. It is not in plans, journals or
+	// logs. The saved state of the cluster, which only you can read, contains it.
+	Password string `json:"password,omitempty"`
+	// A password from a file or a variable.
+	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
+	// `true`: use only the agent at `SSH_AUTH_SOCK`. Default: `false`.
 	Agent *bool `json:"agent,omitempty"`
-	// Sudo is needed for users other than root. Its password is SudoPasswordFrom, else
-	// the password of the login.
-	Sudo             *bool         `json:"sudo,omitempty"`
+	// Run commands through `sudo`. Default: `true` for users other than root.
+	Sudo *bool `json:"sudo,omitempty"`
+	// The password for `sudo`. Default: the password of the login.
 	SudoPasswordFrom *SecretSource `json:"sudoPasswordFrom,omitempty"`
-	Bastion          *Bastion      `json:"bastion,omitempty"`
-	// HostKey pins the host key: "ssh-ed25519 AAAA…" or "SHA256:…". Default:
-	// known_hosts, else the first key seen.
+	// A bastion host for the connection. Without it, `ProxyJump` in `~/.ssh/config` is
+	// used. The bastion of a host replaces the default bastion completely.
+	Bastion *Bastion `json:"bastion,omitempty"`
+	// The host key: `SHA256:…` as `ssh-keygen -lf` prints it, or `ssh-ed25519 AAAA…` as
+	// in `known_hosts`. Default: `known_hosts`, else the first key seen.
 	HostKey string `json:"hostKey,omitempty"`
 }
 
 // Bastion is a host through which connections are forwarded.
 type Bastion struct {
-	Address        string        `json:"address"`
-	User           string        `json:"user,omitempty"`
-	Port           int           `json:"port,omitempty"`
-	PrivateKeyFile string        `json:"privateKeyFile,omitempty"`
+	// The IP address or name of the bastion.
+	Address string `json:"address"`
+	// The user for the login on the bastion. Default: from `~/.ssh/config`, else
+	// `root`.
+	User string `json:"user,omitempty"`
+	// The port of its SSH server. Default: from `~/.ssh/config`, else `22`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int `json:"port,omitempty"`
+	// The private key for the bastion. Default: the agent and the default files.
+	PrivateKeyFile string `json:"privateKeyFile,omitempty"`
+	// The passphrase of that key.
 	PassphraseFrom *SecretSource `json:"passphraseFrom,omitempty"`
-	PasswordFrom   *SecretSource `json:"passwordFrom,omitempty"`
-	HostKey        string        `json:"hostKey,omitempty"`
+	// The password for the bastion.
+	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
+	// The host key of the bastion.
+	HostKey string `json:"hostKey,omitempty"`
 }
 
 // SecretSource names the source of a secret; exactly one field is set.
 type SecretSource struct {
+	// The file with the secret; a line break at its end is removed.
 	File string `json:"file,omitempty"`
-	Env  string `json:"env,omitempty"`
+	// The environment variable with the secret, instead of `file`.
+	Env string `json:"env,omitempty"`
 }
 
 // EndpointMode selects how nodes reach the control plane.
+// +kubebuilder:validation:Enum=none;external;haproxy;updater;keepalived;kube-vip
 type EndpointMode string
 
 // The endpoint modes.
@@ -143,201 +316,346 @@ const (
 
 // ControlPlaneEndpoint is the name and address of the API.
 type ControlPlaneEndpoint struct {
-	Mode    EndpointMode `json:"mode,omitempty"`    // default: none
-	Domain  string       `json:"domain,omitempty"`  // default: api.<cluster>.internal
-	Address string       `json:"address,omitempty"` // of a load balancer or virtual IP
-	Port    int          `json:"port,omitempty"`    // default: 6443
-	// Interface is the interface for the virtual IP on control planes; default: the
-	// interface of their internal address.
+	// `none`: the control plane itself; only for one control plane. `external`: your
+	// own load balancer. `haproxy`: a load balancer on every worker. `updater`: a
+	// Service with its own address. `keepalived`, `kube-vip`: an address that one of
+	// the control planes holds. The mode can be changed. Default: `none`; `haproxy` for
+	// several control planes.
+	Mode EndpointMode `json:"mode,omitempty"`
+	// The name of the endpoint, in the hosts file of every host and in the
+	// certificates. Cannot be changed. Default: `api.NAME.internal`.
+	// +kubebuilder:validation:MaxLength=253
+	Domain string `json:"domain,omitempty"`
+	// With `external`: the address of the load balancer; required, unless every host
+	// resolves your own `domain`. With `keepalived` and `kube-vip`: a free address in
+	// the network of the control planes; required. With `updater`: one of the addresses
+	// that the API server assigns last. Default: with `updater` the second address of
+	// `serviceCIDR`.
+	Address string `json:"address,omitempty"`
+	// The port. Cannot be changed. Default: `6443`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int `json:"port,omitempty"`
+	// With `keepalived` and `kube-vip`: the interface that holds the address. Default:
+	// the interface of the internal address of the host.
 	Interface string `json:"interface,omitempty"`
-	// RouterID identifies VRRP routers in one network, 1 to 255; default: the last byte
-	// of Address.
-	RouterID int      `json:"routerID,omitempty"`
-	KubeVIP  *KubeVIP `json:"kubeVIP,omitempty"`
+	// With `keepalived`: 1 to 255, different from the IDs of other VRRP routers on the
+	// network. Default: the last byte of `address`.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=255
+	RouterID int `json:"routerID,omitempty"`
+	// Settings of kube-vip.
+	KubeVIP *KubeVIP `json:"kubeVIP,omitempty"`
 }
 
 // KubeVIP configures how kube-vip announces the address.
 type KubeVIP struct {
-	Announce string `json:"announce,omitempty"` // arp (default), bgp
-	BGP      *BGP   `json:"bgp,omitempty"`
+	// `arp`; or `bgp`: every control plane has the address and announces it to routers.
+	// Default: `arp`.
+	// +kubebuilder:validation:Enum=arp;bgp
+	Announce string `json:"announce,omitempty"`
+	// BGP settings, for `announce: bgp`.
+	BGP *BGP `json:"bgp,omitempty"`
 }
 
 // BGP configures how control planes announce the address to routers.
 type BGP struct {
-	AS    int       `json:"as"`
+	// The autonomous system of the control planes.
+	AS int `json:"as"`
+	// The routers.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	Peers []BGPPeer `json:"peers"`
 }
 
 // BGPPeer is a router.
 type BGPPeer struct {
-	Address  string `json:"address"`
-	AS       int    `json:"as"`
-	MultiHop bool   `json:"multiHop,omitempty"`
+	// The address of a router.
+	Address string `json:"address"`
+	// The autonomous system of the router.
+	AS int `json:"as"`
+	// The router is not in the network of the control planes. Default: `false`.
+	MultiHop bool `json:"multiHop,omitempty"`
 }
 
 // Kubernetes is the version and the settings of its components.
 type Kubernetes struct {
-	Version   string `json:"version,omitempty"`   // "v1.37.1"; default: the newest supported version
-	DNSDomain string `json:"dnsDomain,omitempty"` // default: cluster.local
-	ProxyMode string `json:"proxyMode,omitempty"` // nftables (default), iptables, ipvs, none
-	// Kubelet is merged over Slipway's KubeletConfiguration, key by key.
+	// `vX.Y.Z`. Changed by `slipway upgrade`. Default: the newest version that this
+	// Slipway supports.
+	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+$`
+	Version string `json:"version,omitempty"`
+	// The domain of services. Cannot be changed. Default: `cluster.local`.
+	// +kubebuilder:validation:MaxLength=253
+	DNSDomain string `json:"dnsDomain,omitempty"`
+	// `nftables`, `iptables`, `ipvs`, or `none` for no kube-proxy. Default: `nftables`.
+	// +kubebuilder:validation:Enum=nftables;iptables;ipvs;none
+	ProxyMode string `json:"proxyMode,omitempty"`
+	// Settings of all kubelets.
 	Kubelet KubeletSettings `json:"kubelet,omitempty"`
-	// ExtraArgs override Slipway's arguments by key.
-	APIServer         ComponentSettings `json:"apiServer,omitempty"`
+	// Settings of the API server.
+	APIServer ComponentSettings `json:"apiServer,omitempty"`
+	// Settings of the controller manager.
 	ControllerManager ComponentSettings `json:"controllerManager,omitempty"`
-	Scheduler         ComponentSettings `json:"scheduler,omitempty"`
-	FeatureGates      map[string]bool   `json:"featureGates,omitempty"`
-	Certificates      Certificates      `json:"certificates,omitempty"`
-	// Audit makes API servers record requests; nil disables this.
+	// Settings of the scheduler.
+	Scheduler ComponentSettings `json:"scheduler,omitempty"`
+	// Feature gates of all components. The version must have them and must not lock
+	// them.
+	FeatureGates map[string]bool `json:"featureGates,omitempty"`
+	// The validity and the renewal of certificates.
+	Certificates Certificates `json:"certificates,omitempty"`
+	// Each API server records requests in `/var/log/kubernetes/audit` on its host,
+	// readable only by root. `audit: {}` is enough. Without it, requests are not
+	// recorded.
 	Audit *Audit `json:"audit,omitempty"`
-	// Encryption makes API servers encrypt data in etcd; nil disables this.
+	// API servers encrypt data in etcd; `encryption: {}` is enough. It can be switched
+	// on, changed and switched off on a running cluster. Without it, data are not
+	// encrypted.
 	Encryption *Encryption `json:"encryption,omitempty"`
-	// Hardening makes all components use stricter settings. Settings of the user
-	// override them.
+	// All components use stricter settings. Your own settings override them, with a
+	// warning. Can be switched on and off on a running cluster. Default: `false`.
 	Hardening bool `json:"hardening,omitempty"`
 }
 
 // Encryption configures how API servers encrypt data in etcd. The keys are not in
 // files of the user: Slipway creates them, and stores them only on control planes.
 type Encryption struct {
-	Provider  string   `json:"provider,omitempty"`  // secretbox (default) or aescbc
-	Resources []string `json:"resources,omitempty"` // default: secrets
-	// Generation is the number of the key. Another number creates another key, and all
-	// data are encrypted with it.
-	Generation int `json:"generation,omitempty"` // default: 1
+	// The encryption provider. `aesgcm` is rejected: it needs a new key every 200,000
+	// writes. Default: `secretbox`.
+	// +kubebuilder:validation:Enum=secretbox;aescbc
+	Provider string `json:"provider,omitempty"`
+	// The resources to encrypt: `secrets`, `configmaps`, `serviceaccounts`,
+	// `persistentvolumes`, `persistentvolumeclaims`. Default: `secrets`.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=set
+	Resources []string `json:"resources,omitempty"`
+	// The number of the key. Another number creates another key, and all data are
+	// encrypted with it. The keys are never in your files. Default: `1`.
+	// +kubebuilder:validation:Minimum=1
+	Generation int `json:"generation,omitempty"`
 }
 
 // Audit configures which requests API servers record, each in files on its host.
 type Audit struct {
-	// PolicyFile selects the requests to record; default: Slipway's policy.
+	// A policy (`audit.k8s.io/v1`) that selects the requests to record. Slipway's
+	// policy leaves out frequent requests of the cluster's own components. It records
+	// the content of changed objects, but never of Secrets and ConfigMaps. Default:
+	// Slipway's policy.
 	PolicyFile string `json:"policyFile,omitempty"`
-	MaxAge     int    `json:"maxAge,omitempty"`     // in days; default: 30
-	MaxBackups int    `json:"maxBackups,omitempty"` // files in addition to the current one; default: 10
-	MaxSize    int    `json:"maxSize,omitempty"`    // of a file, in megabytes; default: 100
+	// How many days a file is kept. Default: `30`.
+	// +kubebuilder:validation:Minimum=0
+	MaxAge int `json:"maxAge,omitempty"`
+	// How many files are kept in addition to the current one. Default: `10`.
+	// +kubebuilder:validation:Minimum=0
+	MaxBackups int `json:"maxBackups,omitempty"`
+	// The size in megabytes at which a new file begins. Default: `100`.
+	// +kubebuilder:validation:Minimum=0
+	MaxSize int `json:"maxSize,omitempty"`
 }
 
 // KubeletSettings are the settings of all kubelets.
 type KubeletSettings struct {
-	Config    Object            `json:"config,omitempty"` // fields of KubeletConfiguration
+	// Fields of KubeletConfiguration, merged key by key over Slipway's settings. Names
+	// and types are checked. `serverTLSBootstrap` is `true` by default. `podLogsDir`
+	// and `staticPodPath` are not allowed.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	Config Object `json:"config,omitempty"`
+	// Flags of this version, without dashes. Prefer `config`. `root-dir` and `cert-dir`
+	// are not allowed: mount a data disk at `/var/lib/kubelet`.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 }
 
 // ComponentSettings are the settings of a control plane component.
 type ComponentSettings struct {
+	// Flags of the cluster's version, without dashes. They override Slipway's flags.
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
-	// CertSANs lists more names for the certificate of the API server.
+	// More names and addresses for the certificate of the API server. Rejected for other
+	// components.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=set
 	CertSANs []string `json:"certSANs,omitempty"`
 }
 
 // Certificates configures the validity and the renewal of certificates.
 type Certificates struct {
-	Validity   *metav1.Duration `json:"validity,omitempty"`   // default: 8760h (one year)
-	CAValidity *metav1.Duration `json:"caValidity,omitempty"` // default: 87600h (ten years)
-	// AutoRenew makes every host renew its own certificates when they are due
-	// (default: true).
+	// The validity of new and renewed certificates. Default: `8760h` (a year).
+	Validity *metav1.Duration `json:"validity,omitempty"`
+	// The validity of CAs; at least `validity`. Default: `87600h` (ten years).
+	CAValidity *metav1.Duration `json:"caValidity,omitempty"`
+	// Each host renews its own certificates with a timer when they are due. Can be
+	// changed at any time. Default: `true`.
 	AutoRenew *bool `json:"autoRenew,omitempty"`
 }
 
 // Network is the pod network.
 type Network struct {
-	Plugin      string   `json:"plugin,omitempty"`      // flannel (default), none; calico, cilium, kube-ovn to come
-	PodCIDR     []string `json:"podCIDR,omitempty"`     // default: 10.244.0.0/16
-	ServiceCIDR []string `json:"serviceCIDR,omitempty"` // default: 10.96.0.0/16
-	Flannel     Flannel  `json:"flannel,omitempty"`
+	// `flannel`, or `none` to install your own. `calico`, `cilium`, `kube-ovn` are not
+	// supported yet. Cannot be changed. Default: `flannel`.
+	// +kubebuilder:validation:Enum=flannel;none
+	Plugin string `json:"plugin,omitempty"`
+	// Pod addresses: one range, or for dual stack one IPv4 and one IPv6 range. A host
+	// takes a `/24` (IPv6: `/64`) from it. Cannot be changed. Default:
+	// `[10.244.0.0/16]`.
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=43
+	// +listType=atomic
+	PodCIDR []string `json:"podCIDR,omitempty"`
+	// Service addresses, `/12` to `/28` (IPv6: `/108` to `/124`), with the IP versions
+	// in the same order. Cannot be changed. Default: `[10.96.0.0/16]`.
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=43
+	// +listType=atomic
+	ServiceCIDR []string `json:"serviceCIDR,omitempty"`
+	// Settings of flannel.
+	Flannel Flannel `json:"flannel,omitempty"`
 }
 
 // Flannel has the settings of the plugin flannel.
 type Flannel struct {
-	Backend string `json:"backend,omitempty"` // vxlan (default), host-gw
-	MTU     int    `json:"mtu,omitempty"`     // 0: the default of flannel
+	// `vxlan`, or `host-gw` if all nodes share one network. Default: `vxlan`.
+	// +kubebuilder:validation:Enum=vxlan;host-gw
+	Backend string `json:"backend,omitempty"`
+	// The MTU of pod interfaces; `0` is the default of flannel. Default: `0`.
+	// +kubebuilder:validation:Minimum=0
+	MTU int `json:"mtu,omitempty"`
 }
 
 // ContainerRuntime runs containers.
 type ContainerRuntime struct {
-	Type string `json:"type,omitempty"` // containerd (default), docker
-	// Config has more containerd settings, in TOML and without a version. A section of
-	// a plugin in it replaces Slipway's section.
+	// `containerd`, or `docker`, which needs a bundle with Docker. Default:
+	// `containerd`.
+	// +kubebuilder:validation:Enum=containerd;docker
+	Type string `json:"type,omitempty"`
+	// More containerd settings, in TOML, of version 3 and without `version`. containerd
+	// imports this file after Slipway's file. A section of a plugin in it can replace
+	// Slipway's section. `root`, `state` and `root_path` of a snapshotter are not
+	// allowed: mount a data disk at `/var/lib/containerd`.
 	Config string `json:"config,omitempty"`
 }
 
 // Registry configures the sources of images that are not in the bundle.
 type Registry struct {
-	// Mirrors maps the name of a registry ("docker.io") to URLs, which are tried in
-	// order. A URL with a path that begins with /v2/ is a namespace of a registry.
-	Mirrors  map[string][]string `json:"mirrors,omitempty"`
-	Insecure []string            `json:"insecure,omitempty"`
-	// Auths lists logins and CAs for registries and mirrors.
+	// Mirrors of a registry, tried in order. `https://host/v2/team` is a namespace of a
+	// registry that has its images.
+	Mirrors map[string][]string `json:"mirrors,omitempty"`
+	// Registries (`host:port`) whose certificates are not verified.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=set
+	Insecure []string `json:"insecure,omitempty"`
+	// Logins and CAs for registries and mirrors.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=map
+	// +listMapKey=registry
 	Auths []RegistryAuth `json:"auths,omitempty"`
-	// Private is the registry on the host with the role registry.
+	// The registry on that host. Default: with a host that has the role `registry`.
 	Private *PrivateRegistry `json:"private,omitempty"`
 }
 
 // PrivateRegistry is the registry on one of the hosts. It has the images of the
 // bundle, and images that users push to it. Nodes have its login and trust its CA.
 type PrivateRegistry struct {
-	Port int `json:"port,omitempty"` // default: 5000
-	// Names lists DNS names of the registry, which Slipway adds on all hosts. Nodes use
-	// the first one to pull. Default: the internal address of the host.
+	// The port of the registry. Default: 5000.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int `json:"port,omitempty"`
+	// DNS names of the registry, which Slipway adds on all hosts. The first one is used
+	// in image names. Without a name, image names have the internal address of the
+	// host.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
 	Names []string `json:"names,omitempty"`
-	// Directory is the directory for images; default: /var/lib/slipway-registry.
+	// The directory for images. Default: `/var/lib/slipway-registry`.
 	Directory string `json:"directory,omitempty"`
-	Username  string `json:"username,omitempty"` // default: slipway
-	// PasswordFrom is its password; default: generated, and saved in Slipway's state.
+	// The only user of the registry. Default: slipway.
+	Username string `json:"username,omitempty"`
+	// The password of the user, at most 72 bytes. Default: generated, and saved in
+	// Slipway's state.
 	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
-	// CertFile and KeyFile are a certificate of the user, signed by the CA in CAFile;
-	// default: Slipway creates a certificate and a CA for it.
+	// The certificate of the registry (PEM). Default: created by Slipway.
 	CertFile string `json:"certFile,omitempty"`
-	KeyFile  string `json:"keyFile,omitempty"`
-	CAFile   string `json:"caFile,omitempty"`
-	// MirrorOf lists registries for which nodes use this registry first; default:
-	// docker.io, ghcr.io, quay.io, registry.k8s.io and slipway.dev; none with Docker.
+	// The key of `certFile`. Default: created by Slipway.
+	KeyFile string `json:"keyFile,omitempty"`
+	// With `certFile`: certificates of its CA, for nodes to trust.
+	CAFile string `json:"caFile,omitempty"`
+	// Registries for which nodes use this registry first. Default: docker.io, ghcr.io,
+	// quay.io, registry.k8s.io, slipway.dev.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	MirrorOf []string `json:"mirrorOf,omitempty"`
 }
 
 // RegistryAuth has the login and the CA of one registry or mirror. The credentials
 // are only sent to that host.
 type RegistryAuth struct {
-	Registry     string        `json:"registry"` // host or host:port, unique
-	Username     string        `json:"username,omitempty"`
+	// The registry, or the host of a mirror: `host` or `host:port`.
+	Registry string `json:"registry"`
+	// The user; needs `passwordFrom`.
+	Username string `json:"username,omitempty"`
+	// The password or token of the user.
 	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
-	// CAFile has PEM certificates of its CA, which are trusted in addition to the CAs
-	// of the host.
+	// PEM certificates of the registry's CA, trusted in addition to the CAs of the
+	// host.
 	CAFile string `json:"caFile,omitempty"`
 }
 
 // DNS has settings of CoreDNS and of the hosts files.
 type DNS struct {
-	// Upstream servers; default: the host's /etc/resolv.conf.
+	// Upstream servers of the cluster DNS: addresses, with `:port` if it is not 53.
+	// Default: the DNS servers of each host.
+	// +kubebuilder:validation:MaxItems=15
+	// +listType=atomic
 	Upstream []string `json:"upstream,omitempty"`
-	// Zones are answered by other servers than Upstream.
+	// Zones with their own servers in the cluster DNS. The longest matching name
+	// decides.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	Zones []DNSZone `json:"zones,omitempty"`
-	// Hosts has more entries for the hosts file of every host and for CoreDNS.
-	Hosts map[string][]string `json:"hosts,omitempty"` // address → names
+	// More entries, address to names, for the hosts file of every host and for the
+	// cluster DNS.
+	Hosts map[string][]string `json:"hosts,omitempty"`
 }
 
 // DNSZone holds the servers for some zones of the cluster DNS.
 type DNSZone struct {
-	// Names of the zones: "corp.example.com", "10.in-addr.arpa".
+	// The zones: `corp.example.com`, or `10.in-addr.arpa` for addresses. They must not
+	// overlap with `kubernetes.dnsDomain`.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	Names []string `json:"names"`
-	// Servers are IP addresses, with ":port" if it is not 53.
+	// The servers of these zones: addresses, with `:port` if it is not 53. At most 15.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=15
+	// +listType=atomic
 	Servers []string `json:"servers"`
-	// CacheSeconds is how long CoreDNS keeps an answer of these servers; 0 uses the
-	// default of 30.
+	// The longest time that CoreDNS keeps an answer of these servers. Default: `30`.
+	// +kubebuilder:validation:Minimum=0
 	CacheSeconds int `json:"cacheSeconds,omitempty"`
 }
 
 // System configures the preparation of the hosts.
 type System struct {
-	NTPServers []string          `json:"ntpServers,omitempty"`
-	Timezone   string            `json:"timezone,omitempty"`
-	Sysctls    map[string]string `json:"sysctls,omitempty"` // override Slipway's settings
-	// Limits are resource limits of login sessions, by item of limits.conf(5): a number,
-	// "unlimited", or "SOFT:HARD".
-	Limits        map[string]string `json:"limits,omitempty"`
-	SkipConfigure bool              `json:"skipConfigure,omitempty"`
+	// Time servers. Default: the servers of the host.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	NTPServers []string `json:"ntpServers,omitempty"`
+	// A time zone, such as `Europe/Berlin`. Default: the time zone of the host.
+	Timezone string `json:"timezone,omitempty"`
+	// Kernel settings; they override Slipway's settings.
+	Sysctls map[string]string `json:"sysctls,omitempty"`
+	// Limits of login sessions on nodes, also of root: `nofile`, `nproc`, `memlock`
+	// (KiB), `core` (KiB). A number, `unlimited`, or `SOFT:HARD`.
+	Limits map[string]string `json:"limits,omitempty"`
+	// `true`: Slipway does not change kernel settings, limits, time and swap, but the
+	// prechecks still require correct values. On an existing cluster, earlier settings
+	// by Slipway remain until `delete cluster`. Default: `false`.
+	SkipConfigure bool `json:"skipConfigure,omitempty"`
 }
 
 // HookPhase selects when a hook runs.
+// +kubebuilder:validation:Enum=preInstall;postControlPlane;postInstall;preDelete;preUpgrade;postUpgrade
 type HookPhase string
 
 // The phases.
@@ -352,42 +670,84 @@ const (
 
 // Hook is a script of the user.
 type Hook struct {
-	Name      string           `json:"name"` // unique
-	Phase     HookPhase        `json:"phase"`
-	Roles     []Role           `json:"roles,omitempty"`     // default: all
-	Script    string           `json:"script"`              // a file, relative to the cluster file
-	Materials []string         `json:"materials,omitempty"` // files sent to the same directory
-	Timeout   *metav1.Duration `json:"timeout,omitempty"`   // default: 10m
-	// IgnoreErrors lets the operation continue after a failure.
+	// A unique name: a–z, 0–9 and `-`.
+	Name string `json:"name"`
+	// `preInstall`, `postControlPlane`, `postInstall`, `preDelete`, `preUpgrade` or
+	// `postUpgrade`.
+	Phase HookPhase `json:"phase"`
+	// The roles of the hosts on which the hook runs. Default: all hosts.
+	// +kubebuilder:validation:MaxItems=4
+	// +listType=set
+	Roles []Role `json:"roles,omitempty"`
+	// The file of the script.
+	Script string `json:"script"`
+	// Files that are sent to the same directory, with their base names.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	Materials []string `json:"materials,omitempty"`
+	// After this time the hook is stopped and counts as failed. Default: `10m`.
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// `true`: the operation continues if the hook fails. Default: `false`.
 	IgnoreErrors bool `json:"ignoreErrors,omitempty"`
 }
 
 // Addon is installed in the running cluster: manifests, a chart, or the content that
 // the bundle has under the name of the add-on.
 type Addon struct {
-	Name string `json:"name"` // unique
-	// Manifests lists files, directories and URLs; "URL@sha256:…" pins the content.
+	// A unique name: a–z, 0–9 and `-`, at most 40 characters. Every object has it in
+	// the label `slipway.dev/addon`.
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+	// Files, directories (their `*.yaml`, `*.yml` and `*.json`, sorted by name) or
+	// URLs, which the manager downloads. `https://…@sha256:…` pins the content.
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
 	Manifests []string `json:"manifests,omitempty"`
-	Chart     *Chart   `json:"chart,omitempty"`
-	// Values are the values of a chart. They override ValuesFiles, in which a later
-	// file overrides an earlier one.
-	Values      Object   `json:"values,omitempty"`
+	// A chart, instead of manifests.
+	Chart *Chart `json:"chart,omitempty"`
+	// Values of the chart, or of `local-path`.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	Values Object `json:"values,omitempty"`
+	// Files with values: a later file overrides an earlier one, and `values` overrides
+	// all files.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
 	ValuesFiles []string `json:"valuesFiles,omitempty"`
-	Namespace   string   `json:"namespace,omitempty"`  // of objects without a namespace; default: default
-	Kubernetes  []string `json:"kubernetes,omitempty"` // supported minor versions, "1.37"; default: all
-	// Wait: false does not wait until its workloads are ready.
-	Wait    *bool            `json:"wait,omitempty"`
-	Timeout *metav1.Duration `json:"timeout,omitempty"` // for this wait; default: 5m
-	Retries int              `json:"retries,omitempty"` // more attempts after a failure; default: 0
+	// The namespace of objects without a namespace. Slipway creates it if it is
+	// missing, and does not delete it. Default: `default`.
+	Namespace string `json:"namespace,omitempty"`
+	// The minor versions that the add-on supports, `"1.37"`. For another version,
+	// Slipway rejects the cluster or the upgrade; `--ignore-check addons` skips this
+	// check. Default: all.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Kubernetes []string `json:"kubernetes,omitempty"`
+	// `false`: do not wait for its pods. Default: `true`.
+	Wait *bool `json:"wait,omitempty"`
+	// How long to wait for its pods. Default: `5m`.
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// How many more times to try after a failure, at most 10. Default: `0`.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	Retries int `json:"retries,omitempty"`
 }
 
 // Chart is the source of a Helm chart: Path, or Repository, Name and Version.
 type Chart struct {
-	Path       string `json:"path,omitempty"`       // a directory, or an archive
-	Repository string `json:"repository,omitempty"` // https://…, with an index.yaml, or oci://…
-	Name       string `json:"name,omitempty"`
-	Version    string `json:"version,omitempty"`
-	Digest     string `json:"digest,omitempty"` // "sha256:…", of the archive
+	// A directory or an archive.
+	Path string `json:"path,omitempty"`
+	// A chart repository, `https://…`, or a path in a registry, `oci://HOST/PATH`,
+	// without the chart's name.
+	Repository string `json:"repository,omitempty"`
+	// The name of the chart. Required with `repository`.
+	Name string `json:"name,omitempty"`
+	// One exact version of the chart. Required with `repository`.
+	Version string `json:"version,omitempty"`
+	// `sha256:` and the checksum of the archive. Default: from the repository.
+	Digest string `json:"digest,omitempty"`
 }
 
 // Phase is the state of a cluster.
@@ -409,23 +769,42 @@ const (
 
 // ClusterStatus is the observed state of a cluster.
 type ClusterStatus struct {
-	Phase      Phase              `json:"phase,omitempty"`
+	// `Pending`, `Prechecking`, `Creating`, `Running`, `Scaling`, `Upgrading`,
+	// `Reconfiguring`, `Paused`, `Failed` or `Deleting`.
+	Phase Phase `json:"phase,omitempty"`
+	// Conditions, as in other Kubernetes objects.
+	// +listType=map
+	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	Version    string             `json:"version,omitempty"`
-	Plugin     string             `json:"networkPlugin,omitempty"`
-	Endpoint   string             `json:"endpoint,omitempty"`
-	Nodes      []NodeStatus       `json:"nodes,omitempty"`
-	Operation  string             `json:"operation,omitempty"` // the latest
+	// The Kubernetes version.
+	Version string `json:"version,omitempty"`
+	// The network plugin.
+	Plugin string `json:"networkPlugin,omitempty"`
+	// The URL of the API.
+	Endpoint string `json:"endpoint,omitempty"`
+	// The nodes.
+	// +listType=map
+	// +listMapKey=name
+	Nodes []NodeStatus `json:"nodes,omitempty"`
+	// The ID of the latest operation.
+	Operation string `json:"operation,omitempty"`
 }
 
 // NodeStatus is the observed state of one node.
 type NodeStatus struct {
-	Name       string `json:"name"`
+	// The name of the node.
+	Name string `json:"name"`
+	// The address of the node.
 	InternalIP string `json:"internalIP,omitempty"`
-	// MachineID is the ID of the node's machine when Slipway last saw it.
+	// The ID of its machine, when Slipway last saw it.
 	MachineID string `json:"machineID,omitempty"`
-	Roles     []Role `json:"roles,omitempty"`
-	Version   string `json:"version,omitempty"`
-	Ready     bool   `json:"ready"`
-	Message   string `json:"message,omitempty"`
+	// The roles of the node.
+	// +listType=set
+	Roles []Role `json:"roles,omitempty"`
+	// The version of its kubelet.
+	Version string `json:"version,omitempty"`
+	// Whether the node is ready.
+	Ready bool `json:"ready"`
+	// Why the node is not ready.
+	Message string `json:"message,omitempty"`
 }

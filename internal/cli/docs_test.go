@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostselector"
 )
 
 // TestDocs_HaveOnlyValidCommandLines: every command line in the documentation is valid.
@@ -59,7 +60,7 @@ func TestDocs_HaveOnlyValidClusterFiles(t *testing.T) {
 		_, err := known.ResolveVersion(v)
 		return err
 	}}
-	for _, page := range []string{"../../README.md", "../../docs/spec/cluster.md"} {
+	for _, page := range []string{"../../README.md", "../../docs/spec/v1alpha1/cluster.md"} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -159,14 +160,14 @@ func checkSelector(command string, words []string) string {
 			c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: name, Roles: []v1alpha1.Role{role}})
 		}
 	}
-	for _, choice := range spec.SplitByCluster(strings.Trim(words[0], "'")) {
+	for _, choice := range hostselector.SplitByCluster(strings.Trim(words[0], "'")) {
 		if choice.Cluster != "" && !slices.Contains([]string{"prod", "left", "right", "lab", "*"}, choice.Cluster) {
 			return "there is no cluster " + choice.Cluster
 		}
 		if placeholder.MatchString(choice.Selector) {
 			continue
 		}
-		if _, err := spec.SelectHosts(c, choice.Selector); err != nil {
+		if _, err := hostselector.SelectHosts(c, choice.Selector); err != nil {
 			return words[0] + ": " + err.Error()
 		}
 	}

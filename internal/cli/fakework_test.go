@@ -18,13 +18,13 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostselector"
 )
 
 // Targets selects from the hosts that Cluster returns.
 func (s service) Targets(ctx context.Context, selector, cluster string) ([]hostexec.Target, diag.List, error) {
 	var out []hostexec.Target
-	for _, choice := range spec.SplitByCluster(selector) {
+	for _, choice := range hostselector.SplitByCluster(selector) {
 		if choice.Cluster != "" {
 			cluster = choice.Cluster
 		}
@@ -32,7 +32,7 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]hoste
 		if err != nil {
 			return nil, nil, err
 		}
-		hosts, err := spec.SelectHosts(c, choice.Selector)
+		hosts, err := hostselector.SelectHosts(c, choice.Selector)
 		if err != nil {
 			return nil, nil, err
 		}

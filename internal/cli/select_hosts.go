@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
-	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostselector"
 )
 
 // selectorHelp is the help text for selectors.
@@ -36,7 +36,7 @@ func (s *hostSelector) selectHosts(ctx context.Context, selector string) (hostRu
 		return nil, nil, err
 	}
 	cluster := ""
-	for _, c := range spec.SplitByCluster(selector) {
+	for _, c := range hostselector.SplitByCluster(selector) {
 		if c.Cluster == "" && cluster == "" {
 			if cluster, err = s.clusters.chooseCluster(ctx, nil); err != nil {
 				return nil, nil, err

@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostselector"
 )
 
 // An AddNodesRequest asks to add hosts to a cluster: the given Hosts, or with the cluster of
@@ -196,7 +197,7 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 func selectNames(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
 	var problems diag.List
 	for _, selector := range selectors {
-		chosen, err := spec.SelectHosts(c, selector)
+		chosen, err := hostselector.SelectHosts(c, selector)
 		var list diag.List
 		if errors.As(err, &list) {
 			problems = append(problems, list...)

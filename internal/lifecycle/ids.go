@@ -8,6 +8,7 @@ import (
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
 const (
 	idClusterExists       = "cluster-exists"
+	idClusterPaused       = "cluster-paused"
 	idSecretUnreadable    = "secret-unreadable" // as in package spec
 	idCheckFailed         = "check-failed"
 	idPlanChanged         = "plan-changed" // as in package cli

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -493,6 +495,25 @@ func TestCreate_SkipsTokenCleanupBeforeFirstToken(t *testing.T) {
 	if strings.Contains(log.String(), "tokens") {
 		t.Errorf("it tries to delete join tokens: %s", log.String())
 	}
+}
+
+// TestApply_RefusesPausedCluster pauses a running cluster in its file.
+func TestApply_RefusesPausedCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	paused := w.Manifest()
+	paused.Spec.Paused = true
+	before := w.Hosts["cp1"].AllState()
+	_, err := w.service().Prepare(t.Context(), applying(paused), nil)
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != idClusterPaused {
+		t.Errorf("got error %v, want %s", err, idClusterPaused)
+	}
+	if d := cmp.Diff(before, w.Hosts["cp1"].AllState()); d != "" {
+		t.Errorf("the host changed (-before +after):\n%s", d)
+	}
+	w.do(applying(w.Manifest()), event.Succeeded)
 }
 
 // A cancelled operation is paused and can be resumed or rolled back; processes of other

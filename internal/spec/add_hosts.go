@@ -18,7 +18,7 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 	given := map[string]v1alpha1.Host{} // by the names assigned to flags
 	ssh := MergeSSH(c.Spec.SSH, v1alpha1.SSH{})
 	for _, f := range flags {
-		h := v1alpha1.Host{Name: f.Name, Address: canonicalIP(f.Address), Roles: f.Roles}
+		h := v1alpha1.Host{Name: f.Name, Address: CanonicalIP(f.Address), Roles: f.Roles}
 		if f.User != "" && f.User != ssh.User {
 			h.SSH.User = f.User
 		}

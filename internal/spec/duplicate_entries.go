@@ -45,7 +45,7 @@ func (v *validator) warnRepeated(at string, list []string, meaning func(string) 
 }
 
 // addressMeaning returns the canonical form of a name or an address.
-func addressMeaning(text string) string { return strings.ToLower(canonicalIP(text)) }
+func addressMeaning(text string) string { return strings.ToLower(CanonicalIP(text)) }
 
 // serverMeaning returns the canonical form of an address with a port; the default is 53.
 func serverMeaning(text string) string {

@@ -69,9 +69,6 @@ const (
 	idBundleKey        = "bundle-key-invalid" // same as in package bundle
 
 	// Arguments about a cluster.
-	idUnknownHost     = "unknown-host"
-	idAmbiguousHost   = "ambiguous-host"
-	idInvalidSelector = "invalid-selector"
 	idInvalidHostFlag = "invalid-host-flag"
 	idHostKnown       = "host-known"
 	idRolesFixed      = "roles-fixed"

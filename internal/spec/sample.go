@@ -210,5 +210,5 @@ func splitAddress(text string) (address string, port int, problem string) {
 	if _, ok := hostAddress(address); !ok {
 		return "", 0, "has an address " + strconv.Quote(address) + ", which is neither an IP address nor a host name"
 	}
-	return canonicalIP(address), port, ""
+	return CanonicalIP(address), port, ""
 }

@@ -46,6 +46,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.checkSystem()
 	v.checkHooks()
 	v.checkAddons()
+	v.checkManagement()
 	return v.found
 }
 
@@ -157,8 +158,8 @@ const (
 	dockerHub         = "docker.io"
 )
 
-// sortedKeys makes the order of diagnostics deterministic.
-func sortedKeys[T any](m map[string]T) []string {
+// SortedKeys returns the keys of a map in order. It makes the order of diagnostics deterministic.
+func SortedKeys[T any](m map[string]T) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

@@ -106,7 +106,7 @@ func (v changeValidator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint)
 			fmt.Sprintf("mode %s cannot change to %s in place: during the change, control planes in the old and the new mode "+
 				"would hold an address at the same time", o.Mode, n.Mode),
 			fmt.Sprintf("write mode: %s%s", o.Mode, between))
-	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && canonicalIP(o.Address) == canonicalIP(n.Address):
+	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && CanonicalIP(o.Address) == CanonicalIP(n.Address):
 		// Nodes would use the new endpoint without a test, because it looks like the old
 		// one.
 		v.refuse(idEndpointChange, path+".address",
@@ -134,7 +134,7 @@ func (v changeValidator) checkEndpointChange(o, n v1alpha1.ControlPlaneEndpoint)
 func (v changeValidator) checkBalancerLeaves(old *v1alpha1.Cluster) {
 	ep := v.c.Spec.ControlPlaneEndpoint
 	at := func(h v1alpha1.Host) bool {
-		return slices.Contains([]string{canonicalIP(h.Address), canonicalIP(h.InternalAddress)}, canonicalIP(ep.Address))
+		return slices.Contains([]string{CanonicalIP(h.Address), CanonicalIP(h.InternalAddress)}, CanonicalIP(ep.Address))
 	}
 	if ep.Mode != v1alpha1.EndpointExternal || ep.Address == "" || slices.ContainsFunc(v.c.Spec.Hosts, at) {
 		return

@@ -51,9 +51,9 @@ func (v hostValidator) checkHostName(h v1alpha1.Host, path string) {
 			path, fmt.Sprintf("%q has %d characters, but a host name can have at most %d", h.Name, len(h.Name), maxHostName), "")
 	case h.Name == localhost:
 		v.refuse(idInvalidName, path, "a node cannot be named localhost: every host uses this name for itself", "")
-	case h.Name == allHosts:
+	case h.Name == AllHosts:
 		v.refuse(idInvalidName,
-			path, "a node cannot be named "+allHosts+": commands such as 'slipway exec "+allHosts+"' use this word for every host", "")
+			path, "a node cannot be named "+AllHosts+": commands such as 'slipway exec "+AllHosts+"' use this word for every host", "")
 	case isIP(h.Name):
 		v.refuse(idInvalidName, path, "a node cannot be named "+h.Name+": it is an IP address",
 			"move it to the field address, and write a name such as worker-1 here")
@@ -68,8 +68,8 @@ func (v hostValidator) checkHostName(h v1alpha1.Host, path string) {
 	}
 }
 
-// allHosts selects every host of a cluster.
-const allHosts = "all"
+// AllHosts selects every host of a cluster.
+const AllHosts = "all"
 
 func isIP(name string) bool {
 	_, err := netip.ParseAddr(name)
@@ -208,7 +208,7 @@ func labelValue(value string) bool { return len(validation.IsValidLabelValue(val
 
 func (v hostValidator) checkLabels(h v1alpha1.Host, path string) {
 	path += ".labels"
-	for _, key := range sortedKeys(h.Labels) {
+	for _, key := range SortedKeys(h.Labels) {
 		at := yamlfile.KeyPath(path, key)
 		if !labelKey(key) {
 			v.refuse(idInvalidLabel, at, strconv.Quote(key)+" is not a valid label key", keyHint)

@@ -62,7 +62,7 @@ var valuesInFile = Section{
 		{
 			ID:      "missing-field",
 			Summary: "A required field is missing or empty.",
-			Remedy:  "Add the field. [The description of the file](../spec/cluster.md) lists the values that it accepts.",
+			Remedy:  "Add the field. [The description of the file](../spec/v1alpha1/cluster.md) lists the values that it accepts.",
 		},
 		{
 			ID:      "invalid-name",

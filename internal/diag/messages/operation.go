@@ -11,6 +11,12 @@ var operations = Section{
 				"To start again, run `slipway delete cluster NAME` first.",
 		},
 		{
+			ID:      "cluster-paused",
+			Summary: "The cluster is paused.",
+			Cause:   "`spec.paused` is true in the cluster file. Nothing was changed.",
+			Remedy:  "Remove `spec.paused` from the file, or set it to `false`, and run the command again.",
+		},
+		{
 			ID:      "bundle-version",
 			Summary: "The bundle of the file has another Kubernetes version than the file.",
 			Remedy: "Name another bundle, omit `spec.bundle`, or set `spec.kubernetes.version` to the version of the " +

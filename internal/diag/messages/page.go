@@ -22,7 +22,7 @@ All problems of a file are reported at once, in the order of the file. Nothing
 has been changed, and the exit code is 2. A file with only warnings is accepted.
 
 This page has an entry for each id: the problem, its cause, and the remedy. Search the page for the
-id. [The description of the file](../spec/cluster.md) lists the values that each field accepts.
+id. [The description of the file](../spec/v1alpha1/cluster.md) lists the values that each field accepts.
 
 `
 

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostselector"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -21,7 +22,7 @@ import (
 func (e *Executor) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
 	var problems diag.List
 	have := map[[2]string]bool{}
-	for _, choice := range spec.SplitByCluster(selector) {
+	for _, choice := range hostselector.SplitByCluster(selector) {
 		of := cmp.Or(choice.Cluster, cluster)
 		clusters, err := e.matchingClusters(of)
 		var list diag.List
@@ -52,7 +53,7 @@ func selectTargets(clusters []*v1alpha1.Cluster, selector string, lenient bool) 
 		var list diag.List
 		some := false
 		for _, c := range clusters {
-			hosts, missing := spec.SelectSomeHosts(c, term)
+			hosts, missing := hostselector.SelectSomeHosts(c, term)
 			for _, h := range hosts {
 				chosen[[2]string{c.Name, h.Name}], some = true, true
 			}

@@ -1,4 +1,6 @@
-package spec
+// Package hostselector selects hosts of a cluster by name, address, pattern and role, as
+// users write them at the command line.
+package hostselector
 
 import (
 	"fmt"
@@ -10,6 +12,14 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// Ids of messages.
+const (
+	idUnknownHost     = "unknown-host"
+	idAmbiguousHost   = "ambiguous-host"
+	idInvalidSelector = "invalid-selector"
 )
 
 // maxRange limits a range in a selector.
@@ -51,7 +61,7 @@ func chooseTerm(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 	if key, value, ok := strings.Cut(term, "="); ok {
 		return chooseRole(c, key, value, chosen)
 	}
-	if term == allHosts {
+	if term == spec.AllHosts {
 		for i := range chosen {
 			chosen[i] = true
 		}
@@ -92,7 +102,7 @@ func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List
 	}
 	found := false
 	for i, h := range c.Spec.Hosts {
-		if HasRole(h, v1alpha1.Role(value)) {
+		if spec.HasRole(h, v1alpha1.Role(value)) {
 			chosen[i], found = true, true
 		}
 	}
@@ -164,7 +174,7 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 	at := hostsCalled(c, name)
 	switch len(at) {
 	case 0:
-		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), SuggestWord(name, hostNames(c)))
+		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), spec.SuggestWord(name, hostNames(c)))
 	case 1:
 		chosen[at[0]] = true
 		return nil
@@ -179,7 +189,7 @@ func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
 // hostsCalled returns the host with a name, else the hosts at an address: it can be the
 // node address of one host and the SSH address of another, or a gateway.
 func hostsCalled(c *v1alpha1.Cluster, name string) (at []int) {
-	address := canonicalIP(name)
+	address := spec.CanonicalIP(name)
 	for i, h := range c.Spec.Hosts {
 		if h.Name == name {
 			return []int{i}
@@ -204,7 +214,7 @@ func uniqueWords(words []string) []string {
 	for _, w := range words {
 		set[w] = true
 	}
-	return sortedKeys(set)
+	return spec.SortedKeys(set)
 }
 
 var rangeSyntax = regexp.MustCompile(`^([^\[\]]*)\[(\d{1,9}):(\d{1,9})\]([^\[\]]*)$`)

@@ -1,0 +1,66 @@
+package spec
+
+import (
+	"regexp"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/yamlfile"
+)
+
+var (
+	// clockTime is the start of a maintenance window.
+	clockTime = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
+	// zoneName has the form of the names of time zones. Another machine than this one uses
+	// it.
+	zoneName = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
+	weekdays = []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+)
+
+// longestWindow is the longest maintenance window; the next one begins after it.
+const longestWindow = 24 * time.Hour
+
+// checkManagement checks the settings for the management plane.
+func (v *validator) checkManagement() {
+	s := &v.c.Spec
+	v.checkOneOf("spec.approval", string(s.Approval), []string{string(v1alpha1.ApprovalAutomatic), string(v1alpha1.ApprovalManual)}, nil)
+	v.checkOneOf("spec.deletionPolicy", string(s.DeletionPolicy),
+		[]string{string(v1alpha1.DeletionDelete), string(v1alpha1.DeletionRetain)}, nil)
+	v.checkOneOf("spec.driftPolicy", string(s.DriftPolicy), []string{string(v1alpha1.DriftReport), string(v1alpha1.DriftRepair)}, nil)
+	for i, f := range s.FilesFrom {
+		path := yamlfile.IndexPath("spec.filesFrom", i)
+		if (f.SecretRef == nil) == (f.ConfigMapRef == nil) {
+			v.refuse(idConflictingFields, path, "exactly one of secretRef and configMapRef must be set", "write one of them")
+			continue
+		}
+		for field, ref := range map[string]*v1alpha1.LocalReference{"secretRef": f.SecretRef, "configMapRef": f.ConfigMapRef} {
+			if ref != nil {
+				v.requireText(path+"."+field+".name", ref.Name, "write the name of the object")
+			}
+		}
+	}
+	for i, w := range s.Maintenance.Windows {
+		v.checkWindow(yamlfile.IndexPath("spec.maintenance.windows", i), w)
+	}
+}
+
+func (v *validator) checkWindow(path string, w v1alpha1.MaintenanceWindow) {
+	for i, day := range w.Days {
+		v.checkOneOf(yamlfile.IndexPath(path+".days", i), day, weekdays, nil)
+	}
+	if !v.requireText(path+".start", w.Start, "write the time at which the window starts, such as 22:30") && !clockTime.MatchString(w.Start) {
+		v.refuse(idInvalidValue, path+".start", strconv.Quote(w.Start)+" is not a time of day", "write hours and minutes, such as 22:30")
+	}
+	switch {
+	case w.Duration == nil:
+		v.requireText(path+".duration", "", "write how long the window is, such as 4h")
+	case w.Duration.Duration < time.Minute || w.Duration.Duration > longestWindow:
+		v.refuse(idInvalidDuration, path+".duration", w.Duration.Duration.String()+" is not a duration from 1m to 24h",
+			"write a duration from 1m to 24h, such as 4h")
+	}
+	if w.TimeZone != "" && !zoneName.MatchString(w.TimeZone) {
+		v.refuse(idInvalidValue, path+".timeZone", strconv.Quote(w.TimeZone)+" is not the name of a time zone",
+			"write a name such as Europe/Berlin or UTC")
+	}
+}
