@@ -18,22 +18,44 @@ const (
 )
 
 // +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=slc,categories=slipway
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name=Version,type=string,JSONPath=.status.version
+// +kubebuilder:printcolumn:name=Phase,type=string,JSONPath=.status.phase
+// +kubebuilder:printcolumn:name=Endpoint,type=string,JSONPath=.status.endpoint,priority=1
+// +kubebuilder:printcolumn:name=Operation,type=string,JSONPath=.status.operation,priority=1
+// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=.metadata.creationTimestamp
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40",message="the name of a cluster has at most 40 characters"
+// +kubebuilder:validation:XValidation:rule="(has(self.spec.controlPlaneEndpoint) && has(self.spec.controlPlaneEndpoint.domain) ? self.spec.controlPlaneEndpoint.domain : 'api.' + self.metadata.name + '.internal') == (has(oldSelf.spec.controlPlaneEndpoint) && has(oldSelf.spec.controlPlaneEndpoint.domain) ? oldSelf.spec.controlPlaneEndpoint.domain : 'api.' + self.metadata.name + '.internal')",message="this field cannot change while the cluster exists",fieldPath=".spec.controlPlaneEndpoint.domain"
 
 // Cluster is a Kubernetes cluster on existing hosts.
 type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Spec              ClusterSpec   `json:"spec"`
-	Status            ClusterStatus `json:"status,omitempty"`
+
+	// The wanted state.
+	Spec ClusterSpec `json:"spec"`
+	// The observed state.
+	Status ClusterStatus `json:"status,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// ClusterList is a list of clusters.
+type ClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Cluster `json:"items"`
 }
 
 // ClusterSpec is the wanted state of a cluster.
-// +kubebuilder:validation:XValidation:rule="self.?kubernetes.dnsDomain.orValue('cluster.local') == oldSelf.?kubernetes.dnsDomain.orValue('cluster.local')",message="this field cannot change while the cluster exists",fieldPath=".kubernetes.dnsDomain"
-// +kubebuilder:validation:XValidation:rule="self.?etcd.type.orValue('stacked') == oldSelf.?etcd.type.orValue('stacked')",message="this field cannot change while the cluster exists",fieldPath=".etcd.type"
-// +kubebuilder:validation:XValidation:rule="self.?network.plugin.orValue('flannel') == oldSelf.?network.plugin.orValue('flannel')",message="this field cannot change while the cluster exists",fieldPath=".network.plugin"
-// +kubebuilder:validation:XValidation:rule="self.?network.podCIDR.orValue(['10.244.0.0/16']) == oldSelf.?network.podCIDR.orValue(['10.244.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.podCIDR"
-// +kubebuilder:validation:XValidation:rule="self.?network.serviceCIDR.orValue(['10.96.0.0/16']) == oldSelf.?network.serviceCIDR.orValue(['10.96.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.serviceCIDR"
-// +kubebuilder:validation:XValidation:rule="self.?controlPlaneEndpoint.port.orValue(6443) == oldSelf.?controlPlaneEndpoint.port.orValue(6443)",message="this field cannot change while the cluster exists",fieldPath=".controlPlaneEndpoint.port"
+// +kubebuilder:validation:XValidation:rule="(has(self.kubernetes) && has(self.kubernetes.dnsDomain) ? self.kubernetes.dnsDomain : 'cluster.local') == (has(oldSelf.kubernetes) && has(oldSelf.kubernetes.dnsDomain) ? oldSelf.kubernetes.dnsDomain : 'cluster.local')",message="this field cannot change while the cluster exists",fieldPath=".kubernetes.dnsDomain"
+// +kubebuilder:validation:XValidation:rule="(has(self.etcd) && has(self.etcd.type) ? self.etcd.type : 'stacked') == (has(oldSelf.etcd) && has(oldSelf.etcd.type) ? oldSelf.etcd.type : 'stacked')",message="this field cannot change while the cluster exists",fieldPath=".etcd.type"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.plugin) ? self.network.plugin : 'flannel') == (has(oldSelf.network) && has(oldSelf.network.plugin) ? oldSelf.network.plugin : 'flannel')",message="this field cannot change while the cluster exists",fieldPath=".network.plugin"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.podCIDR) ? self.network.podCIDR : ['10.244.0.0/16']) == (has(oldSelf.network) && has(oldSelf.network.podCIDR) ? oldSelf.network.podCIDR : ['10.244.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.podCIDR"
+// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.serviceCIDR) ? self.network.serviceCIDR : ['10.96.0.0/16']) == (has(oldSelf.network) && has(oldSelf.network.serviceCIDR) ? oldSelf.network.serviceCIDR : ['10.96.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.serviceCIDR"
+// +kubebuilder:validation:XValidation:rule="(has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) ? self.controlPlaneEndpoint.port : 6443) == (has(oldSelf.controlPlaneEndpoint) && has(oldSelf.controlPlaneEndpoint.port) ? oldSelf.controlPlaneEndpoint.port : 6443)",message="this field cannot change while the cluster exists",fieldPath=".controlPlaneEndpoint.port"
 type ClusterSpec struct {
 	// The machines, at least one. At least one has the role `control-plane`.
 	// +kubebuilder:validation:MinItems=1

@@ -1,0 +1,280 @@
+package crds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/json"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+)
+
+// A definition checks objects as an API server does.
+type definition struct {
+	structural *structuralschema.Structural
+	schema     schemavalidation.SchemaValidator
+	rules      *cel.Validator
+}
+
+// loadDefinition reads a CustomResourceDefinition and requires that an API server accepts it:
+// its schema is structural, its rules compile, and their estimated cost is within the limits.
+func loadDefinition(t *testing.T, text []byte) definition {
+	t.Helper()
+	var v1 apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(text, &v1); err != nil {
+		t.Fatal(err)
+	}
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(&v1)
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&v1.Spec)
+	crd := &apiextensions.CustomResourceDefinition{}
+	err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&v1, crd, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd.Status.StoredVersions = []string{"v1alpha1"}
+	for _, e := range validation.ValidateCustomResourceDefinition(t.Context(), crd) {
+		t.Error(e)
+	}
+	schema := crd.Spec.Versions[0].Schema
+	if schema == nil {
+		schema = crd.Spec.Validation
+	}
+	structural, err := structuralschema.NewStructural(schema.OpenAPIV3Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	validator, _, err := schemavalidation.NewSchemaValidator(schema.OpenAPIV3Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return definition{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
+}
+
+// check returns the errors of an object, and of its change from an older one if that is not
+// nil. The cost of all rules must be within the limit of one request.
+func (d definition) check(t *testing.T, object, older map[string]any) (out []string) {
+	t.Helper()
+	errs := schemavalidation.ValidateCustomResource(nil, object, d.schema)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.structural, object)...)
+	var old any
+	if older != nil {
+		old = older
+	}
+	found, left := d.rules.Validate(t.Context(), nil, d.structural, object, old, celconfig.RuntimeCELCostBudget)
+	t.Logf("the rules cost %d of %d units", celconfig.RuntimeCELCostBudget-left, celconfig.RuntimeCELCostBudget)
+	if left < 0 {
+		t.Errorf("the rules cost more than a request may: %d units", celconfig.RuntimeCELCostBudget-left)
+	}
+	for _, e := range append(errs, found...) {
+		out = append(out, strings.TrimPrefix(e.Field, ".")+": "+e.Detail)
+	}
+	return out
+}
+
+func decode(t *testing.T, text string) (out map[string]any) {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err == nil {
+		err = json.Unmarshal(raw, &out) // whole numbers are int64
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// cluster is a small cluster. %s stands for more fields of its spec.
+const cluster = `
+apiVersion: slipway.dev/v1alpha1
+kind: Cluster
+metadata: {name: prod, namespace: default}
+spec:
+  hosts:
+  - {name: cp-1, address: 10.0.0.11, roles: [control-plane]}
+  - {name: w-1, address: 10.0.0.12, roles: [worker]}
+%s`
+
+func TestDefinitions_AreValid(t *testing.T) {
+	loadDefinition(t, Clusters)
+	loadDefinition(t, Operations)
+}
+
+// TestClusters_CheckFields has a good and a bad value for each rule about one object.
+func TestClusters_CheckFields(t *testing.T) {
+	d := loadDefinition(t, Clusters)
+	for name, tc := range map[string]struct{ good, bad, want string }{
+		"kubelet configuration": {"  kubernetes: {kubelet: {config: {maxPods: 200, evictionHard: {memory.available: 5%}}}}",
+			"  kubernetes: {kubelet: {config: 3}}", "spec.kubernetes.kubelet.config"},
+		"values": {
+			"  addons: [{name: web, values: {replicas: 2, deep: [{a: null}]}}]",
+			"  addons: [{name: web, values: [1]}]",
+			"spec.addons[0].values",
+		},
+		"add-on names": {
+			"  addons: [{name: web}, {name: db}]",
+			"  addons: [{name: web}, {name: web}]",
+			"spec.addons[1]",
+		},
+		"registries": {
+			"  registry: {auths: [{registry: a}, {registry: b}]}",
+			"  registry: {auths: [{registry: a}, {registry: a}]}",
+			"spec.registry.auths[1]",
+		},
+		"endpoint mode": {
+			"  controlPlaneEndpoint: {mode: haproxy}",
+			"  controlPlaneEndpoint: {mode: nginx}",
+			"spec.controlPlaneEndpoint.mode",
+		},
+		"version": {
+			"  kubernetes: {version: v1.37.1}",
+			"  kubernetes: {version: 1.37.1}",
+			"spec.kubernetes.version",
+		},
+		"duration": {
+			"  kubernetes: {certificates: {validity: 8760h}}",
+			"  kubernetes: {certificates: {validity: 7}}",
+			"spec.kubernetes.certificates.validity",
+		},
+		"approval": {
+			"  approval: Manual",
+			"  approval: Never",
+			"spec.approval",
+		},
+		"files": {
+			"  filesFrom: [{secretRef: {name: a}}]",
+			"  filesFrom: [{secretRef: {name: a}, configMapRef: {name: b}}]",
+			"spec.filesFrom[0]",
+		},
+		"window": {
+			`  maintenance: {windows: [{start: "22:30", duration: 4h}]}`,
+			`  maintenance: {windows: [{start: "25:30", duration: 4h}]}`,
+			"spec.maintenance.windows[0].start",
+		},
+		"window weekday": {
+			`  maintenance: {windows: [{days: [Sat], start: "22:30", duration: 4h}]}`,
+			`  maintenance: {windows: [{days: [Sabado], start: "22:30", duration: 4h}]}`,
+			"spec.maintenance.windows[0].days[0]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.good)), nil); len(got) > 0 {
+				t.Errorf("a good value is refused: %q", got)
+			}
+			if got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.bad)), nil); len(got) != 1 || !strings.HasPrefix(got[0], tc.want) {
+				t.Errorf("a bad value: got %q, want an error about %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestClusters_LimitNames has names of 40 and 41 characters.
+func TestClusters_LimitNames(t *testing.T) {
+	d := loadDefinition(t, Clusters)
+	for length, want := range map[int]int{40: 0, 41: 1} {
+		object := decode(t, fmt.Sprintf(cluster, ""))
+		object["metadata"].(map[string]any)["name"] = strings.Repeat("a", length)
+		if got := d.check(t, object, nil); len(got) != want {
+			t.Errorf("a name of %d characters: got %q, want %d errors", length, got, want)
+		}
+	}
+}
+
+// TestClusters_KeepFixedFields changes an existing object.
+func TestClusters_KeepFixedFields(t *testing.T) {
+	d := loadDefinition(t, Clusters)
+	for name, tc := range map[string]struct{ old, new, want string }{
+		"pod range":           {"  network: {podCIDR: [10.244.0.0/16]}", "  network: {podCIDR: [10.200.0.0/16]}", "spec.network.podCIDR"},
+		"default pod range":   {"", "  network: {podCIDR: [10.244.0.0/16]}", ""},
+		"other pod range":     {"", "  network: {podCIDR: [10.200.0.0/16]}", "spec.network.podCIDR"},
+		"service range":       {"", "  network: {serviceCIDR: [10.97.0.0/16]}", "spec.network.serviceCIDR"},
+		"plugin":              {"  network: {plugin: flannel}", "  network: {plugin: none}", "spec.network.plugin"},
+		"domain of services":  {"", "  kubernetes: {dnsDomain: example.com}", "spec.kubernetes.dnsDomain"},
+		"etcd":                {"  etcd: {type: managed}", "", "spec.etcd.type"},
+		"port":                {"  controlPlaneEndpoint: {port: 6443}", "  controlPlaneEndpoint: {port: 8443}", "spec.controlPlaneEndpoint.port"},
+		"domain":              {"  controlPlaneEndpoint: {domain: k8s.example.com}", "", "spec.controlPlaneEndpoint.domain"},
+		"default domain":      {"", "  controlPlaneEndpoint: {domain: api.prod.internal}", ""},
+		"version":             {"  kubernetes: {version: v1.36.4}", "  kubernetes: {version: v1.37.1}", ""},
+		"endpoint mode":       {"  controlPlaneEndpoint: {mode: none}", "  controlPlaneEndpoint: {mode: haproxy}", ""},
+		"settings and add-on": {"", "  addons: [{name: web}]\n  kubernetes: {hardening: true}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.new)), decode(t, fmt.Sprintf(cluster, tc.old)))
+			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.want+": ")) {
+				t.Errorf("got %q, want an error about %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestClusters_KeepRolesOfHosts changes, adds and removes hosts.
+func TestClusters_KeepRolesOfHosts(t *testing.T) {
+	d := loadDefinition(t, Clusters)
+	hosts := func(list string) map[string]any {
+		return decode(t, "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec: {hosts: ["+list+"]}\n")
+	}
+	const first = "{name: a, address: 10.0.0.1, roles: [control-plane]}"
+	const second = "{name: b, address: 10.0.0.2, roles: [worker, etcd]}"
+	for name, tc := range map[string]struct{ new, want string }{
+		"same":     {first + ", " + second, ""},
+		"order":    {second + ", " + first, ""},
+		"machine":  {first + ", {name: b, address: 10.0.0.9, roles: [etcd, worker]}", ""},
+		"registry": {first + ", {name: b, address: 10.0.0.2, roles: [worker, etcd, registry]}", ""},
+		"added":    {first + ", " + second + ", {name: c, address: 10.0.0.3, roles: [worker]}", ""},
+		"removed":  {first, ""},
+		"changed":  {first + ", {name: b, address: 10.0.0.2, roles: [worker]}", "spec.hosts[1].roles"},
+		"twice":    {first + ", " + first, "spec.hosts[1]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := d.check(t, hosts(tc.new), hosts(first+", "+second))
+			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) == 0 || !strings.HasPrefix(got[0], tc.want)) {
+				t.Errorf("got %q, want an error about %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestClusters_AllowThousandHosts changes an object of the largest size: its rules cost less
+// than a request may.
+func TestClusters_AllowThousandHosts(t *testing.T) {
+	d := loadDefinition(t, Clusters)
+	var hosts strings.Builder
+	for i := range 1000 {
+		role := "worker"
+		if i < 5 {
+			role = "control-plane"
+		}
+		fmt.Fprintf(&hosts, "  - {name: host-%d, address: 10.0.%d.%d, roles: [%s], labels: {rack: r%d}}\n",
+			i, i/250, i%250+1, role, i/20)
+	}
+	text := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts:\n" + hosts.String()
+	if got := d.check(t, decode(t, text+"  approval: Manual\n"), decode(t, text)); len(got) > 0 {
+		t.Errorf("it is refused: %q", got)
+	}
+}
+
+// TestOperations_CannotChange changes the request of an operation.
+func TestOperations_CannotChange(t *testing.T) {
+	d := loadDefinition(t, Operations)
+	object := func(spec string) map[string]any {
+		return decode(t, "apiVersion: slipway.dev/v1alpha1\nkind: Operation\nmetadata: {name: x}\nspec: "+spec+"\n")
+	}
+	old := object("{cluster: prod, type: upgrade, version: v1.37.1}")
+	if got := d.check(t, object("{cluster: prod, type: upgrade, version: v1.37.1}"), old); len(got) > 0 {
+		t.Errorf("the same request is refused: %q", got)
+	}
+	got := d.check(t, object("{cluster: prod, type: upgrade, version: v1.37.2}"), old)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "spec: ") {
+		t.Errorf("another request: got %q, want an error about spec", got)
+	}
+	if got := d.check(t, object("{type: upgrade}"), nil); len(got) != 1 || !strings.HasPrefix(got[0], "spec.cluster") {
+		t.Errorf("without a cluster: got %q, want an error about spec.cluster", got)
+	}
+}
