@@ -398,7 +398,7 @@ func (p *prepared) kubeconfig() string {
 func (p execution) mayHaveJoinTokens(o *v1alpha1.Operation) bool {
 	begun := false
 	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
-		begun = begun || e.Type == event.StepStarted && e.Task == kubeadm.TaskCreateToken
+		begun = begun || e.Type == event.StepStarted && kubeadm.CreatesToken(e.Task)
 		return nil
 	})
 	return begun || err != nil
@@ -416,7 +416,9 @@ func (p execution) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, 
 	case err != nil:
 	case len(found.Failures) > 0:
 		err = errors.New(found.Failures[0].Failure.Message)
-	case !slices.ContainsFunc(found.Steps, func(s plan.Step) bool { return s.State == plan.Pending }):
+	case slices.ContainsFunc(found.Steps, func(s plan.Step) bool { return s.State == plan.Pending }):
+		err = errors.New("no API server is known")
+	default:
 		_, err = p.run(o.Name, fence).Apply(ctx, end, found.Steps)
 	}
 	if err != nil {

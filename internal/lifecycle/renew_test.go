@@ -429,6 +429,24 @@ func TestRenew_UsesChangedValidity(t *testing.T) {
 	}
 }
 
+// TestRenew_DeletesTokenAfterFailure fails on a node whose kubelet needs a token.
+func TestRenew_DeletesTokenAfterFailure(t *testing.T) {
+	t.Parallel()
+	w := certificatesOf(t, -certDay, "cp1", "w1")
+	created := false
+	w.Hosts["w1"].Refuse = func(step string, _ op.Op) *op.Error {
+		if step != "readmit.kubelet" {
+			return nil
+		}
+		created = len(w.API.JoinTokens()) > 0
+		return &op.Error{Reason: "CommandFailed", Message: "no"}
+	}
+	w.renew(Renewal{}, event.Failed)
+	if tokens := w.API.JoinTokens(); !created || len(tokens) > 0 {
+		t.Errorf("a token was created: %t; %d are left", created, len(tokens))
+	}
+}
+
 // TestRenew_ResumesAfterKill renews a cluster whose certificates have all expired, kills the manager
 // at the end of each step, and resumes.
 func TestRenew_ResumesAfterKill(t *testing.T) {

@@ -1,11 +1,14 @@
 package pipeline
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -52,5 +55,28 @@ func TestPipelines_WaitForRestartedComponents(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no pipeline restarts a component")
+	}
+}
+
+// TestPipelines_RevokeTokensOfEveryTask requires that an operation that fails knows each task
+// that creates a join token: it deletes tokens only after such a task.
+func TestPipelines_RevokeTokensOfEveryTask(t *testing.T) {
+	c := plainCluster()
+	threeControlPlanes(c)
+	seen := map[string]bool{}
+	for _, p := range allPipelines(newEnv(t, c)) {
+		for _, m := range p.Modules {
+			for _, task := range m.Tasks {
+				provides := slices.ContainsFunc(task.Provides, func(k engine.KeyRef) bool { return strings.Contains(fmt.Sprint(k), "kubeadm.token") })
+				if seen[task.ID] = provides; provides != kubeadm.CreatesToken(task.ID) {
+					t.Errorf("%s: %s provides a token: %t, but CreatesToken reports otherwise", p.Kind, task.ID, provides)
+				}
+			}
+		}
+	}
+	for _, task := range []string{"join.token", "readmit.token"} {
+		if !seen[task] {
+			t.Errorf("no pipeline has %s", task)
+		}
 	}
 }

@@ -123,8 +123,16 @@ func apiAnswers(ctx context.Context, client *kube.Client) bool {
 	return err == nil
 }
 
-// TaskCreateToken is the task that creates the join token of an operation.
-const TaskCreateToken = "join.token"
+// The tasks that create a join token: for nodes that join, and for kubelets that need new
+// credentials.
+const (
+	taskJoinToken    = "join.token"
+	taskReadmitToken = "readmit.token"
+)
+
+// CreatesToken reports whether a task creates a join token that is valid for longer than the
+// task. The phases of kubeadm create tokens for one minute.
+func CreatesToken(task string) bool { return task == taskJoinToken || task == taskReadmitToken }
 
 // JoinNodes is the module that joins nodes: workers as soon as the API is ready, and
 // control planes at the same time, one after the other only where etcd requires it. The
@@ -133,7 +141,7 @@ func JoinNodes(env module.Env, after ...string) engine.Module {
 	wanted := func(s *engine.Scope) bool { return hasWaitingNode(env, s.Hosts()) }
 	token := []engine.KeyRef{keyToken.Ref(), keyCA.Ref()}
 	tasks := []engine.Task{{
-		ID: TaskCreateToken, Title: "create join token", Manager: true, When: wanted, Needs: after,
+		ID: taskJoinToken, Title: "create join token", Manager: true, When: wanted, Needs: after,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 		Run: tokenAction(env),
 	}}

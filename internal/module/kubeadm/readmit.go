@@ -20,7 +20,7 @@ func ReadmitExpiredNodes(env module.Env, hosts []string) engine.Module {
 	return engine.Module{Name: "join", Tasks: []engine.Task{
 		adminTask(env, dialLocalServer),
 		{
-			ID: "readmit.token", Title: "create join token", Manager: true,
+			ID: taskReadmitToken, Title: "create join token", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 			Run: tokenAction(env),
 		},

@@ -107,7 +107,7 @@ func ReadmitNodesWithNewCA(env module.Env, step string, hosts []string, drop fun
 	made := func(*engine.Scope) bool { return len(hosts) > 0 }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
 		{
-			ID: "readmit.token", Title: "create join token", Manager: true, Needs: []string{step}, When: made,
+			ID: taskReadmitToken, Title: "create join token", Manager: true, Needs: []string{step}, When: made,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 			Run: tokenAction(env),
 		},

@@ -127,15 +127,17 @@ func UpgradeEtcd(env module.Env) engine.Module {
 				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifestPath("etcd")}
 			}
 			e = gateOnAllMembers(env, e)
-			e.Then.TimeoutSeconds = 300 // another image is started
+			e.ThenLater = true
 			return append(op.List{
 				e,
+				// The API server ends together with its member, and waits for the new one at
+				// its start. Otherwise it would accept requests without answering them: the
+				// kubelet would wait half a minute for it before it starts the new member, and
+				// the API server would wait for these requests before it ends.
+				op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
 				waitContainer(env, "etcd"),
 				// A ready member serves a linearizable read, so it has caught up.
 				op.Wait{HTTP: env.LocalMemberReadyURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 300},
-				// An API server that has lost its member may take more than a minute to
-				// find it again.
-				op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
 				waitLocalAPI(env),
 			}, env.ComponentsHealthy()...), nil
 		},

@@ -145,14 +145,20 @@ func TestRestoreHost_ResetsFailedStateOfUnit(t *testing.T) {
 	}
 }
 
-// TestRestoreHost_StopsJobOfTimer has jobs that a timer has started: one runs, and one has
-// failed.
+// TestRestoreHost_StopsJobOfTimer has jobs that a timer has started: one runs, one has failed,
+// and one runs already when Slipway records it.
 func TestRestoreHost_StopsJobOfTimer(t *testing.T) {
 	t.Parallel()
-	for state, was := range map[string]fakeUnit{"runs": {Active: true, FailsOnStop: true}, "failed": {Failed: true}} {
+	runs := fakeUnit{Active: true, FailsOnStop: true}
+	for state, was := range map[string]fakeUnit{"runs": runs, "failed": {Failed: true}, "ran before": runs} {
 		h := newHost(t)
 		const job = "job.service"
 		list := op.List{op.File{Path: "/etc/systemd/system/" + job, Content: []byte("[Service]\n")}, op.Unit{Name: job}}
+		if state == "ran before" {
+			w := h.see()
+			w.Units[job] = &runs
+			h.world(w)
+		}
 		h.apply(list...)
 		for _, r := range h.check(list...) {
 			if r.Status != op.Unchanged {

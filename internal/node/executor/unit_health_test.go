@@ -174,6 +174,31 @@ func TestExec_WaitsForGateAndRepeatsUntilThenHolds(t *testing.T) {
 	}
 }
 
+// TestExec_LeavesWaitToLaterOperations runs programs whose service is not there yet: the gate
+// does not apply, and the run is complete.
+func TestExec_LeavesWaitToLaterOperations(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.r.etcdTime = 1
+	is := func(name string) *op.Wait {
+		return &op.Wait{Name: name, Program: []string{"/usr/bin/test", "-e", h.path("etc/" + name)}, TimeoutSeconds: 1}
+	}
+	h.write("etc/in", "1")
+	e := op.Exec{
+		Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")}, Inputs: []string{"/etc/in"},
+		Gate: is("healthy"), Then: is("serves"), ThenLater: true,
+	}
+	h.apply(e)
+	if r := h.check(e)[0]; r.Status != op.Unchanged || strings.Count(h.read("etc/ran"), "x") != 1 {
+		t.Errorf("after the run: %+v, ran %q", r, h.read("etc/ran"))
+	}
+	h.write("etc/serves", "")
+	h.write("etc/in", "2")
+	if r := h.r.Apply(t.Context(), h.batch(e), nil)[0]; r.Error == nil {
+		t.Error("a program that serves is replaced without its gate")
+	}
+}
+
 // TestWait_RequiresMinimumRunTimeOfProgram checks that a program counts only after it has run for a time: with
 // invalid settings, it may respond before it ends.
 func TestWait_RequiresMinimumRunTimeOfProgram(t *testing.T) {

@@ -71,6 +71,9 @@ type Exec struct {
 	// succeeded only after that.
 	Gate *Wait `json:"gate,omitempty"`
 	Then *Wait `json:"then,omitempty"`
+	// ThenLater leaves the wait of Then to later operations. Then decides only about the
+	// gate: a program that does not serve is repaired without one.
+	ThenLater bool `json:"thenLater,omitempty"`
 	// UnlessServes is the purpose of the program: as long as it responds, there is
 	// nothing to do.
 	UnlessServes *Wait `json:"unlessServes,omitempty"`

@@ -274,7 +274,7 @@ func Execute(ctx context.Context, h *host.Host, o op.Exec, stdin func(io.Writer)
 			in = rec.Inputs
 		}
 	}
-	if err := h.WriteRecord(record, ExecRecord{Done: o.Then == nil, Inputs: in}); err != nil {
+	if err := h.WriteRecord(record, ExecRecord{Done: o.Then == nil || o.ThenLater, Inputs: in}); err != nil {
 		return err
 	}
 	if o.Whole {
@@ -288,7 +288,7 @@ func Execute(ctx context.Context, h *host.Host, o op.Exec, stdin func(io.Writer)
 // awaitSuccess waits for the conditions after a program, if any: then the run has
 // succeeded.
 func awaitSuccess(ctx context.Context, h *host.Host, o op.Exec, record string, in map[string]string) error {
-	if o.Then == nil {
+	if o.Then == nil || o.ThenLater {
 		return nil
 	}
 	if err := health.AwaitGate(ctx, h, o.Then); err != nil {

@@ -76,7 +76,7 @@ type unitPlan struct {
 	Now                            systemctl.UnitState
 	unmask, mask, enable, disable  bool
 	Start, stop, restart, reloaded bool
-	recorded                       bool // its state before Slipway is not in the ledger yet
+	record                         bool // the ledger does not have it yet
 	await                          bool // a restarted unit must still be checked
 	Why                            []string
 }
@@ -100,7 +100,7 @@ func PlanUnit(ctx context.Context, h *host.Host, o op.Unit) (unitPlan, error) {
 		}
 	}
 	if l.FindEntry(ledger.KindUnit, o.Name) == nil {
-		p.add(&p.recorded, "record its state")
+		p.add(&p.record, "record its state")
 	}
 	return p, nil
 }
@@ -172,7 +172,11 @@ func ApplyUnit(ctx context.Context, h *host.Host, o op.Unit) error {
 	if err != nil {
 		return err
 	}
-	if err := saveUnitBaseline(ctx, h, o.Name, p.Now); err != nil {
+	was := p.Now
+	if p.record { // a job that runs now was started by Slipway's timer
+		was.Active = "inactive"
+	}
+	if err := saveUnitBaseline(ctx, h, o.Name, was); err != nil {
 		return err
 	}
 	for _, pattern := range o.Declares {
