@@ -137,8 +137,11 @@ func fieldsOf(typ reflect.Type, s *schema, path string) (out []row) {
 		}
 		at := strings.TrimPrefix(path+"."+name, ".")
 		r := row{path: at, kind: kindOf(f.Type, child)}
-		if strings.HasSuffix(r.kind, "text") && pathNames.MatchString(name) {
-			r.kind = strings.TrimSuffix(r.kind, "text") + "path"
+		switch text, isText := strings.CutSuffix(r.kind, "text"); {
+		case isText && pathNames.MatchString(name):
+			r.kind = text + "path"
+		case isText && name == "directory":
+			r.kind = text + "path on the host"
 		}
 		elem := f.Type
 		for elem.Kind() == reflect.Pointer {
@@ -164,8 +167,8 @@ func fieldsOf(typ reflect.Type, s *schema, path string) (out []row) {
 	return out
 }
 
-// pathNames are names of fields with paths.
-var pathNames = regexp.MustCompile(`([fF]iles?|[dD]irectory|script|materials)$`)
+// pathNames are names of fields with paths on the machine of the command line.
+var pathNames = regexp.MustCompile(`([fF]iles?|script|materials|path)$`)
 
 var defaultSentence = regexp.MustCompile(` ?Default: (.*)\.$`)
 
@@ -186,6 +189,8 @@ func kindOf(typ reflect.Type, s *schema) string {
 	switch {
 	case typ == reflect.TypeFor[metav1.Duration]():
 		return "duration"
+	case typ == reflect.TypeFor[metav1.Time]():
+		return "time"
 	case typ == reflect.TypeFor[v1alpha1.SecretSource]():
 		return "secret"
 	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct:
@@ -205,6 +210,10 @@ var tables = regexp.MustCompile(`(?s)<!-- fields: ([^>]*) -->\n.*?<!-- end of fi
 // fillTables writes the tables of a page.
 func fillTables(t *testing.T, page string, all []row) string {
 	t.Helper()
+	if begins, ends := strings.Count(page, "<!-- fields: "), strings.Count(page, "<!-- end of fields -->"); begins != ends ||
+		begins != len(tables.FindAllString(page, -1)) {
+		t.Fatalf("the page has %d beginnings and %d ends of tables, which do not alternate", begins, ends)
+	}
 	var roots []string
 	for _, m := range tables.FindAllStringSubmatch(page, -1) {
 		roots = append(roots, strings.Fields(m[1])...)
@@ -228,7 +237,7 @@ func fillTables(t *testing.T, page string, all []row) string {
 		out := strings.SplitAfterN(table, "\n", 2)[0] + "| Field | Type | Default | Meaning |\n|---|---|---|---|\n"
 		for _, r := range all {
 			if slices.Contains(own, rootOf(r.path)) {
-				out += "| `" + r.path + "` | " + r.kind + " | " + r.standard + " | " + r.meaning + " |\n"
+				out += "| `" + r.path + "` | " + r.kind + " | " + r.standard + " | " + strings.ReplaceAll(r.meaning, "|", "\\|") + " |\n"
 			}
 		}
 		return strings.ReplaceAll(out, "|  |", "| |") + "<!-- end of fields -->\n"

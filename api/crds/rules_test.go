@@ -107,7 +107,7 @@ func TestDefinitions_AreValid(t *testing.T) {
 	loadDefinition(t, Operations)
 }
 
-// TestClusters_CheckFields has a good and a bad value for each rule about one object.
+// TestClusters_CheckFields has good and bad values of fields.
 func TestClusters_CheckFields(t *testing.T) {
 	d := loadDefinition(t, Clusters)
 	for name, tc := range map[string]struct{ good, bad, want string }{
@@ -175,19 +175,34 @@ func TestClusters_CheckFields(t *testing.T) {
 	}
 }
 
-// TestClusters_LimitNames has names of 40 and 41 characters.
+// TestClusters_LimitNames has good and bad names.
 func TestClusters_LimitNames(t *testing.T) {
 	d := loadDefinition(t, Clusters)
-	for length, want := range map[int]int{40: 0, 41: 1} {
+	for name, want := range map[string]int{strings.Repeat("a", 40): 0, strings.Repeat("a", 41): 1, "prod.eu": 1, "prod-eu-1": 0} {
 		object := decode(t, fmt.Sprintf(cluster, ""))
-		object["metadata"].(map[string]any)["name"] = strings.Repeat("a", length)
+		object["metadata"].(map[string]any)["name"] = name
 		if got := d.check(t, object, nil); len(got) != want {
-			t.Errorf("a name of %d characters: got %q, want %d errors", length, got, want)
+			t.Errorf("name %s: got %q, want %d errors", name, got, want)
 		}
 	}
 }
 
-// TestClusters_KeepFixedFields changes an existing object.
+// created is the status of an object whose cluster exists.
+const created = `
+status:
+  conditions: [{type: Created, status: "True", reason: Done, message: "", lastTransitionTime: "2026-11-27T00:00:00Z"}]
+`
+
+// TestClusters_ChangeBeforeCreation corrects an object whose cluster does not exist yet.
+func TestClusters_ChangeBeforeCreation(t *testing.T) {
+	d := loadDefinition(t, Clusters)
+	old := decode(t, fmt.Sprintf(cluster, "  network: {podCIDR: [10.0.0.0/8]}"))
+	if got := d.check(t, decode(t, fmt.Sprintf(cluster, "  network: {podCIDR: [10.244.0.0/16]}")), old); len(got) > 0 {
+		t.Errorf("the correction is refused: %q", got)
+	}
+}
+
+// TestClusters_KeepFixedFields changes the object of a cluster that exists.
 func TestClusters_KeepFixedFields(t *testing.T) {
 	d := loadDefinition(t, Clusters)
 	for name, tc := range map[string]struct{ old, new, want string }{
@@ -200,13 +215,15 @@ func TestClusters_KeepFixedFields(t *testing.T) {
 		"etcd":                {"  etcd: {type: managed}", "", "spec.etcd.type"},
 		"port":                {"  controlPlaneEndpoint: {port: 6443}", "  controlPlaneEndpoint: {port: 8443}", "spec.controlPlaneEndpoint.port"},
 		"domain":              {"  controlPlaneEndpoint: {domain: k8s.example.com}", "", "spec.controlPlaneEndpoint.domain"},
+		"empty pod range":     {"  network: {podCIDR: []}", "  network: {podCIDR: [10.244.0.0/16]}", ""},
+		"empty domain":        {"  controlPlaneEndpoint: {domain: \"\", port: 0}", "", ""},
 		"default domain":      {"", "  controlPlaneEndpoint: {domain: api.prod.internal}", ""},
 		"version":             {"  kubernetes: {version: v1.36.4}", "  kubernetes: {version: v1.37.1}", ""},
 		"endpoint mode":       {"  controlPlaneEndpoint: {mode: none}", "  controlPlaneEndpoint: {mode: haproxy}", ""},
 		"settings and add-on": {"", "  addons: [{name: web}]\n  kubernetes: {hardening: true}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.new)), decode(t, fmt.Sprintf(cluster, tc.old)))
+			got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.new)+created), decode(t, fmt.Sprintf(cluster, tc.old)+created))
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.want+": ")) {
 				t.Errorf("got %q, want an error about %q", got, tc.want)
 			}
@@ -241,8 +258,8 @@ func TestClusters_KeepRolesOfHosts(t *testing.T) {
 	}
 }
 
-// TestClusters_AllowThousandHosts changes an object of the largest size: its rules cost less
-// than a request may.
+// TestClusters_AllowThousandHosts changes an object with 1,000 hosts: its rules cost less than
+// a request may.
 func TestClusters_AllowThousandHosts(t *testing.T) {
 	d := loadDefinition(t, Clusters)
 	var hosts strings.Builder
@@ -255,7 +272,7 @@ func TestClusters_AllowThousandHosts(t *testing.T) {
 			i, i/250, i%250+1, role, i/20)
 	}
 	text := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts:\n" + hosts.String()
-	if got := d.check(t, decode(t, text+"  approval: Manual\n"), decode(t, text)); len(got) > 0 {
+	if got := d.check(t, decode(t, text+"  approval: Manual\n"+created), decode(t, text+created)); len(got) > 0 {
 		t.Errorf("it is refused: %q", got)
 	}
 }

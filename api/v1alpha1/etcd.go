@@ -26,7 +26,7 @@ type EtcdBackup struct {
 	// The interval of snapshots: `1m` or more. Default: `6h`.
 	Every *metav1.Duration `json:"every,omitempty"`
 	// How many of its own snapshots each host keeps, 1 to 1000. Default: `8`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Keep int `json:"keep,omitempty"`
 	// How often each host runs a restore test with its newest snapshot, in a temporary
@@ -35,12 +35,10 @@ type EtcdBackup struct {
 	DrillEvery *metav1.Duration `json:"drillEvery,omitempty"`
 	// age public keys (`age1…`) for the encryption of copies. The private key of any of
 	// them decrypts the copies. Required with `copies`.
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Recipients []string `json:"recipients,omitempty"`
 	// Where each host copies its snapshots, as encrypted backup sets. Each entry has
 	// `directory`, `ssh` or `s3`. Only etcd hosts that are control planes make copies.
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
 	Copies []EtcdCopy `json:"copies,omitempty"`
@@ -49,10 +47,10 @@ type EtcdBackup struct {
 // EtcdCopy is a target for copies of backup sets: exactly one of Directory, SSH and
 // S3.
 type EtcdCopy struct {
-	// The name of the copy target: letters, digits and `-`, unique.
+	// The name of the copy target: a–z, 0–9 and `-`, at most 63 characters, unique.
 	Name string `json:"name"`
 	// How many of its own copies each host keeps there, 1 to 1000. Default: `keep`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Keep int `json:"keep,omitempty"`
 	// A directory on every host that makes copies; another disk must be mounted there.
@@ -92,7 +90,7 @@ type SSHCopy struct {
 	// The name or address of the machine, reachable from the hosts.
 	Address string `json:"address"`
 	// The SSH port of the machine. Default: `22`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int `json:"port,omitempty"`
 	// The user for the login.
@@ -112,7 +110,6 @@ type ExternalEtcd struct {
 	// The client URLs of the members: `https://10.0.0.21:2379`. They can change, but
 	// each change must keep one of them.
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Endpoints []string `json:"endpoints"`
 	// The certificate of the CA that signed the members' certificates.

@@ -55,13 +55,14 @@ type OperationSpec struct {
 	// +listType=atomic
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
 	// The hosts of `add-nodes`, `delete-nodes` and `reboot-nodes`, and the lost hosts of
-	// `etcd-rescue`.
+	// `forget-nodes` and `etcd-rescue`.
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=set
 	Nodes []string `json:"nodes,omitempty"`
 	// Pods that cannot be evicted are deleted.
 	Force bool `json:"force,omitempty"`
-	// Hosts that do not respond are removed.
+	// Hosts that do not respond, fail or belong to another cluster are removed from the
+	// state, and are not reset.
 	Forget bool `json:"forget,omitempty"`
 	// Settings remain on a node that is not healthy with them.
 	KeepFailed bool `json:"keepFailed,omitempty"`
@@ -90,8 +91,8 @@ type OperationSpec struct {
 	Backup string `json:"backup,omitempty"`
 	// The file of the key that decrypts the backup.
 	Identity string `json:"identity,omitempty"`
-	// The content of the backup, or the member whose data `etcd-rescue` uses. A resume
-	// does not continue with other data.
+	// The ID of the content of the backup, or of the member whose data `etcd-rescue` uses. A
+	// resume does not continue with other data.
 	Restores string `json:"restores,omitempty"`
 	// An additional public key with which `etcd-restore` verified the set.
 	SignedBy string `json:"signedBy,omitempty"`

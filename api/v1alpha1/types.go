@@ -25,8 +25,14 @@ const (
 // +kubebuilder:printcolumn:name=Endpoint,type=string,JSONPath=.status.endpoint,priority=1
 // +kubebuilder:printcolumn:name=Operation,type=string,JSONPath=.status.operation,priority=1
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=.metadata.creationTimestamp
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40",message="the name of a cluster has at most 40 characters"
-// +kubebuilder:validation:XValidation:rule="(has(self.spec.controlPlaneEndpoint) && has(self.spec.controlPlaneEndpoint.domain) ? self.spec.controlPlaneEndpoint.domain : 'api.' + self.metadata.name + '.internal') == (has(oldSelf.spec.controlPlaneEndpoint) && has(oldSelf.spec.controlPlaneEndpoint.domain) ? oldSelf.spec.controlPlaneEndpoint.domain : 'api.' + self.metadata.name + '.internal')",message="this field cannot change while the cluster exists",fieldPath=".spec.controlPlaneEndpoint.domain"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of a cluster has at most 40 characters: a-z, 0-9 and '-', with a letter or digit first and last"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.kubernetes) && has(self.spec.kubernetes.dnsDomain) && self.spec.kubernetes.dnsDomain != '' ? self.spec.kubernetes.dnsDomain : 'cluster.local') == (has(oldSelf.spec.kubernetes) && has(oldSelf.spec.kubernetes.dnsDomain) && oldSelf.spec.kubernetes.dnsDomain != '' ? oldSelf.spec.kubernetes.dnsDomain : 'cluster.local')",message="this field cannot change while the cluster exists",fieldPath=".spec.kubernetes.dnsDomain"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.etcd) && has(self.spec.etcd.type) && self.spec.etcd.type != '' ? self.spec.etcd.type : 'stacked') == (has(oldSelf.spec.etcd) && has(oldSelf.spec.etcd.type) && oldSelf.spec.etcd.type != '' ? oldSelf.spec.etcd.type : 'stacked')",message="this field cannot change while the cluster exists",fieldPath=".spec.etcd.type"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.network) && has(self.spec.network.plugin) && self.spec.network.plugin != '' ? self.spec.network.plugin : 'flannel') == (has(oldSelf.spec.network) && has(oldSelf.spec.network.plugin) && oldSelf.spec.network.plugin != '' ? oldSelf.spec.network.plugin : 'flannel')",message="this field cannot change while the cluster exists",fieldPath=".spec.network.plugin"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.network) && has(self.spec.network.podCIDR) && self.spec.network.podCIDR.size() > 0 ? self.spec.network.podCIDR : ['10.244.0.0/16']) == (has(oldSelf.spec.network) && has(oldSelf.spec.network.podCIDR) && oldSelf.spec.network.podCIDR.size() > 0 ? oldSelf.spec.network.podCIDR : ['10.244.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".spec.network.podCIDR"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.network) && has(self.spec.network.serviceCIDR) && self.spec.network.serviceCIDR.size() > 0 ? self.spec.network.serviceCIDR : ['10.96.0.0/16']) == (has(oldSelf.spec.network) && has(oldSelf.spec.network.serviceCIDR) && oldSelf.spec.network.serviceCIDR.size() > 0 ? oldSelf.spec.network.serviceCIDR : ['10.96.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".spec.network.serviceCIDR"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.controlPlaneEndpoint) && has(self.spec.controlPlaneEndpoint.port) && self.spec.controlPlaneEndpoint.port != 0 ? self.spec.controlPlaneEndpoint.port : 6443) == (has(oldSelf.spec.controlPlaneEndpoint) && has(oldSelf.spec.controlPlaneEndpoint.port) && oldSelf.spec.controlPlaneEndpoint.port != 0 ? oldSelf.spec.controlPlaneEndpoint.port : 6443)",message="this field cannot change while the cluster exists",fieldPath=".spec.controlPlaneEndpoint.port"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Created' && c.status == 'True')) || (has(self.spec.controlPlaneEndpoint) && has(self.spec.controlPlaneEndpoint.domain) && self.spec.controlPlaneEndpoint.domain != '' ? self.spec.controlPlaneEndpoint.domain : 'api.' + self.metadata.name + '.internal') == (has(oldSelf.spec.controlPlaneEndpoint) && has(oldSelf.spec.controlPlaneEndpoint.domain) && oldSelf.spec.controlPlaneEndpoint.domain != '' ? oldSelf.spec.controlPlaneEndpoint.domain : 'api.' + self.metadata.name + '.internal')",message="this field cannot change while the cluster exists",fieldPath=".spec.controlPlaneEndpoint.domain"
 
 // Cluster is a Kubernetes cluster on existing hosts.
 type Cluster struct {
@@ -50,12 +56,6 @@ type ClusterList struct {
 }
 
 // ClusterSpec is the wanted state of a cluster.
-// +kubebuilder:validation:XValidation:rule="(has(self.kubernetes) && has(self.kubernetes.dnsDomain) ? self.kubernetes.dnsDomain : 'cluster.local') == (has(oldSelf.kubernetes) && has(oldSelf.kubernetes.dnsDomain) ? oldSelf.kubernetes.dnsDomain : 'cluster.local')",message="this field cannot change while the cluster exists",fieldPath=".kubernetes.dnsDomain"
-// +kubebuilder:validation:XValidation:rule="(has(self.etcd) && has(self.etcd.type) ? self.etcd.type : 'stacked') == (has(oldSelf.etcd) && has(oldSelf.etcd.type) ? oldSelf.etcd.type : 'stacked')",message="this field cannot change while the cluster exists",fieldPath=".etcd.type"
-// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.plugin) ? self.network.plugin : 'flannel') == (has(oldSelf.network) && has(oldSelf.network.plugin) ? oldSelf.network.plugin : 'flannel')",message="this field cannot change while the cluster exists",fieldPath=".network.plugin"
-// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.podCIDR) ? self.network.podCIDR : ['10.244.0.0/16']) == (has(oldSelf.network) && has(oldSelf.network.podCIDR) ? oldSelf.network.podCIDR : ['10.244.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.podCIDR"
-// +kubebuilder:validation:XValidation:rule="(has(self.network) && has(self.network.serviceCIDR) ? self.network.serviceCIDR : ['10.96.0.0/16']) == (has(oldSelf.network) && has(oldSelf.network.serviceCIDR) ? oldSelf.network.serviceCIDR : ['10.96.0.0/16'])",message="this field cannot change while the cluster exists",fieldPath=".network.serviceCIDR"
-// +kubebuilder:validation:XValidation:rule="(has(self.controlPlaneEndpoint) && has(self.controlPlaneEndpoint.port) ? self.controlPlaneEndpoint.port : 6443) == (has(oldSelf.controlPlaneEndpoint) && has(oldSelf.controlPlaneEndpoint.port) ? oldSelf.controlPlaneEndpoint.port : 6443)",message="this field cannot change while the cluster exists",fieldPath=".controlPlaneEndpoint.port"
 type ClusterSpec struct {
 	// The machines, at least one. At least one has the role `control-plane`.
 	// +kubebuilder:validation:MinItems=1
@@ -82,12 +82,10 @@ type ClusterSpec struct {
 	// The preparation of the hosts.
 	System System `json:"system,omitempty"`
 	// Scripts, in the order in which they run.
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
 	Hooks []Hook `json:"hooks,omitempty"`
 	// The add-ons. Each one is installed completely before the next one starts.
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
 	Addons []Addon `json:"addons,omitempty"`
@@ -98,8 +96,7 @@ type ClusterSpec struct {
 	// One of these keys must have signed the bundle (`ed25519:…`). Otherwise the bundle
 	// is rejected before any host is changed, and Slipway does not build one. Default:
 	// any bundle is accepted.
-	// +kubebuilder:validation:MaxItems=16
-	// +listType=set
+	// +listType=atomic
 	BundleKeys []string `json:"bundleKeys,omitempty"`
 	// Secrets and ConfigMaps in the namespace of the cluster. Their keys are the files that
 	// other fields name. Later sources override earlier ones. Only the management plane
@@ -108,12 +105,12 @@ type ClusterSpec struct {
 	// +listType=atomic
 	FilesFrom []FilesSource `json:"filesFrom,omitempty"`
 	// `Automatic`: the management plane starts an operation when this object changes.
-	// `Manual`: it waits until a user approves the plan. The command line always asks.
-	// Default: `Automatic`.
+	// `Manual`: it waits until a user approves the plan. The command line asks, except with
+	// `--yes`. Default: `Automatic`.
 	// +kubebuilder:validation:Enum=Automatic;Manual
 	Approval ApprovalMode `json:"approval,omitempty"`
-	// `true`: no new operation changes the cluster. `slipway apply` refuses, and the
-	// management plane waits. Default: `false`.
+	// `true`: neither `slipway create` and `slipway apply` with this file nor the management
+	// plane change the cluster. Other commands do. Default: `false`.
 	Paused bool `json:"paused,omitempty"`
 	// The effect of a deletion of this object on the hosts. `Delete`: the cluster is
 	// deleted. `Retain`: the hosts are not changed. Default: `Retain`.
@@ -172,7 +169,7 @@ const (
 	DriftRepair DriftPolicy = "Repair"
 )
 
-// Maintenance limits when operations start that no user has asked for.
+// Maintenance limits when automatic operations start.
 type Maintenance struct {
 	// The windows. Without any, such operations start at any time.
 	// +kubebuilder:validation:MaxItems=16
@@ -184,17 +181,15 @@ type Maintenance struct {
 type MaintenanceWindow struct {
 	// The days on which the window starts: `Mon`, `Tue`, `Wed`, `Thu`, `Fri`, `Sat`, `Sun`.
 	// Default: every day.
-	// +kubebuilder:validation:MaxItems=7
 	// +kubebuilder:validation:items:Enum=Mon;Tue;Wed;Thu;Fri;Sat;Sun
-	// +listType=set
+	// +listType=atomic
 	Days []string `json:"days,omitempty"`
 	// The time at which the window starts: `22:30`.
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	Start string `json:"start"`
-	// How long operations may start: `1m` to `24h`.
+	// How long after `start` operations may begin: `1m` to `24h`.
 	Duration *metav1.Duration `json:"duration"`
 	// The time zone of `start`, such as `Europe/Berlin`. Default: `UTC`.
-	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
@@ -238,10 +233,8 @@ type Host struct {
 	Arch string `json:"arch,omitempty"`
 	// Labels of the node. Prefixes of `kubernetes.io` and `k8s.io` are rejected, except
 	// the labels that a kubelet can set.
-	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
 	// Taints of the node.
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Taints []Taint `json:"taints,omitempty"`
 	// SSH settings of this host. Each field overrides the same field of `spec.ssh`.
@@ -265,7 +258,7 @@ type SSH struct {
 	// The user for the login. Default: from `~/.ssh/config`, else `root`.
 	User string `json:"user,omitempty"`
 	// The port of the SSH server. Default: from `~/.ssh/config`, else `22`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int `json:"port,omitempty"`
 	// A private key. Without a key, a password or `agent: true`, Slipway tries the keys
@@ -275,7 +268,7 @@ type SSH struct {
 	// The passphrase of the key.
 	PassphraseFrom *SecretSource `json:"passphraseFrom,omitempty"`
 	// A password in the file: accepted with a warning. It is not in plans, journals or
-	// logs. The saved state of the cluster, which only you can read, contains it.
+	// logs. Everybody who can read the saved cluster, or this object, can read it.
 	Password string `json:"password,omitempty"`
 	// A password from a file or a variable.
 	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
@@ -301,7 +294,7 @@ type Bastion struct {
 	// `root`.
 	User string `json:"user,omitempty"`
 	// The port of its SSH server. Default: from `~/.ssh/config`, else `22`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int `json:"port,omitempty"`
 	// The private key for the bastion. Default: the agent and the default files.
@@ -355,7 +348,7 @@ type ControlPlaneEndpoint struct {
 	// `serviceCIDR`.
 	Address string `json:"address,omitempty"`
 	// The port. Cannot be changed. Default: `6443`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int `json:"port,omitempty"`
 	// With `keepalived` and `kube-vip`: the interface that holds the address. Default:
@@ -363,7 +356,7 @@ type ControlPlaneEndpoint struct {
 	Interface string `json:"interface,omitempty"`
 	// With `keepalived`: 1 to 255, different from the IDs of other VRRP routers on the
 	// network. Default: the last byte of `address`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
 	RouterID int `json:"routerID,omitempty"`
 	// Settings of kube-vip.
@@ -386,7 +379,6 @@ type BGP struct {
 	AS int `json:"as"`
 	// The routers.
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Peers []BGPPeer `json:"peers"`
 }
@@ -448,12 +440,11 @@ type Encryption struct {
 	Provider string `json:"provider,omitempty"`
 	// The resources to encrypt: `secrets`, `configmaps`, `serviceaccounts`,
 	// `persistentvolumes`, `persistentvolumeclaims`. Default: `secrets`.
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=set
 	Resources []string `json:"resources,omitempty"`
 	// The number of the key. Another number creates another key, and all data are
 	// encrypted with it. The keys are never in your files. Default: `1`.
-	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Minimum=0
 	Generation int `json:"generation,omitempty"`
 }
 
@@ -466,12 +457,15 @@ type Audit struct {
 	PolicyFile string `json:"policyFile,omitempty"`
 	// How many days a file is kept. Default: `30`.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=36500
 	MaxAge int `json:"maxAge,omitempty"`
 	// How many files are kept in addition to the current one. Default: `10`.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
 	MaxBackups int `json:"maxBackups,omitempty"`
 	// The size in megabytes at which a new file begins. Default: `100`.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1048576
 	MaxSize int `json:"maxSize,omitempty"`
 }
 
@@ -495,8 +489,7 @@ type ComponentSettings struct {
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 	// More names and addresses for the certificate of the API server. Rejected for other
 	// components.
-	// +kubebuilder:validation:MaxItems=256
-	// +listType=set
+	// +listType=atomic
 	CertSANs []string `json:"certSANs,omitempty"`
 }
 
@@ -521,13 +514,13 @@ type Network struct {
 	// takes a `/24` (IPv6: `/64`) from it. Cannot be changed. Default:
 	// `[10.244.0.0/16]`.
 	// +kubebuilder:validation:MaxItems=2
-	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:items:MaxLength=49
 	// +listType=atomic
 	PodCIDR []string `json:"podCIDR,omitempty"`
 	// Service addresses, `/12` to `/28` (IPv6: `/108` to `/124`), with the IP versions
 	// in the same order. Cannot be changed. Default: `[10.96.0.0/16]`.
 	// +kubebuilder:validation:MaxItems=2
-	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:items:MaxLength=49
 	// +listType=atomic
 	ServiceCIDR []string `json:"serviceCIDR,omitempty"`
 	// Settings of flannel.
@@ -541,6 +534,7 @@ type Flannel struct {
 	Backend string `json:"backend,omitempty"`
 	// The MTU of pod interfaces; `0` is the default of flannel. Default: `0`.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
 	MTU int `json:"mtu,omitempty"`
 }
 
@@ -563,34 +557,33 @@ type Registry struct {
 	// registry that has its images.
 	Mirrors map[string][]string `json:"mirrors,omitempty"`
 	// Registries (`host:port`) whose certificates are not verified.
-	// +kubebuilder:validation:MaxItems=256
-	// +listType=set
+	// +listType=atomic
 	Insecure []string `json:"insecure,omitempty"`
 	// Logins and CAs for registries and mirrors.
-	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
 	// +listMapKey=registry
 	Auths []RegistryAuth `json:"auths,omitempty"`
-	// The registry on that host. Default: with a host that has the role `registry`.
+	// The registry on the host with the role `registry`. Default: set if a host has that
+	// role.
 	Private *PrivateRegistry `json:"private,omitempty"`
 }
 
 // PrivateRegistry is the registry on one of the hosts. It has the images of the
 // bundle, and images that users push to it. Nodes have its login and trust its CA.
 type PrivateRegistry struct {
-	// The port of the registry. Default: 5000.
-	// +kubebuilder:validation:Minimum=1
+	// The port of the registry. Default: `5000`.
+	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int `json:"port,omitempty"`
 	// DNS names of the registry, which Slipway adds on all hosts. The first one is used
 	// in image names. Without a name, image names have the internal address of the
 	// host.
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Names []string `json:"names,omitempty"`
-	// The directory for images. Default: `/var/lib/slipway-registry`.
+	// The directory for images, on the host. Cannot be changed. Default:
+	// `/var/lib/slipway-registry`.
 	Directory string `json:"directory,omitempty"`
-	// The only user of the registry. Default: slipway.
+	// The only user of the registry. Default: `slipway`.
 	Username string `json:"username,omitempty"`
 	// The password of the user, at most 72 bytes. Default: generated, and saved in
 	// Slipway's state.
@@ -601,9 +594,9 @@ type PrivateRegistry struct {
 	KeyFile string `json:"keyFile,omitempty"`
 	// With `certFile`: certificates of its CA, for nodes to trust.
 	CAFile string `json:"caFile,omitempty"`
-	// Registries for which nodes use this registry first. Default: docker.io, ghcr.io,
-	// quay.io, registry.k8s.io, slipway.dev.
-	// +kubebuilder:validation:MaxItems=64
+	// Registries for which nodes use this registry first. Not with Docker. Default:
+	// `docker.io`, `ghcr.io`, `quay.io`, `registry.k8s.io` and `slipway.dev`; with Docker
+	// none.
 	// +listType=atomic
 	MirrorOf []string `json:"mirrorOf,omitempty"`
 }
@@ -631,7 +624,6 @@ type DNS struct {
 	Upstream []string `json:"upstream,omitempty"`
 	// Zones with their own servers in the cluster DNS. The longest matching name
 	// decides.
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Zones []DNSZone `json:"zones,omitempty"`
 	// More entries, address to names, for the hosts file of every host and for the
@@ -644,7 +636,6 @@ type DNSZone struct {
 	// The zones: `corp.example.com`, or `10.in-addr.arpa` for addresses. They must not
 	// overlap with `kubernetes.dnsDomain`.
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Names []string `json:"names"`
 	// The servers of these zones: addresses, with `:port` if it is not 53. At most 15.
@@ -654,13 +645,13 @@ type DNSZone struct {
 	Servers []string `json:"servers"`
 	// The longest time that CoreDNS keeps an answer of these servers. Default: `30`.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
 	CacheSeconds int `json:"cacheSeconds,omitempty"`
 }
 
 // System configures the preparation of the hosts.
 type System struct {
 	// Time servers. Default: the servers of the host.
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	NTPServers []string `json:"ntpServers,omitempty"`
 	// A time zone, such as `Europe/Berlin`. Default: the time zone of the host.
@@ -697,14 +688,14 @@ type Hook struct {
 	// `preInstall`, `postControlPlane`, `postInstall`, `preDelete`, `preUpgrade` or
 	// `postUpgrade`.
 	Phase HookPhase `json:"phase"`
-	// The roles of the hosts on which the hook runs. Default: all hosts.
-	// +kubebuilder:validation:MaxItems=4
-	// +listType=set
+	// The roles of the hosts on which the hook runs: `control-plane`, `worker`. Default:
+	// all hosts.
+	// +kubebuilder:validation:items:Enum=control-plane;worker
+	// +listType=atomic
 	Roles []Role `json:"roles,omitempty"`
 	// The file of the script.
 	Script string `json:"script"`
 	// Files that are sent to the same directory, with their base names.
-	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	Materials []string `json:"materials,omitempty"`
 	// After this time the hook is stopped and counts as failed. Default: `10m`.
@@ -723,7 +714,6 @@ type Addon struct {
 	Name string `json:"name"`
 	// Files, directories (their `*.yaml`, `*.yml` and `*.json`, sorted by name) or
 	// URLs, which the manager downloads. `https://…@sha256:…` pins the content.
-	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	Manifests []string `json:"manifests,omitempty"`
 	// A chart, instead of manifests.
@@ -735,7 +725,6 @@ type Addon struct {
 	Values Object `json:"values,omitempty"`
 	// Files with values: a later file overrides an earlier one, and `values` overrides
 	// all files.
-	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	ValuesFiles []string `json:"valuesFiles,omitempty"`
 	// The namespace of objects without a namespace. Slipway creates it if it is
@@ -744,7 +733,6 @@ type Addon struct {
 	// The minor versions that the add-on supports, `"1.37"`. For another version,
 	// Slipway rejects the cluster or the upgrade; `--ignore-check addons` skips this
 	// check. Default: all.
-	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Kubernetes []string `json:"kubernetes,omitempty"`
 	// `false`: do not wait for its pods. Default: `true`.
@@ -795,6 +783,7 @@ type ClusterStatus struct {
 	// `Reconfiguring`, `Paused`, `Failed` or `Deleting`.
 	Phase Phase `json:"phase,omitempty"`
 	// Conditions, as in other Kubernetes objects.
+	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

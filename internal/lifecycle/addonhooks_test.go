@@ -312,7 +312,7 @@ func TestDeletionHooks_SameResultAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := &dropping{world: m.world, chart: l.chart}
-			k.t = t
+			k.useT(t)
 			k.listen()
 			begun := !k.API.HasObject(shopMap)
 			k.goOn(r)

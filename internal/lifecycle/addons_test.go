@@ -282,7 +282,7 @@ func TestAddons_SameResultAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(applying(c))
 			k.settled(c)
 			if d := cmp.Diff([]string{newsMap}, k.has(all...)); d != "" {

@@ -508,7 +508,7 @@ func TestBadSettings_AreRolledBackAfterKill(t *testing.T) {
 				for _, how := range []string{"resume", "rollback"} {
 					t.Run(at.name+" "+how, func(t *testing.T) {
 						k := at.world.fork(t)
-						k.t = t
+						k.useT(t)
 						k.goBack(t, how)
 						k.asBefore(before)
 					})

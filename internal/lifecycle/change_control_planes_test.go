@@ -252,7 +252,7 @@ func TestRemoveControlPlane_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			if cp1 := k.Hosts["cp1"]; !cp1.HasLedger {
 				cp1.OnChange = func(what string) { t.Errorf("%s was reset, and changed again: %s", cp1.Name, what) }
 			}

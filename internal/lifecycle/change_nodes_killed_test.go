@@ -29,7 +29,7 @@ func TestChangeNodes_ResumesAfterKill(t *testing.T) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
 				t.Parallel()
 				k := m.world
-				k.t = t
+				k.useT(t)
 				k.goOn(request)
 				k.wantHosts(tc.after...)
 				k.same(w)
@@ -55,7 +55,7 @@ func TestRollback_AfterKilledChangeOfNodes(t *testing.T) {
 			}
 			t.Run(name+" "+m.name, func(t *testing.T) {
 				k := m.world
-				k.t = t
+				k.useT(t)
 				p, err := k.service().PrepareRollback(t.Context(), rollingBack(), nil)
 				if !unbegun(err) {
 					begun++
@@ -83,7 +83,7 @@ func TestReplaceNode_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			k.wantHosts("cp1", "w1")
 			k.same(w)

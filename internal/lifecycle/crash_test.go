@@ -101,7 +101,7 @@ func TestCreate_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			if phase, ops := k.status(); phase == v1alpha1.PhaseCreating || slices.Contains(ops, "create Running") {
 				t.Errorf("phase %q, operations %v: an operation still counts as running", phase, ops)
 			}
@@ -123,7 +123,7 @@ func TestApply_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			if phase, ops := k.status(); phase != v1alpha1.PhaseRunning || ops[0] != "apply Succeeded" {
 				t.Errorf("phase %q, operations %v", phase, ops)
@@ -141,7 +141,7 @@ func TestDelete_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			k.bare()
 			if phase, ops := k.status(); phase != "" || ops[0] != "delete Succeeded" {
@@ -162,7 +162,7 @@ func TestCreate_RollsBackAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.rollback(event.Succeeded)
 			k.bare()
 			k.wantStatus("", "rollback Succeeded", "create Failed")

@@ -151,7 +151,7 @@ func TestHooks_RunOnceOnAddedAndRemovedHosts(t *testing.T) {
 	for _, m := range w.killed(t, applying(c)) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(applying(c))
 			ran(t, k, "cp1", before)
 			ran(t, k, "w1", came)

@@ -127,7 +127,7 @@ func TestUpgradeDocker_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(toNewest)
 			k.wantVersions(all(names, "v1.37.1"))
 			k.runBy("docker")

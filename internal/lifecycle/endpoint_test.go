@@ -228,7 +228,7 @@ func TestEndpointChange_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			k.wantEndpoint(v1alpha1.EndpointKeepalived)
 			k.whole()

@@ -85,7 +85,7 @@ func TestManagedEtcd_FormsOneClusterAfterKilledCreate(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			data := k.data()
 			k.goOn(request)
 			k.whole()
@@ -116,7 +116,7 @@ func TestManagedEtcd_IsRemovedAfterKilledDelete(t *testing.T) {
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			m.world.t = t
+			m.world.useT(t)
 			m.world.goOn(request)
 			m.world.bare()
 		})
@@ -251,7 +251,7 @@ func TestManagedEtcd_ResumesMemberChangeAfterKill(t *testing.T) {
 		}
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			k.wantHosts("cp1", "e2", "w1")
 			k.wantManaged("cp1", "e2", "w1")

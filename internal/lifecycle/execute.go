@@ -88,6 +88,9 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 // Apply applies the plan under the cluster's locks. If a node does not work with its new
 // settings, Apply rolls them back under the same locks.
 func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
+	if err := p.refusePaused(); err != nil {
+		return nil, err
+	}
 	e, settled := execution{p}, p.isSettled()
 	if settled && !p.changesSavedState() && p.formerSigner == "" {
 		return e.unchanged(), nil
@@ -391,6 +394,15 @@ func (p *prepared) kubeconfig() string {
 		return ""
 	}
 	return p.svc.Store.Kubeconfigs().Path(p.env.Cluster.Name)
+}
+
+// refusePaused refuses to apply a cluster file that pauses its cluster. The plan can be made.
+func (p *prepared) refusePaused() error {
+	if c := p.request.Cluster; c == nil || !c.Spec.Paused || p.kind.RemovesCluster() {
+		return nil
+	}
+	return diag.Refuse(idClusterPaused, "cluster "+p.name+" is paused in its file",
+		"to change the cluster, remove spec.paused from the file, or set it to false")
 }
 
 // mayHaveJoinTokens reports whether the operation has begun to create a join token, in this

@@ -201,7 +201,7 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 	for name, given := range givenUp(t) {
 		t.Run(name, func(t *testing.T) {
 			w, host, gone := given()
-			w.t = t
+			w.useT(t)
 			w.Hosts["cp1"].Refuse = func(step string, o op.Op) *op.Error {
 				if _, ok := o.(op.EtcdRemove); !ok {
 					return nil
@@ -233,7 +233,7 @@ func TestForgetNode_ResumesAfterKill(t *testing.T) {
 		for _, m := range w.killed(t, gone) {
 			t.Run(name+" "+m.name, func(t *testing.T) {
 				k := m.world
-				k.t = t
+				k.useT(t)
 				k.Hosts[host].Down = errDown
 				c, err := k.service().Store.Clusters().Load("prod")
 				if err != nil {

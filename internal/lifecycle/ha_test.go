@@ -76,7 +76,7 @@ func TestCreate_ResumesAfterKillDuringJoin(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			k.whole()
 			k.same(w)

@@ -276,7 +276,7 @@ func TestCPUPolicy_ResumesOrRollsBackAfterKill(t *testing.T) {
 		for _, how := range []string{"resume", "rollback"} {
 			t.Run(at.name+" "+how, func(t *testing.T) {
 				k := at.world.fork(t)
-				k.t = t
+				k.useT(t)
 				k.goBack(t, how)
 				k.allInService()
 				if how == "rollback" {

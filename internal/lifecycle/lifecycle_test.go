@@ -497,22 +497,29 @@ func TestCreate_SkipsTokenCleanupBeforeFirstToken(t *testing.T) {
 	}
 }
 
-// TestApply_RefusesPausedCluster pauses a running cluster in its file.
-func TestApply_RefusesPausedCluster(t *testing.T) {
+// TestPaused_CanBePlannedButNotApplied pauses a cluster in its file, before and after its
+// creation.
+func TestPaused_CanBePlannedButNotApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")
-	w.create(event.Succeeded)
 	paused := w.Manifest()
 	paused.Spec.Paused = true
-	before := w.Hosts["cp1"].AllState()
-	_, err := w.service().Prepare(t.Context(), applying(paused), nil)
-	var list diag.List
-	if !errors.As(err, &list) || list[0].ID != idClusterPaused {
-		t.Errorf("got error %v, want %s", err, idClusterPaused)
+	refused := func(r Request) {
+		t.Helper()
+		before := w.Hosts["cp1"].AllState()
+		_, err := w.prepared(w.service().Prepare(t.Context(), r, nil)).Apply(t.Context())
+		var list diag.List
+		if !errors.As(err, &list) || list[0].ID != idClusterPaused {
+			t.Errorf("got error %v, want %s", err, idClusterPaused)
+		}
+		if d := cmp.Diff(before, w.Hosts["cp1"].AllState()); d != "" {
+			t.Errorf("the host changed (-before +after):\n%s", d)
+		}
 	}
-	if d := cmp.Diff(before, w.Hosts["cp1"].AllState()); d != "" {
-		t.Errorf("the host changed (-before +after):\n%s", d)
-	}
+	refused(creating(paused))
+	w.create(event.Succeeded)
+	paused.Spec.DNS.Upstream = []string{"192.0.2.53"}
+	refused(applying(paused))
 	w.do(applying(w.Manifest()), event.Succeeded)
 }
 

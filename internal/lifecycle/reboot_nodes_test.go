@@ -204,7 +204,7 @@ func TestRebootNodes_KilledAndResumedRebootsOnce(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(reboots())
 			k.wantBoots(once("cp1", "w1", "w2"))
 			k.wantCordoned()

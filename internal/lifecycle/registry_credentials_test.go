@@ -155,7 +155,7 @@ func TestRegistryPassword_IsNewestOnAllHostsAfterKill(t *testing.T) {
 	for _, m := range moments {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			for name, on := range k.Hosts {
 				if !strings.Contains(on.Files[hubFile], base64.StdEncoding.EncodeToString([]byte("hub:three"))) {

@@ -367,7 +367,7 @@ func TestInitRegistry_CanBeRepeatedAfterKill(t *testing.T) {
 	for _, m := range moments {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.do(InitRegistryRequest{Subject: Subject{Cluster: k.withRegistry()}}, event.Succeeded)
 			k.same(w)
 		})
@@ -385,7 +385,7 @@ func TestCreate_ResumesAfterKillDuringRegistrySetup(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			k.same(w)
 		})

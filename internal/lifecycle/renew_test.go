@@ -461,7 +461,7 @@ func TestRenew_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(request)
 			if d := cmp.Diff(want, k.fresh()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)

@@ -132,7 +132,7 @@ func TestRescue_ResumesAfterKill(t *testing.T) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
 				t.Parallel()
 				k := m.world
-				k.t = t
+				k.useT(t)
 				for _, gone := range request.Lost {
 					k.Hosts[gone].Down = errDown
 				}

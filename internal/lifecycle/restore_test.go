@@ -148,7 +148,7 @@ func TestRestore_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			apply := applying(k.Manifest())
 			over := slices.ContainsFunc([]string{"restore.reached", "restore.ready", "operation.finished"},
 				func(step string) bool { return strings.Contains(m.name, step) })

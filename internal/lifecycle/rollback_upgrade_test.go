@@ -108,7 +108,7 @@ func TestRollbackUpgrade_FinishesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			if _, ops := k.status(); strings.HasPrefix(ops[0], "rollback-upgrade") && !strings.HasSuffix(ops[0], "Succeeded") &&
 				!strings.HasSuffix(ops[0], "Pending") {
 				_, err := k.service().Prepare(t.Context(), toNewest, nil)

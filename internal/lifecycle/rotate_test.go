@@ -238,7 +238,7 @@ func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watc
 			k := m.world.fork(t)
 			t.Run(m.name+", "+how, func(t *testing.T) {
 				t.Parallel()
-				k.t = t
+				k.useT(t)
 				made, had := k.Hosts[keeper].Files[next], k.Hosts[keeper].Files[signs]
 				watched(k)
 				goOn(k)

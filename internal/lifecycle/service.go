@@ -111,10 +111,6 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), p.behaviour.accepts(recorded, wanted)); err != nil {
 		return nil, err
 	}
-	if p.kind.ChangesCluster() && wanted.Spec.Paused {
-		return nil, diag.Refuse(idClusterPaused, "cluster "+wanted.Name+" is paused",
-			"to change the cluster, remove spec.paused from the file, or set it to false")
-	}
 	if p.kind.ChangesCluster() && !p.kind.ChangesVersion() && records.IsCreated(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
 			return nil, err

@@ -99,7 +99,7 @@ func TestUpgradeManagedEtcd_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			ahead := 0
 			for _, m := range k.Hosts {
 				if m.State[module.EtcdUnitName+" started"] != m.HashInputs(module.EtcdUnit()) {

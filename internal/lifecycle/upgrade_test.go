@@ -465,7 +465,7 @@ func TestUpgrade_ResumesAfterKill(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			k := m.world
-			k.t = t
+			k.useT(t)
 			k.goOn(toNewest)
 			k.wantVersions(all([]string{"cp1", "cp2", "cp3", "w1"}, "v1.37.1"))
 			k.Version = "v1.37.1"

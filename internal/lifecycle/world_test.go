@@ -123,6 +123,9 @@ func (w *world) fork(t testing.TB) *world {
 	}
 }
 
+// useT reports failures to another test, such as a part of the test that made the world.
+func (w *world) useT(t testing.TB) { w.t, w.Cluster.T, w.API.T = t, t, t }
+
 // manager returns the ID of this manager on the machines.
 func (w *world) manager() string {
 	w.t.Helper()

@@ -46,7 +46,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.checkSystem()
 	v.checkHooks()
 	v.checkAddons()
-	v.checkManagement()
+	managementValidator{v}.checkManagement()
 	return v.found
 }
 

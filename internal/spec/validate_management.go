@@ -12,17 +12,16 @@ import (
 var (
 	// clockTime is the start of a maintenance window.
 	clockTime = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
-	// zoneName has the form of the names of time zones. Another machine than this one uses
-	// it.
-	zoneName = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
-	weekdays = []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+	weekdays  = []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 )
 
 // longestWindow is the longest maintenance window; the next one begins after it.
 const longestWindow = 24 * time.Hour
 
-// checkManagement checks the settings for the management plane.
-func (v *validator) checkManagement() {
+// A managementValidator checks the settings for the management plane.
+type managementValidator struct{ *validator }
+
+func (v managementValidator) checkManagement() {
 	s := &v.c.Spec
 	v.checkOneOf("spec.approval", string(s.Approval), []string{string(v1alpha1.ApprovalAutomatic), string(v1alpha1.ApprovalManual)}, nil)
 	v.checkOneOf("spec.deletionPolicy", string(s.DeletionPolicy),
@@ -45,9 +44,11 @@ func (v *validator) checkManagement() {
 	}
 }
 
-func (v *validator) checkWindow(path string, w v1alpha1.MaintenanceWindow) {
+func (v managementValidator) checkWindow(path string, w v1alpha1.MaintenanceWindow) {
 	for i, day := range w.Days {
-		v.checkOneOf(yamlfile.IndexPath(path+".days", i), day, weekdays, nil)
+		if at := yamlfile.IndexPath(path+".days", i); !v.requireText(at, day, "write a day, such as Sat") {
+			v.checkOneOf(at, day, weekdays, nil)
+		}
 	}
 	if !v.requireText(path+".start", w.Start, "write the time at which the window starts, such as 22:30") && !clockTime.MatchString(w.Start) {
 		v.refuse(idInvalidValue, path+".start", strconv.Quote(w.Start)+" is not a time of day", "write hours and minutes, such as 22:30")
@@ -59,8 +60,7 @@ func (v *validator) checkWindow(path string, w v1alpha1.MaintenanceWindow) {
 		v.refuse(idInvalidDuration, path+".duration", w.Duration.Duration.String()+" is not a duration from 1m to 24h",
 			"write a duration from 1m to 24h, such as 4h")
 	}
-	if w.TimeZone != "" && !zoneName.MatchString(w.TimeZone) {
-		v.refuse(idInvalidValue, path+".timeZone", strconv.Quote(w.TimeZone)+" is not the name of a time zone",
-			"write a name such as Europe/Berlin or UTC")
+	if w.TimeZone != "" {
+		v.checkTimeZone(path+".timeZone", w.TimeZone)
 	}
 }

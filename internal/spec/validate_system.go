@@ -109,10 +109,7 @@ func (v *validator) checkSystem() {
 	}
 	v.warnRepeated(path+".ntpServers", s.NTPServers, addressMeaning)
 	if s.Timezone != "" {
-		if _, err := time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" {
-			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone),
-				"write a time zone such as Europe/Berlin or UTC")
-		}
+		v.checkTimeZone(path+".timezone", s.Timezone)
 	}
 	parameters := entries{}
 	for _, key := range SortedKeys(s.Sysctls) {
@@ -173,5 +170,11 @@ func (v *validator) checkLimits(path string) {
 		} else if problem, hint := limits.Check(item, v.c.Spec.System.Limits[item], OpenFilesMax(v.c)); problem != "" {
 			v.refuse(idInvalidValue, at, problem, hint)
 		}
+	}
+}
+
+func (v *validator) checkTimeZone(path, zone string) {
+	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
+		v.refuse(idInvalidValue, path, "there is no time zone "+strconv.Quote(zone), "write a time zone such as Europe/Berlin or UTC")
 	}
 }

@@ -20,7 +20,7 @@ func (a *API) proxyCounters(node string) (c op.ProxyCounters) {
 }
 
 // configureProxy simulates kubeadm's phase of kube-proxy. Its pods restart only if there were none,
-// or if their DaemonSet has the annotation for a restart. runsProxy reports whether they
+// or if their DaemonSet has the annotation for a restart. RunsProxy reports whether they
 // run in a mode.
 func (a *API) configureProxy(settings string) {
 	a.Mu.Lock()

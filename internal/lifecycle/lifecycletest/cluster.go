@@ -124,6 +124,7 @@ func (c *Cluster) Connect(ctx context.Context, h v1alpha1.Host, _ remote.Options
 	m := c.Hosts[h.Name]
 	if m == nil {
 		c.T.Errorf("there is no host %s", h.Name)
+		return nil, ErrDown
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -340,6 +340,7 @@ func (m *Host) runProgram(e op.Exec) *op.Error {
 	return nil
 }
 
+// EtcdManifest is the path of the manifest of etcd.
 const EtcdManifest = "/etc/kubernetes/manifests/etcd.yaml"
 
 // SettingsFile is the configuration that kubeadm uses for manifests and uploads.

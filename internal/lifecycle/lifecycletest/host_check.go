@@ -171,6 +171,7 @@ func (m *Host) isServing(w *op.Wait) bool {
 	return w != nil && m.State[module.EtcdUnitName+" started"] != ""
 }
 
+// OperationID returns the key of an operation in the state of a host.
 func OperationID(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
 
 // hashOperation returns an operation as text, with the content of the files it depends on.

@@ -53,6 +53,8 @@ func stateOf(o op.Op) []string {
 	return nil
 }
 
+// KeptBlob begins the key of a blob of a bundle in the state of a host. Its name and digest
+// follow.
 const KeptBlob = "kept blob "
 
 const pinnedImage = "pinned image "

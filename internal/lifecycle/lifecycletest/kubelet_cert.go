@@ -23,6 +23,7 @@ import (
 
 const signingRequests = "/apis/certificates.k8s.io/v1/certificatesigningrequests/"
 
+// KubeletDropIn is the path of the settings that Slipway gives to a kubelet.
 const KubeletDropIn = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf"
 
 // kubeletKey is the key of all simulated kubelets.
@@ -103,7 +104,7 @@ func (m *Host) updateServingCert() {
 }
 
 // newSigningRequest returns the certificate request of the kubelet. It asks for one more address if
-// greedy is set.
+// ExtraAddress is set.
 func (m *Host) newSigningRequest() object {
 	ips := []net.IP{net.ParseIP(m.Address)}
 	if m.ExtraAddress != "" {

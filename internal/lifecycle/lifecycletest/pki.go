@@ -53,6 +53,7 @@ var ServerCert = sync.OnceValue(func() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}
 })
 
+// CA returns the certificate that clients of the API trust.
 func (a *API) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
 }
@@ -90,8 +91,10 @@ func AdminSecret() string {
 // CertTime is the time of all checks of certificates, also on the hosts.
 var CertTime = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
 
+// Day is the unit of the validity of certificates.
 const Day = 24 * time.Hour
 
+// Year is the usual validity of certificates.
 const Year = 365 * Day
 
 // ReadFile returns a file for the code of the helper. The caller holds Mu.

@@ -7,16 +7,20 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// EtcdLearner is the role of a member that does not vote yet.
 const EtcdLearner = "learner"
 
+// EtcdVoter is the role of a member that votes.
 const EtcdVoter = "voter"
 
+// EtcdRole returns the role of a member; "" if there is none of that name.
 func (a *API) EtcdRole(name string) string {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
 	return a.Members[name]
 }
 
+// SetEtcdRole sets the role of a member; "" removes it.
 func (a *API) SetEtcdRole(name, is string) {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
