@@ -130,11 +130,14 @@ func UpgradeEtcd(env module.Env) engine.Module {
 			e.ThenLater = true
 			return append(op.List{
 				e,
-				// The API server ends together with its member, and waits for the new one at
-				// its start. Otherwise it would accept requests without answering them: the
+				// The API server is killed when its member has ended, and waits for the new one
+				// at its start. Otherwise it would accept requests without answering them: the
 				// kubelet would wait half a minute for it before it starts the new member, and
-				// the API server would wait for these requests before it ends.
-				op.StaticPodRestart{Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, TimeoutSeconds: 300},
+				// the API server would wait a minute for its clients before it ends.
+				op.StaticPodRestart{
+					Manifest: module.APIServerManifest, Files: []string{manifestPath("etcd")}, AfterEnd: "etcd", AtOnce: true,
+					TimeoutSeconds: 300,
+				},
 				waitContainer(env, "etcd"),
 				// A ready member serves a linearizable read, so it has caught up.
 				op.Wait{HTTP: env.LocalMemberReadyURL(), Manifest: manifestPath("etcd"), TimeoutSeconds: 300},

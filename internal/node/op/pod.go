@@ -12,6 +12,9 @@ type StaticPodRestart struct {
 	// Command is the command of the pod, if its manifest does not contain it in the form
 	// that kubeadm uses.
 	Command []string `json:"command,omitempty"`
+	// AfterEnd is the name of another program in a static pod, on which this one depends. If
+	// it was started before one of the files was created, it has to end first.
+	AfterEnd string `json:"afterEnd,omitempty"`
 	// AtOnce kills the program: as the first process of its container it may ignore a
 	// signal to stop, and its clients connect again.
 	AtOnce bool     `json:"atOnce,omitempty"`

@@ -99,6 +99,18 @@ func (x *StaticPodRestartOp) Check(_ context.Context, h *host.Host) (host.CheckR
 	return host.CheckResult{Change: "restart: " + file + " changed"}, nil
 }
 
+// endsFirst reports whether the program on which this one depends has yet to end.
+func endsFirst(h *host.Host, o op.StaticPodRestart) bool {
+	if o.AfterEnd == "" {
+		return false
+	}
+	all, err := health.FindPrograms(h, func(have []string) bool { return path.Base(have[0]) == o.AfterEnd })
+	return err != nil || slices.ContainsFunc(all, func(p process.Process) bool {
+		changed, err := madeSince(h, o.Files, p)
+		return err == nil && changed != ""
+	})
+}
+
 // Apply signals the program to stop once, and waits for the program that the
 // kubelet then starts: that one has read the current files, whatever their times. If the
 // clock was ahead when they were written, they would be newer than every program.
@@ -118,7 +130,7 @@ func (x *StaticPodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Resu
 		if err != nil {
 			return err
 		}
-		if told == nil {
+		if told == nil && !endsFirst(h, o) {
 			told = map[process.Process]bool{}
 			for _, p := range old {
 				told[p] = true
@@ -127,7 +139,7 @@ func (x *StaticPodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Resu
 				}
 			}
 		}
-		if runs && !slices.ContainsFunc(old, func(p process.Process) bool { return told[p] }) {
+		if told != nil && runs && !slices.ContainsFunc(old, func(p process.Process) bool { return told[p] }) {
 			return nil
 		}
 		select {
