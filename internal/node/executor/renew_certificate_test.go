@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/executor/process"
 	"slipway.dev/slipway/internal/node/executor/systemctl"
@@ -464,6 +465,44 @@ func restarted(t *testing.T, atOnce bool, ends string) {
 	}
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
 		t.Errorf("restarted, it says %+v", r)
+	}
+}
+
+// TestStaticPodRestart_WaitsForEndOfOtherProgram checks that the program gets a signal only
+// after the program on which it depends has ended.
+func TestStaticPodRestart_WaitsForEndOfOtherProgram(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	o := scheduler(h)
+	o.AfterEnd, o.AtOnce = "etcd", true
+	first, stat := startProcess(t)
+	h.pod(78, started(1), "pid:[1]")
+	h.write("proc/78/cmdline", "/usr/local/bin/etcd\x00--name=a\x00")
+	h.pod(first.Process.Pid, stat, "pid:[1]")
+	h.write("etc/kubernetes/scheduler.conf", "renewed")
+	ended, tooEarly := make(chan error, 1), make(chan bool, 1)
+	go func() { ended <- first.Wait() }()
+	go func() { // the kubelet
+		select {
+		case err := <-ended:
+			ended <- err
+			tooEarly <- true
+		case <-time.After(4 * health.ProbeEvery):
+			tooEarly <- os.RemoveAll(h.path("proc/78")) != nil
+		}
+		err := <-ended
+		_ = os.RemoveAll(h.path(fmt.Sprintf("proc/%d", first.Process.Pid)))
+		h.pod(77, started(1<<33), "pid:[1]")
+		ended <- err
+	}()
+	if r := h.apply(o)[0]; r.Status != op.Changed {
+		t.Errorf("%+v", r)
+	}
+	if <-tooEarly {
+		t.Error("it was signalled before the other program ended")
+	}
+	if err := <-ended; err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the program ended with %v", err)
 	}
 }
 
