@@ -68,7 +68,7 @@ func TestPages_HaveTablesOfTypes(t *testing.T) {
 			}
 			want := fillTables(t, string(have), fieldsOf(of.typ, schemaOf(t, of.crd), ""))
 			if *update {
-				if err := os.WriteFile(name, []byte(want), 0o644); err != nil { //nolint:gosec // a page of the repository
+				if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return

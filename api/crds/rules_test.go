@@ -111,8 +111,10 @@ func TestDefinitions_AreValid(t *testing.T) {
 func TestClusters_CheckFields(t *testing.T) {
 	d := loadDefinition(t, Clusters)
 	for name, tc := range map[string]struct{ good, bad, want string }{
-		"kubelet configuration": {"  kubernetes: {kubelet: {config: {maxPods: 200, evictionHard: {memory.available: 5%}}}}",
-			"  kubernetes: {kubelet: {config: 3}}", "spec.kubernetes.kubelet.config"},
+		"kubelet configuration": {
+			"  kubernetes: {kubelet: {config: {maxPods: 200, evictionHard: {memory.available: 5%}}}}",
+			"  kubernetes: {kubelet: {config: 3}}", "spec.kubernetes.kubelet.config",
+		},
 		"values": {
 			"  addons: [{name: web, values: {replicas: 2, deep: [{a: null}]}}]",
 			"  addons: [{name: web, values: [1]}]",

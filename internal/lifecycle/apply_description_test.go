@@ -522,7 +522,8 @@ func TestBadSettings_AreRolledBackAfterKill(t *testing.T) {
 func (w *world) goBack(t *testing.T, how string) {
 	t.Helper()
 	s := w.service()
-	p, err := Prepared(nil), error(nil)
+	var p Prepared
+	var err error
 	if how == "rollback" {
 		p, err = s.PrepareRollback(t.Context(), rollingBack(), nil)
 	} else {

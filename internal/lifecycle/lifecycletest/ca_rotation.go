@@ -59,8 +59,11 @@ func (m *Host) ReloadTrust(files []string) {
 	}
 }
 
-// CACert and CAKey are the files of the cluster CA.
-const CACert, CAKey = "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key"
+// The files of the cluster CA.
+const (
+	CACert = "/etc/kubernetes/pki/ca.crt"
+	CAKey  = "/etc/kubernetes/pki/ca.key"
+)
 
 // RootCAPath is the path of the CA bundle for pods.
 const RootCAPath = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"

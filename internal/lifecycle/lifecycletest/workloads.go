@@ -82,8 +82,14 @@ func (a *API) podsOfWorkloads(namespace, selected string) (out []any) {
 	return out
 }
 
-// Creation timestamps in the API.
-const CreatedBefore, rotatedAt, createdAfter = "2026-11-20T17:00:00Z", "2026-11-20T18:00:00Z", "2026-11-20T18:00:01Z"
+// CreatedBefore is the creation time of pods from before a rotation.
+const CreatedBefore = "2026-11-20T17:00:00Z"
+
+// The times of a rotation, and of pods that are created after it.
+const (
+	rotatedAt    = "2026-11-20T18:00:00Z"
+	createdAfter = "2026-11-20T18:00:01Z"
+)
 
 // NewAccountKey returns a private key and its public key, in PEM form.
 func NewAccountKey() (private, public string) {
