@@ -506,6 +506,27 @@ func TestStaticPodRestart_WaitsForEndOfOtherProgram(t *testing.T) {
 	}
 }
 
+// TestStaticPodRestart_FailsIfOtherProgramRemains checks that nothing is signalled if the
+// program on which it depends does not end.
+func TestStaticPodRestart_FailsIfOtherProgramRemains(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	o := scheduler(h)
+	o.AfterEnd, o.AtOnce, o.TimeoutSeconds = "etcd", true, 1
+	first, stat := startProcess(t)
+	h.pod(78, started(1), "pid:[1]")
+	h.write("proc/78/cmdline", "/usr/local/bin/etcd\x00--name=a\x00")
+	h.pod(first.Process.Pid, stat, "pid:[1]")
+	h.write("etc/kubernetes/scheduler.conf", "renewed")
+	if e := h.refuses(o); e.Reason != op.ReasonNotServing || !strings.Contains(e.Message, "etcd did not end within 1s") {
+		t.Errorf("it says %+v", e)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Errorf("the program has ended: %v", err)
+	}
+	_ = first.Wait()
+}
+
 // TestStaticPodRestart_RestartsOnceDespiteClockAhead checks that a program is restarted only once, even if its file is
 // newer than its start. A clock that was ahead may date the file, and would cause
 // restarts for ever.

@@ -148,6 +148,12 @@ func (x *StaticPodRestartOp) Apply(ctx context.Context, h *host.Host, _ *op.Resu
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if told == nil {
+				return &op.Error{
+					Reason:  op.ReasonNotServing,
+					Message: fmt.Sprintf("%s did not end within %ds: the kubelet has not replaced it", o.AfterEnd, o.TimeoutSeconds),
+				}
+			}
 			name := strings.TrimSuffix(path.Base(o.Manifest), path.Ext(o.Manifest))
 			return &op.Error{
 				Reason:  op.ReasonNotServing,
