@@ -43,15 +43,12 @@ func loadDefinition(t *testing.T, text []byte) definition {
 	for _, e := range validation.ValidateCustomResourceDefinition(t.Context(), crd) {
 		t.Error(e)
 	}
-	schema := crd.Spec.Versions[0].Schema
-	if schema == nil {
-		schema = crd.Spec.Validation
-	}
-	structural, err := structuralschema.NewStructural(schema.OpenAPIV3Schema)
+	schema := crd.Spec.Validation.OpenAPIV3Schema // of the only version
+	structural, err := structuralschema.NewStructural(schema)
 	if err != nil {
 		t.Fatal(err)
 	}
-	validator, _, err := schemavalidation.NewSchemaValidator(schema.OpenAPIV3Schema)
+	validator, _, err := schemavalidation.NewSchemaValidator(schema)
 	if err != nil {
 		t.Fatal(err)
 	}

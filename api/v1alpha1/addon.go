@@ -35,9 +35,9 @@ type Addon struct {
 	Kubernetes []string `json:"kubernetes,omitempty"`
 	// `false`: do not wait for its pods. Default: `true`.
 	Wait *bool `json:"wait,omitempty"`
-	// How long to wait for its pods. Default: `5m`.
+	// The time limit of the wait for its pods. Default: `5m`.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// How many more times to try after a failure, at most 10. Default: `0`.
+	// The number of further attempts after a failure, at most 10. Default: `0`.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10
 	Retries int `json:"retries,omitempty"`

@@ -25,7 +25,7 @@ type Etcd struct {
 type EtcdBackup struct {
 	// The interval of snapshots: `1m` or more. Default: `6h`.
 	Every *metav1.Duration `json:"every,omitempty"`
-	// How many of its own snapshots each host keeps, 1 to 1000. Default: `8`.
+	// The number of snapshots that each host keeps, 1 to 1000. Default: `8`.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Keep int `json:"keep,omitempty"`
@@ -37,7 +37,7 @@ type EtcdBackup struct {
 	// them decrypts the copies. Required with `copies`.
 	// +listType=atomic
 	Recipients []string `json:"recipients,omitempty"`
-	// Where each host copies its snapshots, as encrypted backup sets. Each entry has
+	// The targets to which each host copies its snapshots, as encrypted backup sets. Each entry has
 	// `directory`, `ssh` or `s3`. Only etcd hosts that are control planes make copies.
 	// +listType=map
 	// +listMapKey=name
@@ -49,7 +49,7 @@ type EtcdBackup struct {
 type EtcdCopy struct {
 	// The name of the copy target: a–z, 0–9 and `-`, at most 63 characters, unique.
 	Name string `json:"name"`
-	// How many of its own copies each host keeps there, 1 to 1000. Default: `keep`.
+	// The number of copies that each host keeps there, 1 to 1000. Default: `keep`.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Keep int `json:"keep,omitempty"`

@@ -64,11 +64,11 @@ type Audit struct {
 	// the content of changed objects, but never of Secrets and ConfigMaps. Default:
 	// Slipway's policy.
 	PolicyFile string `json:"policyFile,omitempty"`
-	// How many days a file is kept. Default: `30`.
+	// The number of days for which a file is kept. Default: `30`.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=36500
 	MaxAge int `json:"maxAge,omitempty"`
-	// How many files are kept in addition to the current one. Default: `10`.
+	// The number of files that are kept in addition to the current one. Default: `10`.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	MaxBackups int `json:"maxBackups,omitempty"`

@@ -121,7 +121,7 @@ type ClusterSpec struct {
 	// Default: `Report`.
 	// +kubebuilder:validation:Enum=Report;Repair
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
-	// When the management plane may start operations automatically.
+	// The periods in which the management plane may start operations automatically.
 	Maintenance Maintenance `json:"maintenance,omitempty"`
 }
 
@@ -187,7 +187,7 @@ type MaintenanceWindow struct {
 	// The time at which the window starts: `22:30`.
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	Start string `json:"start"`
-	// How long after `start` operations may begin: `1m` to `24h`.
+	// The time after `start` in which operations may begin: `1m` to `24h`.
 	Duration *metav1.Duration `json:"duration"`
 	// The time zone of `start`, such as `Europe/Berlin`. Default: `UTC`.
 	TimeZone string `json:"timeZone,omitempty"`

@@ -41,7 +41,7 @@ func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 		{"none answers", "the saved address is used, and kubectl reports the error", nil, "cp1", "192.0.2.11"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w.Doors = tc.doors
+			w.APIAddresses = tc.doors
 			if m := w.Hosts[tc.down]; m != nil {
 				m.Down = errDown
 				defer func() { m.Down = nil }()
@@ -190,7 +190,7 @@ func TestKubeconfig_PrefersReachableLoadBalancer(t *testing.T) {
 		"example.com": {"example.com", "192.0.2.11"},
 		"192.0.2.11":  {"192.0.2.11"},
 	} {
-		w.Doors = doors
+		w.APIAddresses = doors
 		conf, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 		if err != nil || !bytes.Contains(conf, []byte("server: https://"+want+":6443\n")) {
 			t.Errorf("%s, %v; want %s", conf, err, want)

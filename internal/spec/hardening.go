@@ -77,7 +77,7 @@ func hardeningProfile() Hardened {
 // overrulesAuthentication returns an argument of the user with which an API server does
 // not accept Slipway's file; "" if there is none.
 func overrulesAuthentication(args map[string]string) string {
-	for _, name := range SortedKeys(args) {
+	for _, name := range sortedKeys(args) {
 		if name == authenticationFlag || name == "anonymous-auth" || strings.HasPrefix(name, "oidc-") {
 			return name
 		}
@@ -104,7 +104,7 @@ func (v *validator) warnHardeningOverrides() {
 		{path + ".controllerManager.extraArgs", all.ControllerManager, k.ControllerManager.ExtraArgs},
 		{path + ".scheduler.extraArgs", all.Scheduler, k.Scheduler.ExtraArgs},
 	} {
-		for _, name := range SortedKeys(part.theirs) {
+		for _, name := range sortedKeys(part.theirs) {
 			if ours, ok := part.ours[name]; ok && ours != part.theirs[name] {
 				told(yamlfile.KeyPath(part.path, name), part.theirs[name])
 			}
@@ -113,7 +113,7 @@ func (v *validator) warnHardeningOverrides() {
 	if name := overrulesAuthentication(k.APIServer.ExtraArgs); name != "" && name != authenticationFlag {
 		told(yamlfile.KeyPath(pathArguments, name), k.APIServer.ExtraArgs[name])
 	}
-	for _, name := range SortedKeys(k.Kubelet.Config) {
+	for _, name := range sortedKeys(k.Kubelet.Config) {
 		if _, ok := all.Kubelet[name]; ok {
 			told(path+".kubelet.config."+name, "yours")
 		}

@@ -44,12 +44,12 @@ func TestHardening_KeepsUserSettings(t *testing.T) {
 			tc.change(&c.Spec.Kubernetes)
 			h, all := HardeningSettings(c), hardeningProfile()
 			var gone, told []string
-			for _, name := range SortedKeys(all.APIServer) {
+			for _, name := range sortedKeys(all.APIServer) {
 				if _, ok := h.APIServer[name]; !ok {
 					gone = append(gone, name)
 				}
 			}
-			for _, name := range SortedKeys(all.Kubelet) {
+			for _, name := range sortedKeys(all.Kubelet) {
 				if _, ok := h.Kubelet[name]; !ok {
 					gone = append(gone, name)
 				}

@@ -158,8 +158,8 @@ const (
 	dockerHub         = "docker.io"
 )
 
-// SortedKeys returns the keys of a map in order. It makes the order of diagnostics deterministic.
-func SortedKeys[T any](m map[string]T) []string {
+// sortedKeys makes the order of diagnostics deterministic.
+func sortedKeys[T any](m map[string]T) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

@@ -72,7 +72,7 @@ func (v *validator) checkComponents() {
 	}
 	c := componentChecker{validator: v, Table: tables[at], all: tables}
 	for _, of := range v.listComponentArgs() {
-		for _, name := range SortedKeys(of.args) {
+		for _, name := range sortedKeys(of.args) {
 			if name != gatesFlag || of.component == settings.Etcd { // etcd has separate gates
 				c.checkFlag(of, name)
 				continue
@@ -88,13 +88,13 @@ func (v *validator) checkComponents() {
 	if v.c.Spec.Kubernetes.ProxyMode != proxyNone {
 		every = append(every, settings.Proxy)
 	}
-	for _, name := range SortedKeys(v.c.Spec.Kubernetes.FeatureGates) {
+	for _, name := range sortedKeys(v.c.Spec.Kubernetes.FeatureGates) {
 		if featureGate.MatchString(name) {
 			c.checkGate(yamlfile.KeyPath(pathGates, name), name, v.c.Spec.Kubernetes.FeatureGates[name], every)
 		}
 	}
 	gates, _ := v.c.Spec.Kubernetes.Kubelet.Config[kubeletGates].(map[string]any)
-	for _, name := range SortedKeys(gates) {
+	for _, name := range sortedKeys(gates) {
 		if value, ok := gates[name].(bool); ok {
 			c.checkGate(yamlfile.KeyPath(yamlfile.KeyPath(kubeletPath+".config", kubeletGates), name), name, value, []string{settings.Kubelet})
 		}

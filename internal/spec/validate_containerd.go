@@ -74,7 +74,7 @@ func (v *validator) checkContainerdConfig() {
 	}
 	c.checkDataDirs(settings)
 	plugins, _ := settings["plugins"].(map[string]any)
-	for _, name := range SortedKeys(plugins) {
+	for _, name := range sortedKeys(plugins) {
 		keys, _ := plugins[name].(map[string]any)
 		c.checkPlugin(name, keys)
 	}
@@ -133,7 +133,7 @@ func (c containerdChecker) checkPlugin(name string, keys map[string]any) {
 	if !slices.Contains([]string{criServer, criRuntime, criImages}, name) {
 		return
 	}
-	for _, key := range SortedKeys(keys) {
+	for _, key := range sortedKeys(keys) {
 		below, _ := keys[key].(map[string]any)
 		if key == "registry" && (below["mirrors"] != nil || below["configs"] != nil || below["auths"] != nil) {
 			c.refuse(c.findLine(name, key),

@@ -22,12 +22,12 @@ const rootPath = "root_path"
 // checkDataDirs rejects kubelet settings that move its data. Slipway would leave the data on
 // the host when it leaves the cluster, with the volumes of pods mounted.
 func (v *validator) checkDataDirs(k v1alpha1.KubeletSettings) {
-	for _, flag := range SortedKeys(k.ExtraArgs) {
+	for _, flag := range sortedKeys(k.ExtraArgs) {
 		if dir := kubeletDirFlags[flag]; dir != "" && k.ExtraArgs[flag] != dir {
 			v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.extraArgs", flag), movedFrom(flag, dir), mountAt(dir))
 		}
 	}
-	for _, field := range SortedKeys(k.Config) {
+	for _, field := range sortedKeys(k.Config) {
 		if dir := kubeletDirs[field]; dir != "" && k.Config[field] != dir {
 			v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.config", field), movedFrom(field, dir), mountAt(dir))
 		}
@@ -36,13 +36,13 @@ func (v *validator) checkDataDirs(k v1alpha1.KubeletSettings) {
 
 // checkDataDirs rejects the same settings of containerd.
 func (c containerdChecker) checkDataDirs(settings map[string]any) {
-	for _, key := range SortedKeys(settings) {
+	for _, key := range sortedKeys(settings) {
 		if dir := containerdDirs[key]; dir != "" && settings[key] != dir {
 			c.refuse(c.findLine(key, ""), movedFrom(key, dir), mountAt(dir))
 		}
 	}
 	plugins, _ := settings["plugins"].(map[string]any)
-	for _, name := range SortedKeys(plugins) {
+	for _, name := range sortedKeys(plugins) {
 		keys, _ := plugins[name].(map[string]any)
 		dir := containerdDirs["root"] + "/" + name
 		if moved, ok := keys[rootPath]; ok && strings.HasPrefix(name, "io.containerd.snapshotter.") && moved != dir {

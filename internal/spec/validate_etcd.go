@@ -70,7 +70,7 @@ func (v *validator) checkEtcd() {
 // join, restore and rescue depend on the values that Slipway sets, and with other values
 // a member would be recreated, or would be separated from the others.
 func (v *validator) checkManagedEtcdArgs(args map[string]string) {
-	for _, key := range SortedKeys(args) {
+	for _, key := range sortedKeys(args) {
 		own := slices.ContainsFunc([]string{
 			"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-",
 			"advertise-", "discovery",

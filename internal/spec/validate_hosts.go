@@ -208,7 +208,7 @@ func labelValue(value string) bool { return len(validation.IsValidLabelValue(val
 
 func (v hostValidator) checkLabels(h v1alpha1.Host, path string) {
 	path += ".labels"
-	for _, key := range SortedKeys(h.Labels) {
+	for _, key := range sortedKeys(h.Labels) {
 		at := yamlfile.KeyPath(path, key)
 		if !labelKey(key) {
 			v.refuse(idInvalidLabel, at, strconv.Quote(key)+" is not a valid label key", keyHint)

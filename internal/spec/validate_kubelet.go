@@ -55,7 +55,7 @@ func readKubeletFields() kubeletFields {
 // listFieldsBelow returns the names of the fields in an object.
 func (k kubeletFields) listFieldsBelow(path string) []string {
 	var out []string
-	for _, name := range SortedKeys(k.fields) {
+	for _, name := range sortedKeys(k.fields) {
 		if rest, ok := strings.CutPrefix(name, path); ok && !strings.ContainsAny(rest, ".[{") {
 			out = append(out, rest)
 		}
@@ -91,7 +91,7 @@ type kubeletChecker struct {
 
 // checkObject checks the keys of an object; prefix is the prefix of its field paths.
 func (c kubeletChecker) checkObject(path, prefix string, object map[string]any) {
-	for _, key := range SortedKeys(object) {
+	for _, key := range sortedKeys(object) {
 		f, known := c.known.fields[prefix+key]
 		at := yamlfile.KeyPath(path, key)
 		switch {
@@ -148,7 +148,7 @@ func (c kubeletChecker) checkValue(at, path, kind string, x any) {
 		if !isObject {
 			c.reportWrongType(at, reflect.TypeFor[map[string]any](), x)
 		}
-		for _, key := range SortedKeys(object) {
+		for _, key := range sortedKeys(object) {
 			c.checkValue(yamlfile.KeyPath(at, key), path+"{}", inner, object[key])
 		}
 		return

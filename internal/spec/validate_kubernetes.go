@@ -44,7 +44,7 @@ func (v *validator) checkKubernetes() {
 	v.checkExtraArgs(path+".controllerManager.extraArgs", k.ControllerManager.ExtraArgs)
 	v.checkExtraArgs(path+".scheduler.extraArgs", k.Scheduler.ExtraArgs)
 	v.checkCertSANs(path)
-	for _, gate := range SortedKeys(k.FeatureGates) {
+	for _, gate := range sortedKeys(k.FeatureGates) {
 		if !featureGate.MatchString(gate) {
 			v.refuse(idInvalidValue, yamlfile.KeyPath(path+".featureGates", gate),
 				strconv.Quote(gate)+" is not a valid feature gate name", "write the gate like InPlacePodVerticalScaling")
@@ -113,7 +113,7 @@ func (v *validator) checkCertSANs(path string) {
 }
 
 func (v *validator) checkExtraArgs(path string, args map[string]string) {
-	for _, key := range SortedKeys(args) {
+	for _, key := range sortedKeys(args) {
 		if strings.ContainsFunc(args[key], unicode.IsControl) {
 			v.refuse(idInvalidArgument, yamlfile.KeyPath(path, key), "the value has a line break or another control character",
 				"write the argument as one line of text")

@@ -14,7 +14,7 @@ import (
 func (v *validator) checkRegistry() {
 	r, path := v.c.Spec.Registry, "spec.registry"
 	registries := entries{}
-	for _, name := range SortedKeys(r.Mirrors) {
+	for _, name := range sortedKeys(r.Mirrors) {
 		at := yamlfile.KeyPath(path+".mirrors", name)
 		v.checkImageRegistry(at, name)
 		v.checkRepeated(diag.Error, registries, at, registryMeaning(name), name)

@@ -36,7 +36,7 @@ func (v *validator) checkContainerRuntime() {
 		v.refuse(idDockerMirror, pathPrivate+".mirrorOf", "Docker cannot use the cluster's own registry as a mirror of another one",
 			"remove the field, and use the registry's address in image names")
 	}
-	for _, name := range SortedKeys(r.Mirrors) {
+	for _, name := range sortedKeys(r.Mirrors) {
 		at := yamlfile.KeyPath("spec.registry.mirrors", name)
 		if name != dockerHub {
 			v.refuse(idDockerMirror, at, "Docker supports mirrors only for docker.io: it would never use the mirrors of "+name,

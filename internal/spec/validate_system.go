@@ -22,7 +22,7 @@ func (v *validator) checkDNS() {
 	v.checkDNSServers(path+".upstream", d.Upstream)
 	v.checkDNSZones(path+".zones", d.Zones)
 	addresses := entries{}
-	for _, address := range SortedKeys(d.Hosts) {
+	for _, address := range sortedKeys(d.Hosts) {
 		at := yamlfile.KeyPath(path+".hosts", address)
 		v.checkRepeated(diag.Warning, addresses, at, addressMeaning(address), address)
 		v.warnRepeated(at, d.Hosts[address], addressMeaning)
@@ -112,7 +112,7 @@ func (v *validator) checkSystem() {
 		v.checkTimeZone(path+".timezone", s.Timezone)
 	}
 	parameters := entries{}
-	for _, key := range SortedKeys(s.Sysctls) {
+	for _, key := range sortedKeys(s.Sysctls) {
 		at := yamlfile.KeyPath(path+".sysctls", key)
 		v.checkRepeated(diag.Error, parameters, at, SysctlName(key), key)
 		if !sysctlName.MatchString(key) {
@@ -163,7 +163,7 @@ func OpenFilesMax(c *v1alpha1.Cluster) uint64 {
 }
 
 func (v *validator) checkLimits(path string) {
-	for _, item := range SortedKeys(v.c.Spec.System.Limits) {
+	for _, item := range sortedKeys(v.c.Spec.System.Limits) {
 		at := yamlfile.KeyPath(path, item)
 		if !slices.Contains(limits.Items(), item) {
 			v.refuse(idInvalidName, at, strconv.Quote(item)+" is not a limit that Slipway sets", SuggestWord(item, limits.Items()))

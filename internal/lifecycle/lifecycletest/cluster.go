@@ -34,8 +34,8 @@ type Cluster struct {
 	// With ManagedEtcd, all hosts have etcd as a service, and hosts named e* have only
 	// etcd. With SeparateEtcd, the other hosts have no etcd.
 	ManagedEtcd, SeparateEtcd bool
-	// Doors are the addresses at which the manager reaches the API.
-	Doors []string
+	// APIAddresses are the addresses at which the manager reaches the API.
+	APIAddresses []string
 	// Version is the Kubernetes version; "" is the default.
 	Version string
 	// Runtime is the container runtime; "" is the default.
@@ -105,7 +105,7 @@ func (c *Cluster) Clone(t testing.TB) *Cluster {
 // Dial reaches the API from the manager.
 func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || port != "6443" || !slices.Contains(c.Doors, host) {
+	if err != nil || port != "6443" || !slices.Contains(c.APIAddresses, host) {
 		return nil, fmt.Errorf("dialling %s: %w", address, ErrDown)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, c.API.ListenAddress())

@@ -47,7 +47,9 @@ func (m *EtcdMinors) startMember(name, settings string) *op.Error {
 func (m EtcdMinors) checkStop(name string) *op.Error {
 	for other := range m.Away {
 		if other != name && !m.Away[name] {
-			return &op.Error{Reason: "Timeout", Message: "the member of " + other + " does not serve, and that of " + name + " was to be ended"}
+			return &op.Error{
+				Reason: "Timeout", Message: "the member of " + other + " does not serve, and that of " + name + " would be stopped as well",
+			}
 		}
 	}
 	return nil

@@ -139,7 +139,7 @@ func (m *Host) hostFacts() *op.HostFacts {
 		CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
 		Addresses:         []op.Address{{Link: "eth0", Prefix: m.Address + "/24"}}, Routes: []string{"default"},
 		KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan"},
-		Ledger:         m.HasLedger, Cluster: m.Cluster, TimeUnix: now().Unix(),
+		Ledger:         m.HasLedger, Cluster: m.Cluster, TimeUnix: time.Now().Unix(),
 	}
 	if m.SecondAddress != "" {
 		f.Addresses = append(f.Addresses, op.Address{Link: "eth1", Prefix: m.SecondAddress + "/24"})

@@ -59,7 +59,7 @@ func (m *Host) applyOp(o op.Op) *op.Error {
 			return m.API.ManagedEtcd.joinMember(m, o.Service)
 		}
 		if !m.API.anyVoter(o.Endpoints) {
-			return &op.Error{Reason: "CommandFailed", Message: "there is no other member to ask"}
+			return &op.Error{Reason: "CommandFailed", Message: "no other member answers"}
 		}
 		m.State[OperationID(o.Join)] = m.hashOperation(o.Join)
 		return m.keepBaseline(o.Join, m.joinEtcd(o))
@@ -331,7 +331,7 @@ func (m *Host) runProgram(e op.Exec) *op.Error {
 		m.API.RegisterNode(m.Name, m.MachineID)
 	case "kubeadm-join-mark-control-plane":
 		if !m.API.HasObject("/api/v1/nodes/" + m.Name) {
-			return &op.Error{Reason: "CommandFailed", Message: "there is no node to mark"}
+			return &op.Error{Reason: "CommandFailed", Message: "the node to mark does not exist"}
 		}
 	}
 	if strings.HasPrefix(e.Name, "hook-") {

@@ -4,9 +4,11 @@ package hostselector
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -214,7 +216,7 @@ func uniqueWords(words []string) []string {
 	for _, w := range words {
 		set[w] = true
 	}
-	return spec.SortedKeys(set)
+	return slices.Sorted(maps.Keys(set))
 }
 
 var rangeSyntax = regexp.MustCompile(`^([^\[\]]*)\[(\d{1,9}):(\d{1,9})\]([^\[\]]*)$`)
