@@ -124,7 +124,7 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 	listed := 0
 	add := func(key string, bytes int64, modified time.Time, named func(string) string, failed error) {
 		if listed++; failed != nil {
-			err = cmp.Or(err, b.plainError(failed))
+			err = cmp.Or(err, b.plainError(ctx, failed))
 		} else if listed > maxListed {
 			err = cmp.Or(err,
 				fmt.Errorf("bucket %s at %s: more than %d keys begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.keyPrefix()+begin))
@@ -151,7 +151,7 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 func (b *bucket) Fetch(ctx context.Context, name string, to io.Writer) (err error) {
 	body, _, _, err := b.s3.GetObject(ctx, b.to.Bucket, b.keyOf(name), minio.GetObjectOptions{})
 	if err != nil {
-		return b.plainError(err)
+		return b.plainError(ctx, err)
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
 	_, err = io.Copy(to, body)
@@ -182,10 +182,10 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	// A writer's error may look like the end of the content, so it is taken before the
 	// upload is completed.
 	if failed := <-written; err != nil || failed != nil {
-		return cmp.Or(uploadCause(failed, err), b.plainError(err))
+		return cmp.Or(uploadCause(failed, err), b.plainError(ctx, err))
 	}
 	if _, err := b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, b.keyOf(name), id, parts, uploadOptions); err != nil {
-		return b.plainError(err)
+		return b.plainError(ctx, err)
 	}
 	back := newCounter(io.Discard)
 	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compareReadBack(back)); err != nil {
@@ -244,15 +244,20 @@ func uploadCause(written, sent error) error {
 // Remove removes a key. For the name of a part, it removes the incomplete upload.
 func (b *bucket) Remove(ctx context.Context, name string) error {
 	if whole, ok := strings.CutSuffix(name, ".part"); ok {
-		return b.plainError(b.s3.RemoveIncompleteUpload(ctx, b.to.Bucket, b.keyOf(strings.TrimPrefix(whole, "."))))
+		return b.plainError(ctx, b.s3.RemoveIncompleteUpload(ctx, b.to.Bucket, b.keyOf(strings.TrimPrefix(whole, "."))))
 	}
-	return b.plainError(b.s3.RemoveObject(ctx, b.to.Bucket, b.keyOf(name), minio.RemoveObjectOptions{}))
+	return b.plainError(ctx, b.s3.RemoveObject(ctx, b.to.Bucket, b.keyOf(name), minio.RemoveObjectOptions{}))
 }
 
-// plainError replaces an error code of the storage with a plain message.
-func (b *bucket) plainError(err error) error {
+// plainError replaces an error code of the storage with a plain message. If the context has
+// ended, the error also has the reason: the storage may have sent an empty response at that
+// moment, whose own error explains nothing.
+func (b *bucket) plainError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		return fmt.Errorf("bucket %s at %s: %w: %w", b.to.Bucket, b.to.Endpoint, ended, err)
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {

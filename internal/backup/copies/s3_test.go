@@ -168,6 +168,20 @@ func TestS3_EndsWhenStorageHangs(t *testing.T) {
 	}
 }
 
+// TestS3_ReportsEndOfContextWithEmptyResponse: a response can arrive while the context ends.
+// The error then has the reason, and not only the fault of the response.
+func TestS3_ReportsEndOfContextWithEmptyResponse(t *testing.T) {
+	s := copiestest.ListenS3(t)
+	to := openStorage(t, s)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		s.Empty = cancel
+		if _, err := to.List(ctx, ""); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v, want the end of the context", err)
+		}
+	}
+}
+
 // TestS3_AbortsUploadIfWriterFails: an upload whose writer fails is aborted, for any
 // amount of data and any wrapped error.
 func TestS3_AbortsUploadIfWriterFails(t *testing.T) {

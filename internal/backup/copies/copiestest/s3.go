@@ -44,6 +44,8 @@ type Storage struct {
 	Ahead     atomic.Int64
 	// Hangs makes it send no response until the client disconnects.
 	Hangs atomic.Bool
+	// Empty, if it is set, is called for each request, whose response is then empty.
+	Empty func()
 	// Endless makes lists of keys endless, except for lists of one host.
 	Endless atomic.Bool
 	// Completed counts the completed uploads.
@@ -74,6 +76,10 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if s.Hangs.Load() {
 		<-r.Context().Done()
+		panic(http.ErrAbortHandler) // else an empty response may still arrive
+	}
+	if s.Empty != nil {
+		s.Empty()
 		return
 	}
 	code := s.refusalReason(r)
