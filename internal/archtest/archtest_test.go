@@ -52,6 +52,19 @@ func TestClosures_LinkOnlyAllowedPackages(t *testing.T) {
 	}
 }
 
+func TestExclusions_LinkNoForbiddenPackage(t *testing.T) {
+	for _, goos := range platforms {
+		pkgs := listPackages(t, goos)
+		for _, e := range exclusions {
+			t.Run(goos+" "+e.of, func(t *testing.T) {
+				for _, problem := range e.checkExclusion(pkgs) {
+					t.Error(problem)
+				}
+			})
+		}
+	}
+}
+
 // TestNodeHelper_StaysBelowItsSizeLimit builds the helper, which is sent to every host.
 func TestNodeHelper_StaysBelowItsSizeLimit(t *testing.T) {
 	const limit = 12 * 1000 * 1000
@@ -198,6 +211,32 @@ func (c closure) checkClosure(pkgs map[string]listed) []string {
 		name, _ := inModule(dep)
 		if !slices.ContainsFunc(c.may, func(m string) bool { return coversPath(m, name) }) {
 			problems = append(problems, fmt.Sprintf("%s links %s, which it may not: %s", c.of, name, c.why))
+		}
+	}
+	return problems
+}
+
+// checkExclusion returns the forbidden packages that the program links, each with the
+// package that imports it.
+func (e exclusion) checkExclusion(pkgs map[string]listed) []string {
+	p, ok := pkgs[module+"/"+e.of]
+	if !ok {
+		return []string{fmt.Sprintf("the exclusion for %s: it does not exist", e.of)}
+	}
+	isForbidden := func(path string) bool {
+		name, _ := inModule(path)
+		covers := func(pattern string) bool { return coversPath(pattern, name) }
+		return slices.ContainsFunc(e.never, covers) && !slices.ContainsFunc(e.except, covers)
+	}
+	var problems []string
+	for _, from := range append([]string{p.ImportPath}, p.Deps...) {
+		if isForbidden(from) {
+			continue // the package that imports it is reported
+		}
+		for _, imp := range pkgs[from].Imports {
+			if isForbidden(imp) {
+				problems = append(problems, fmt.Sprintf("%s links %s, which %s imports: %s", e.of, imp, from, e.why))
+			}
 		}
 	}
 	return problems

@@ -57,3 +57,35 @@ func TestCheckImports_FindsStaleRules(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// TestCheckExclusion_FindsForbiddenPackages checks that a forbidden package is reported with
+// the package that imports it, on an invented module.
+func TestCheckExclusion_FindsForbiddenPackages(t *testing.T) {
+	path := module + "/main"
+	tests := []struct {
+		name, reason string
+		imports      []string
+		want         []string
+	}{
+		{"allowed", "neither package is in the list", []string{"lib"}, nil},
+		{"direct", "the program imports it", []string{"server/core"}, []string{"main links server/core, which " + path + " imports: small"}},
+		{"through another", "any importer counts", []string{"wrapper"}, []string{"main links server/core, which wrapper imports: small"}},
+		{"excepted", "its types are allowed", []string{"server/types"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pkgs := map[string]listed{
+				path:          {ImportPath: path, Imports: tt.imports, Deps: append([]string{"server/core"}, tt.imports...)},
+				"wrapper":     {ImportPath: "wrapper", Imports: []string{"server/core"}},
+				"server/core": {ImportPath: "server/core", Imports: []string{"server/more"}},
+			}
+			got := exclusion{"main", []string{"server/..."}, []string{"server/types"}, "small"}.checkExclusion(pkgs)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("%s: (-want +got)\n%s", tt.reason, diff)
+			}
+		})
+	}
+	if got := (exclusion{of: "gone"}).checkExclusion(nil); len(got) != 1 {
+		t.Errorf("a program that does not exist gives %v", got)
+	}
+}

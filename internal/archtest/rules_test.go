@@ -523,6 +523,7 @@ var rules = []rule{
 		layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"},
 		why: "a main makes the context and the streams, no more",
 	},
+	{layer: 6, pkg: "hack/kubectl", exactly: true, why: "the client of Kubernetes, for tests and the quickstart; links into no program of ours"},
 	{layer: 6, pkg: "internal/archtest", exactly: true, why: "reads what go list says"},
 	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
 	{layer: 6, pkg: "test/bench/hosts", exactly: true, why: "runs the programs as a user does"},
@@ -596,6 +597,7 @@ var fences = []fence{
 	{"go.etcd.io/bbolt/...", []string{"internal/backup/verify"}, "etcd's own file is read to verify a snapshot, and for nothing else"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
+	{"k8s.io/kubectl/...", []string{"hack/kubectl"}, "a client for tests; no program of ours contains it"},
 	{"flag", []string{"internal/testutil/golden", "test/bench/..."}, "a program's flags are cobra's"},
 	{"log", nil, "logs go through slog"},
 }
@@ -626,4 +628,29 @@ var closures = []closure{
 		why: "a bundle's build compiles it from client-go and what that requires",
 	},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},
+}
+
+// An exclusion lists packages that a program must not link, not even through other
+// packages. Except lists packages below them that it may link.
+type exclusion struct {
+	of            string
+	never, except []string
+	why           string
+}
+
+var exclusions = []exclusion{
+	{
+		of: "cmd/slipway",
+		never: []string{
+			"k8s.io/kubernetes/...", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-aggregator/...",
+			"k8s.io/component-base/...", "k8s.io/controller-manager/...", "k8s.io/cloud-provider/...", "k8s.io/kms/...",
+			"k8s.io/kubectl/...", "k8s.io/cli-runtime/...", "sigs.k8s.io/controller-runtime/...",
+			"go.etcd.io/etcd/...", "go.etcd.io/raft/...", "go.uber.org/zap/...", "google.golang.org/grpc/...",
+			"github.com/prometheus/...", "go.opentelemetry.io/...", "github.com/google/cel-go/...", "github.com/danielgtaylor/huma/...",
+			"internal/server/...", "internal/daemon/...",
+		},
+		// Types of CustomResourceDefinition, for charts of Helm.
+		except: []string{"k8s.io/apiextensions-apiserver/pkg/apis/..."},
+		why:    "the command line must remain small; the management server is a separate program",
+	},
 }
