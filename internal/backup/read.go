@@ -1,16 +1,9 @@
 package backup
 
 import (
-	"archive/tar"
-	"bufio"
 	"bytes"
-	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 
@@ -18,9 +11,6 @@ import (
 
 	"slipway.dev/slipway/internal/bounded"
 )
-
-// sealed is the beginning of every file that age has encrypted.
-const sealed = "age-encryption.org/"
 
 // ReadIdentities returns the keys of a file that age-keygen wrote.
 func ReadIdentities(file string) ([]age.Identity, error) {
@@ -43,11 +33,11 @@ func ReadHeader(file string, ids []age.Identity) (*Set, error) {
 		return nil, err
 	}
 	defer f.Close()
-	t, err := openTar(f, ids)
+	r, err := clusterForm().NewReader(f, ids)
 	if err != nil {
 		return nil, err
 	}
-	return readHeader(t)
+	return readHeader(r)
 }
 
 // Read reads a whole set. It writes the snapshot to a writer, and returns the header and
@@ -60,11 +50,11 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 		return nil, nil, err
 	}
 	defer f.Close()
-	t, err := openTar(f, ids)
+	r, err := clusterForm().NewReader(f, ids)
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := readHeader(t)
+	set, err := readHeader(r)
 	if err == nil && accept != nil {
 		err = accept(set)
 	}
@@ -85,52 +75,24 @@ func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set)
 		if want.Name == SnapshotName {
 			to = snapshot
 		}
-		if err := readMember(t, want, to); err != nil {
+		if err := r.ReadMember(want, to); err != nil {
 			return nil, nil, err
 		}
 		if want.Name != SnapshotName {
 			small = append(small, Content{Name: want.Name, Data: kept.Bytes()})
 		}
 	}
-	if _, err := t.Next(); !errors.Is(err, io.EOF) {
-		return nil, nil, newError(Damaged, "the set has data after its end")
+	if err := r.ReadEnd(); err != nil {
+		return nil, nil, err
 	}
 	return set, small, nil
 }
 
-// openTar returns the tar in a file, decrypted if it is encrypted.
-func openTar(f *os.File, ids []age.Identity) (*tar.Reader, error) {
-	r := bufio.NewReader(f)
-	start, err := r.Peek(len(sealed))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if string(start) != sealed {
-		return tar.NewReader(r), nil
-	}
-	if len(ids) == 0 {
-		return nil, newError(Encrypted, "the set is encrypted")
-	}
-	plain, err := age.Decrypt(r, ids...)
-	var other *age.NoIdentityMatchError
-	switch {
-	case errors.As(err, &other):
-		return nil, newError(Encrypted, "the set is encrypted for another key")
-	case err != nil:
-		return nil, newError(Damaged, "the set's encryption is damaged: %v", err)
-	}
-	return tar.NewReader(plain), nil
-}
-
-// readHeader reads the header, which is the first member.
-func readHeader(t *tar.Reader) (*Set, error) {
-	h, err := t.Next()
-	if err != nil || h.Name != manifestName || h.Size > maxManifest {
-		return nil, newError(Unknown, "this is not a backup set, or its beginning is damaged")
-	}
-	raw, err := bounded.ReadAll(t, maxManifest)
+// readHeader reads the header and its signature.
+func readHeader(r *Reader) (*Set, error) {
+	raw, err := r.ReadHeader()
 	if err != nil {
-		return nil, newError(Damaged, "the set is incomplete or damaged in its header")
+		return nil, err
 	}
 	set := &Set{}
 	if err := json.Unmarshal(raw, set); err != nil {
@@ -140,24 +102,11 @@ func readHeader(t *tar.Reader) (*Set, error) {
 		return nil, newError(Unknown, "the set has format %d, but this program reads formats %d to %d", set.Format, format, signedKeysOnly)
 	}
 	if set.isSigned() {
-		if set.Signature, err = readSignature(t, raw); err != nil {
+		if set.Signature, err = r.ReadSignature(raw); err != nil {
 			return nil, err
 		}
 	}
 	return set, set.checkHeader()
-}
-
-// readSignature reads the second member of a signed set.
-func readSignature(t *tar.Reader, head []byte) (*Signature, error) {
-	h, err := t.Next()
-	if err != nil || h.Name != signatureName || h.Size != ed25519.SignatureSize || h.Typeflag != tar.TypeReg {
-		return nil, newError(Damaged, "the set has no signature, although its header announces one")
-	}
-	value, err := bounded.ReadAll(t, ed25519.SignatureSize)
-	if err != nil {
-		return nil, newError(Damaged, "the signature of the set is incomplete or damaged")
-	}
-	return &Signature{Head: head, Value: value}, nil
 }
 
 // checkHeader refuses a header that Write would not write.
@@ -198,40 +147,4 @@ func (s *Set) checkSize(bytes int64) error {
 		}
 	}
 	return nil
-}
-
-// readMember reads the next member, which must be the expected one.
-func readMember(t *tar.Reader, want File, to io.Writer) error {
-	h, err := t.Next()
-	if err != nil {
-		return newError(Damaged, "the set is incomplete or damaged before %s", want.Name)
-	}
-	if h.Name != want.Name || h.Size != want.Bytes || h.Typeflag != tar.TypeReg {
-		return newError(Damaged, "the set has %.80q (%d bytes) instead of %s (%d bytes)", h.Name, h.Size, want.Name, want.Bytes)
-	}
-	out := &checksumWriter{w: to, sum: sha256.New()}
-	_, err = io.Copy(out, t)
-	switch {
-	case out.err != nil:
-		return fmt.Errorf("unpacking %s: %w", want.Name, out.err)
-	case err != nil:
-		return newError(Damaged, "the set is incomplete or damaged within %s", want.Name)
-	case hex.EncodeToString(out.sum.Sum(nil)) != want.SHA256:
-		return newError(Damaged, "%s in the set has changed since it was written", want.Name)
-	}
-	return nil
-}
-
-// checksumWriter computes the checksum of the written data and keeps a write error.
-type checksumWriter struct {
-	w   io.Writer
-	sum hash.Hash
-	err error
-}
-
-func (c *checksumWriter) Write(p []byte) (int, error) {
-	_, _ = c.sum.Write(p) // never fails
-	n, err := c.w.Write(p)
-	c.err = err
-	return n, err
 }

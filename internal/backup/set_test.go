@@ -228,7 +228,7 @@ func TestRead_RefusesSparseMembers(t *testing.T) {
 		}
 		var file bytes.Buffer
 		w := tar.NewWriter(&file)
-		if err := errors.Join(addMember(w, set, manifestName, int64(len(text)), bytes.NewReader(text)), w.Flush()); err != nil {
+		if err := errors.Join(addMember(w, set.Taken, NewMember(manifestName, text)), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 		file.Write(sparseHeader(SnapshotName, size))
@@ -305,7 +305,6 @@ func TestRead_RefusesDamagedSets(t *testing.T) {
 // and the size, such as the time. Nothing depends on that part, or on the padding between
 // files.
 func inHeader(raw []byte, at int) bool {
-	const block = 512
 	return bytes.Equal(raw[at/block*block+257:at/block*block+262], []byte("ustar"))
 }
 

@@ -1,8 +1,6 @@
 package backup
 
 import (
-	"archive/tar"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -118,66 +116,25 @@ func (k Keys) formatFor(snapshot bool) int {
 // sets the Format, Files and Signature of the set.
 func WriteStream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) error {
 	set.Format, set.Files, set.Signature = by.formatFor(snapshot != ""), nil, nil
+	var members []Member
 	for _, c := range small {
-		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: digestOf(c.Data)})
+		members = append(members, NewMember(c.Name, c.Data))
 	}
-	db := io.Reader(nil)
 	if snapshot != "" {
-		set.Files = append(set.Files, File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256})
 		f, err := os.Open(snapshot)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		db = f
+		members = append(members, Member{File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256}, f})
+	}
+	for _, m := range members {
+		set.Files = append(set.Files, m.File)
 	}
 	manifest, err := json.MarshalIndent(set, "", "  ")
 	if err != nil {
 		return err
 	}
-	w := io.WriteCloser(nopCloser{to})
-	if len(by.Recipients) > 0 {
-		if w, err = age.Encrypt(to, by.Recipients...); err != nil {
-			return fmt.Errorf("encrypting the set: %w", err)
-		}
-	}
-	t, is := tar.NewWriter(w), sha256.New()
-	err = addMember(t, set, manifestName, int64(len(manifest)), bytes.NewReader(manifest))
-	if err == nil && by.Signer != nil {
-		set.Signature = &Signature{Head: manifest, Value: by.Signer.signHeader(manifest)}
-		err = addMember(t, set, signatureName, int64(len(set.Signature.Value)), bytes.NewReader(set.Signature.Value))
-	}
-	for i := 0; err == nil && i < len(small); i++ {
-		err = addMember(t, set, small[i].Name, int64(len(small[i].Data)), bytes.NewReader(small[i].Data))
-	}
-	if err == nil && db != nil {
-		err = addMember(t, set, SnapshotName, set.Snapshot.Bytes, io.TeeReader(db, is))
-	}
-	if err == nil && db != nil && hex.EncodeToString(is.Sum(nil)) != set.Snapshot.SHA256 {
-		err = newError(Damaged, "the snapshot has changed since it was verified")
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(t.Close(), w.Close())
+	set.Signature, err = clusterForm().WriteSet(to, manifest, set.Taken, members, by)
+	return err
 }
-
-// addMember writes a member of a set. Its content must have the given size.
-func addMember(t *tar.Writer, set *Set, name string, size int64, r io.Reader) error {
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: set.Taken, Format: tar.FormatPAX}
-	if err := t.WriteHeader(h); err != nil {
-		return err
-	}
-	n, err := io.Copy(t, r)
-	if err == nil && n != size {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return fmt.Errorf("writing %s of the set: %w", name, err)
-	}
-	return nil
-}
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
