@@ -169,6 +169,16 @@ func SendCopy(ctx context.Context, to Target, name Name, by Tagger, keep int, wr
 	return Sent{left, errors.Join(cut, stays)}, nil
 }
 
+// RemoveIncomplete removes the incomplete files of a host at a target, which a killed program
+// has left.
+func RemoveIncomplete(ctx context.Context, to Target, name Name) error {
+	files, err := to.List(ctx, "")
+	if err != nil {
+		return fmt.Errorf("listing the target: %w", err)
+	}
+	return removeIncomplete(ctx, to, name, files)
+}
+
 // removeIncomplete removes incomplete files of the same host.
 func removeIncomplete(ctx context.Context, to Target, name Name, files []File) (err error) {
 	for _, f := range files {

@@ -256,6 +256,30 @@ func (s stuck) Remove(ctx context.Context, name string) error {
 
 // A copy that cannot be removed prevents neither the new copy nor the removal of other
 // copies.
+func TestRemoveIncomplete_RemovesOnlyIncompleteFilesOfSameHost(t *testing.T) {
+	dir := t.TempDir()
+	to, err := copies.OpenDirectory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := copyName("cp1", 1), copyName("cp2", 1)
+	for _, name := range []string{own.String(), "." + own.String() + ".ABCDEFGH.part", "." + other.String() + ".part", ".other.part"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := copies.RemoveIncomplete(t.Context(), to, copyName("cp1", 2)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		own.String(): true, "." + own.String() + ".ABCDEFGH.part": false, "." + other.String() + ".part": true, ".other.part": true,
+	} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v, want it kept: %t", name, err, want)
+		}
+	}
+}
+
 func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 	part := "." + copyName("cp1", 1).String() + ".part"
 	for _, tc := range []struct {
