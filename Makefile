@@ -27,7 +27,7 @@ compiling := GOGC=400 GOMEMLIMIT=4GiB
 # The updater's client library is larger than all that the rest is made of:
 # linters that go into libraries take minutes for it alone.
 updater := ./images/updater
-others  := ./api/... ./cmd/... ./images ./images/echo ./images/pause ./images/probe ./internal/... ./test/...
+others  := ./api/... ./cmd/... ./hack/kubectl ./images ./images/echo ./images/pause ./images/probe ./internal/... ./test/...
 
 # Tests on real clusters that thorough has and test has not.
 apart := ^Test(Guide|Rollback|SSH|Secrets)$$
@@ -38,12 +38,19 @@ sampled = $(shell git grep -l --untracked '^//go:build !race' -- '*_test.go' | x
 pkg      := slipway.dev/slipway
 ldflags  := -s -w -X $(pkg)/internal/version.version=$(VERSION) -X $(pkg)/internal/version.commit=$(COMMIT)
 gobuild  := $(compiling) go build -trimpath -buildvcs=false -ldflags '$(ldflags)'
+# The management server reports the version of Kubernetes that go.mod has.
+embedded_kubernetes = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' go.mod)
+kubernetes_parts    = $(subst ., ,$(embedded_kubernetes:v%=%))
+kubernetes_flags    = $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,-X $(p).gitVersion=$(embedded_kubernetes) \
+	-X $(p).gitMajor=$(word 1,$(kubernetes_parts)) -X $(p).gitMinor=$(word 2,$(kubernetes_parts)) \
+	-X $(p).gitCommit=unknown -X $(p).gitTreeState=clean)
+gobuild_server      = $(compiling) go build -trimpath -buildvcs=false -ldflags '$(ldflags) $(kubernetes_flags)'
 gotool   := go tool -modfile=tools/go.mod
 embedded := internal/node/embedded/slipway-node-linux
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 
 .PHONY: quickstart
@@ -53,6 +60,15 @@ quickstart: setup build ## a real 3-node cluster on this machine, from nothing
 .PHONY: quickstart-clean
 quickstart-clean: build ## take the quickstart's cluster and machines away again
 	@hack/quickstart --clean
+
+
+.PHONY: quickstart-server
+quickstart-server: server ## the management server on this machine, with an example cluster; without root
+	@hack/quickstart-server
+
+.PHONY: quickstart-server-clean
+quickstart-server-clean: ## stop the quickstart's server and remove its data
+	@hack/quickstart-server --clean
 
 
 .PHONY: setup
@@ -76,6 +92,19 @@ cross: node ## prove that slipway builds for every platform it is meant for
 		echo "slipway builds for $$os/$$arch"; \
 	done; done
 
+.PHONY: server
+server: ## bin/slipwayd, the management server, for this architecture
+	@mkdir -p bin
+	@$(gobuild_server) -o bin/slipwayd ./cmd/slipwayd
+	@echo "bin/slipwayd $(VERSION), Kubernetes $(embedded_kubernetes)"
+
+.PHONY: cross-server
+cross-server: ## prove that slipwayd builds for both architectures; each compiles all of Kubernetes' API server
+	@for arch in amd64 arm64; do \
+		GOOS=linux GOARCH=$$arch $(gobuild_server) -o /dev/null ./cmd/slipwayd; \
+		echo "slipwayd builds for linux/$$arch"; \
+	done
+
 .PHONY: bundle
 bundle: ## the bundle that the cluster tests install, in the cache
 	@bin/slipway bundle build --kubernetes $(KUBERNETES) --source modules
@@ -86,14 +115,20 @@ unit: node ## unit tests; as root, on Linux
 	@$(compiling) go test -vet=off -timeout 20m ./... # lint vets
 
 # The race detector needs cgo. The tags select the resolver and the user database that
-# the programs have without cgo.
+# the programs have without cgo. hack/tested-packages says why the server is separate.
+racing := CGO_ENABLED=1 go test -race -tags netgo,osusergo -vet=off -ldflags=-w -timeout 45m
+
 .PHONY: race
-race: node ## unit tests with the race detector
-	@$(compiling) CGO_ENABLED=1 go test -race -tags netgo,osusergo -vet=off -ldflags=-w -timeout 45m ./...
+race: node ## unit tests with the race detector, without those of the API server
+	@packages=$$(hack/tested-packages others) && $(compiling) $(racing) $$packages
+
+.PHONY: race-server
+race-server: node ## the API server's unit tests with the race detector
+	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
 
 .PHONY: unit-sampled
-unit-sampled: node ## unit tests of which race runs only a sample
-	@$(compiling) go test -vet=off -timeout 20m $(sampled)
+unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample
+	@packages=$$(hack/tested-packages server) && $(compiling) go test -vet=off -timeout 20m $(sampled) $$packages
 
 .PHONY: lint
 lint: node ## style, mistakes, formatting, words, sizes, imports, generated code, types on macOS
@@ -135,7 +170,7 @@ e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
 	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)',-skip '$(apart)') ./test/e2e
 
 .PHONY: test
-test: ## everything: set-up, unit, lint, quickstart, e2e; prints what each part took
+test: ## everything: set-up, unit, lint, both quickstarts, e2e; prints what each part took
 	@hack/test
 
 .PHONY: ci
