@@ -41,7 +41,7 @@ func (u *user) nextArgs(t *testing.T, cluster, was string, args []string) []stri
 	switch o := u.latestOperation(t, cluster); {
 	case o == nil || o.Metadata.Name == was:
 		return args
-	case o.Status.Phase == "Succeeded":
+	case o.Status.State == "Succeeded":
 		return nil
 	}
 	return []string{"resume", cluster, "--yes"}
@@ -50,7 +50,7 @@ func (u *user) nextArgs(t *testing.T, cluster, was string, args []string) []stri
 // A recorded is the part of an operation that tests look at.
 type recorded struct {
 	Metadata struct{ Name string }
-	Status   struct{ Phase string }
+	Status   struct{ State string }
 }
 
 // latestOperation returns a cluster's latest operation, or nil.
@@ -183,7 +183,7 @@ func (u *user) killedAt(t *testing.T, ms *moments, cluster string, do ...string)
 	watch := startWatch(oneKubeadm)
 	defer watch.endWatch(t)
 	begin, before, was := time.Now(), u.listJournals(t), ""
-	if o := u.latestOperation(t, cluster); o != nil && o.Status.Phase == "Succeeded" {
+	if o := u.latestOperation(t, cluster); o != nil && o.Status.State == "Succeeded" {
 		was = o.Metadata.Name
 	}
 	for args := do; args != nil; {

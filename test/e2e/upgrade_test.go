@@ -240,11 +240,11 @@ func (b *balanced) logCriticalPaths(t *testing.T, operationType string) {
 	t.Helper()
 	type operation struct {
 		Metadata struct{ Name string }
-		Spec     struct{ Type string }
+		Spec     struct{ Kind string }
 	}
 	found := false
 	for _, o := range decodeJSON[[]operation](t, b.mustRun(t, "operations", "list", b.name, "-o", "json")) {
-		if o.Spec.Type == operationType {
+		if o.Spec.Kind == operationType {
 			found = true
 			t.Log(b.mustRun(t, "operations", "show", o.Metadata.Name, "--critical-path"))
 		}
