@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/server/certificates"
+	"slipway.dev/slipway/internal/server/controlplane"
+	"slipway.dev/slipway/internal/server/datadir"
+	"slipway.dev/slipway/internal/server/keys"
+	"slipway.dev/slipway/internal/version"
+)
+
+const (
+	idNoName = "server-tls-san-required"
+	idFlag   = "server-flag-invalid"
+
+	// stopTime limits an orderly stop.
+	stopTime = 90 * time.Second
+)
+
+// A serverCommand has the flags of `slipwayd server`.
+type serverCommand struct {
+	*program
+	config    controlplane.Config
+	listen    string
+	names     []string
+	quota     int64 // MiB
+	lifetime  time.Duration
+	logFormat string
+}
+
+func newServerCommand(p *program) *cobra.Command {
+	s := &serverCommand{program: p}
+	cmd := &cobra.Command{
+		Use: "server", Short: "Start the management server", Args: cobra.NoArgs,
+		Long: `Starts the management server and runs until it gets SIGTERM or SIGINT. The first
+start makes the data directory, a CA, the keys, and a kubeconfig for the
+administrator: pki/admin.kubeconfig in the data directory.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&s.listen, "listen", controlplane.DefaultListen, "`address` of the API")
+	f.StringSliceVar(&s.names, "tls-san", nil, "`name` or address in the serving certificate; required if others than this machine connect")
+	f.StringSliceVar(&s.config.Etcd.Servers, "etcd-servers", nil, "`URL`s of an external etcd; without them, the server runs its own")
+	f.StringVar(&s.config.Etcd.CAFile, "etcd-ca-file", "", "CA `file` of the external etcd")
+	f.StringVar(&s.config.Etcd.CertFile, "etcd-cert-file", "", "client certificate `file` for the external etcd")
+	f.StringVar(&s.config.Etcd.KeyFile, "etcd-key-file", "", "client key `file` for the external etcd")
+	f.StringVar(&s.config.Etcd.Prefix, "etcd-prefix", controlplane.DefaultPrefix, "`prefix` of all keys in etcd")
+	f.Int64Var(&s.quota, "etcd-quota", controlplane.DefaultQuota>>20, "maximum size of the database in `MiB`")
+	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "", "AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
+	f.DurationVar(&s.config.CompactionInterval, "compaction-interval", 5*time.Minute, "`time` between two removals of old revisions")
+	f.DurationVar(&s.config.DefragmentInterval, "defragment-interval", time.Hour, "`time` between two checks for unused space")
+	f.DurationVar(&s.lifetime, "certificate-lifetime", certificates.DefaultLifetime, "lifetime of the serving and the administrator's certificate")
+	f.StringVar(&s.logFormat, "log-format", "text", "`format` of the log: text or json")
+	return cmd
+}
+
+// newLog returns the log of the server.
+func newLog(w io.Writer, format string) (*slog.Logger, error) {
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, nil)), nil
+	}
+	return nil, diag.Refuse(idFlag, fmt.Sprintf("--log-format %q is not a format", format), "use text or json")
+}
+
+// check refuses flags that do not fit together.
+func (s *serverCommand) check() error {
+	host, _, err := net.SplitHostPort(s.listen)
+	if err != nil {
+		return diag.Refuse(idFlag, fmt.Sprintf("--listen %q is not an address: %v", s.listen, err), "use HOST:PORT, for example "+controlplane.DefaultListen)
+	}
+	address, err := netip.ParseAddr(host)
+	if local := host == "localhost" || err == nil && address.IsLoopback(); !local && len(s.names) == 0 {
+		return diag.Refuse(idNoName, fmt.Sprintf("--listen %s accepts connections from other machines, but no name for the serving certificate is set", s.listen),
+			"set --tls-san to the name or address by which others reach this server")
+	}
+	etcd := s.config.Etcd
+	if len(etcd.Servers) == 0 && (etcd.CAFile != "" || etcd.CertFile != "" || etcd.KeyFile != "") {
+		return diag.Refuse(idFlag, "--etcd-ca-file, --etcd-cert-file and --etcd-key-file are for an external etcd", "set --etcd-servers too")
+	}
+	if (etcd.CertFile == "") != (etcd.KeyFile == "") {
+		return diag.Refuse(idFlag, "--etcd-cert-file and --etcd-key-file belong together", "set both flags")
+	}
+	if s.quota < controlplane.MinQuota>>20 {
+		return diag.Refuse(idFlag, fmt.Sprintf("--etcd-quota %d is too small", s.quota),
+			fmt.Sprintf("set at least %d MiB", controlplane.MinQuota>>20))
+	}
+	for _, d := range []struct {
+		flag         string
+		value, least time.Duration
+	}{
+		{"--compaction-interval", s.config.CompactionInterval, time.Minute},
+		{"--defragment-interval", s.config.DefragmentInterval, time.Minute},
+		{"--certificate-lifetime", s.lifetime, certificates.MinLifetime},
+	} {
+		if d.value < d.least {
+			return diag.Refuse(idFlag, fmt.Sprintf("%s %s is too short", d.flag, d.value), fmt.Sprintf("set at least %s", d.least))
+		}
+	}
+	return nil
+}
+
+// run starts the server and waits until it has ended or ctx is cancelled.
+func (s *serverCommand) run(ctx context.Context) (err error) {
+	if err := s.check(); err != nil {
+		return err
+	}
+	log, err := newLog(s.Err, s.logFormat)
+	if err != nil {
+		return err
+	}
+	dir, err := datadir.Open(s.dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	server, err := s.start(ctx, dir, log)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Wait() }() // ends with the server
+	select {
+	case err = <-ended:
+		log.Error("the server has ended", "error", err)
+	case <-ctx.Done():
+		log.Info("stopping")
+		_, _ = systemd.SdNotify(false, systemd.SdNotifyStopping) // without systemd, nothing waits for it
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	return errors.Join(err, server.Stop(stopping))
+}
+
+// start starts the server and reports that it is ready.
+func (s *serverCommand) start(ctx context.Context, dir *datadir.Dir, log *slog.Logger) (*controlplane.Server, error) {
+	begun := time.Now()
+	listener, err := controlplane.Listen(ctx, s.listen)
+	if err != nil {
+		return nil, err
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			_ = listener.Close() // the server has closed it already, or nothing was accepted
+		}
+	}()
+	fresh := dir.IsFresh()
+	c := s.config
+	c.Dir, c.Log, c.Listener, c.EtcdQuota = dir, log, listener, s.quota<<20
+	if c.Keys, err = keys.Open(dir.Path("keys"), fresh); err != nil {
+		return nil, err
+	}
+	c.Certificates, err = certificates.Open(certificates.Options{
+		Dir: dir.Path("pki"), Names: s.certificateNames(), Server: s.publicURL(listener.Addr()), Fresh: fresh, Log: log,
+		Lifetimes: certificates.Lifetimes{Serving: s.lifetime, Admin: s.lifetime},
+	})
+	if err != nil {
+		return nil, err
+	}
+	endpoints := &endpoints{keys: c.Keys, external: len(c.Etcd.Servers) > 0}
+	c.Handlers = endpoints.handlers()
+	server, err := controlplane.Start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	keep = true
+	endpoints.setServer(server)
+	if err := errors.Join(dir.MarkStarted(), dir.WriteHolder(reachableAddress(listener.Addr()))); err != nil {
+		return nil, errors.Join(err, s.stopAfterFailure(ctx, server))
+	}
+	log.Info("the server is ready", "url", s.publicURL(listener.Addr()), "kubeconfig", c.Certificates.AdminKubeconfig(),
+		"version", version.Get().Version, "took", time.Since(begun).Round(10*time.Millisecond).String())
+	_, _ = systemd.SdNotify(false, systemd.SdNotifyReady) // without systemd, nothing waits for it
+	return server, nil
+}
+
+// stopAfterFailure stops a server that could not announce itself.
+func (s *serverCommand) stopAfterFailure(ctx context.Context, server *controlplane.Server) error {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	return server.Stop(stopping)
+}
+
+// certificateNames returns the names of the serving certificate: the given ones, and the
+// address of --listen.
+func (s *serverCommand) certificateNames() []string {
+	host, _, _ := net.SplitHostPort(s.listen) // check has split it
+	if address, err := netip.ParseAddr(host); err != nil || address.IsUnspecified() {
+		return s.names
+	}
+	return append([]string{host}, s.names...)
+}
+
+// publicURL returns the URL for clients: with the first name of --tls-san, or the address.
+func (s *serverCommand) publicURL(address net.Addr) string {
+	host, port, err := net.SplitHostPort(address.String())
+	if err != nil {
+		return "https://" + address.String()
+	}
+	if len(s.names) > 0 {
+		host = s.names[0]
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+// reachableAddress returns the address at which a command on this machine reaches the server.
+func reachableAddress(address net.Addr) string {
+	host, port, err := net.SplitHostPort(address.String())
+	if err != nil {
+		return address.String()
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	return net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
+}

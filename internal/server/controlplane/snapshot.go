@@ -1,0 +1,89 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"path/filepath"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// ErrExternalEtcd is returned for a snapshot of an external etcd, whose owner backs it up.
+var ErrExternalEtcd = errors.New("the server uses an external etcd, which its owner backs up")
+
+// revisionBump is the increase of the revision at a restore. Clients that have seen later
+// revisions than the snapshot's must list again; it is far more than a server writes between
+// two backups.
+const revisionBump = 1_000_000_000
+
+// A SnapshotInfo describes a snapshot of the database.
+type SnapshotInfo struct {
+	Bytes  int64
+	SHA256 string
+	// Revision is the revision of the database.
+	Revision int64
+	// Version is the storage version of etcd.
+	Version string
+}
+
+// writeSnapshot writes a snapshot to a stream.
+func (e *etcd) writeSnapshot(ctx context.Context, to io.Writer) (info SnapshotInfo, err error) {
+	if e.isExternal() {
+		return info, ErrExternalEtcd
+	}
+	stream, err := e.client.SnapshotWithVersion(ctx)
+	if err != nil {
+		return info, fmt.Errorf("taking a snapshot of the database: %w", err)
+	}
+	defer func() { err = errors.Join(err, stream.Snapshot.Close()) }()
+	sum := &countedHash{Hash: sha256.New()}
+	if _, err := io.Copy(io.MultiWriter(to, sum), stream.Snapshot); err != nil {
+		return info, fmt.Errorf("reading the snapshot of the database: %w", err)
+	}
+	return SnapshotInfo{
+		Bytes: sum.bytes, SHA256: hex.EncodeToString(sum.Sum(nil)), Revision: stream.Header.Revision, Version: stream.Version,
+	}, nil
+}
+
+// A countedHash is a hash that counts its bytes.
+type countedHash struct {
+	hash.Hash
+	bytes int64
+}
+
+// Write adds bytes to the hash.
+func (c *countedHash) Write(p []byte) (int, error) {
+	c.bytes += int64(len(p))
+	return c.Hash.Write(p)
+}
+
+// RestoreSnapshot makes the directory of an embedded etcd from a snapshot file. The directory
+// must not exist. Revisions continue far above those of the snapshot, and all older ones are
+// marked as compacted, so that no client mistakes restored objects for newer ones.
+func RestoreSnapshot(ctx context.Context, file, dir string) error {
+	peer := socketURL(dir, "peer.sock")
+	done := make(chan error, 1)
+	go func() { // ends with Restore, which cannot be cancelled
+		done <- snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, Name: memberName, OutputDataDir: dir, OutputWALDir: filepath.Join(dir, "member", "wal"),
+			PeerURLs: []string{peer.String()}, InitialCluster: memberName + "=" + peer.String(), InitialClusterToken: "etcd-cluster",
+			RevisionBump: revisionBump, MarkCompacted: true,
+		})
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("restoring the database: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		<-done
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,186 @@
+package controlplane
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"encoding/json"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+)
+
+const (
+	// minReserve and maxReserve limit the free bytes on disk below which writes are
+	// refused: etcd must always be able to write its log and its database. Between them,
+	// the reserve is a twentieth of the disk.
+	minReserve, maxReserve = 16 << 20, 256 << 20
+	reservePart            = 20
+	// diskPeriod is the time for which a look at the disk counts.
+	diskPeriod = 200 * time.Millisecond
+	// retrySeconds is when a refused client should try again.
+	retrySeconds = 10
+	// maxRefusal limits the bytes of an error response that are held back.
+	maxRefusal = 64 << 10
+)
+
+// etcdFull is the text of etcd's error for a full database.
+const etcdFull = "database space exceeded"
+
+// A writeGuard refuses writes that the disk or the database has no room for. Reads continue,
+// and so do deletions as long as possible, because they make room.
+type writeGuard struct {
+	dir  string
+	etcd *etcd
+	now  func() time.Time
+	// freeBytes returns the free and all bytes of the disk.
+	freeBytes func(dir string) (free, all int64, err error)
+
+	checked  atomic.Int64 // time of the last look, in nanoseconds
+	free     atomic.Int64
+	reserve  atomic.Int64
+	usage    atomic.Pointer[databaseUsage]
+	refused  chan struct{} // receives a value when etcd has refused a write
+	external bool
+}
+
+func newWriteGuard(dir string, e *etcd) *writeGuard {
+	return &writeGuard{
+		dir: dir, etcd: e, now: time.Now, freeBytes: readFreeBytes, refused: make(chan struct{}, 1), external: e.isExternal(),
+	}
+}
+
+// readFreeBytes returns the free bytes of a disk, and all of its bytes.
+func readFreeBytes(dir string) (free, all int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, err
+	}
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
+}
+
+// writeVerbs are the verbs that need room.
+var writeVerbs = sets.New("create", "update", "patch", "delete", "deletecollection")
+
+// wrap returns a handler that refuses writes without room.
+func (g *writeGuard) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := apirequest.RequestInfoFrom(r.Context())
+		if !ok || !info.IsResourceRequest || !writeVerbs.Has(info.Verb) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		deletes := info.Verb == "delete" || info.Verb == "deletecollection"
+		if text := g.diskRefusal(deletes); text != "" {
+			writeRefusal(w, text)
+			return
+		}
+		if u := g.usage.Load(); u != nil && u.part() >= warnPart {
+			warning.AddWarning(r.Context(), "", u.String()+"; delete objects or raise --etcd-quota")
+		}
+		held := &heldResponse{ResponseWriter: w}
+		next.ServeHTTP(held, r)
+		if held.finish() {
+			select {
+			case g.refused <- struct{}{}:
+			default:
+			}
+		}
+	})
+}
+
+// diskRefusal returns why the disk has no room for a write, "" if it has. Deletions may use
+// half of the reserve.
+func (g *writeGuard) diskRefusal(deletes bool) string {
+	if g.external {
+		return ""
+	}
+	now := g.now().UnixNano()
+	if last := g.checked.Load(); now-last >= int64(diskPeriod) || now < last {
+		if free, all, err := g.freeBytes(g.dir); err == nil {
+			g.free.Store(free)
+			g.reserve.Store(min(max(all/reservePart, minReserve), maxReserve))
+			g.checked.Store(now)
+		}
+	}
+	limit := g.reserve.Load()
+	if deletes {
+		limit /= 2
+	}
+	if free := g.free.Load(); free < limit {
+		return fmt.Sprintf("the disk of the server is full: %d MiB are free and %d MiB are reserved; reads continue, "+
+			"and writes continue when there is room", free>>20, limit>>20)
+	}
+	return ""
+}
+
+// writeRefusal writes the response for a write without room.
+func writeRefusal(w http.ResponseWriter, text string) {
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage", Message: text,
+		Details: &metav1.StatusDetails{RetryAfterSeconds: retrySeconds},
+	})
+	if err != nil {
+		body = []byte(text)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", strconv.Itoa(retrySeconds))
+	w.Header().Del("Content-Length")
+	w.WriteHeader(http.StatusInsufficientStorage)
+	_, _ = w.Write(body) // the client may be gone
+}
+
+// A heldResponse holds an internal error back, because etcd's refusal for a full database
+// arrives as one.
+type heldResponse struct {
+	http.ResponseWriter
+	held   bool
+	status int
+	body   bytes.Buffer
+}
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (h *heldResponse) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+// WriteHeader holds internal errors back.
+func (h *heldResponse) WriteHeader(status int) {
+	if status == http.StatusInternalServerError {
+		h.held, h.status = true, status
+		return
+	}
+	h.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes the body of the response, or adds to the held one.
+func (h *heldResponse) Write(p []byte) (int, error) {
+	if !h.held {
+		return h.ResponseWriter.Write(p)
+	}
+	if room := maxRefusal - h.body.Len(); room > 0 {
+		h.body.Write(p[:min(len(p), room)])
+	}
+	return len(p), nil
+}
+
+// finish sends a held response, and reports whether it was a refusal of etcd.
+func (h *heldResponse) finish() bool {
+	if !h.held {
+		return false
+	}
+	if bytes.Contains(h.body.Bytes(), []byte(etcdFull)) {
+		h.ResponseWriter.Header().Del("Content-Encoding")
+		writeRefusal(h.ResponseWriter, "the database of the server is full; reads and deletions continue, "+
+			"and writes continue when there is room; delete objects or raise --etcd-quota")
+		return true
+	}
+	h.ResponseWriter.WriteHeader(h.status)
+	_, _ = h.ResponseWriter.Write(h.body.Bytes()) // the client may be gone
+	return false
+}
