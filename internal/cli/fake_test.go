@@ -296,9 +296,9 @@ func (s service) operation() *v1alpha1.Operation {
 	start, end := metav1.NewTime(epoch), metav1.NewTime(epoch.Add(31*time.Second))
 	o := &v1alpha1.Operation{
 		ObjectMeta: metav1.ObjectMeta{Name: operationID, CreationTimestamp: start},
-		Spec:       v1alpha1.OperationSpec{Cluster: "prod", Type: "create"},
+		Spec:       v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"},
 		Status: v1alpha1.OperationStatus{
-			Phase: v1alpha1.OperationSucceeded, StartTime: &start, EndTime: &end,
+			State: v1alpha1.OperationSucceeded, StartTime: &start, EndTime: &end,
 			Steps: []v1alpha1.OperationStep{{
 				Task: "kubeadm.join", Title: "join node", StartTime: &start,
 				EndTime: &end, Hosts: v1alpha1.HostCounts{Changed: 1, Failed: 1},
@@ -307,11 +307,11 @@ func (s service) operation() *v1alpha1.Operation {
 	}
 	switch s.History {
 	case "failed":
-		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: no space left"
+		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: no space left"
 	case "hostile":
-		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: \x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J"
+		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: \x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J"
 	case "killed":
-		o.Status.Phase, o.Status.EndTime = v1alpha1.OperationRunning, nil
+		o.Status.State, o.Status.EndTime = v1alpha1.OperationRunning, nil
 	}
 	return o
 }

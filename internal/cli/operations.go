@@ -49,7 +49,7 @@ func (c operationsCommand) completeOperations(cmd *cobra.Command, args []string,
 	}
 	var ids []string
 	for _, o := range list {
-		ids = append(ids, fmt.Sprintf("%s\t%s %s", o.Name, o.Spec.Cluster, strings.ToLower(string(o.Status.Phase))))
+		ids = append(ids, fmt.Sprintf("%s\t%s %s", o.Name, o.Spec.ClusterRef.Name, strings.ToLower(string(o.Status.State))))
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

@@ -36,7 +36,7 @@ func newOperationsListCommand(c operationsCommand) *cobra.Command {
 				var rows [][]string
 				for _, o := range list {
 					rows = append(rows, []string{
-						o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), c.formatAge(o.CreationTimestamp.Time),
+						o.Name, o.Spec.ClusterRef.Name, o.Spec.Kind, string(o.Status.State), c.formatAge(o.CreationTimestamp.Time),
 						view.FormatOperationDuration(o.Status), o.Status.Message,
 					})
 				}

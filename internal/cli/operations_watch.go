@@ -61,12 +61,12 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 		v.Emit(e)
 	}))
 	v.Close()
-	res := &lifecycle.Result{Operation: o.Name, Cluster: o.Spec.Cluster, Outcome: last.Outcome, Duration: last.Time.Sub(first)}
+	res := &lifecycle.Result{Operation: o.Name, Cluster: o.Spec.ClusterRef.Name, Outcome: last.Outcome, Duration: last.Time.Sub(first)}
 	for _, r := range h.FailedSteps() {
 		f := cmp.Or(r.Failure, &event.Failure{})
 		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *f})
 	}
-	ending := view.Ending{Result: res, Kind: kinds.Kind(o.Spec.Type), Style: c.errStyle()}
+	ending := view.Ending{Result: res, Kind: kinds.Kind(o.Spec.Kind), Style: c.errStyle()}
 	switch code := exitCodeForOutcome(last.Outcome); {
 	case errors.Is(err, store.ErrNoEnd):
 		c.printMessage("Operation %s is no longer running: its process was killed.", o.Name)

@@ -63,7 +63,7 @@ func applyDescription() behaviour {
 	}
 	b.summary = clusterReady
 	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
-		p.nodes = o.Spec.Nodes
+		p.nodes = o.Spec.Parameters.Nodes
 		p.request.Cluster, err = p.asBefore(o)
 		return err
 	}

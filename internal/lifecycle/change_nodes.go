@@ -99,7 +99,7 @@ func changeNodes() behaviour {
 		return made, err
 	}
 	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
-		p.nodes = o.Spec.Nodes
+		p.nodes = o.Spec.Parameters.Nodes
 		p.target, err = p.asBefore(o)
 		return err
 	}

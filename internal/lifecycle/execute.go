@@ -176,7 +176,7 @@ func (p *prepared) current() error {
 		if err != nil {
 			return err
 		}
-		if o.Status.Phase == v1alpha1.OperationSucceeded {
+		if o.Status.State == v1alpha1.OperationSucceeded {
 			return &StaleError{} // another process has finished it
 		}
 	}
@@ -197,14 +197,16 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	if p.continues != nil {
 		return p.continues, nil
 	}
-	o := v1alpha1.OperationSpec{
-		Cluster: p.env.Cluster.Name, Type: string(p.kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
-		Nodes: p.nodes, Force: p.request.removal.Force, Forget: p.request.forget, KeepFailed: p.request.keepFailed,
+	parameters := v1alpha1.OperationParameters{
+		IgnoredChecks: p.request.IgnoreChecks, Nodes: p.nodes,
+		Force: p.request.removal.Force, Forget: p.request.forget, KeepFailed: p.request.keepFailed,
 		DrainTimeout:   metav1.Duration{Duration: p.request.removal.DrainTimeout},
 		MaxUnavailable: p.request.rollout.MaxUnavailable,
 	}
-	p.behaviour.save(p, &o)
-	return p.svc.Store.Operations().Create(p.svc.Now(), o, p.plan)
+	p.behaviour.save(p, &parameters)
+	return p.svc.Store.Operations().Create(p.svc.Now(), v1alpha1.OperationSpec{
+		ClusterRef: v1alpha1.ClusterReference{Name: p.env.Cluster.Name}, Kind: string(p.kind), Parameters: parameters,
+	}, p.plan)
 }
 
 // begin saves the cluster, then the operation's name in the cluster's status, then the
@@ -223,12 +225,13 @@ func (p execution) begin(o *v1alpha1.Operation) error {
 	if err := p.note(o, p.noteBegin); err != nil {
 		return err
 	}
-	o.Status.Phase = v1alpha1.OperationRunning
+	o.Status.State = v1alpha1.OperationRunning
 	if o.Status.StartTime == nil {
 		now := metav1.NewTime(p.svc.Now())
 		o.Status.StartTime = &now
 	}
-	o.Status.EndTime, o.Status.Message = nil, ""
+	o.Status.Attempt++
+	o.Status.EndTime, o.Status.Reason, o.Status.Message = nil, "", ""
 	return p.svc.Store.Operations().Save(o)
 }
 
@@ -281,7 +284,7 @@ func (p execution) abandon(o *v1alpha1.Operation, why error) error {
 		return nil
 	}
 	now := metav1.NewTime(p.svc.Now())
-	o.Status.Phase, o.Status.EndTime, o.Status.Message = v1alpha1.OperationFailed, &now, why.Error()
+	o.Status.State, o.Status.EndTime, o.Status.Message = v1alpha1.OperationFailed, &now, status.LimitMessage(why.Error(), v1alpha1.MaxStatusMessage)
 	return p.svc.Store.Operations().Save(o)
 }
 
@@ -451,7 +454,9 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 		events = append(events, e)
 		return nil
 	}))
+	planned, attempt := o.Status.Plan, o.Status.Attempt
 	o.Status = status.ReduceEvents(slices.Values(events))
+	o.Status.Plan, o.Status.Attempt = planned, attempt
 	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
 	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))

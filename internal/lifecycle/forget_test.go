@@ -243,7 +243,7 @@ func TestForgetNode_ResumesAfterKill(t *testing.T) {
 					t.Errorf("%s is an etcd member, but not in state", host)
 				}
 				o, err := k.service().past.Unfinished("prod")
-				if err == nil && operation.Kind(o.Spec.Type) == operation.Upgrade { // the removal has not begun, or is complete
+				if err == nil && operation.Kind(o.Spec.Kind) == operation.Upgrade { // the removal has not begun, or is complete
 					if spec.FindHost(c.Spec.Hosts, host) >= 0 {
 						k.do(gone, event.Succeeded)
 					}

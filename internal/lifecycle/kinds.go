@@ -54,8 +54,8 @@ type behaviour struct {
 	finish  func(p *prepared, o *v1alpha1.Operation, res *Result)
 	summary func(p *prepared, res *Result) []string
 	// save adds what only this kind has to the saved operation, and resume reads it.
-	save   func(p *prepared, o *v1alpha1.OperationSpec)
-	resume func(o *v1alpha1.OperationSpec)
+	save   func(p *prepared, o *v1alpha1.OperationParameters)
+	resume func(o *v1alpha1.OperationParameters)
 	// rollBack makes this operation roll back another one, if this is its RollbackKind.
 	rollBack func(p *prepared, o *v1alpha1.Operation) error
 	close    func() error
@@ -171,10 +171,10 @@ func usual() behaviour {
 		awaits:          func(*engine.Host) bool { return false },
 		losses:          func(*prepared) []string { return nil },
 		finish:          func(*prepared, *v1alpha1.Operation, *Result) {},
-		save:            func(*prepared, *v1alpha1.OperationSpec) {},
-		resume:          func(*v1alpha1.OperationSpec) {},
+		save:            func(*prepared, *v1alpha1.OperationParameters) {},
+		resume:          func(*v1alpha1.OperationParameters) {},
 		rollBack: func(_ *prepared, o *v1alpha1.Operation) error {
-			return fmt.Errorf("an operation of kind %q is not rolled back by this kind", o.Spec.Type)
+			return fmt.Errorf("an operation of kind %q is not rolled back by this kind", o.Spec.Kind)
 		},
 		close: func() error { return nil },
 	}

@@ -62,8 +62,8 @@ func rebootNodes(nodes []string) behaviour {
 	b.summary = func(p *prepared, _ *Result) []string {
 		return []string{count(len(p.nodes), "host") + " rebooted: " + strings.Join(p.nodes, ", ")}
 	}
-	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Boots = r.boots }
-	b.resume = func(o *v1alpha1.OperationSpec) { r.boots = o.Boots }
+	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Boots = r.boots }
+	b.resume = func(o *v1alpha1.OperationParameters) { r.boots = o.Boots }
 	return b
 }
 

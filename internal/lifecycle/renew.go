@@ -76,11 +76,11 @@ func renewCerts(r Renewal) behaviour {
 		return pipeline.RenewCerts(p.env, parts, w.wish), nil
 	}
 	b.summary = w.renewed
-	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) {
+	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) {
 		is := w.wish.Renewal
 		o.Certificates, o.AllCertificates, o.Within = is.Names, is.All, metav1.Duration{Duration: is.Within}
 	}
-	b.resume = func(o *v1alpha1.OperationSpec) {
+	b.resume = func(o *v1alpha1.OperationParameters) {
 		w.wish.Renewal = Renewal{All: o.AllCertificates, Within: o.Within.Duration, Names: o.Certificates}
 	}
 	return b

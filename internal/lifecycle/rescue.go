@@ -53,8 +53,8 @@ func rescueEtcd(r *RescueEtcdRequest) behaviour {
 	b.needs = needsPart
 	b.losses = func(p *prepared) []string { return rescue.Losses(p.env, p.nodes) }
 	b.summary = func(p *prepared, res *Result) []string { return p.rescued(rescue, res) }
-	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Restores = rescue.Mark() }
-	b.resume = func(o *v1alpha1.OperationSpec) { r.Lost, mark = o.Nodes, o.Restores }
+	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Restores = rescue.Mark() }
+	b.resume = func(o *v1alpha1.OperationParameters) { r.Lost, mark = o.Nodes, o.Restores }
 	return b
 }
 

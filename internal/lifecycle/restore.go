@@ -52,11 +52,11 @@ func restoreEtcd(r *RestoreEtcdRequest) behaviour {
 	b.needs = needsPart
 	b.losses = func(p *prepared) []string { return set.Losses(p.env.Cluster.Name) }
 	b.summary = func(p *prepared, res *Result) []string { return p.restored(set.Set, res) }
-	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) {
+	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) {
 		o.Backup, o.Identity, o.SignedBy, o.Unverified, o.WithKeys = r.Backup, r.Identity, r.SignedBy, r.Unverified, r.WithKeys
 		o.Verified, o.Restores = set.IsVerified(), set.Key()
 	}
-	b.resume = func(o *v1alpha1.OperationSpec) {
+	b.resume = func(o *v1alpha1.OperationParameters) {
 		r.Backup, r.Identity = o.Backup, o.Identity
 		r.SetTrust = backups.SetTrust{SignedBy: o.SignedBy, Unverified: o.Unverified, WithKeys: o.WithKeys}
 		earlier = backups.BegunRestore{Key: o.Restores, Verified: o.Verified}

@@ -46,7 +46,7 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 		return nil, err
 	}
 	wanted, target := recorded, (*v1alpha1.Cluster)(nil)
-	kind := operation.Kind(o.Spec.Type)
+	kind := operation.Kind(o.Spec.Kind)
 	if recorded == nil || kind.ChangesCluster() { // otherwise hosts were only prepared or forgotten
 		if wanted, err = s.past.PlannedCluster(o.Name); err != nil {
 			return nil, err
@@ -69,11 +69,11 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 	if describesPathEnd(wanted, o) {
 		r.Source = nil
 	}
-	p := &prepared{svc: s, request: r.resumed(&o.Spec), nodes: o.Spec.Nodes, target: target, continues: o, done: done}
+	p := &prepared{svc: s, request: r.resumed(&o.Spec.Parameters), nodes: o.Spec.Parameters.Nodes, target: target, continues: o, done: done}
 	if err := p.become(kind); err != nil {
 		return nil, err
 	}
-	p.behaviour.resume(&o.Spec)
+	p.behaviour.resume(&o.Spec.Parameters)
 	p, err = s.prepare(ctx, p, progress)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 
 // resumed returns the shared parts of the request with which the operation began, changed by
 // this request.
-func (r ResumeRequest) resumed(o *v1alpha1.OperationSpec) sharedRequest {
+func (r ResumeRequest) resumed(o *v1alpha1.OperationParameters) sharedRequest {
 	r.IgnoreChecks = append(r.IgnoreChecks, o.IgnoredChecks...)
 	r.Removal.Force = r.Removal.Force || o.Force
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.DrainTimeout.Duration)
@@ -101,7 +101,7 @@ func (r ResumeRequest) resumed(o *v1alpha1.OperationSpec) sharedRequest {
 // warning. It compares nothing if the operation removes the cluster or is about
 // certificates.
 func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Subject) (diag.List, error) {
-	if !operation.Kind(o.Spec.Type).ComparesFile() {
+	if !operation.Kind(o.Spec.Kind).ComparesFile() {
 		return nil, nil
 	}
 	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}
@@ -112,7 +112,7 @@ func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 		}
 		d.Message = "the file has changed since operation " + o.Name + " began; a resume would use the old version"
 		d.Hint = "apply the new version: slipway apply -f " + cmp.Or(r.File, "FILE")
-		if k := operation.Kind(o.Spec.Type); k.ChangesVersion() || k.ReplacesEtcdData() { // no apply until it is finished
+		if k := operation.Kind(o.Spec.Kind); k.ChangesVersion() || k.ReplacesEtcdData() { // no apply until it is finished
 			d.Hint = "resume without -f: slipway resume " + goesOn.Name
 		}
 		return nil, diag.List{d}

@@ -64,7 +64,7 @@ func TestUnknownOperation_IsRefusedWithoutQueryingHosts(t *testing.T) {
 		m.Down = errDown
 	}
 	o := ops[0]
-	o.Spec.Type = "bogus"
+	o.Spec.Kind = "bogus"
 	if err := s.Store.Operations().Save(&o); err != nil {
 		t.Fatal(err)
 	}

@@ -38,9 +38,9 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 	if err != nil {
 		return nil, s.refuseCompletedUpgrade(name, err)
 	}
-	kind, ok := operation.Kind(o.Spec.Type).RollbackKind()
+	kind, ok := operation.Kind(o.Spec.Kind).RollbackKind()
 	if !ok {
-		return nil, diag.Refuse(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be rolled back",
+		return nil, diag.Refuse(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Kind+") cannot be rolled back",
 			"finish the operation: slipway resume "+name)
 	}
 	if err := p.become(kind); err != nil {
@@ -55,7 +55,7 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 // asBefore returns the description before an operation, and sets the previous cluster file
 // in the request that rolls it back.
 func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
-	s, name := p.svc, o.Spec.Cluster
+	s, name := p.svc, o.Spec.ClusterRef.Name
 	before, err := s.past.DescriptionBefore(name)
 	if err != nil {
 		return nil, err

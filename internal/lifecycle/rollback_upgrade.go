@@ -60,7 +60,7 @@ type upgradeRollback struct{ *prepared }
 // that have left since then are not added again.
 func (p upgradeRollback) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	s, r := p.svc, &p.request
-	recorded, err := s.Store.Clusters().Load(o.Spec.Cluster)
+	recorded, err := s.Store.Clusters().Load(o.Spec.ClusterRef.Name)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p upgradeRollback) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 		return err
 	}
 	if history.IsUpgrade(o) {
-		was, err := s.past.ClusterBeforeUpgrade(o.Spec.Cluster, to.Spec.Kubernetes.Version)
+		was, err := s.past.ClusterBeforeUpgrade(o.Spec.ClusterRef.Name, to.Spec.Kubernetes.Version)
 		if err != nil {
 			return err
 		}
@@ -78,14 +78,14 @@ func (p upgradeRollback) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	back := recorded.DeepCopy()
 	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
 	p.target = back
-	r.removal.Force = r.removal.Force || o.Spec.Force
+	r.removal.Force = r.removal.Force || o.Spec.Parameters.Force
 	if r.removal.DrainTimeout == 0 {
-		r.removal.DrainTimeout = o.Spec.DrainTimeout.Duration
+		r.removal.DrainTimeout = o.Spec.Parameters.DrainTimeout.Duration
 	}
 	if r.rollout.MaxUnavailable == "" {
-		r.rollout.MaxUnavailable = o.Spec.MaxUnavailable
+		r.rollout.MaxUnavailable = o.Spec.Parameters.MaxUnavailable
 	}
-	r.Source, err = s.past.SourceBefore(o.Spec.Cluster)
+	r.Source, err = s.past.SourceBefore(o.Spec.ClusterRef.Name)
 	return err
 }
 
@@ -115,7 +115,7 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 		return err
 	}
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).Supersedes() && o.Status.StartTime != nil
+		return operation.Kind(o.Spec.Kind).Supersedes() && o.Status.StartTime != nil
 	})
 	if at < 0 || !history.IsUpgrade(&ops[at]) {
 		return unfinished
@@ -146,7 +146,7 @@ func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
 		if strings.HasPrefix(step, containerruntime.StepPrune+"@") {
 			return diag.Refuse(idUpgradeCommitted,
 				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.describeBackupBefore(o),
-				"finish the upgrade: slipway resume "+o.Spec.Cluster)
+				"finish the upgrade: slipway resume "+o.Spec.ClusterRef.Name)
 		}
 	}
 	return nil
@@ -238,7 +238,7 @@ func (s *Service) describeRestoreInstead(o *v1alpha1.Operation) string {
 	case set.KeysOnly:
 		return "or ask the owner of the external etcd to " + again
 	}
-	return "or " + again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
+	return "or " + again + ": slipway etcd restore " + o.Spec.ClusterRef.Name + " --from " + set.File
 }
 
 // warnKindsUnlisted warns that the release table does not list the new kinds of a version.

@@ -60,8 +60,8 @@ func rotateCA(names []string) behaviour {
 		return needsPart(p, h)
 	}
 	b.summary = w.rotated
-	b.save = func(_ *prepared, o *v1alpha1.OperationSpec) { o.Rotates = w.from }
-	b.resume = func(o *v1alpha1.OperationSpec) { w.from = o.Rotates }
+	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Rotates = w.from }
+	b.resume = func(o *v1alpha1.OperationParameters) { w.from = o.Rotates }
 	return b
 }
 
@@ -83,8 +83,8 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 	}
 	asked := slices.Sorted(slices.Values(w.asked))
 	for _, o := range history.UnfinishedRotations(ops) {
-		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Rotates)), slices.Compact(asked)) {
-			p.continues, w.from = o, o.Spec.Rotates
+		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Parameters.Rotates)), slices.Compact(asked)) {
+			p.continues, w.from = o, o.Spec.Parameters.Rotates
 			p.done, _, err = p.svc.past.Steps(o.Name)
 			return err
 		}

@@ -160,8 +160,8 @@ func TestRestore_ResumesOperationFromBeforeSigning(t *testing.T) {
 		record func(*v1alpha1.Operation)
 		id     string
 	}{
-		"before signing": {func(o *v1alpha1.Operation) { o.Spec.Unverified, o.Spec.Verified = false, false }, ""},
-		"verified then":  {func(o *v1alpha1.Operation) { o.Spec.Unverified, o.Spec.Verified = false, true }, string(backup.Unverified)},
+		"before signing": {func(o *v1alpha1.Operation) { o.Spec.Parameters.Unverified, o.Spec.Parameters.Verified = false, false }, ""},
+		"verified then":  {func(o *v1alpha1.Operation) { o.Spec.Parameters.Unverified, o.Spec.Parameters.Verified = false, true }, string(backup.Unverified)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, file := restorable(t)
@@ -176,7 +176,7 @@ func TestRestore_ResumesOperationFromBeforeSigning(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range ops {
-				if operation.Kind(o.Spec.Type) == operation.RestoreEtcd {
+				if operation.Kind(o.Spec.Kind) == operation.RestoreEtcd {
 					tc.record(&o)
 					if err := s.Store.Operations().Save(&o); err != nil {
 						t.Fatal(err)

@@ -64,7 +64,7 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 	b.awaits = func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
 	b.finish = func(p *prepared, o *v1alpha1.Operation, res *Result) {
 		if v := r.Version; res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
-			res.Onward, res.OnwardFile, res.Reached = v, o.Spec.File, p.env.Release.Kubernetes
+			res.Onward, res.OnwardFile, res.Reached = v, o.Spec.Parameters.File, p.env.Release.Kubernetes
 		}
 	}
 	b.summary = func(p *prepared, res *Result) []string {
@@ -74,10 +74,10 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 		}
 		return append(lines, upgrading{p}.describeCompletedUpgrade(res)...)
 	}
-	b.save = func(p *prepared, o *v1alpha1.OperationSpec) {
+	b.save = func(p *prepared, o *v1alpha1.OperationParameters) {
 		o.Version, o.File = r.Version, p.request.upgradeFile()
 	}
-	b.resume = func(o *v1alpha1.OperationSpec) { r.Version = o.Version }
+	b.resume = func(o *v1alpha1.OperationParameters) { r.Version = o.Version }
 	return b
 }
 
@@ -178,12 +178,12 @@ func (s Subject) upgradeFile() string {
 // describesPathEnd reports whether the file of an upgrade describes the end of the upgrade path,
 // and not the minor that is in progress.
 func describesPathEnd(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
-	return history.IsUpgrade(o) && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
+	return history.IsUpgrade(o) && o.Spec.Parameters.File != "" && o.Spec.Parameters.Version != goesOn.Spec.Kubernetes.Version
 }
 
 // fileForMinor returns such a file with the version, add-ons and bundle of the minor in progress.
 func fileForMinor(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluster) *v1alpha1.Cluster {
-	if says := file.Spec.Kubernetes.Version; !describesPathEnd(goesOn, o) || says != "" && says != o.Spec.Version {
+	if says := file.Spec.Kubernetes.Version; !describesPathEnd(goesOn, o) || says != "" && says != o.Spec.Parameters.Version {
 		return file
 	}
 	file = file.DeepCopy()

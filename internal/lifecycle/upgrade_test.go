@@ -389,12 +389,12 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 	w.Hosts["w1"].Refuse = nil
 	s := w.service()
 	for _, k := range []operation.Kind{operation.RenewCerts, operation.DefragEtcd, operation.RestoreEtcd} {
-		o, err := s.Store.Operations().Create(w.Now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
+		o, err := s.Store.Operations().Create(w.Now(), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(k)}, &plan.Plan{Cluster: "prod"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := metav1.NewTime(w.Now())
-		o.Status.Phase, o.Status.StartTime = v1alpha1.OperationSucceeded, &now
+		o.Status.State, o.Status.StartTime = v1alpha1.OperationSucceeded, &now
 		if err := s.Store.Operations().Save(o); err != nil {
 			t.Fatal(err)
 		}

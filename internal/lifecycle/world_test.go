@@ -254,7 +254,7 @@ func (w *world) status() (v1alpha1.Phase, []string) {
 	}
 	var out []string
 	for _, o := range ops {
-		out = append(out, o.Spec.Type+" "+string(o.Status.Phase))
+		out = append(out, o.Spec.Kind+" "+string(o.Status.State))
 	}
 	return phase, out
 }

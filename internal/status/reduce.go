@@ -4,18 +4,18 @@
 package status
 
 import (
+	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 )
-
-// maxFailures is how many failures a step of a status lists; the journal has all of them.
-const maxFailures = 10
 
 // ReduceEvents returns the status after events, in order.
 func ReduceEvents(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
@@ -29,22 +29,29 @@ func ReduceEvents(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
 // A Reducer reduces one event at a time. Its zero value is ready to use. It is an
 // event.Sink.
 type Reducer struct {
-	phase      v1alpha1.OperationPhase
+	state      v1alpha1.OperationState
 	start, end time.Time
 	message    string
-	root       string // the first failure that was not caused by another
+	root       failure // the first failure that was not caused by another
 	steps      []*step
 	byTask     map[string]*step
+	failed     int // the number of failures so far
+}
+
+// failure is one failure of a step; seq orders the failures of all steps.
+type failure struct {
+	v1alpha1.StepFailure
+	seq int
 }
 
 // step is one task over its hosts. When a resume repeats it on a host, the new outcome
 // replaces the earlier one.
 type step struct {
-	task, title string
-	start, end  time.Time
-	running     map[string]bool
-	outcomes    map[string]event.Outcome
-	failures    []v1alpha1.StepFailure
+	module, task, title string
+	start, end          time.Time
+	running             map[string]bool
+	outcomes            map[string]event.Outcome
+	failures            map[string]failure // by host
 }
 
 var _ event.Sink = (*Reducer)(nil)
@@ -53,7 +60,7 @@ var _ event.Sink = (*Reducer)(nil)
 func (r *Reducer) Emit(e event.Event) {
 	switch e.Type {
 	case event.OperationStarted:
-		r.phase, r.message, r.root, r.end = v1alpha1.OperationRunning, "", "", time.Time{}
+		r.state, r.message, r.root, r.end = v1alpha1.OperationRunning, "", failure{}, time.Time{}
 		if r.start.IsZero() {
 			r.start = e.Time
 		}
@@ -61,10 +68,10 @@ func (r *Reducer) Emit(e event.Event) {
 			clear(s.running) // steps of the interrupted run
 		}
 	case event.OperationFinished:
-		r.phase, r.end = finalPhase(e.Outcome), e.Time
+		r.state, r.end = finalState(e.Outcome), e.Time
 		r.message = e.Message
-		if r.message == "" && r.phase != v1alpha1.OperationSucceeded {
-			r.message = r.root
+		if r.message == "" && r.state != v1alpha1.OperationSucceeded {
+			r.message = r.root.Message
 		}
 	case event.StepStarted:
 		s := r.stepOf(e)
@@ -79,30 +86,31 @@ func (r *Reducer) stepFinished(e event.Event) {
 	delete(s.running, e.Host)
 	s.outcomes[e.Host] = e.Outcome
 	s.end = e.Time
-	s.failures = slices.DeleteFunc(s.failures, func(f v1alpha1.StepFailure) bool { return f.Host == e.Host })
+	delete(s.failures, e.Host)
 	if e.Failure == nil || (e.Outcome != event.Failed && e.Outcome != event.Ignored) {
 		return
 	}
-	s.failures = append(s.failures, v1alpha1.StepFailure{
-		Host: e.Host, Reason: e.Failure.Reason, Message: e.Failure.Message,
-	})
-	if r.root == "" && e.Outcome == event.Failed {
-		r.root = e.Failure.Message
+	f := failure{v1alpha1.StepFailure{Task: e.Task, Host: e.Host, Reason: e.Failure.Reason, Message: e.Failure.Message}, r.failed}
+	r.failed++
+	if r.root.Message == "" && e.Outcome == event.Failed {
+		r.root = f
 		if e.Host != "" {
-			r.root = e.Host + ": " + r.root
+			r.root.Message = e.Host + ": " + r.root.Message
 		}
 		if s.title != "" {
-			r.root = s.title + ": " + r.root
+			r.root.Message = s.title + ": " + r.root.Message
 		}
 	}
+	f.Message = LimitMessage(f.Message, v1alpha1.MaxFailureMessage)
+	s.failures[e.Host] = f
 }
 
 func (r *Reducer) stepOf(e event.Event) *step {
 	s := r.byTask[e.Task]
 	if s == nil {
 		s = &step{
-			task: e.Task, title: e.Title, start: e.Time,
-			running: map[string]bool{}, outcomes: map[string]event.Outcome{},
+			module: e.Module, task: e.Task, title: e.Title, start: e.Time,
+			running: map[string]bool{}, outcomes: map[string]event.Outcome{}, failures: map[string]failure{},
 		}
 		if r.byTask == nil {
 			r.byTask = map[string]*step{}
@@ -116,25 +124,32 @@ func (r *Reducer) stepOf(e event.Event) *step {
 	return s
 }
 
-// Status returns the current status. Its size grows with the tasks, not with the hosts.
+// Status returns the current status without the plan and the number of the attempt, which
+// the events do not have. Its size grows with the tasks, not with the hosts.
 func (r *Reducer) Status() v1alpha1.OperationStatus {
 	out := v1alpha1.OperationStatus{
-		Phase:     r.phase,
+		State:     cmp.Or(r.state, v1alpha1.OperationPending),
 		StartTime: apiTime(r.start),
 		EndTime:   apiTime(r.end),
-		Message:   r.message,
+		Message:   LimitMessage(r.message, v1alpha1.MaxStatusMessage),
 	}
-	if out.Phase == "" {
-		out.Phase = v1alpha1.OperationPending
+	if out.State == v1alpha1.OperationFailed {
+		out.Reason = r.root.Reason
 	}
+	var failures []failure
 	for _, s := range r.steps {
 		out.Steps = append(out.Steps, s.stepStatus())
+		failures = slices.AppendSeq(failures, maps.Values(s.failures))
+	}
+	slices.SortFunc(failures, func(a, b failure) int { return a.seq - b.seq })
+	for _, f := range failures[:min(len(failures), v1alpha1.MaxFailures)] {
+		out.Failures = append(out.Failures, f.StepFailure)
 	}
 	return out
 }
 
 func (s *step) stepStatus() v1alpha1.OperationStep {
-	out := v1alpha1.OperationStep{Task: s.task, Title: s.title, StartTime: apiTime(s.start)}
+	out := v1alpha1.OperationStep{Module: s.module, Task: s.task, Title: s.title, StartTime: apiTime(s.start)}
 	if len(s.running) == 0 {
 		out.EndTime = apiTime(s.end)
 	}
@@ -150,15 +165,25 @@ func (s *step) stepStatus() v1alpha1.OperationStep {
 			out.Hosts.Skipped++
 		}
 	}
-	if n := min(len(s.failures), maxFailures); n > 0 {
-		out.Failures = slices.Clone(s.failures[:n])
-	}
 	return out
 }
 
-// finalPhase returns the phase of an operation that has ended. An operation that left
+// LimitMessage returns a message of at most limit bytes. A longer one ends with an ellipsis.
+func LimitMessage(message string, limit int) string {
+	const end = "…"
+	if len(message) <= limit {
+		return message
+	}
+	cut := limit - len(end)
+	for cut > 0 && !utf8.RuneStart(message[cut]) {
+		cut--
+	}
+	return message[:cut] + end
+}
+
+// finalState returns the state of an operation that has ended. An operation that left
 // hosts unfinished has failed and can be resumed.
-func finalPhase(o event.Outcome) v1alpha1.OperationPhase {
+func finalState(o event.Outcome) v1alpha1.OperationState {
 	switch o {
 	case event.Succeeded:
 		return v1alpha1.OperationSucceeded

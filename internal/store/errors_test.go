@@ -81,6 +81,10 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }, nil},
 		{
+			"operation of a format without its cluster", "OP/operation.json", `{"spec":{"cluster":"prod","type":"create"}}`,
+			func(s *Store, _ string) error { return errorOf(s.Operations().List("prod")) }, nil,
+		},
+		{
 			"operation that may be the latest", "OP/operation.json", garbage,
 			func(s *Store, _ string) error { return errorOf(s.Operations().List("prod")) }, nil,
 		},
@@ -205,7 +209,7 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 	}
 	s.rename = os.Rename
 
-	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}, &plan.Plan{})
 	requireNoError(t, err)
 	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)
@@ -237,7 +241,7 @@ func TestReadable_SkipsDamagedOperations(t *testing.T) {
 		t.Errorf("the others (-want +got):\n%s", d)
 	}
 	checkExplained(t, "the damaged one", bad, idDamaged, file)
-	for cluster, want := range map[string]int{ops[0].Spec.Cluster: 1, "other": 0} {
+	for cluster, want := range map[string]int{ops[0].Spec.ClusterRef.Name: 1, "other": 0} {
 		_, bad, err := s.Operations().ListReadable(cluster)
 		requireNoError(t, err)
 		if len(bad) != want {

@@ -179,7 +179,7 @@ func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Eve
 		}
 		// The holder is asked before the journal is read to its end, so
 		// that nothing it wrote last is missed.
-		h, err := Locks(s).Holder(o.Spec.Cluster)
+		h, err := Locks(s).Holder(o.Spec.ClusterRef.Name)
 		if err != nil {
 			return err
 		}

@@ -39,12 +39,12 @@ func (e *AmbiguousError) Error() string {
 // stampFormat is the time at the beginning of an id.
 const stampFormat = "20060102-150405"
 
-// Create saves an operation that is about to begin, with its plan, in phase
+// Create saves an operation that is about to begin, with its plan, in state
 // Pending. Its id begins with the time, so that ids sort by age:
 // "20261120-181502-create-x7k2". If that time is not after the time of the latest id, for
 // example because the clock was set back, the id is one second after the latest one.
 func (s Operations) Create(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
-	if err := errors.Join(checkName(spec.Cluster), checkName(spec.Type)); err != nil {
+	if err := errors.Join(checkName(spec.ClusterRef.Name), checkName(spec.Kind)); err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
 	now = now.UTC()
@@ -63,11 +63,14 @@ func (s Operations) Create(now time.Time, spec v1alpha1.OperationSpec, p *plan.P
 	o := &v1alpha1.Operation{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              stamp.Format(stampFormat) + "-" + spec.Type + "-" + randomHex(2),
+			Name:              stamp.Format(stampFormat) + "-" + spec.Kind + "-" + randomHex(2),
 			CreationTimestamp: metav1.NewTime(now),
 		},
 		Spec:   spec,
-		Status: v1alpha1.OperationStatus{Phase: v1alpha1.OperationPending},
+		Status: v1alpha1.OperationStatus{State: v1alpha1.OperationPending},
+	}
+	if p.Digest != "" {
+		o.Status.Plan = &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
 	}
 	if err := s.makeDir(s.operationPath(o.Name)); err != nil {
 		return nil, fmt.Errorf("saving operation %s: %w", o.Name, err)
@@ -95,8 +98,12 @@ func (s Operations) Load(id string) (*v1alpha1.Operation, error) {
 	if err := checkName(id); err != nil {
 		return nil, fmt.Errorf("reading operation: %w", err)
 	}
-	o := new(v1alpha1.Operation)
-	if err := s.readJSON(s.operationPath(id, "operation.json"), o); err != nil {
+	o, path := new(v1alpha1.Operation), s.operationPath(id, "operation.json")
+	err := s.readJSON(path, o)
+	if err == nil && (o.Spec.ClusterRef.Name == "" || o.Spec.Kind == "") {
+		err = damagedFileError(path, errors.New("it names no cluster or no kind"))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading operation %s: %w", id, err)
 	}
 	return o, nil
@@ -167,7 +174,7 @@ func (s Operations) ListReadable(cluster string) (out []v1alpha1.Operation, dama
 			damaged = append(damaged, list...)
 		case err != nil:
 			return nil, nil, err
-		case cluster == "" || o.Spec.Cluster == cluster:
+		case cluster == "" || o.Spec.ClusterRef.Name == cluster:
 			out = append(out, *o)
 		}
 	}

@@ -17,12 +17,12 @@ import (
 func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 	for _, line := range [][2]string{
 		{"Operation", o.Name},
-		{"Cluster", o.Spec.Cluster},
-		{"Type", o.Spec.Type},
-		{"Phase", string(o.Status.Phase)},
+		{"Cluster", o.Spec.ClusterRef.Name},
+		{"Type", o.Spec.Kind},
+		{"Phase", string(o.Status.State)},
 		{"Took", FormatOperationDuration(o.Status)},
 		{"Message", o.Status.Message},
-		{"Ignored", strings.Join(o.Spec.IgnoredChecks, ", ")},
+		{"Ignored", strings.Join(o.Spec.Parameters.IgnoredChecks, ", ")},
 	} {
 		if line[1] != "" {
 			fmt.Fprintf(w, "%-11s%s\n", line[0]+":", line[1])
@@ -78,9 +78,9 @@ func describeFailure(r StepRun) string {
 }
 
 func nextOperationCommand(o *v1alpha1.Operation) string {
-	switch o.Status.Phase {
+	switch o.Status.State {
 	case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-		return kinds.Kind(o.Spec.Type).Resume(kinds.End{Cluster: o.Spec.Cluster})
+		return kinds.Kind(o.Spec.Kind).Resume(kinds.End{Cluster: o.Spec.ClusterRef.Name})
 	case v1alpha1.OperationRunning:
 		return "slipway operations watch " + o.Name
 	}

@@ -7,13 +7,13 @@ import (
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// TestNextOperationCommand_FitsKindAndPhase: the next command in an operation's report
+// TestNextOperationCommand_FitsKindAndState: the next command in an operation's report
 // works for that operation.
-func TestNextOperationCommand_FitsKindAndPhase(t *testing.T) {
+func TestNextOperationCommand_FitsKindAndState(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		kind         kinds.Kind
-		phase        v1alpha1.OperationPhase
+		state        v1alpha1.OperationState
 		want         string
 	}{
 		{"failed", "it goes on", kinds.Create, v1alpha1.OperationFailed, "slipway resume prod"},
@@ -25,7 +25,7 @@ func TestNextOperationCommand_FitsKindAndPhase(t *testing.T) {
 		{"done", "there is nothing to do", kinds.Apply, v1alpha1.OperationSucceeded, ""},
 	} {
 		o := &v1alpha1.Operation{}
-		o.Name, o.Spec.Cluster, o.Spec.Type, o.Status.Phase = "op-1", "prod", string(tc.kind), tc.phase
+		o.Name, o.Spec.ClusterRef.Name, o.Spec.Kind, o.Status.State = "op-1", "prod", string(tc.kind), tc.state
 		if got := nextOperationCommand(o); got != tc.want {
 			t.Errorf("%s: next is %q, want %q: %s", tc.name, got, tc.want, tc.reason)
 		}

@@ -76,7 +76,7 @@ func (b *Backups) MadeBy(o *v1alpha1.Operation) *SnapshotInfo {
 	if o.Status.StartTime == nil {
 		return nil
 	}
-	sets, err := b.setsOf(o.Spec.Cluster)
+	sets, err := b.setsOf(o.Spec.ClusterRef.Name)
 	if err != nil {
 		return nil
 	}

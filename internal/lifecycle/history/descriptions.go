@@ -43,12 +43,12 @@ func (h History) DescriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.
 	}
 	var lost []string
 	for _, o := range ops {
-		kind := operation.Kind(o.Spec.Type)
+		kind := operation.Kind(o.Spec.Kind)
 		if !kind.CreatesCluster() && !kind.ChangesCluster() || o.Status.StartTime == nil {
 			continue
 		}
 		if HasForgottenNodes(o) {
-			lost = append(lost, o.Spec.Nodes...)
+			lost = append(lost, o.Spec.Parameters.Nodes...)
 			continue
 		}
 		was, err := h.plannedClusterWithout(o.Name, lost)
@@ -56,7 +56,7 @@ func (h History) DescriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.
 			return nil, err
 		}
 		out = append(out, was)
-		if kind.CreatesCluster() || o.Status.Phase == v1alpha1.OperationSucceeded {
+		if kind.CreatesCluster() || o.Status.State == v1alpha1.OperationSucceeded {
 			slices.Reverse(out)
 			return out, nil
 		}
@@ -95,10 +95,10 @@ func (h History) DescriptionBefore(name string) (*v1alpha1.Cluster, error) {
 	}
 	var lost []string
 	for _, o := range ops {
-		switch kind := operation.Kind(o.Spec.Type); {
+		switch kind := operation.Kind(o.Spec.Kind); {
 		case HasForgottenNodes(o):
-			lost = append(lost, o.Spec.Nodes...)
-		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.Phase == v1alpha1.OperationSucceeded:
+			lost = append(lost, o.Spec.Parameters.Nodes...)
+		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.State == v1alpha1.OperationSucceeded:
 			return h.plannedClusterWithout(o.Name, lost)
 		}
 	}
@@ -113,8 +113,8 @@ func (h History) ClusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, 
 		return nil, err
 	}
 	for _, o := range ops {
-		if kind := operation.Kind(o.Spec.Type); !kind.CreatesCluster() &&
-			(!kind.ChangesCluster() || o.Status.Phase != v1alpha1.OperationSucceeded) {
+		if kind := operation.Kind(o.Spec.Kind); !kind.CreatesCluster() &&
+			(!kind.ChangesCluster() || o.Status.State != v1alpha1.OperationSucceeded) {
 			continue
 		}
 		c, err := h.PlannedCluster(o.Name)

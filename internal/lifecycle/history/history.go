@@ -72,13 +72,13 @@ func (h History) EarlierAttempts(name string) (a Attempts, err error) {
 	a.Done, a.Begun = map[string]bool{}, map[string]bool{}
 	again := false // at least a part of the earlier work was removed later
 	for _, o := range ops {
-		if !operation.Kind(o.Spec.Type).Supersedes() {
+		if !operation.Kind(o.Spec.Kind).Supersedes() {
 			continue // it concerns hosts, etcd data or certificates, not the cluster's description
 		}
-		if o.Status.Phase == v1alpha1.OperationSucceeded {
+		if o.Status.State == v1alpha1.OperationSucceeded {
 			break
 		}
-		if operation.Kind(o.Spec.Type).RemovesCluster() {
+		if operation.Kind(o.Spec.Kind).RemovesCluster() {
 			again = true
 			continue
 		}

@@ -9,12 +9,12 @@ import (
 )
 
 // IsUpgrade reports whether an operation is an upgrade, and not the rollback of one.
-func IsUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Type) == operation.Upgrade }
+func IsUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Kind) == operation.Upgrade }
 
 // HasForgottenNodes reports whether an operation removed lost hosts while another operation was
 // unfinished. The rest of the cluster's description belongs to that other operation.
 func HasForgottenNodes(o v1alpha1.Operation) bool {
-	return operation.Kind(o.Spec.Type) == operation.ForgetNodes && o.Status.Phase == v1alpha1.OperationSucceeded
+	return operation.Kind(o.Spec.Kind) == operation.ForgetNodes && o.Status.State == v1alpha1.OperationSucceeded
 }
 
 // UnfinishedRotations returns the unfinished rotations of a cluster's CAs and keys, latest first.
@@ -22,11 +22,11 @@ func HasForgottenNodes(o v1alpha1.Operation) bool {
 func UnfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 	var done []string
 	for i, o := range ops {
-		names := slices.Sorted(maps.Keys(o.Spec.Rotates))
+		names := slices.Sorted(maps.Keys(o.Spec.Parameters.Rotates))
 		left := slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(done, name) })
 		switch {
-		case operation.Kind(o.Spec.Type) != operation.RotateCA || o.Status.StartTime == nil || !left:
-		case o.Status.Phase == v1alpha1.OperationSucceeded:
+		case operation.Kind(o.Spec.Kind) != operation.RotateCA || o.Status.StartTime == nil || !left:
+		case o.Status.State == v1alpha1.OperationSucceeded:
 			done = append(done, names...)
 		default:
 			out = append(out, &ops[i])

@@ -12,11 +12,11 @@ import (
 
 // TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes checks which saved rotations count as unfinished.
 func TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes(t *testing.T) {
-	op := func(name string, kind operation.Kind, phase v1alpha1.OperationPhase, rotates ...string) (o v1alpha1.Operation) {
-		o.Name, o.Spec.Type, o.Status.Phase, o.Status.StartTime = name, string(kind), phase, &metav1.Time{}
-		o.Spec.Rotates = map[string]string{}
+	op := func(name string, kind operation.Kind, state v1alpha1.OperationState, rotates ...string) (o v1alpha1.Operation) {
+		o.Name, o.Spec.Kind, o.Status.State, o.Status.StartTime = name, string(kind), state, &metav1.Time{}
+		o.Spec.Parameters.Rotates = map[string]string{}
 		for _, r := range rotates {
-			o.Spec.Rotates[r] = "from"
+			o.Spec.Parameters.Rotates[r] = "from"
 		}
 		return o
 	}

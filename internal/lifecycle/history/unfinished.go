@@ -31,18 +31,18 @@ func (h History) Unfinished(name string) (*v1alpha1.Operation, error) {
 	if far, onward, ok := DescribeUnfinishedUpgrade(ops, recorded); ok {
 		message, hint = far, onward
 	}
-	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
-		hint = cmp.Or(operation.Kind(ops[0].Spec.Type).Repeat(), hint)
+	if len(ops) > 0 && ops[0].Status.State != v1alpha1.OperationSucceeded {
+		hint = cmp.Or(operation.Kind(ops[0].Spec.Kind).Repeat(), hint)
 	}
 	if cut := UnfinishedRotations(ops); len(cut) > 0 {
 		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
-			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
+			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Parameters.Rotates)), ",")
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		if !operation.Kind(o.Spec.Type).Resumable() && recorded != nil {
+		if !operation.Kind(o.Spec.Kind).Resumable() && recorded != nil {
 			return true // it concerns hosts or etcd, not the cluster
 		}
-		if k := operation.Kind(o.Spec.Type); !k.Supersedes() && k.Resumable() && o.Status.Phase == v1alpha1.OperationSucceeded {
+		if k := operation.Kind(o.Spec.Kind); !k.Supersedes() && k.Resumable() && o.Status.State == v1alpha1.OperationSucceeded {
 			return true // it did not finish an earlier operation
 		}
 		// An operation that has not started may still have recorded the
@@ -52,10 +52,10 @@ func (h History) Unfinished(name string) (*v1alpha1.Operation, error) {
 	if len(ops) == 0 {
 		return nil, fmt.Errorf("an operation of cluster %s: %w", name, records.ErrNotFound)
 	}
-	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
+	if ops[0].Status.State == v1alpha1.OperationSucceeded {
 		return nil, diag.Refuse(IDNothingUnfinished, message, hint)
 	}
-	if kind := ops[0].Spec.Type; !operation.Kind(kind).Known() {
+	if kind := ops[0].Spec.Kind; !operation.Kind(kind).Known() {
 		return nil, diag.Refuse(idUnknownOperation,
 			fmt.Sprintf("operation %s has a kind that this version of slipway does not know: %q", ops[0].Name, kind),
 			"resume the operation with the version of slipway that started the operation")
@@ -72,14 +72,14 @@ func DescribeUnfinishedUpgrade(ops []v1alpha1.Operation, recorded *v1alpha1.Clus
 	}
 	is := RunningVersion(recorded)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
+		return operation.Kind(o.Spec.Kind).Supersedes() && (o.Status.StartTime != nil || IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
 	})
-	if at < 0 || !IsUpgrade(&ops[at]) || ops[at].Spec.Version == "" || ops[at].Spec.Version == is {
+	if at < 0 || !IsUpgrade(&ops[at]) || ops[at].Spec.Parameters.Version == "" || ops[at].Spec.Parameters.Version == is {
 		return "", "", false
 	}
-	to := ops[at].Spec.Version
+	to := ops[at].Spec.Parameters.Version
 	return "the upgrade of cluster " + recorded.Name + " to " + to + " has reached " + is,
-		"continue with: " + operation.UpgradeCommand(recorded.Name, to, ops[at].Spec.File), true
+		"continue with: " + operation.UpgradeCommand(recorded.Name, to, ops[at].Spec.Parameters.File), true
 }
 
 // RunningVersion returns the version that a cluster was last known to have. The saved
@@ -109,8 +109,8 @@ func (h History) UnfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
 		return nil, err
 	}
 	for _, o := range ops {
-		kind := operation.Kind(o.Spec.Type)
-		if kind.CreatesCluster() || kind.ReplacesEtcdData() && o.Status.Phase == v1alpha1.OperationSucceeded {
+		kind := operation.Kind(o.Spec.Kind)
+		if kind.CreatesCluster() || kind.ReplacesEtcdData() && o.Status.State == v1alpha1.OperationSucceeded {
 			break
 		}
 		if !kind.ReplacesEtcdData() || o.Status.StartTime == nil {
@@ -148,7 +148,7 @@ func (h History) RefuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	id := IDOperationUnfinished
-	if operation.Kind(swaps.Spec.Type).DeclaresLost() {
+	if operation.Kind(swaps.Spec.Kind).DeclaresLost() {
 		id = idRescueUnfinished
 	}
 	return diag.Refuse(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",
@@ -178,9 +178,9 @@ func (h History) RefuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).Supersedes() && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
+		return operation.Kind(o.Spec.Kind).Supersedes() && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
 	})
-	if at < 0 || !operation.Kind(ops[at].Spec.Type).ChangesVersion() || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
+	if at < 0 || !operation.Kind(ops[at].Spec.Kind).ChangesVersion() || ops[at].Status.State == v1alpha1.OperationSucceeded {
 		return nil
 	}
 	what := "the upgrade of cluster " + recorded.Name + " to "
@@ -199,7 +199,7 @@ func (h History) NodesBetweenRuntimes(cluster string) (out []string, err error) 
 		return nil, err
 	}
 	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Type).ChangesCluster() && !HasForgottenNodes(o) && o.Status.Phase == v1alpha1.OperationSucceeded
+		return operation.Kind(o.Spec.Kind).ChangesCluster() && !HasForgottenNodes(o) && o.Status.State == v1alpha1.OperationSucceeded
 	}); at >= 0 {
 		ops = ops[:at]
 	}
@@ -241,7 +241,7 @@ func (h History) RefuseDuringRuntimeChange(kind operation.Kind, recorded *v1alph
 func (h History) CountEtcdReplacements(name string, goesOn *v1alpha1.Operation) (n int, err error) {
 	ops, err := h.Records.Store.Operations().List(name)
 	for _, o := range ops {
-		if operation.Kind(o.Spec.Type).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
+		if operation.Kind(o.Spec.Kind).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++
 		}
 	}

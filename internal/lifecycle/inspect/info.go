@@ -106,7 +106,7 @@ type AddOn struct {
 type OperationInfo struct {
 	ID      string                  `json:"id"`
 	Type    string                  `json:"type"`
-	Phase   v1alpha1.OperationPhase `json:"phase"`
+	Phase   v1alpha1.OperationState `json:"phase"`
 	Created time.Time               `json:"created"`
 	Message string                  `json:"message,omitempty"`
 }
@@ -156,7 +156,7 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	info.AddOns = s.expectedAddOns()
 	api.addTo(info)
 	for _, o := range ops[:min(len(ops), lastOperations)] {
-		info.Operations = append(info.Operations, OperationInfo{o.Name, o.Spec.Type, o.Status.Phase, o.CreationTimestamp.Time, o.Status.Message})
+		info.Operations = append(info.Operations, OperationInfo{o.Name, o.Spec.Kind, o.Status.State, o.CreationTimestamp.Time, o.Status.Message})
 	}
 	s.evaluate(info, c, ops)
 	return info, nil

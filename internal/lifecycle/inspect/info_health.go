@@ -30,16 +30,16 @@ func (s *Session) evaluate(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operati
 	running := false
 	// Operations that do not apply the description do not finish an earlier one.
 	latest := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		k := operation.Kind(o.Spec.Type)
-		return k.Resumable() && (k.Supersedes() || o.Status.Phase != v1alpha1.OperationSucceeded)
+		k := operation.Kind(o.Spec.Kind)
+		return k.Resumable() && (k.Supersedes() || o.Status.State != v1alpha1.OperationSucceeded)
 	})
 	if latest >= 0 {
-		switch o := ops[latest]; o.Status.Phase {
+		switch o := ops[latest]; o.Status.State {
 		case v1alpha1.OperationRunning:
 			running = true
 		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
 			warn(idOperationUnfinished, "", "find the cause: slipway operations show "+o.Name+" --failed",
-				"the latest operation, %s %s, is unfinished", o.Spec.Type, o.Name)
+				"the latest operation, %s %s, is unfinished", o.Spec.Kind, o.Name)
 		}
 	}
 	s.setVerdict(in, c, running)

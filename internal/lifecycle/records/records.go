@@ -129,7 +129,7 @@ func (r *Records) summary(ctx context.Context, name string) (sum ClusterSummary,
 // are sorted newest first and may include operations of earlier clusters with this name.
 func begun(ops []v1alpha1.Operation) (at time.Time) {
 	for _, o := range ops {
-		kind := operation.Kind(o.Spec.Type)
+		kind := operation.Kind(o.Spec.Kind)
 		switch {
 		case kind.RemovesCluster() && !at.IsZero():
 			return at
@@ -184,12 +184,12 @@ func (r *Records) Operations(_ context.Context, cluster string) ([]v1alpha1.Oper
 	return ops, nil
 }
 
-// interrupted corrects the phase of an operation that was killed.
+// interrupted corrects the state of an operation that was killed.
 func (r *Records) interrupted(o *v1alpha1.Operation) error {
-	if o.Status.Phase != v1alpha1.OperationRunning {
+	if o.Status.State != v1alpha1.OperationRunning {
 		return nil
 	}
-	holder, err := r.Store.Locks().Holder(o.Spec.Cluster)
+	holder, err := r.Store.Locks().Holder(o.Spec.ClusterRef.Name)
 	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
 		return err
 	}
@@ -198,8 +198,8 @@ func (r *Records) interrupted(o *v1alpha1.Operation) error {
 		return err
 	}
 	*o = *now
-	if o.Status.Phase == v1alpha1.OperationRunning {
-		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, store.ErrNoEnd.Error()
+	if o.Status.State == v1alpha1.OperationRunning {
+		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, store.ErrNoEnd.Error()
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ func TestClusterAge_CountsFromFirstAttempt(t *testing.T) {
 	start := metav1.NewTime(time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC))
 	op := func(kind string, minute int) v1alpha1.Operation {
 		at := metav1.NewTime(start.Add(time.Duration(minute) * time.Minute))
-		return v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Type: kind}, Status: v1alpha1.OperationStatus{StartTime: &at}}
+		return v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Kind: kind}, Status: v1alpha1.OperationStatus{StartTime: &at}}
 	}
-	never := v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Type: "create"}}
+	never := v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Kind: "create"}}
 	for _, tc := range []struct {
 		name string
 		ops  []v1alpha1.Operation // oldest first

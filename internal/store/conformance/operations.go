@@ -17,7 +17,7 @@ import (
 
 func beginOperation(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
 	t.Helper()
-	spec := v1alpha1.OperationSpec{Cluster: cluster, Type: "create", PlanDigest: "sha256:1"}
+	spec := v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: cluster}, Kind: "create"}
 	o, err := s.Operations.Create(at, spec, &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
 	requireNoError(t, err)
 	return o
@@ -36,7 +36,7 @@ func testOrder(t *testing.T, s Subject) {
 		{"delete", began.Add(-time.Hour)}, // the clock was set back
 		{"create", began.Add(time.Minute)},
 	} {
-		op, err := s.Operations.Create(o.at, v1alpha1.OperationSpec{Cluster: "prod", Type: o.kind}, new(plan.Plan))
+		op, err := s.Operations.Create(o.at, v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: o.kind}, new(plan.Plan))
 		requireNoError(t, err)
 		made = append([]string{op.Name}, made...)
 		if !op.CreationTimestamp.Time.Equal(o.at) {
@@ -57,8 +57,11 @@ func testOperations(t *testing.T, s Subject) {
 	if want := regexp.MustCompile(`^20261120-181502-create-[a-z0-9]{4}$`); !want.MatchString(first.Name) {
 		t.Errorf("id %q, want %s", first.Name, want)
 	}
-	if first.Status.Phase != v1alpha1.OperationPending {
-		t.Errorf("phase %q at the start", first.Status.Phase)
+	if first.Status.State != v1alpha1.OperationPending {
+		t.Errorf("state %q at the start", first.Status.State)
+	}
+	if d := cmp.Diff(&v1alpha1.PlanStatus{Digest: "sha256:1", Summary: "0 tasks"}, first.Status.Plan); d != "" {
+		t.Errorf("its plan (-want +got):\n%s", d)
 	}
 	got, err := s.Again().Operations.List("prod")
 	requireNoError(t, err)
@@ -71,12 +74,12 @@ func testOperations(t *testing.T, s Subject) {
 		t.Errorf("operations of all (-want +got):\n%s", d)
 	}
 
-	first.Status.Phase = v1alpha1.OperationSucceeded
+	first.Status.State = v1alpha1.OperationSucceeded
 	requireNoError(t, s.Operations.Save(first))
 	back, err := s.Again().Operations.Find("20261120-181502")
 	requireNoError(t, err)
-	if back.Name != first.Name || back.Status.Phase != v1alpha1.OperationSucceeded {
-		t.Errorf("found %s in phase %s", back.Name, back.Status.Phase)
+	if back.Name != first.Name || back.Status.State != v1alpha1.OperationSucceeded {
+		t.Errorf("found %s in state %s", back.Name, back.Status.State)
 	}
 	p, err := s.Operations.LoadPlan(first.Name)
 	requireNoError(t, err)
