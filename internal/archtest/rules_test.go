@@ -518,6 +518,25 @@ var rules = []rule{
 		may: []string{"internal/cli/program", "internal/cli/view", "internal/bundle/source"}, why: "commands over package bundle",
 	},
 
+	{
+		layer: 5, pkg: "internal/server/privatefile", may: []string{"internal/node/atomicfile"},
+		why: "files with keys of a server: replaced durably, read only if no other user has access; knows no content",
+	},
+	{
+		layer: 5, pkg: "internal/server/datadir",
+		may: []string{"internal/node/atomicfile", "internal/server/privatefile"},
+		why: "the data directory of a server: its safety, identity and lock; knows no content of its members",
+	},
+	{
+		layer: 5, pkg: "internal/server/keys", may: []string{"internal/pki", "internal/server/privatefile"},
+		why: "service account and encryption keys of a server, as files; links no API server",
+	},
+	{
+		layer: 5, pkg: "internal/server/certificates",
+		may: []string{"internal/pki", "internal/server/privatefile"},
+		why: "the CA and the certificates of a server, as files; links no API server",
+	},
+
 	{layer: 6, pkg: "cmd/slipway", exactly: true, may: []string{"internal/cli"}, why: "a main makes the context and the streams, no more"},
 	{
 		layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"},
