@@ -157,6 +157,26 @@ func TestClusters_CheckFields(t *testing.T) {
 			"  filesFrom: [{secretRef: {name: a}, configMapRef: {name: b}}]",
 			"spec.filesFrom[0]",
 		},
+		"secret": {
+			"  ssh: {passwordFrom: {file: a, env: \"\"}}",
+			"  ssh: {passwordFrom: {file: a, env: b}}",
+			"spec.ssh.passwordFrom",
+		},
+		"no secret": {
+			"  ssh: {passwordFrom: {env: a}}",
+			"  ssh: {passwordFrom: {}}",
+			"spec.ssh.passwordFrom",
+		},
+		"copy": {
+			"  etcd: {backup: {copies: [{name: a, directory: /a}]}}",
+			"  etcd: {backup: {copies: [{name: a, directory: /a, s3: {endpoint: a, bucket: a, accessKeyFrom: {env: a}, secretKeyFrom: {env: b}}}]}}",
+			"spec.etcd.backup.copies[0]",
+		},
+		"copy without target": {
+			"  etcd: {backup: {copies: [{name: a, directory: /a}, {name: b, directory: /b}]}}",
+			"  etcd: {backup: {copies: [{name: a}]}}",
+			"spec.etcd.backup.copies[0]",
+		},
 		"window": {
 			`  maintenance: {windows: [{start: "22:30", duration: 4h}]}`,
 			`  maintenance: {windows: [{start: "25:30", duration: 4h}]}`,

@@ -43,7 +43,7 @@ type Addon struct {
 	Retries int `json:"retries,omitempty"`
 }
 
-// Chart is the source of a Helm chart: Path, or Repository, Name and Version.
+// Chart is the source of a Helm chart: `path`, or `repository`, `name` and `version`.
 type Chart struct {
 	// A directory or an archive.
 	Path string `json:"path,omitempty"`

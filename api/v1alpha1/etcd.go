@@ -44,8 +44,9 @@ type EtcdBackup struct {
 	Copies []EtcdCopy `json:"copies,omitempty"`
 }
 
-// EtcdCopy is a target for copies of backup sets: exactly one of Directory, SSH and
-// S3.
+// EtcdCopy is a target for copies of backup sets: exactly one of `directory`, `ssh` and
+// `s3`.
+// +kubebuilder:validation:XValidation:rule=`(has(self.directory) && self.directory != "" ? 1 : 0) + (has(self.ssh) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1`,message="exactly one of directory, ssh and s3 must be set"
 type EtcdCopy struct {
 	// The name of the copy target: a–z, 0–9 and `-`, at most 63 characters, unique.
 	Name string `json:"name"`

@@ -115,6 +115,7 @@ type Bastion struct {
 }
 
 // SecretSource names the source of a secret; exactly one field is set.
+// +kubebuilder:validation:XValidation:rule=`(has(self.file) && self.file != "") != (has(self.env) && self.env != "")`,message="exactly one of file and env must be set"
 type SecretSource struct {
 	// The file with the secret; a line break at its end is removed.
 	File string `json:"file,omitempty"`
