@@ -15,6 +15,7 @@ var addNodes = row{
 	description: changesCluster,
 	hosts:       ChangedHosts,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            yes,

@@ -12,6 +12,7 @@ var apply = row{
 	description: changesCluster,
 	hosts:       AllHosts,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           no,
 	needsBundle:            yes,

@@ -11,6 +11,7 @@ var create = row{
 	description: createsCluster,
 	hosts:       AllHosts,
 	precheck:    FullPrecheck,
+	right:       "create",
 
 	needsCluster:           no,
 	needsBundle:            yes,

@@ -9,6 +9,7 @@ var defragEtcd = row{
 	description: keepsCluster,
 	hosts:       EtcdHosts,
 	precheck:    EtcdPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            no,

@@ -11,6 +11,7 @@ var deleteNodes = row{
 	description: changesCluster,
 	hosts:       ChangedHosts,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            yes,

@@ -10,6 +10,7 @@ var forgetNodes = row{
 	description: changesCluster,
 	hosts:       ChangedHosts,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            no,

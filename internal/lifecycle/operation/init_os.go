@@ -9,6 +9,7 @@ var initOS = row{
 	description: keepsCluster,
 	hosts:       AllHosts,
 	precheck:    SystemPrecheck,
+	right:       "update",
 
 	needsCluster:           no,
 	needsBundle:            no,

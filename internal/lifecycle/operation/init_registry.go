@@ -10,6 +10,7 @@ var initRegistry = row{
 	description: keepsCluster,
 	hosts:       RegistryHost,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           no,
 	needsBundle:            yes,

@@ -9,6 +9,7 @@ var rebootNodes = row{
 	description: keepsCluster,
 	hosts:       NamedHosts,
 	precheck:    CertificatePrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            no,

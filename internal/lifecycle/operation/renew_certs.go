@@ -9,6 +9,7 @@ var renewCerts = row{
 	description: keepsCluster,
 	hosts:       AllHosts,
 	precheck:    CertificatePrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            no,

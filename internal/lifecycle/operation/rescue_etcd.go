@@ -11,6 +11,7 @@ var rescueEtcd = row{
 	description: keepsCluster,
 	hosts:       RemainingHosts,
 	precheck:    EtcdPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            no,

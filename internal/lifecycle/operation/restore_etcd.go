@@ -11,6 +11,7 @@ var restoreEtcd = row{
 	description: keepsCluster,
 	hosts:       AllHosts,
 	precheck:    EtcdPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            no,

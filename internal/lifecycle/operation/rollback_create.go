@@ -11,6 +11,7 @@ var rollbackCreate = row{
 	description: removesCluster,
 	hosts:       AllHosts,
 	precheck:    RemovalPrecheck,
+	right:       "delete",
 
 	needsCluster:           no,
 	needsBundle:            no,

@@ -11,6 +11,7 @@ var rollbackUpgrade = row{
 	description: changesCluster,
 	hosts:       AllHosts,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            yes,

@@ -23,6 +23,8 @@ type row struct {
 	hosts Hosts
 	// precheck is how much of these hosts is checked before the plan is made.
 	precheck Precheck
+	// right is the verb on the cluster that a user of the API needs to request the operation.
+	right string
 
 	// See the methods of Kind with these names.
 	needsCluster, needsBundle, managesAddons                      answer
@@ -188,6 +190,10 @@ func (k Kind) Hosts() Hosts { return k.of().hosts }
 
 // Precheck returns how much is checked on the hosts that take part.
 func (k Kind) Precheck() Precheck { return k.of().precheck }
+
+// ClusterRight returns the verb on the Cluster object that a user of the API needs to request
+// an operation, "" for an unknown kind, which must not be requested.
+func (k Kind) ClusterRight() string { return k.of().right }
 
 // NeedsCluster reports whether an operation is only possible on a saved cluster.
 func (k Kind) NeedsCluster() bool { return k.of().needsCluster == yes }

@@ -43,6 +43,7 @@ func TestKinds_HaveConsistentProperties(t *testing.T) {
 			{"add-ons come from a bundle's images", k.ManagesAddons() && !k.NeedsBundle()},
 			{"new nodes or versions change the description", (k.ChangesNodes() || k.ChangesVersion()) && !k.ChangesCluster()},
 			{"hosts that disagree about etcd's data lose some of it", k.ReplacesEtcdData() && !k.StopsOnFailure()},
+			{"a right to change a cluster is not one to remove it", (k.ClusterRight() == "delete") != k.RemovesCluster()},
 			{"only hosts that are added or removed are known not to concern the others", (k.Hosts() == ChangedHosts) != k.ChangesNodes()},
 		} {
 			if tc.wrong {

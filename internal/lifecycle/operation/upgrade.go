@@ -16,6 +16,7 @@ var upgrade = row{
 	description: changesCluster,
 	hosts:       AllHosts,
 	precheck:    FullPrecheck,
+	right:       "update",
 
 	needsCluster:           yes,
 	needsBundle:            yes,
