@@ -43,8 +43,8 @@ type Server struct {
 }
 
 // Run starts a server, runs the tests of a binary, and stops the server. It returns the exit
-// code.
-func Run(m *testing.M, server **Server) int {
+// code. change can change the configuration.
+func Run(m *testing.M, server **Server, change ...func(*controlplane.Config)) int {
 	ctx := context.Background()
 	root, err := os.MkdirTemp("", "slipwayd-")
 	if err != nil {
@@ -52,7 +52,7 @@ func Run(m *testing.M, server **Server) int {
 		return 1
 	}
 	defer os.RemoveAll(root)
-	s, err := Open(ctx, filepath.Join(root, "data"), func(*controlplane.Config) {})
+	s, err := Open(ctx, filepath.Join(root, "data"), change...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "starting the test server:", err)
 		return 1
@@ -68,7 +68,7 @@ func Run(m *testing.M, server **Server) int {
 
 // Open starts a server on a data directory, which is made if it does not exist. change can
 // change the configuration.
-func Open(ctx context.Context, path string, change func(*controlplane.Config)) (_ *Server, err error) {
+func Open(ctx context.Context, path string, change ...func(*controlplane.Config)) (_ *Server, err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	dir, err := datadir.Open(path)
 	if err != nil {
@@ -94,7 +94,9 @@ func Open(ctx context.Context, path string, change func(*controlplane.Config)) (
 	}); err != nil {
 		return nil, err
 	}
-	change(&c)
+	for _, f := range change {
+		f(&c)
+	}
 	s.Config = c
 	if s.Server, err = controlplane.Start(ctx, c); err != nil {
 		return nil, err

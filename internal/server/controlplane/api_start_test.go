@@ -1,0 +1,34 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestStart_ServesNeededKinds compares the served kinds with those of a management API: no
+// pods and no nodes.
+func TestStart_ServesNeededKinds(t *testing.T) {
+	client := server.Client(t)
+	body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context())
+	if err != nil || string(body) != "ok" {
+		t.Fatalf("/readyz: %q, %v", body, err)
+	}
+	_, lists, err := client.Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			got = append(got, list.GroupVersion+" "+r.Name+" "+strings.Join(r.Verbs, ","))
+		}
+	}
+	slices.Sort(got)
+	t.Log(strings.Join(got, "\n"))
+	if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
