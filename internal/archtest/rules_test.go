@@ -36,6 +36,10 @@ var rules = []rule{
 		layer: 0, pkg: "internal/testutil/smalldisk", may: []string{"internal/testutil/requireroot"},
 		why: "small disks of tests; links into no program",
 	},
+	{
+		layer: 0, pkg: "internal/testutil/definition", exactly: true,
+		why: "checks objects as an API server does, for tests; links into no program",
+	},
 	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
@@ -536,6 +540,11 @@ var rules = []rule{
 		may: []string{"internal/pki", "internal/server/privatefile"},
 		why: "the CA and the certificates of a server, as files; links no API server",
 	},
+	{
+		layer: 5, pkg: "internal/server/serverbackup",
+		may: []string{"internal/backup", "internal/backup/copies", "internal/server/datadir", "internal/server/privatefile"},
+		why: "backup sets of the server, and where they are kept; takes no snapshot itself",
+	},
 
 	{layer: 6, pkg: "cmd/slipway", exactly: true, may: []string{"internal/cli"}, why: "a main makes the context and the streams, no more"},
 	{
@@ -584,7 +593,7 @@ var fences = []fence{
 	{"github.com/minio/minio-go/v7/...", []string{"internal/backup/copies"}, "storage is where copies are kept, and nothing else is"},
 	{
 		"filippo.io/age/...",
-		[]string{"internal/backup", "internal/lifecycle/backups", "internal/spec", "internal/node/executor"},
+		[]string{"internal/backup", "internal/lifecycle/backups", "internal/spec", "internal/node/executor", "internal/server/serverbackup"},
 		"sets are encrypted, and nothing else is",
 	},
 	{"os/exec", []string{

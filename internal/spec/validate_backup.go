@@ -139,8 +139,8 @@ func CheckSavedState(c *v1alpha1.Cluster) error {
 // checkCopies checks the copy targets.
 func (v backupValidator) checkCopies(e v1alpha1.Etcd) {
 	if len(e.Backup.Copies) > 0 && len(e.Backup.Recipients) == 0 {
-		v.refuse(idMissingField, pathRecipients, "copies contain the keys of the cluster and leave its hosts: they must be encrypted",
-			"create a key with age-keygen, keep it outside the cluster, and write its public key: recipients: [age1…]")
+		v.refuse(idMissingField, pathRecipients, "copies contain keys and leave the machine that makes them: they must be encrypted",
+			"create a key with age-keygen, keep it on another machine, and write its public key: recipients: [age1…]")
 	}
 	copies := func(h v1alpha1.Host) bool { return HasRole(h, v1alpha1.RoleControlPlane) }
 	if hosts := EtcdHosts(v.c); len(e.Backup.Copies) > 0 && len(hosts) > 0 && !slices.ContainsFunc(hosts, copies) {
@@ -234,7 +234,7 @@ func (v backupValidator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
 	}
 	if to.PrivateKeyFrom == nil {
 		v.refuse(idMissingField, at+".privateKeyFrom", "this field is required",
-			"give a private key without a passphrase that is used only for this purpose: Slipway stores the key on the etcd hosts")
+			"give a private key without a passphrase that is used only for this purpose: Slipway stores the key where copies are made")
 	}
 	v.checkSecretSource(to.PrivateKeyFrom, at+".privateKeyFrom")
 	v.requireText(at+".hostKey", to.HostKey,

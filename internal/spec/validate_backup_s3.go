@@ -60,7 +60,7 @@ func (v backupValidator) checkS3Copy(at string, to v1alpha1.S3Copy) {
 	}{{".accessKeyFrom", to.AccessKeyFrom}, {".secretKeyFrom", to.SecretKeyFrom}} {
 		if key.from == nil {
 			v.refuse(idMissingField, at+key.field, "this field is required",
-				"give a key that is used only for this purpose: Slipway stores the key on the etcd hosts")
+				"give a key that is used only for this purpose: Slipway stores the key where copies are made")
 		}
 		v.checkSecretSource(key.from, at+key.field)
 	}

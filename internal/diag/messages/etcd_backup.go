@@ -82,7 +82,8 @@ var etcdBackups = Section{
 			ID:      "backup-damaged",
 			Summary: "A backup set, or its snapshot, is incomplete or has changed since it was written.",
 			Cause:   "Nothing was changed.",
-			Remedy:  "Use another set: `slipway etcd snapshots` lists them.",
+			Remedy: "Use another set: `slipway etcd snapshots` lists the sets of a cluster, and `slipwayd list-backups` the sets " +
+				"of the management server.",
 		},
 		{
 			ID:      "backup-encrypted",
@@ -93,7 +94,7 @@ var etcdBackups = Section{
 			ID:      "backup-unknown",
 			Summary: "The file is not a backup set of Slipway, or has a format that this version cannot read.",
 			Cause:   "A bare etcd snapshot is not a backup set.",
-			Remedy:  "Name a file that `slipway etcd snapshot` has written.",
+			Remedy:  "Name a file that `slipway etcd snapshot` has written, or `slipwayd backup` for the management server.",
 		},
 		{
 			ID:      "backup-other-cluster",
