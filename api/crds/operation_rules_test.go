@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/testutil/definition"
 )
 
 // operation returns an object with a spec, "{…}".
@@ -32,7 +33,7 @@ func wantErrors(t *testing.T, got []string, want string) {
 
 // TestOperations_CheckFields has good and bad requests.
 func TestOperations_CheckFields(t *testing.T) {
-	d := loadDefinition(t, Operations)
+	d := definition.LoadDefinition(t, Operations)
 	for name, tc := range map[string]struct{ spec, want string }{
 		"small":            {"{clusterRef: {name: prod}, kind: upgrade}", ""},
 		"deadline":         {"{clusterRef: {name: prod}, kind: upgrade, deadline: 1h30m}", ""},
@@ -43,14 +44,14 @@ func TestOperations_CheckFields(t *testing.T) {
 		"bad deadline":     {"{clusterRef: {name: prod}, kind: upgrade, deadline: soon}", "spec.deadline"},
 		"negative retry":   {"{clusterRef: {name: prod}, kind: upgrade, retry: -1}", "spec.retry"},
 	} {
-		t.Run(name, func(t *testing.T) { wantErrors(t, d.check(t, operation(t, tc.spec), nil), tc.want) })
+		t.Run(name, func(t *testing.T) { wantErrors(t, d.CheckObject(t, operation(t, tc.spec), nil), tc.want) })
 	}
 }
 
 // TestOperations_ChangeOneWay changes requests. Each row has fields of the request before and
 // after the change.
 func TestOperations_ChangeOneWay(t *testing.T) {
-	d := loadDefinition(t, Operations)
+	d := definition.LoadDefinition(t, Operations)
 	for name, tc := range map[string]struct{ old, new, want string }{
 		"approve":             {"", "approvedPlan: sha256:a", ""},
 		"other approval":      {"approvedPlan: sha256:a", "approvedPlan: sha256:b", "spec.approvedPlan"},
@@ -70,20 +71,20 @@ func TestOperations_ChangeOneWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const spec = "{clusterRef: {name: prod}, kind: upgrade, %s}"
-			got := d.check(t, operation(t, fmt.Sprintf(spec, tc.new)), operation(t, fmt.Sprintf(spec, tc.old)))
+			got := d.CheckObject(t, operation(t, fmt.Sprintf(spec, tc.new)), operation(t, fmt.Sprintf(spec, tc.old)))
 			wantErrors(t, got, tc.want)
 		})
 	}
 	old := operation(t, "{clusterRef: {name: prod}, kind: upgrade}")
-	wantErrors(t, d.check(t, operation(t, "{clusterRef: {name: lab}, kind: upgrade}"), old), "spec.clusterRef.name")
-	wantErrors(t, d.check(t, operation(t, "{clusterRef: {name: prod}, kind: apply}"), old), "spec.kind")
+	wantErrors(t, d.CheckObject(t, operation(t, "{clusterRef: {name: lab}, kind: upgrade}"), old), "spec.clusterRef.name")
+	wantErrors(t, d.CheckObject(t, operation(t, "{clusterRef: {name: prod}, kind: apply}"), old), "spec.kind")
 }
 
 // TestOperations_KeepOptionalFields adds and removes each optional field that cannot change. An
 // empty value is the same as an absent field: a client in Go does not write it.
 func TestOperations_KeepOptionalFields(t *testing.T) {
-	d := loadDefinition(t, Operations)
-	if got := d.check(t, fullOperation(t), fullOperation(t)); len(got) > 0 {
+	d := definition.LoadDefinition(t, Operations)
+	if got := d.CheckObject(t, fullOperation(t), fullOperation(t)); len(got) > 0 {
 		t.Fatalf("the same request is refused: %q", got)
 	}
 	for _, path := range pathsOf(reflect.TypeFor[v1alpha1.OperationSpec](), "") {
@@ -98,16 +99,16 @@ func TestOperations_KeepOptionalFields(t *testing.T) {
 				t.Fatalf("the test sets no value: %v", err)
 			}
 			unstructured.RemoveNestedField(without, fields...)
-			wantErrors(t, d.check(t, without, full), "spec."+path)
-			wantErrors(t, d.check(t, full, without), "spec."+path)
+			wantErrors(t, d.CheckObject(t, without, full), "spec."+path)
+			wantErrors(t, d.CheckObject(t, full, without), "spec."+path)
 			if path == "executor" { // an empty word is refused anyway
 				return
 			}
 			if err := unstructured.SetNestedField(empty, emptyValue(value), fields...); err != nil {
 				t.Fatal(err)
 			}
-			wantErrors(t, d.check(t, empty, without), "")
-			wantErrors(t, d.check(t, without, empty), "")
+			wantErrors(t, d.CheckObject(t, empty, without), "")
+			wantErrors(t, d.CheckObject(t, without, empty), "")
 		})
 	}
 }

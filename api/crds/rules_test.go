@@ -5,92 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
-	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	"k8s.io/apimachinery/pkg/util/json"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	"sigs.k8s.io/yaml"
+	"slipway.dev/slipway/internal/testutil/definition"
 )
 
-// A definition checks objects as an API server does.
-type definition struct {
-	structural *structuralschema.Structural
-	schema     schemavalidation.SchemaValidator
-	rules      *cel.Validator
-}
-
-// loadDefinition reads a CustomResourceDefinition and requires that an API server accepts it:
-// its schema is structural, its rules compile, and their estimated cost is within the limits.
-func loadDefinition(t *testing.T, text []byte) definition {
+func decode(t *testing.T, text string) map[string]any {
 	t.Helper()
-	var v1 apiextensionsv1.CustomResourceDefinition
-	if err := yaml.UnmarshalStrict(text, &v1); err != nil {
-		t.Fatal(err)
-	}
-	apiextensionsv1.SetDefaults_CustomResourceDefinition(&v1)
-	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&v1.Spec)
-	crd := &apiextensions.CustomResourceDefinition{}
-	err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&v1, crd, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	crd.Status.StoredVersions = []string{"v1alpha1"}
-	for _, e := range validation.ValidateCustomResourceDefinition(t.Context(), crd) {
-		t.Error(e)
-	}
-	schema := crd.Spec.Validation.OpenAPIV3Schema // of the only version
-	structural, err := structuralschema.NewStructural(schema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	validator, _, err := schemavalidation.NewSchemaValidator(schema)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return definition{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
-}
-
-// check returns the errors of an object, and of its change from an older one if that is not
-// nil. The cost of all rules must be within the limit of one request.
-func (d definition) check(t *testing.T, object, older map[string]any) (out []string) {
-	t.Helper()
-	defaulting.Default(object, d.structural)
-	if older != nil {
-		defaulting.Default(older, d.structural)
-	}
-	errs := schemavalidation.ValidateCustomResource(nil, object, d.schema)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.structural, object)...)
-	var old any
-	if older != nil {
-		old = older
-	}
-	found, left := d.rules.Validate(t.Context(), nil, d.structural, object, old, celconfig.RuntimeCELCostBudget)
-	t.Logf("the rules cost %d of %d units", celconfig.RuntimeCELCostBudget-left, celconfig.RuntimeCELCostBudget)
-	if left < 0 {
-		t.Errorf("the rules cost more than a request may: %d units", celconfig.RuntimeCELCostBudget-left)
-	}
-	for _, e := range append(errs, found...) {
-		out = append(out, strings.TrimPrefix(e.Field, ".")+": "+e.Detail)
-	}
-	return out
-}
-
-func decode(t *testing.T, text string) (out map[string]any) {
-	t.Helper()
-	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err == nil {
-		err = json.Unmarshal(raw, &out) // whole numbers are int64
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return definition.DecodeObject(t, text)
 }
 
 // cluster is a small cluster. %s stands for more fields of its spec.
@@ -105,13 +25,13 @@ spec:
 %s`
 
 func TestDefinitions_AreValid(t *testing.T) {
-	loadDefinition(t, Clusters)
-	loadDefinition(t, Operations)
+	definition.LoadDefinition(t, Clusters)
+	definition.LoadDefinition(t, Operations)
 }
 
 // TestClusters_CheckFields has good and bad values of fields.
 func TestClusters_CheckFields(t *testing.T) {
-	d := loadDefinition(t, Clusters)
+	d := definition.LoadDefinition(t, Clusters)
 	for name, tc := range map[string]struct{ good, bad, want string }{
 		"kubelet configuration": {
 			"  kubernetes: {kubelet: {config: {maxPods: 200, evictionHard: {memory.available: 5%}}}}",
@@ -189,10 +109,10 @@ func TestClusters_CheckFields(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.good)), nil); len(got) > 0 {
+			if got := d.CheckObject(t, decode(t, fmt.Sprintf(cluster, tc.good)), nil); len(got) > 0 {
 				t.Errorf("a good value is refused: %q", got)
 			}
-			if got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.bad)), nil); len(got) != 1 || !strings.HasPrefix(got[0], tc.want) {
+			if got := d.CheckObject(t, decode(t, fmt.Sprintf(cluster, tc.bad)), nil); len(got) != 1 || !strings.HasPrefix(got[0], tc.want) {
 				t.Errorf("a bad value: got %q, want an error about %s", got, tc.want)
 			}
 		})
@@ -201,11 +121,11 @@ func TestClusters_CheckFields(t *testing.T) {
 
 // TestClusters_LimitNames has good and bad names.
 func TestClusters_LimitNames(t *testing.T) {
-	d := loadDefinition(t, Clusters)
+	d := definition.LoadDefinition(t, Clusters)
 	for name, want := range map[string]int{strings.Repeat("a", 40): 0, strings.Repeat("a", 41): 1, "prod.eu": 1, "prod-eu-1": 0} {
 		object := decode(t, fmt.Sprintf(cluster, ""))
 		object["metadata"].(map[string]any)["name"] = name
-		if got := d.check(t, object, nil); len(got) != want {
+		if got := d.CheckObject(t, object, nil); len(got) != want {
 			t.Errorf("name %s: got %q, want %d errors", name, got, want)
 		}
 	}
@@ -219,16 +139,16 @@ status:
 
 // TestClusters_ChangeBeforeCreation corrects an object whose cluster does not exist yet.
 func TestClusters_ChangeBeforeCreation(t *testing.T) {
-	d := loadDefinition(t, Clusters)
+	d := definition.LoadDefinition(t, Clusters)
 	old := decode(t, fmt.Sprintf(cluster, "  network: {podCIDR: [10.0.0.0/8]}"))
-	if got := d.check(t, decode(t, fmt.Sprintf(cluster, "  network: {podCIDR: [10.244.0.0/16]}")), old); len(got) > 0 {
+	if got := d.CheckObject(t, decode(t, fmt.Sprintf(cluster, "  network: {podCIDR: [10.244.0.0/16]}")), old); len(got) > 0 {
 		t.Errorf("the correction is refused: %q", got)
 	}
 }
 
 // TestClusters_KeepFixedFields changes the object of a cluster that exists.
 func TestClusters_KeepFixedFields(t *testing.T) {
-	d := loadDefinition(t, Clusters)
+	d := definition.LoadDefinition(t, Clusters)
 	for name, tc := range map[string]struct{ old, new, want string }{
 		"pod range":           {"  network: {podCIDR: [10.244.0.0/16]}", "  network: {podCIDR: [10.200.0.0/16]}", "spec.network.podCIDR"},
 		"default pod range":   {"", "  network: {podCIDR: [10.244.0.0/16]}", ""},
@@ -247,7 +167,7 @@ func TestClusters_KeepFixedFields(t *testing.T) {
 		"settings and add-on": {"", "  addons: [{name: web}]\n  kubernetes: {hardening: true}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := d.check(t, decode(t, fmt.Sprintf(cluster, tc.new)+created), decode(t, fmt.Sprintf(cluster, tc.old)+created))
+			got := d.CheckObject(t, decode(t, fmt.Sprintf(cluster, tc.new)+created), decode(t, fmt.Sprintf(cluster, tc.old)+created))
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tc.want+": ")) {
 				t.Errorf("got %q, want an error about %q", got, tc.want)
 			}
@@ -257,7 +177,7 @@ func TestClusters_KeepFixedFields(t *testing.T) {
 
 // TestClusters_KeepRolesOfHosts changes, adds and removes hosts.
 func TestClusters_KeepRolesOfHosts(t *testing.T) {
-	d := loadDefinition(t, Clusters)
+	d := definition.LoadDefinition(t, Clusters)
 	hosts := func(list string) map[string]any {
 		return decode(t, "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec: {hosts: ["+list+"]}\n")
 	}
@@ -274,7 +194,7 @@ func TestClusters_KeepRolesOfHosts(t *testing.T) {
 		"twice":    {first + ", " + first, "spec.hosts[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := d.check(t, hosts(tc.new), hosts(first+", "+second))
+			got := d.CheckObject(t, hosts(tc.new), hosts(first+", "+second))
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) == 0 || !strings.HasPrefix(got[0], tc.want)) {
 				t.Errorf("got %q, want an error about %q", got, tc.want)
 			}
@@ -285,7 +205,7 @@ func TestClusters_KeepRolesOfHosts(t *testing.T) {
 // TestClusters_AllowThousandHosts changes an object with 1,000 hosts: its rules cost less than
 // a request may.
 func TestClusters_AllowThousandHosts(t *testing.T) {
-	d := loadDefinition(t, Clusters)
+	d := definition.LoadDefinition(t, Clusters)
 	var hosts strings.Builder
 	for i := range 1000 {
 		role := "worker"
@@ -296,7 +216,7 @@ func TestClusters_AllowThousandHosts(t *testing.T) {
 			i, i/250, i%250+1, role, i/20)
 	}
 	text := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts:\n" + hosts.String()
-	if got := d.check(t, decode(t, text+"  approval: Manual\n"+created), decode(t, text+created)); len(got) > 0 {
+	if got := d.CheckObject(t, decode(t, text+"  approval: Manual\n"+created), decode(t, text+created)); len(got) > 0 {
 		t.Errorf("it is refused: %q", got)
 	}
 }
