@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -14,11 +16,13 @@ import (
 	"slipway.dev/slipway/internal/server/controlplane"
 	"slipway.dev/slipway/internal/server/keyrotation"
 	"slipway.dev/slipway/internal/server/keys"
+	"slipway.dev/slipway/internal/server/serverbackup"
 )
 
 // The paths of the server's own endpoints, below controlplane.PathPrefix. Only administrators
 // may use them: a role must name the path.
 const (
+	pathBackup  = "/server/backup"
 	pathRelease = "/server/release"
 	pathRotate  = "/server/rotate-encryption-key"
 )
@@ -30,6 +34,7 @@ const maxRequest = 1 << 20
 type endpoints struct {
 	keys     *keys.Keys
 	external bool // the server uses an external etcd
+	backups  *serverbackup.Maker
 	server   atomic.Pointer[controlplane.Server]
 	rotating sync.Mutex
 }
@@ -40,6 +45,7 @@ func (e *endpoints) setServer(s *controlplane.Server) { e.server.Store(s) }
 // handlers returns the handlers by path.
 func (e *endpoints) handlers() map[string]http.Handler {
 	return map[string]http.Handler{
+		pathBackup:  e.backups.Handler(),
 		pathRelease: e.handle(e.releaseHold),
 		pathRotate:  e.handle(e.rotateKey),
 	}
@@ -120,4 +126,14 @@ func (e *endpoints) rotateKey(r *http.Request, server *controlplane.Server) (any
 		return nil, err
 	}
 	return keyrotation.Rotate(r.Context(), e.keys, server, client)
+}
+
+// Snapshot writes a snapshot of the database of the running server.
+func (e *endpoints) Snapshot(ctx context.Context, to io.Writer) (serverbackup.SnapshotInfo, error) {
+	server := e.server.Load()
+	if server == nil {
+		return serverbackup.SnapshotInfo{}, errors.New("the server is starting")
+	}
+	info, err := server.Snapshot(ctx, to)
+	return serverbackup.SnapshotInfo(info), err
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
@@ -19,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/server/controlplane"
 	"slipway.dev/slipway/internal/server/datadir"
 	"slipway.dev/slipway/internal/server/keys"
+	"slipway.dev/slipway/internal/server/serverbackup"
 	"slipway.dev/slipway/internal/version"
 )
 
@@ -39,6 +41,7 @@ type serverCommand struct {
 	quota     int64 // MiB
 	lifetime  time.Duration
 	logFormat string
+	backups   string // path of the configuration of backups
 }
 
 func newServerCommand(p *program) *cobra.Command {
@@ -61,6 +64,7 @@ administrator: pki/admin.kubeconfig in the data directory.`,
 	f.StringVar(&s.config.Etcd.Prefix, "etcd-prefix", controlplane.DefaultPrefix, "`prefix` of all keys in etcd")
 	f.Int64Var(&s.quota, "etcd-quota", controlplane.DefaultQuota>>20, "maximum size of the database in `MiB`")
 	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "", "AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
+	f.StringVar(&s.backups, "backup-config", "", "`file` with the schedule and the targets of backups")
 	f.DurationVar(&s.config.CompactionInterval, "compaction-interval", 5*time.Minute, "`time` between two removals of old revisions")
 	f.DurationVar(&s.config.DefragmentInterval, "defragment-interval", time.Hour, "`time` between two checks for unused space")
 	f.DurationVar(&s.lifetime, "certificate-lifetime", certificates.DefaultLifetime, "lifetime of the serving and the administrator's certificate")
@@ -130,9 +134,20 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	server, err := s.start(ctx, dir, log)
+	schedule, err := s.loadSchedule()
 	if err != nil {
 		return err
+	}
+	server, endpoints, err := s.start(ctx, dir, log)
+	if err != nil {
+		return err
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	if schedule != nil {
+		working, cancel := context.WithCancel(ctx)
+		defer cancel()
+		background.Go(func() { runBackups(working, endpoints.backups, *schedule, server, log) })
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }() // ends with the server
@@ -149,11 +164,13 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 }
 
 // start starts the server and reports that it is ready.
-func (s *serverCommand) start(ctx context.Context, dir *datadir.Dir, log *slog.Logger) (*controlplane.Server, error) {
+func (s *serverCommand) start(
+	ctx context.Context, dir *datadir.Dir, log *slog.Logger,
+) (*controlplane.Server, *endpoints, error) {
 	begun := time.Now()
 	listener, err := controlplane.Listen(ctx, s.listen)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	keep := false
 	defer func() {
@@ -165,30 +182,50 @@ func (s *serverCommand) start(ctx context.Context, dir *datadir.Dir, log *slog.L
 	c := s.config
 	c.Dir, c.Log, c.Listener, c.EtcdQuota = dir, log, listener, s.quota<<20
 	if c.Keys, err = keys.Open(dir.Path("keys"), fresh); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.Certificates, err = certificates.Open(certificates.Options{
 		Dir: dir.Path("pki"), Names: s.certificateNames(), Server: s.publicURL(listener.Addr()), Fresh: fresh, Log: log,
 		Lifetimes: certificates.Lifetimes{Serving: s.lifetime, Admin: s.lifetime},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	endpoints := &endpoints{keys: c.Keys, external: len(c.Etcd.Servers) > 0}
+	endpoints, err := s.newEndpoints(c, fresh)
+	if err != nil {
+		return nil, nil, err
+	}
 	c.Handlers = endpoints.handlers()
 	server, err := controlplane.Start(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	keep = true
 	endpoints.setServer(server)
 	if err := errors.Join(dir.MarkStarted(), dir.WriteHolder(reachableAddress(listener.Addr()))); err != nil {
-		return nil, errors.Join(err, s.stopAfterFailure(ctx, server))
+		return nil, nil, errors.Join(err, s.stopAfterFailure(ctx, server))
 	}
 	log.Info("the server is ready", "url", s.publicURL(listener.Addr()), "kubeconfig", c.Certificates.AdminKubeconfig(),
 		"version", version.Get().Version, "took", time.Since(begun).Round(10*time.Millisecond).String())
 	_, _ = systemd.SdNotify(false, systemd.SdNotifyReady) // without systemd, nothing waits for it
-	return server, nil
+	return server, endpoints, nil
+}
+
+// newEndpoints returns the endpoints of a server.
+func (s *serverCommand) newEndpoints(c controlplane.Config, fresh bool) (*endpoints, error) {
+	signer, err := serverbackup.OpenSigningKey(c.Dir.Path("keys"), fresh)
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoints{keys: c.Keys, external: len(c.Etcd.Servers) > 0}
+	o := serverbackup.Options{
+		Dir: c.Dir, Signer: signer, Program: version.Get().Version, Kubernetes: controlplane.KubernetesVersion(), Log: c.Log,
+	}
+	if !e.external {
+		o.Snapshots = e
+	}
+	e.backups = serverbackup.New(o)
+	return e, nil
 }
 
 // stopAfterFailure stops a server that could not announce itself.

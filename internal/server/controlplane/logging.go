@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ var expectedMessages = []string{
 	"The manifest file is empty",
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
+	"use of closed network connection", // at each stop
+	"pending configuration changes to apply",
 }
 
 // isExpected reports whether a message is one of them.
@@ -76,9 +79,10 @@ func (l *libraryLog) WithGroup(name string) slog.Handler {
 }
 
 // newEtcdLog returns a logger for etcd that writes warnings and errors to log. A fatal error
-// of etcd is sent to failed, and ends only the goroutine of etcd, not the process.
+// or panic of etcd is sent to failed, and ends only the goroutine of etcd, not the process.
 func newEtcdLog(log *slog.Logger, failed chan<- error) *zap.Logger {
-	return zap.New(&etcdCore{log: log.With("component", "etcd")}, zap.WithFatalHook(fatalHook{failed}))
+	hook := fatalHook{failed}
+	return zap.New(&etcdCore{log: log.With("component", "etcd")}, zap.WithFatalHook(hook), zap.WithPanicHook(hook))
 }
 
 // An etcdCore writes the records of etcd to a slog.Logger.
@@ -105,16 +109,16 @@ func (c *etcdCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 
 // Write logs an entry.
 func (c *etcdCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	if isExpected(e.Message) {
-		return nil
-	}
 	encoder := zapcore.NewMapObjectEncoder()
 	for _, f := range append(c.fields[:len(c.fields):len(c.fields)], fields...) {
 		f.AddTo(encoder)
 	}
 	var attrs []any
-	for name, value := range encoder.Fields {
-		attrs = append(attrs, slog.Any(name, value))
+	for _, name := range slices.Sorted(maps.Keys(encoder.Fields)) {
+		attrs = append(attrs, slog.Any(name, encoder.Fields[name]))
+	}
+	if cause, _ := encoder.Fields["error"].(string); isExpected(e.Message + " " + cause) {
+		return nil
 	}
 	if e.Level > zapcore.WarnLevel {
 		c.log.Error(e.Message, attrs...)
