@@ -93,7 +93,7 @@ type Certificates struct {
 
 	mutex              sync.Mutex // for the fields below, and for the files
 	server             string
-	kubeconfig         []byte // the content that was written last
+	kubeconfigDue      bool // the admin kubeconfig may have other content
 	ca, serving, admin pair
 }
 
@@ -111,7 +111,7 @@ type pair struct {
 func Open(o Options) (*Certificates, error) { return openWith(o, privatefile.Writer{}) }
 
 func openWith(o Options, w privatefile.Writer) (*Certificates, error) {
-	c := &Certificates{options: o.withDefaults(), server: o.Server, writer: w}
+	c := &Certificates{options: o.withDefaults(), server: o.Server, kubeconfigDue: true, writer: w}
 	var err error
 	if c.names, err = parseNames(o.Names); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (c *Certificates) path(name string) string { return filepath.Join(c.options
 func (c *Certificates) SetServer(url string) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.server = url
+	c.server, c.kubeconfigDue = url, true
 	return c.writeKubeconfig()
 }
 
@@ -217,9 +217,10 @@ func (c *Certificates) canServe() bool {
 	return true
 }
 
-// writeKubeconfig writes the admin kubeconfig, unless the file has the same content.
+// writeKubeconfig writes the admin kubeconfig, unless the file has the same content. A change
+// by the administrator is kept until the next renewal or start.
 func (c *Certificates) writeKubeconfig() error {
-	if c.server == "" {
+	if !c.kubeconfigDue || c.server == "" {
 		return nil
 	}
 	text, err := kubeconfig.Admin{
@@ -228,21 +229,18 @@ func (c *Certificates) writeKubeconfig() error {
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(c.kubeconfig, text) { // a change by the administrator is kept until the next renewal
-		return nil
-	}
 	old, err := privatefile.Read(c.AdminKubeconfig(), privatefile.Secret)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the admin kubeconfig: %w", err)
 	}
 	if bytes.Equal(old, text) {
-		c.kubeconfig = text
+		c.kubeconfigDue = false
 		return nil
 	}
 	if err := c.writer.Replace(c.AdminKubeconfig(), text); err != nil {
 		return fmt.Errorf("writing the admin kubeconfig: %w", err)
 	}
-	c.kubeconfig = text
+	c.kubeconfigDue = false
 	c.options.Log.Info("Wrote the admin kubeconfig", "file", c.AdminKubeconfig())
 	return nil
 }

@@ -154,7 +154,7 @@ func (c *Certificates) renewCA(now time.Time) error {
 	if err := c.writer.Replace(c.CAFile(), next.text); err != nil {
 		return fmt.Errorf("writing the CA certificate: %w", err)
 	}
-	c.ca = next
+	c.ca, c.kubeconfigDue = next, true
 	c.logRenewal(caName, reason, next.cert)
 	return nil
 }
@@ -188,7 +188,7 @@ func (c *Certificates) renewLeaf(p *pair, name string, lifetime time.Duration, t
 	if err := c.writePair(name, next); err != nil {
 		return fmt.Errorf("writing %s: %w", name+certSuffix, err)
 	}
-	*p = next
+	*p, c.kubeconfigDue = next, true
 	c.logRenewal(name, reason, next.cert)
 	return nil
 }

@@ -125,21 +125,24 @@ func TestRotation_ContinuesAfterEveryKill(t *testing.T) {
 
 func TestAddEncryptionKey_NeverUsesNameAgain(t *testing.T) {
 	k := openFresh(t)
+	add := func() error { _, err := k.AddEncryptionKey(); return err }
+	promote := func(name string) func() error { return func() error { return k.PromoteEncryptionKey(name) } }
+	prune := func() error { return k.PruneEncryptionKeys() }
 	for _, step := range []struct {
 		name, reason string
 		run          func() error
 		want         []string
 	}{
-		{"add", "the first rotation", func() error { _, err := k.AddEncryptionKey(); return err }, []string{"key1", "key2"}},
-		{"add again", "the rotation was interrupted", func() error { _, err := k.AddEncryptionKey(); return err }, []string{"key1", "key2"}},
-		{"prune", "the rotation is given up", k.PruneEncryptionKeys, []string{"key1"}},
-		{"prune again", "nothing is left to remove", k.PruneEncryptionKeys, []string{"key1"}},
-		{"add after prune", "key2 is a used name", func() error { _, err := k.AddEncryptionKey(); return err }, []string{"key1", "key3"}},
-		{"promote", "key3 encrypts", func() error { return k.PromoteEncryptionKey("key3") }, []string{"key3", "key1"}},
-		{"promote again", "the step is repeated", func() error { return k.PromoteEncryptionKey("key3") }, []string{"key3", "key1"}},
-		{"add before prune", "the rotation starts over", func() error { _, err := k.AddEncryptionKey(); return err }, []string{"key3", "key1", "key4"}},
-		{"promote before prune", "all earlier keys decrypt", func() error { return k.PromoteEncryptionKey("key4") }, []string{"key4", "key3", "key1"}},
-		{"prune at the end", "one key remains", k.PruneEncryptionKeys, []string{"key4"}},
+		{"add", "the first rotation", add, []string{"key1", "key2"}},
+		{"add again", "the rotation was interrupted", add, []string{"key1", "key2"}},
+		{"prune", "the rotation is given up", prune, []string{"key1"}},
+		{"prune again", "nothing is left to remove", prune, []string{"key1"}},
+		{"add after prune", "key2 is a used name", add, []string{"key1", "key3"}},
+		{"promote", "key3 encrypts", promote("key3"), []string{"key3", "key1"}},
+		{"promote again", "the step is repeated", promote("key3"), []string{"key3", "key1"}},
+		{"add before prune", "the rotation starts over", add, []string{"key3", "key1", "key4"}},
+		{"promote before prune", "all earlier keys decrypt", promote("key4"), []string{"key4", "key3", "key1"}},
+		{"prune at the end", "one key remains", prune, []string{"key4"}},
 	} {
 		if err := step.run(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
