@@ -15,6 +15,10 @@ type rule struct {
 var rules = []rule{
 	{layer: 0, pkg: "api/v1alpha1", why: "others use the types without the program"},
 	{layer: 0, pkg: "api/crds", why: "definitions of the types, for every API server"},
+	{
+		layer: 0, pkg: "api/crds/crdstest", may: []string{"api/v1alpha1", "internal/testutil/definition"},
+		why: "objects that follow or break the definitions, for tests; links into no program",
+	},
 	{layer: 0, pkg: "images", exactly: true, why: "sources of our images, as text"},
 	{layer: 0, pkg: "images/echo", exactly: true, why: "compiled into an image from the standard library alone"},
 	{layer: 0, pkg: "images/pause", exactly: true, why: "compiled into an image from the standard library alone"},
@@ -546,7 +550,34 @@ var rules = []rule{
 		why: "backup sets of the server, and where they are kept; takes no snapshot itself",
 	},
 
+	{
+		layer: 5, pkg: "internal/server/controlplane",
+		may: []string{"internal/server/certificates", "internal/server/datadir", "internal/server/keys"},
+		why: "the API server and its etcd, in this process; knows no command and no backup set",
+	},
+	{
+		layer: 5, pkg: "internal/server/controlplane/testserver",
+		may: []string{
+			"internal/server/certificates", "internal/server/controlplane", "internal/server/datadir", "internal/server/keys",
+		},
+		why: "a real server for tests, one a process; links into no program",
+	},
+	{
+		layer: 5, pkg: "internal/server/adminclient", may: []string{"internal/server/certificates", "internal/server/datadir"},
+		why: "requests of commands to the server on the same data directory; links no API server",
+	},
+	{
+		layer: 5, pkg: "internal/server/useraccess", may: []string{"internal/pki"},
+		why: "client certificates of users, through the certificates API; knows no file",
+	},
+	{layer: 5, pkg: "internal/server/keyrotation", why: "the order of a rotation of encryption keys; knows no file and no API server"},
+	{
+		layer: 5, pkg: "internal/daemon", may: []string{"internal/server/..."},
+		why: "the commands of slipwayd; composes the packages of the server",
+	},
+
 	{layer: 6, pkg: "cmd/slipway", exactly: true, may: []string{"internal/cli"}, why: "a main makes the context and the streams, no more"},
+	{layer: 6, pkg: "cmd/slipwayd", exactly: true, may: []string{"internal/daemon"}, why: "a main makes the context and the streams, no more"},
 	{
 		layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"},
 		why: "a main makes the context and the streams, no more",
@@ -608,13 +639,16 @@ var fences = []fence{
 		"internal/cli/sandboxcmd",                                      // ssh into a machine
 		"internal/archtest", "internal/testutil/smalldisk", "test/...", // the programs under test
 	}, "programs are run by argv in few places, or they are shell strings everywhere"},
-	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
+	{"github.com/spf13/cobra/...", []string{"internal/cli/...", "internal/daemon"}, "commands are a front"},
 	{"github.com/spf13/pflag/...", []string{"internal/cli"}, "flags are cobra's, and are looked over in one place"},
 	{"github.com/BurntSushi/toml/...", []string{"internal/spec"}, "settings of containerd are checked where the file is, and hosts read none"},
 	{
 		"k8s.io/client-go/...",
-		[]string{"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client"},
-		"one way to speak to the Kubernetes API",
+		[]string{
+			"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client",
+			"internal/server/...", "internal/daemon",
+		},
+		"one way to speak to the Kubernetes API of clusters, and one to the API of the management server",
 	},
 	{
 		"github.com/google/go-containerregistry/...",
@@ -622,9 +656,13 @@ var fences = []fence{
 		"images are the bundle's matter, and charts in registries look like them",
 	},
 	{"helm.sh/helm/...", []string{"internal/addonsource"}, "charts are rendered, and nothing else of Helm is wanted"},
-	{"go.etcd.io/bbolt/...", []string{"internal/backup/verify"}, "etcd's own file is read to verify a snapshot, and for nothing else"},
+	{
+		"go.etcd.io/bbolt/...", []string{"internal/backup/verify", "internal/server/controlplane"},
+		"etcd's own file is read to verify it, and for nothing else",
+	},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
-	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
+	{"k8s.io/kubernetes/...", []string{"internal/server/controlplane"}, "one place knows the libraries of the API server"},
+	{"go.etcd.io/etcd/...", []string{"internal/server/controlplane"}, "one place knows the server and the client of etcd"},
 	{"k8s.io/kubectl/...", []string{"hack/kubectl"}, "a client for tests; no program of ours contains it"},
 	{"flag", []string{"internal/testutil/golden", "test/bench/..."}, "a program's flags are cobra's"},
 	{"log", nil, "logs go through slog"},
