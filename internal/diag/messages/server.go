@@ -58,5 +58,101 @@ var managementServer = Section{
 			Remedy: "Correct the value of `--tls-san`. A DNS name has letters, digits, `-` and `.`, and can begin with " +
 				"`*.`. An IPv6 address has no brackets and no zone.",
 		},
+		{
+			ID:      "server-port-in-use",
+			Summary: "Another program uses the address of the API.",
+			Remedy: "Find the program: `ss -ltnp`. Stop it, or select another address with `--listen`. If it is a server on " +
+				"the same data directory, it is running already: `slipwayd status`.",
+		},
+		{
+			ID:      "server-listen-failed",
+			Summary: "The server cannot listen on the address of `--listen`.",
+			Cause:   "The address does not belong to this machine, or the port needs a right that the user does not have.",
+			Remedy:  "Select an address of this machine and a port above 1023. `0.0.0.0` is all addresses.",
+		},
+		{
+			ID:      "server-etcd-unreachable",
+			Summary: "The etcd of the server does not respond in time.",
+			Cause:   "An address of `--etcd-servers` is wrong, etcd has no leader, or it rejects the client certificate.",
+			Remedy: "Ask that etcd with the same files: `etcdctl --endpoints URL --cacert FILE --cert FILE --key FILE endpoint " +
+				"health`. Then start the server again.",
+		},
+		{
+			ID:      "server-etcd-in-use",
+			Summary: "The external etcd has data of another API server with the same prefix.",
+			Cause:   "It is probably the etcd of a Kubernetes cluster. Two API servers with one prefix would change each other's objects.",
+			Remedy:  "Select another prefix with `--etcd-prefix`, or another etcd.",
+		},
+		{
+			ID:      "server-etcd-of-another-server",
+			Summary: "The data in etcd belongs to another management server.",
+			Cause: "The data directory was made again, or two servers have the same prefix. The keys in the data directory " +
+				"cannot decrypt the Secrets of the other server.",
+			Remedy: "Use the data directory of that server, or a copy of it for another server on the same etcd. For a new " +
+				"server, select another prefix with `--etcd-prefix`.",
+		},
+		{
+			ID:      "server-database-damaged",
+			Summary: "The server cannot open its database.",
+			Cause:   "The disk has failed, or another program has changed files in the directory `etcd`.",
+			Remedy: "Check the disk. Then restore a backup: `slipwayd restore FILE --replace`. The command keeps the old " +
+				"directory.",
+		},
+		{
+			ID:      "server-disk-full",
+			Summary: "The disk of the data directory has no room for the database.",
+			Remedy:  "Remove other files from that disk, or enlarge it. Then start the server again. Do not remove files in the data directory.",
+		},
+		{
+			ID:      "server-authentication-config",
+			Summary: "The file of `--authentication-config` cannot be used.",
+			Cause: "The file cannot be read, is not an `AuthenticationConfiguration` of `apiserver.config.k8s.io/v1`, or has a " +
+				"value that the API server rejects. The field `anonymous` belongs to the server.",
+			Remedy: "Correct the field that the message names. A running server keeps the previous issuers until the file is " +
+				"correct.",
+		},
+		{
+			ID:      "server-tls-san-required",
+			Summary: "The server listens for other machines, but its certificate has no name for them.",
+			Remedy: "Set `--tls-san` to each name and address by which clients connect. For clients on this machine only, " +
+				"keep the default of `--listen`.",
+		},
+		{
+			ID:      "server-flag-invalid",
+			Summary: "A flag of `slipwayd` has an invalid value, or two flags do not fit together.",
+			Remedy:  "Correct the flag. `slipwayd server --help` lists all flags.",
+		},
+		{
+			ID:      "server-not-running",
+			Summary: "The command needs a running server, and none uses this data directory.",
+			Remedy: "Start the server: `systemctl start slipwayd`. If it has another data directory, set `--data-dir`. Run the " +
+				"command on the same machine.",
+		},
+		{
+			ID:      "server-admin-kubeconfig",
+			Summary: "The kubeconfig of the administrator cannot be read.",
+			Cause:   "Only the user of the server may read `pki/admin.kubeconfig`, or the file is damaged.",
+			Remedy:  "Run the command with `sudo`. If the file is damaged, start the server again: it writes the file.",
+		},
+		{
+			ID:      "server-request-refused",
+			Summary: "The running server has refused the request of a command.",
+			Cause:   "The message has the reason from the server.",
+			Remedy:  "Solve the problem in the message, then run the command again. The log of the server has details.",
+		},
+		{
+			ID:      "server-user-invalid",
+			Summary: "A kubeconfig cannot be issued for this user, group or lifetime.",
+			Cause: "Names that begin with `system:` have rights in every Kubernetes API. A certificate cannot be revoked, so its " +
+				"lifetime is limited.",
+			Remedy: "Select another name, and bind it to a role: `kubectl create clusterrolebinding`. For long lifetimes, use a " +
+				"service account: its tokens can be revoked.",
+		},
+		{
+			ID:      "server-certificate-not-signed",
+			Summary: "The server has not signed a client certificate in time.",
+			Cause:   "The controllers are on hold after a restore, or the server is overloaded.",
+			Remedy:  "Run `slipwayd status`. If the controllers are on hold, run `slipwayd release`. Then run the command again.",
+		},
 	},
 }
