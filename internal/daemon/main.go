@@ -96,7 +96,8 @@ Exit codes:
 	root.SetErr(p.Err)
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", defaultDataDir, "data `directory` of the server")
 	root.AddCommand(
-		newServerCommand(p), newStatusCommand(p), newKubeconfigCommand(p), newRotateEncryptionKeyCommand(p), newVersionCommand(p),
+		newServerCommand(p), newStatusCommand(p), newKubeconfigCommand(p), newRotateEncryptionKeyCommand(p),
+		newBackupCommand(p), newRestoreCommand(p), newReleaseCommand(p), newListBackupsCommand(p), newVersionCommand(p),
 	)
 	return root
 }

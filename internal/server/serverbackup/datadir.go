@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/server/datadir"
 )
 
@@ -71,10 +72,18 @@ func (d *restoredDir) Discard() error {
 
 // TrustKey adds a public key to the keys of which one must have signed the set.
 func (o *RestoreOptions) TrustKey(text string) error {
+	key, err := ParseTrustedKey(text)
+	if err == nil {
+		o.Trusted = append(o.Trusted, key)
+	}
+	return err
+}
+
+// ParseTrustedKey reads a public key from a flag.
+func ParseTrustedKey(text string) (backup.PublicKey, error) {
 	key, err := backup.ParsePublicKey(text)
 	if err != nil {
-		return refuseKey(err)
+		return key, diag.Refuse(idInvalidValue, "--signed-by: "+err.Error(), "give the public key that 'slipwayd backup' printed: ed25519:…")
 	}
-	o.Trusted = append(o.Trusted, key)
-	return nil
+	return key, nil
 }

@@ -63,7 +63,3 @@ func idOf(err error) string {
 func refuseFile(name, format string, args ...any) error {
 	return diag.Refuse(idBadFile, name+" "+fmt.Sprintf(format, args...), "move the file out of the data directory")
 }
-
-func refuseKey(err error) error {
-	return diag.Refuse(idInvalidValue, "--signed-by: "+err.Error(), "give the public key that 'slipwayd backup' printed: ed25519:…")
-}
