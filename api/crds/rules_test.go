@@ -25,7 +25,7 @@ func TestClusters_FollowRules(t *testing.T) {
 
 // TestOperations_FollowRules creates and changes Operations.
 func TestOperations_FollowRules(t *testing.T) {
-	checkCases(t, Operations, crdstest.OperationCases(t))
+	checkCases(t, Operations, crdstest.OperationCases(t, 1000))
 }
 
 // checkCases checks the cases of a definition, and requires that they break each of its rules.

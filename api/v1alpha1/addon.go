@@ -9,6 +9,7 @@ type Addon struct {
 	// the label `slipway.dev/addon`.
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 	// Files, directories (their `*.yaml`, `*.yml` and `*.json`, sorted by name) or
 	// URLs, which the manager downloads. `https://…@sha256:…` pins the content.
@@ -27,6 +28,8 @@ type Addon struct {
 	ValuesFiles []string `json:"valuesFiles,omitempty"`
 	// The namespace of objects without a namespace. Slipway creates it if it is
 	// missing, and does not delete it. Default: `default`.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
 	Namespace string `json:"namespace,omitempty"`
 	// The minor versions that the add-on supports, `"1.37"`. For another version,
 	// Slipway rejects the cluster or the upgrade; `--ignore-check addons` skips this
@@ -36,6 +39,10 @@ type Addon struct {
 	// `false`: do not wait for its pods. Default: `true`.
 	Wait *bool `json:"wait,omitempty"`
 	// The time limit of the wait for its pods. Default: `5m`.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) > duration("0s")`,message="the duration must be above zero"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// The number of further attempts after a failure, at most 10. Default: `0`.
 	// +kubebuilder:validation:Minimum=0

@@ -24,6 +24,10 @@ type Etcd struct {
 // its own snapshots it keeps.
 type EtcdBackup struct {
 	// The interval of snapshots: `1m` or more. Default: `6h`.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) >= duration("1m")`,message="the shortest interval is 1m"
 	Every *metav1.Duration `json:"every,omitempty"`
 	// The number of snapshots that each host keeps, 1 to 1000. Default: `8`.
 	// +kubebuilder:validation:Minimum=0
@@ -32,6 +36,9 @@ type EtcdBackup struct {
 	// How often each host runs a restore test with its newest snapshot, in a temporary
 	// etcd; at least `every`. `0s`: never. Default: `168h`, or `every` if that is
 	// longer.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	DrillEvery *metav1.Duration `json:"drillEvery,omitempty"`
 	// age public keys (`age1…`) for the encryption of copies. The private key of any of
 	// them decrypts the copies. Required with `copies`.
@@ -49,6 +56,9 @@ type EtcdBackup struct {
 // +kubebuilder:validation:XValidation:rule=`(has(self.directory) && self.directory != "" ? 1 : 0) + (has(self.ssh) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1`,message="exactly one of directory, ssh and s3 must be set"
 type EtcdCopy struct {
 	// The name of the copy target: a–z, 0–9 and `-`, at most 63 characters, unique.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 	// The number of copies that each host keeps there, 1 to 1000. Default: `keep`.
 	// +kubebuilder:validation:Minimum=0

@@ -19,6 +19,7 @@ type Host struct {
 	// most 63 characters, unique.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 	// The address for SSH: an IP address or a name. `localhost` is this machine,
 	// without SSH. Unique, unless `ssh.port` differs.

@@ -105,8 +105,16 @@ type ComponentSettings struct {
 // Certificates configures the validity and the renewal of certificates.
 type Certificates struct {
 	// The validity of new and renewed certificates. Default: `8760h` (a year).
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) > duration("0s")`,message="the duration must be above zero"
 	Validity *metav1.Duration `json:"validity,omitempty"`
 	// The validity of CAs; at least `validity`. Default: `87600h` (ten years).
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) > duration("0s")`,message="the duration must be above zero"
 	CAValidity *metav1.Duration `json:"caValidity,omitempty"`
 	// Each host renews its own certificates with a timer when they are due. Can be
 	// changed at any time. Default: `true`.

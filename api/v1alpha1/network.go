@@ -31,6 +31,7 @@ type Flannel struct {
 	// The MTU of pod interfaces; `0` is the default of flannel. Default: `0`.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
+	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 576",message="the MTU must be from 576 to 65535, or 0"
 	MTU int `json:"mtu,omitempty"`
 }
 

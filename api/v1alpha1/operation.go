@@ -66,7 +66,7 @@ type OperationSpec struct {
 	// The command line does not set it.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	Deadline metav1.Duration `json:"deadline,omitzero"`
 	// The process that runs the operation. `InProcess`: the management plane itself.
 	// `Job`: a Job in the cluster of the management plane. `External`: a program that
@@ -157,7 +157,7 @@ type OperationParameters struct {
 	// The limit for the drain of a host that is removed, upgraded or rebooted.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
 	// The number of workers that an upgrade or `reboot-nodes` takes out of service at
 	// once: a number, or a percentage.
@@ -181,7 +181,7 @@ type OperationParameters struct {
 	// `renew-certs` renews certificates that expire within this time.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	Within metav1.Duration `json:"within,omitzero"`
 	// The backup file of `etcd-restore`.
 	// +kubebuilder:validation:MaxLength=4096

@@ -36,14 +36,16 @@ const (
 
 // Hook is a script of the user.
 type Hook struct {
-	// A unique name: a–z, 0–9 and `-`.
+	// A unique name: a–z, 0–9 and `-`, at most 63 characters.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 	// `preInstall`, `postControlPlane`, `postInstall`, `preDelete`, `preUpgrade` or
 	// `postUpgrade`.
 	Phase HookPhase `json:"phase"`
 	// The roles of the hosts on which the hook runs: `control-plane`, `worker`. Default:
 	// all hosts.
-	// +kubebuilder:validation:items:Enum=control-plane;worker
 	// +listType=atomic
 	Roles []Role `json:"roles,omitempty"`
 	// The file of the script.
@@ -52,6 +54,10 @@ type Hook struct {
 	// +listType=atomic
 	Materials []string `json:"materials,omitempty"`
 	// After this time the hook is stopped and counts as failed. Default: `10m`.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) > duration("0s")`,message="the duration must be above zero"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// `true`: the operation continues if the hook fails. Default: `false`.
 	IgnoreErrors bool `json:"ignoreErrors,omitempty"`

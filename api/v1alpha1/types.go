@@ -188,6 +188,10 @@ type MaintenanceWindow struct {
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	Start string `json:"start"`
 	// The time after `start` in which operations may begin: `1m` to `24h`.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) >= duration("1m") && duration(self) <= duration("24h")`,message="the duration must be from 1m to 24h"
 	Duration *metav1.Duration `json:"duration"`
 	// The time zone of `start`, such as `Europe/Berlin`. Default: `UTC`.
 	TimeZone string `json:"timeZone,omitempty"`

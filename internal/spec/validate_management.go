@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
@@ -13,6 +15,12 @@ var (
 	// clockTime is the start of a maintenance window.
 	clockTime = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
 	weekdays  = []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+)
+
+// These limits are the limits of the definition of Cluster.
+const (
+	maxFilesFrom = 64
+	maxWindows   = 16
 )
 
 // longestWindow is the longest maintenance window; the next one begins after it.
@@ -27,6 +35,8 @@ func (v managementValidator) checkManagement() {
 	v.checkOneOf("spec.deletionPolicy", string(s.DeletionPolicy),
 		[]string{string(v1alpha1.DeletionDelete), string(v1alpha1.DeletionRetain)}, nil)
 	v.checkOneOf("spec.driftPolicy", string(s.DriftPolicy), []string{string(v1alpha1.DriftReport), string(v1alpha1.DriftRepair)}, nil)
+	v.checkCount("spec.filesFrom", len(s.FilesFrom), maxFilesFrom)
+	v.checkCount("spec.maintenance.windows", len(s.Maintenance.Windows), maxWindows)
 	for i, f := range s.FilesFrom {
 		path := yamlfile.IndexPath("spec.filesFrom", i)
 		if (f.SecretRef == nil) == (f.ConfigMapRef == nil) {
@@ -35,12 +45,27 @@ func (v managementValidator) checkManagement() {
 		}
 		for field, ref := range map[string]*v1alpha1.LocalReference{"secretRef": f.SecretRef, "configMapRef": f.ConfigMapRef} {
 			if ref != nil {
-				v.requireText(path+"."+field+".name", ref.Name, "write the name of the object")
+				v.checkObjectName(path+"."+field+".name", ref.Name)
 			}
 		}
 	}
 	for i, w := range s.Maintenance.Windows {
 		v.checkWindow(yamlfile.IndexPath("spec.maintenance.windows", i), w)
+	}
+}
+
+// checkCount refuses a list with too many entries.
+func (v managementValidator) checkCount(path string, n, most int) {
+	if n > most {
+		v.refuse(idInvalidValue, path, strconv.Itoa(n)+" entries are too many", "write at most "+strconv.Itoa(most))
+	}
+}
+
+// checkObjectName checks the name of a Secret or a ConfigMap.
+func (v managementValidator) checkObjectName(path, name string) {
+	if !v.requireText(path, name, "write the name of the object") && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		v.refuse(idInvalidName, path, strconv.Quote(name)+" is not a valid name for an object",
+			"write the name of the object, such as addon-files")
 	}
 }
 

@@ -48,6 +48,7 @@ func decodeCluster(t *testing.T, fields string) map[string]any {
 func ClusterCases(t *testing.T) []Case {
 	t.Helper()
 	out := append(fieldCases(t), secretCases(t)...)
+	out = append(out, limitCases(t)...)
 	out = append(out, nameCases(t)...)
 	out = append(out, fixedFieldCases(t)...)
 	return append(out, hostCases(t)...)

@@ -23,10 +23,11 @@ func decodeOperation(t *testing.T, spec string) map[string]any {
 	return definition.DecodeObject(t, "apiVersion: slipway.dev/v1alpha1\nkind: Operation\nmetadata: {name: x}\nspec: "+spec+"\n")
 }
 
-// OperationCases returns cases of Operations. All objects have the name x.
-func OperationCases(t *testing.T) []Case {
+// OperationCases returns cases of Operations. All objects have the name x, and those with all
+// fields name a number of hosts.
+func OperationCases(t *testing.T, hosts int) []Case {
 	t.Helper()
-	return append(append(requestCases(t), oneWayCases(t)...), optionalFieldCases(t)...)
+	return append(append(requestCases(t), oneWayCases(t)...), optionalFieldCases(t, hosts)...)
 }
 
 // requestCases has good and bad requests.
@@ -83,14 +84,14 @@ func oneWayCases(t *testing.T) []Case {
 
 // optionalFieldCases adds and removes each optional field that cannot change. An empty value is
 // the same as an absent field: a client in Go does not write it.
-func optionalFieldCases(t *testing.T) []Case {
+func optionalFieldCases(t *testing.T, hosts int) []Case {
 	t.Helper()
-	out := []Case{{Name: "the same request", Old: fullOperation(t), New: fullOperation(t)}}
+	out := []Case{{Name: "the same request", Old: fullOperation(t, hosts), New: fullOperation(t, hosts)}}
 	for _, path := range pathsOf(reflect.TypeFor[v1alpha1.OperationSpec](), "") {
 		if slices.Contains([]string{"clusterRef.name", "kind", "approvedPlan", "cancelled", "retry"}, path) {
 			continue
 		}
-		without, empty := fullOperation(t), fullOperation(t)
+		without, empty := fullOperation(t, hosts), fullOperation(t, hosts)
 		fields := strings.Split("spec."+path, ".")
 		value, found, err := unstructured.NestedFieldNoCopy(empty, fields...)
 		if err != nil || !found {
@@ -98,8 +99,8 @@ func optionalFieldCases(t *testing.T) []Case {
 		}
 		unstructured.RemoveNestedField(without, fields...)
 		out = append(out,
-			Case{Name: path + " removed", Old: fullOperation(t), New: without, Field: "spec." + path},
-			Case{Name: path + " added", Old: without, New: fullOperation(t), Field: "spec." + path})
+			Case{Name: path + " removed", Old: fullOperation(t, hosts), New: without, Field: "spec." + path},
+			Case{Name: path + " added", Old: without, New: fullOperation(t, hosts), Field: "spec." + path})
 		if path == "executor" { // an empty word is refused anyway
 			continue
 		}
@@ -143,11 +144,11 @@ func pathsOf(typ reflect.Type, under string) (out []string) {
 	return out
 }
 
-// fullOperation returns a request with a value in each field that cannot change, for 1,000 hosts.
-func fullOperation(t *testing.T) map[string]any {
+// fullOperation returns a request with a value in each field that cannot change.
+func fullOperation(t *testing.T, hosts int) map[string]any {
 	t.Helper()
 	boots := map[string]string{}
-	for i := range 1000 {
+	for i := range hosts {
 		boots[fmt.Sprintf("host-%d", i)] = "0f1e2d3c-0f1e-0f1e-0f1e-0f1e2d3c4b5a"
 	}
 	minute := metav1.Duration{Duration: time.Minute}
