@@ -27,8 +27,9 @@ const (
 	maxAuthentication = 1 << 20
 	// authenticationPeriod is the time between two looks at that file.
 	authenticationPeriod = 2 * time.Second
-	// authenticationAPI is the version of that file.
-	authenticationAPI = "apiserver.config.k8s.io/v1"
+	// authenticationAPI and authenticationKind are the version and the kind of that file.
+	authenticationAPI  = "apiserver.config.k8s.io/v1"
+	authenticationKind = "AuthenticationConfiguration"
 )
 
 // anonymousPaths are the only paths that serve requests without credentials.
@@ -82,12 +83,16 @@ func (f *authenticationFile) update() (bool, error) {
 			return false, diag.Refuse(idAuthentication, fmt.Sprintf("%s: %v", f.source, err),
 				"write an AuthenticationConfiguration of apiserver.config.k8s.io/v1")
 		}
+		if config.Kind != authenticationKind {
+			return false, diag.Refuse(idAuthentication, fmt.Sprintf("%s: kind %q is not %s", f.source, config.Kind, authenticationKind),
+				"write an AuthenticationConfiguration of apiserver.config.k8s.io/v1")
+		}
 		if config.Anonymous != nil {
 			return false, diag.Refuse(idAuthentication, f.source+": anonymous: this field belongs to the server",
 				"remove the field; without credentials, only /livez, /readyz and /version can be read")
 		}
 	}
-	config.APIVersion, config.Kind = authenticationAPI, "AuthenticationConfiguration"
+	config.APIVersion, config.Kind = authenticationAPI, authenticationKind
 	config.Anonymous = &apiserverv1.AnonymousAuthConfig{Enabled: true}
 	for _, path := range anonymousPaths {
 		config.Anonymous.Conditions = append(config.Anonymous.Conditions, apiserverv1.AnonymousAuthCondition{Path: path})

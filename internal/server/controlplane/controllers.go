@@ -91,8 +91,11 @@ func (g *controllerGroup) lead(ctx context.Context) {
 	}
 }
 
-// leadOnce waits for the Lease and runs the controllers until it is lost.
+// leadOnce waits for the Lease and runs the controllers until it is lost. It returns the Lease
+// if the controllers cannot run.
 func (g *controllerGroup) leadOnce(ctx context.Context) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(g.client), "slipwayd-controllers"))
 	if err != nil {
 		return err
@@ -114,7 +117,8 @@ func (g *controllerGroup) leadOnce(ctx context.Context) error {
 			OnStartedLeading: func(ctx context.Context) {
 				leading.do(func() {
 					if err := g.run(ctx, client); err != nil && ctx.Err() == nil {
-						g.config.Log.Error("a controller has ended", "error", err)
+						g.config.Log.Error("the controllers have ended and start again", "error", err)
+						giveUp()
 					}
 				})
 			},

@@ -42,6 +42,8 @@ const (
 	// readyTime and stopTime limit the start and the stop of the API server.
 	readyTime = 2 * time.Minute
 	stopTime  = 70 * time.Second // more than a request may take
+	// abortTime limits each step of the stop of a server that has ended with an error.
+	abortTime = 5 * time.Second
 )
 
 // A Config configures a server. Dir, Keys, Certificates, Listener and Log are required.
@@ -125,16 +127,19 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	setReloadPeriod()
 	lasting := context.WithoutCancel(ctx)
 	s := &Server{config: c, metrics: newServerMetrics(), ended: make(chan struct{})}
-	if err := s.startAll(ctx, lasting); err != nil {
-		stopping, cancel := context.WithTimeout(lasting, stopTime)
-		defer cancel()
-		return nil, errors.Join(err, s.Stop(stopping))
+	starting, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	if err := s.startAll(starting, lasting, abort); err != nil {
+		if cause := context.Cause(starting); ctx.Err() == nil && cause != nil {
+			err = cause
+		}
+		return nil, errors.Join(err, s.Stop(lasting))
 	}
 	return s, nil
 }
 
-// startAll starts the parts in order.
-func (s *Server) startAll(ctx, lasting context.Context) (err error) {
+// startAll starts the parts in order. abort is called if etcd ends.
+func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCauseFunc) (err error) {
 	rest, stopRest := context.WithCancel(lasting)
 	s.stopRest = stopRest
 	listener := s.config.Listener
@@ -142,6 +147,7 @@ func (s *Server) startAll(ctx, lasting context.Context) (err error) {
 	if s.etcd, err = openEtcd(ctx, s.config); err != nil {
 		return errors.Join(err, ignoreClosed(listener.Close()))
 	}
+	s.background.Go(func() { s.watchEtcd(rest, abort) })
 	s.guard = newWriteGuard(s.config.Dir.Path(), s.etcd)
 	serving, stopAPI := context.WithCancel(lasting)
 	s.stopAPI = stopAPI
@@ -170,7 +176,7 @@ func (s *Server) startAll(ctx, lasting context.Context) (err error) {
 }
 
 // watchInBackground starts the loops that belong to the server: the renewal of
-// certificates, the maintenance of the database, and the watch on etcd.
+// certificates, and the maintenance of the database.
 func (s *Server) watchInBackground(ctx context.Context) {
 	s.background.Go(func() {
 		if err := s.config.Certificates.Run(ctx); err != nil && ctx.Err() == nil {
@@ -178,14 +184,18 @@ func (s *Server) watchInBackground(ctx context.Context) {
 		}
 	})
 	s.background.Go(func() { s.maintainDatabase(ctx) })
-	s.background.Go(func() {
-		select {
-		case <-ctx.Done():
-		case err := <-s.etcd.failed:
-			s.config.Log.Error("etcd has ended", "error", err)
-			s.end(fmt.Errorf("etcd has ended: %w", err))
-		}
-	})
+}
+
+// watchEtcd ends the server if the embedded etcd ends before ctx.
+func (s *Server) watchEtcd(ctx context.Context, abort context.CancelCauseFunc) {
+	select {
+	case <-ctx.Done():
+	case err := <-s.etcd.failed:
+		err = fmt.Errorf("etcd has ended: %w", err)
+		s.config.Log.Error(err.Error())
+		abort(err)
+		s.end(err)
+	}
 }
 
 // Address returns the address of the API: host:port.
@@ -212,26 +222,28 @@ func (s *Server) end(err error) {
 	})
 }
 
-// Stop stops the parts in reverse order and waits for them until ctx ends. It may be called
-// on a server that has not started completely.
+// Stop stops the parts in reverse order and waits for them, each with a deadline, at most until
+// ctx ends. etcd is always closed. It may be called on a server that has not started completely.
 func (s *Server) Stop(ctx context.Context) error {
-	var problems []error
+	limit, etcdLimit := stopTime, etcdStopTime
+	select {
+	case <-s.ended: // without etcd, requests do not end
+		limit, etcdLimit = abortTime, abortTime
+	default:
+	}
+	stopping, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	if s.controllers != nil {
-		s.controllers.stop(ctx)
+		s.controllers.stop(stopping)
 	}
 	s.stopRest()
 	if s.stopAPI != nil {
 		s.stopAPI()
 	}
-	if err := waitFor(ctx, "the background tasks of the server", s.background.Wait); err != nil {
-		problems = append(problems, err)
-	}
+	err := waitFor(stopping, "the background tasks of the server", s.background.Wait)
 	if s.etcd != nil {
-		if err := s.etcd.close(ctx); err != nil {
-			problems = append(problems, err)
-		}
+		err = errors.Join(err, s.etcd.closeWithin(ctx, etcdLimit))
 	}
-	err := errors.Join(problems...)
 	s.end(err)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,12 +95,22 @@ func applyObject(ctx context.Context, client dynamic.Interface, object *unstruct
 		if apierrors.IsInvalid(last) || apierrors.IsBadRequest(last) {
 			return false, last
 		}
+		if isWithoutRoom(last) {
+			// An earlier start has applied the object. Reads and deletions must work.
+			_, last = at.Get(ctx, object.GetName(), metav1.GetOptions{})
+		}
 		return last == nil, nil
 	})
 	if last != nil && err != nil {
 		return last
 	}
 	return err
+}
+
+// isWithoutRoom reports whether a write was refused because the disk or the database is full.
+func isWithoutRoom(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInsufficientStorage
 }
 
 // waitUntilServed waits until objects of a resource can be listed.

@@ -21,7 +21,11 @@ const (
 
 // setReloadPeriod sets how fast new encryption keys are used. The library's default is a
 // minute.
-func setReloadPeriod() { controller.EncryptionConfigFileChangePollDuration = reloadPeriod }
+func setReloadPeriod() {
+	if controller.EncryptionConfigFileChangePollDuration != reloadPeriod { // a server that is running already reads it
+		controller.EncryptionConfigFileChangePollDuration = reloadPeriod
+	}
+}
 
 // WaitForEncryptionKeys waits until the API server uses the saved encryption keys.
 func (s *Server) WaitForEncryptionKeys(ctx context.Context) error {

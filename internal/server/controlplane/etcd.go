@@ -54,16 +54,14 @@ func openEtcd(ctx context.Context, c Config) (*etcd, error) {
 	lg := newEtcdLog(c.Log, e.failed)
 	if len(c.Etcd.Servers) == 0 {
 		if err := e.startEmbedded(ctx, lg); err != nil {
-			return nil, err
+			return nil, errors.Join(err, e.closeWithin(ctx, etcdStopTime))
 		}
 	} else {
 		e.servers = c.Etcd.Servers
 		e.tls = transport.TLSInfo{TrustedCAFile: c.Etcd.CAFile, CertFile: c.Etcd.CertFile, KeyFile: c.Etcd.KeyFile}
 	}
 	if err := e.connect(ctx, c, lg); err != nil {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), etcdStopTime)
-		defer cancel()
-		return nil, errors.Join(err, e.close(stopping))
+		return nil, errors.Join(err, e.closeWithin(ctx, etcdStopTime))
 	}
 	return e, nil
 }
@@ -93,33 +91,53 @@ func socketURL(dir, name string) url.URL {
 	return url.URL{Scheme: "unix", Path: filepath.Join(dir, name)}
 }
 
+// setSegmentSize sets the size of a segment of etcd's log, which belongs to the process.
+func setSegmentSize() {
+	if wal.SegmentSizeBytes != segmentBytes { // a server that is running already reads it
+		wal.SegmentSizeBytes = segmentBytes
+	}
+}
+
 // startEmbedded starts the embedded etcd and waits until it can be used.
 func (e *etcd) startEmbedded(ctx context.Context, lg *zap.Logger) error {
-	wal.SegmentSizeBytes = segmentBytes
-	started := make(chan error, 1)
-	go func() { // ends with StartEtcd, or with the fatal hook of the log
-		var err error
-		e.embedded, err = embed.StartEtcd(embeddedConfig(e.dir, e.quota, lg))
-		started <- err
-	}()
-	var err error
-	select {
-	case err = <-started:
-	case err = <-e.failed:
-	case <-time.After(etcdReadyTime):
-		err = fmt.Errorf("etcd has not started within %s", etcdReadyTime)
-	}
-	if err != nil {
+	setSegmentSize()
+	if err := checkDatabase(e.dir); err != nil {
 		return explainEtcdFailure(e.dir, err)
+	}
+	type result struct {
+		embedded *embed.Etcd
+		err      error
+	}
+	started := make(chan result, 1)
+	go func() { // ends with StartEtcd, or with the fatal hook of the log
+		embedded, err := embed.StartEtcd(embeddedConfig(e.dir, e.quota, lg))
+		started <- result{embedded, err}
+	}()
+	limit := time.NewTimer(etcdReadyTime)
+	defer limit.Stop()
+	select {
+	case r := <-started:
+		if r.err != nil {
+			return explainEtcdFailure(e.dir, r.err)
+		}
+		e.embedded = r.embedded
+	case err := <-e.failed:
+		return explainEtcdFailure(e.dir, err)
+	case <-limit.C:
+		return fmt.Errorf("etcd in %s has not started within %s", e.dir, etcdReadyTime)
+	case <-ctx.Done():
+		return fmt.Errorf("starting etcd in %s: %w", e.dir, ctx.Err())
 	}
 	select {
 	case <-e.embedded.Server.ReadyNotify():
+	case err := <-e.embedded.Err():
+		return explainEtcdFailure(e.dir, err)
 	case err := <-e.failed:
 		return explainEtcdFailure(e.dir, err)
-	case <-time.After(etcdReadyTime):
+	case <-limit.C:
 		return fmt.Errorf("etcd in %s has no leader after %s", e.dir, etcdReadyTime)
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("starting etcd in %s: %w", e.dir, ctx.Err())
 	}
 	socket := socketURL(e.dir, "client.sock")
 	e.servers = []string{socket.String()}
@@ -200,6 +218,13 @@ func (e *etcd) checkOwner(ctx context.Context, id string) error {
 	return nil
 }
 
+// closeWithin closes etcd, with a deadline that does not depend on the end of ctx.
+func (e *etcd) closeWithin(ctx context.Context, limit time.Duration) error {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	return e.close(stopping)
+}
+
 // close closes the client and stops the embedded etcd.
 func (e *etcd) close(ctx context.Context) error {
 	var err error
@@ -207,9 +232,7 @@ func (e *etcd) close(ctx context.Context) error {
 		err = e.client.Close()
 	}
 	if e.embedded != nil {
-		stopping, cancel := context.WithTimeout(ctx, etcdStopTime)
-		defer cancel()
-		err = errors.Join(err, waitFor(stopping, "the tasks of etcd", e.embedded.Close))
+		err = errors.Join(err, waitFor(ctx, "the tasks of etcd", e.embedded.Close))
 	}
 	return err
 }

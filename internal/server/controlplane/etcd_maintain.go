@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,8 +10,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"errors"
 )
 
 const (
@@ -25,6 +24,11 @@ const (
 	wasteBytes = 16 << 20
 	// usagePeriod is the time between two looks at the size of the database.
 	usagePeriod = 10 * time.Second
+	// refusedPeriod is the least time between two looks after refused writes, and
+	// lowInterval between two removals of unused space while the disk has little room.
+	refusedPeriod, lowInterval = 2 * time.Second, 30 * time.Second
+	// maintainTime limits a maintenance of the database.
+	maintainTime = 5 * time.Minute
 )
 
 // A databaseUsage is the size of the database.
@@ -81,49 +85,137 @@ func (e *etcd) hasSpaceAlarm(ctx context.Context) bool {
 func (s *Server) maintainDatabase(ctx context.Context) {
 	tick := time.NewTicker(usagePeriod)
 	defer tick.Stop()
-	var defragmented time.Time
+	upkeep := upkeep{interval: s.config.DefragmentInterval}
 	for {
-		usage, err := s.etcd.readUsage(ctx)
-		if err == nil {
-			s.reportUsage(ctx, usage)
-			due := time.Since(defragmented) >= s.config.DefragmentInterval && usage.Bytes-usage.InUse >= max(wasteBytes, usage.Bytes/2)
-			if usage.Full || due && !s.etcd.isExternal() {
-				defragmented = time.Now()
-				if err = s.etcd.makeRoom(ctx, usage.Full); err == nil {
-					usage, err = s.etcd.readUsage(ctx)
-					s.reportUsage(ctx, usage)
-				}
-			}
+		if err := s.maintainOnce(ctx, &upkeep); err != nil && ctx.Err() == nil {
+			s.config.Log.Warn("the database could not be maintained", "error", err)
 		}
-		if err != nil && ctx.Err() == nil {
-			s.config.Log.Warn("the database could not be checked", "error", err)
-		}
-		select {
-		case <-ctx.Done():
+		if !upkeep.wait(ctx, tick.C, s.guard.refused) {
 			return
-		case <-tick.C:
-		case <-s.guard.refused: // etcd refused a write
 		}
 	}
 }
 
-// makeRoom returns the unused space of the embedded database to the disk. If the database is
-// full, it also removes all old revisions, and ends the alarm once there is room.
-func (e *etcd) makeRoom(ctx context.Context, full bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// wait waits for the next look at the database, and reports whether ctx has not ended. Many
+// writes can be refused at once; they cause one look.
+func (u *upkeep) wait(ctx context.Context, tick <-chan time.Time, refused <-chan struct{}) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick:
+			return true
+		case <-refused:
+			if time.Since(u.looked) >= refusedPeriod {
+				return true
+			}
+		}
+	}
+}
+
+// maintainOnce reports the size of the database, and does what is due. The owner of an external
+// etcd does this there.
+func (s *Server) maintainOnce(ctx context.Context, u *upkeep) error {
+	u.looked = time.Now()
+	usage, err := s.etcd.readUsage(ctx)
+	if err != nil {
+		return err
+	}
+	s.reportUsage(ctx, usage)
+	if s.etcd.isExternal() {
+		return nil
+	}
+	free, all, err := s.guard.freeBytes(s.guard.dir)
+	if err != nil {
+		return err
+	}
+	switch low := free < diskReserve(all); {
+	case usage.Full:
+		err = s.etcd.endFullness(ctx, free)
+	case u.isDue(usage, low):
+		err = s.etcd.returnSpace(ctx, low, free)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if usage, err = s.etcd.readUsage(ctx); err == nil {
+		s.reportUsage(ctx, usage)
+	}
+	return err
+}
+
+// An upkeep has the times of the maintenance of a database.
+type upkeep struct {
+	interval time.Duration
+	looked   time.Time // at the size of the database
+	returned time.Time // unused space, to the disk
+}
+
+// isDue reports whether unused space is returned to the disk now. low reports whether the disk
+// has little room: then less space counts, and old revisions are removed too.
+func (u *upkeep) isDue(usage databaseUsage, low bool) bool {
+	interval, least := u.interval, max(wasteBytes, usage.Bytes/2)
+	if low {
+		interval, least = min(interval, lowInterval), 0
+	}
+	if time.Since(u.returned) < interval || usage.Bytes-usage.InUse < least {
+		return false
+	}
+	u.returned = time.Now()
+	return true
+}
+
+// endFullness removes all old revisions of a full database, and ends the alarm once there is
+// room. free is the room on the disk.
+func (e *etcd) endFullness(ctx context.Context, free int64) error {
+	ctx, cancel := context.WithTimeout(ctx, maintainTime)
 	defer cancel()
-	if full {
+	if err := e.compactAll(ctx); err != nil {
+		return err
+	}
+	usage, err := e.readUsage(ctx)
+	if err != nil || usage.InUse*100 >= usage.Quota*recoverPart { // objects must be deleted first
+		return err
+	}
+	if usage.part() >= recoverPart {
+		if err := e.defragment(ctx, usage, free); err != nil {
+			return err
+		}
+	}
+	return e.endAlarm(ctx)
+}
+
+// returnSpace returns unused space to the disk. all selects the space of old revisions too.
+func (e *etcd) returnSpace(ctx context.Context, all bool, free int64) error {
+	ctx, cancel := context.WithTimeout(ctx, maintainTime)
+	defer cancel()
+	if all {
 		if err := e.compactAll(ctx); err != nil {
 			return err
 		}
 	}
-	if e.isExternal() {
-		return e.endAlarm(ctx, full)
+	usage, err := e.readUsage(ctx)
+	if err != nil {
+		return err
+	}
+	if usage.Bytes-usage.InUse < usage.Bytes/4 {
+		return nil // a new file would not be much smaller
+	}
+	return e.defragment(ctx, usage, free)
+}
+
+// defragment writes the database to a new file without unused space, if the disk has room for
+// both files.
+func (e *etcd) defragment(ctx context.Context, usage databaseUsage, free int64) error {
+	if need := usage.InUse + usage.InUse/4 + segmentBytes; free < need {
+		return fmt.Errorf("the disk has %d MiB of the %d MiB that a new database file needs", free>>20, need>>20)
 	}
 	if _, err := e.client.Defragment(ctx, e.servers[0]); err != nil {
 		return fmt.Errorf("defragmenting the database: %w", err)
 	}
-	return e.endAlarm(ctx, full)
+	return nil
 }
 
 // compactAll removes all revisions before the current one. Clients that watch from an older
@@ -140,11 +232,10 @@ func (e *etcd) compactAll(ctx context.Context) error {
 	return nil
 }
 
-// endAlarm ends the alarm for a full database if enough of the quota is free. The owner of an
-// external etcd does that.
-func (e *etcd) endAlarm(ctx context.Context, full bool) error {
+// endAlarm ends the alarm for a full database if enough of the quota is free.
+func (e *etcd) endAlarm(ctx context.Context) error {
 	usage, err := e.readUsage(ctx)
-	if err != nil || !full || e.isExternal() || usage.part() >= recoverPart {
+	if err != nil || usage.part() >= recoverPart {
 		return err
 	}
 	if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {

@@ -81,7 +81,7 @@ func serveUntil(ctx context.Context, dir, listen string) error {
 		}
 		c.Listener = l
 		listenError = c.Certificates.SetServer("https://" + listen)
-	})
+	}, changeFromEnvironment)
 	if listenError != nil {
 		return listenError
 	}

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"log/slog"
 	"path/filepath"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.uber.org/zap"
 )
 
 // ErrExternalEtcd is returned for a snapshot of an external etcd, whose owner backs it up.
@@ -67,10 +67,11 @@ func (c *countedHash) Write(p []byte) (int, error) {
 // must not exist. Revisions continue far above those of the snapshot, and all older ones are
 // marked as compacted, so that no client mistakes restored objects for newer ones.
 func RestoreSnapshot(ctx context.Context, file, dir string) error {
+	setSegmentSize()
 	peer := socketURL(dir, "peer.sock")
 	done := make(chan error, 1)
-	go func() { // ends with Restore, which cannot be cancelled
-		done <- snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+	go func() { // ends with Restore, which cannot be cancelled, or with the fatal hook of the log
+		done <- snapshot.NewV3(newEtcdLog(slog.New(slog.DiscardHandler), done)).Restore(snapshot.RestoreConfig{
 			SnapshotPath: file, Name: memberName, OutputDataDir: dir, OutputWALDir: filepath.Join(dir, "member", "wal"),
 			PeerURLs: []string{peer.String()}, InitialCluster: memberName + "=" + peer.String(), InitialClusterToken: "etcd-cluster",
 			RevisionBump: revisionBump, MarkCompacted: true,
@@ -83,7 +84,6 @@ func RestoreSnapshot(ctx context.Context, file, dir string) error {
 		}
 		return nil
 	case <-ctx.Done():
-		<-done
-		return ctx.Err()
+		return errors.Join(ctx.Err(), <-done)
 	}
 }

@@ -2,13 +2,12 @@ package controlplane
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"sync/atomic"
-	"time"
 
-	"encoding/json"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -22,8 +21,11 @@ const (
 	// the reserve is a twentieth of the disk.
 	minReserve, maxReserve = 16 << 20, 256 << 20
 	reservePart            = 20
-	// diskPeriod is the time for which a look at the disk counts.
-	diskPeriod = 200 * time.Millisecond
+	// minWrite is the least size of a write, in bytes, and writeCopies how often it is on
+	// disk: in etcd's log, in the database, and in pages that are free only later.
+	minWrite, writeCopies = 64 << 10, 4
+	// maxWrite is the largest body of a request, in bytes. The API server refuses others.
+	maxWrite = 3 << 20
 	// retrySeconds is when a refused client should try again.
 	retrySeconds = 10
 	// maxRefusal limits the bytes of an error response that are held back.
@@ -36,24 +38,18 @@ const etcdFull = "database space exceeded"
 // A writeGuard refuses writes that the disk or the database has no room for. Reads continue,
 // and so do deletions as long as possible, because they make room.
 type writeGuard struct {
-	dir  string
-	etcd *etcd
-	now  func() time.Time
+	dir string
 	// freeBytes returns the free and all bytes of the disk.
 	freeBytes func(dir string) (free, all int64, err error)
+	external  bool
 
-	checked  atomic.Int64 // time of the last look, in nanoseconds
-	free     atomic.Int64
-	reserve  atomic.Int64
-	usage    atomic.Pointer[databaseUsage]
-	refused  chan struct{} // receives a value when etcd has refused a write
-	external bool
+	pending atomic.Int64 // bytes that current writes need
+	usage   atomic.Pointer[databaseUsage]
+	refused chan struct{} // receives a value when a write was refused
 }
 
 func newWriteGuard(dir string, e *etcd) *writeGuard {
-	return &writeGuard{
-		dir: dir, etcd: e, now: time.Now, freeBytes: readFreeBytes, refused: make(chan struct{}, 1), external: e.isExternal(),
-	}
+	return &writeGuard{dir: dir, freeBytes: readFreeBytes, external: e.isExternal(), refused: make(chan struct{}, 1)}
 }
 
 // readFreeBytes returns the free bytes of a disk, and all of its bytes.
@@ -76,9 +72,12 @@ func (g *writeGuard) wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		deletes := info.Verb == "delete" || info.Verb == "deletecollection"
-		if text := g.diskRefusal(deletes); text != "" {
+		need := writeSize(r) * writeCopies
+		defer g.pending.Add(-need)
+		g.pending.Add(need)
+		if text := g.diskRefusal(info.Verb == "delete" || info.Verb == "deletecollection"); text != "" {
 			writeRefusal(w, text)
+			g.reportRefusal()
 			return
 		}
 		if u := g.usage.Load(); u != nil && u.part() >= warnPart {
@@ -87,38 +86,50 @@ func (g *writeGuard) wrap(next http.Handler) http.Handler {
 		held := &heldResponse{ResponseWriter: w}
 		next.ServeHTTP(held, r)
 		if held.finish() {
-			select {
-			case g.refused <- struct{}{}:
-			default:
-			}
+			g.reportRefusal()
 		}
 	})
 }
 
-// diskRefusal returns why the disk has no room for a write, "" if it has. Deletions may use
-// half of the reserve.
+// writeSize returns the bytes that a request may write.
+func writeSize(r *http.Request) int64 {
+	if r.ContentLength < 0 { // not known yet
+		return maxWrite
+	}
+	return min(max(r.ContentLength, minWrite), maxWrite)
+}
+
+// reportRefusal starts a look at the database, which may have room that is not used.
+func (g *writeGuard) reportRefusal() {
+	select {
+	case g.refused <- struct{}{}:
+	default:
+	}
+}
+
+// diskRefusal returns why the disk has no room for the current writes, "" if it has. Deletions
+// may use half of the reserve.
 func (g *writeGuard) diskRefusal(deletes bool) string {
 	if g.external {
 		return ""
 	}
-	now := g.now().UnixNano()
-	if last := g.checked.Load(); now-last >= int64(diskPeriod) || now < last {
-		if free, all, err := g.freeBytes(g.dir); err == nil {
-			g.free.Store(free)
-			g.reserve.Store(min(max(all/reservePart, minReserve), maxReserve))
-			g.checked.Store(now)
-		}
+	free, all, err := g.freeBytes(g.dir)
+	if err != nil { // the disk may have room
+		return ""
 	}
-	limit := g.reserve.Load()
+	limit, pending := diskReserve(all), g.pending.Load()
 	if deletes {
-		limit /= 2
+		limit, pending = limit/2, 0
 	}
-	if free := g.free.Load(); free < limit {
-		return fmt.Sprintf("the disk of the server is full: %d MiB are free and %d MiB are reserved; reads continue, "+
-			"and writes continue when there is room", free>>20, limit>>20)
+	if free-pending >= limit {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("the disk of the server is full: %d MiB are free, and %d MiB are reserved; reads continue, "+
+		"and writes continue when there is room", free>>20, limit>>20)
 }
+
+// diskReserve returns the free bytes below which writes are refused.
+func diskReserve(all int64) int64 { return min(max(all/reservePart, minReserve), maxReserve) }
 
 // writeRefusal writes the response for a write without room.
 func writeRefusal(w http.ResponseWriter, text string) {

@@ -1,0 +1,306 @@
+package controlplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"slipway.dev/slipway/internal/server/controlplane"
+	"slipway.dev/slipway/internal/testutil/smalldisk"
+)
+
+// spaceValue is the size of an object of the tests, in bytes.
+const spaceValue = 256 << 10
+
+// newValue returns an object that needs space.
+func newValue(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": "space"}},
+		Data:       map[string]string{"value": strings.Repeat(name, spaceValue/len(name))},
+	}
+}
+
+// isRefusedForSpace reports whether an error is the refusal of a write for which there is no
+// room, with a time after which the client should try again.
+func isRefusedForSpace(t *testing.T, err error) bool {
+	t.Helper()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusInsufficientStorage {
+		return false
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds <= 0 || status.Status().Message == "" {
+		t.Errorf("the refusal has no reason or no time: %+v", status.Status())
+	}
+	return true
+}
+
+// fillSpace creates objects until one is refused, and returns the names of the created ones.
+func fillSpace(t *testing.T, maps corev1client.ConfigMapInterface, prefix string, most int) (names []string) {
+	t.Helper()
+	for i := range most {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		_, err := maps.Create(t.Context(), newValue(name), metav1.CreateOptions{})
+		if err == nil {
+			names = append(names, name)
+			continue
+		}
+		if !isRefusedForSpace(t, err) {
+			t.Fatalf("creating object %d: %v", i, err)
+		}
+		t.Logf("write %d is refused: %v", i, err)
+		return names
+	}
+	t.Fatalf("%d objects were created, and no write was refused", most)
+	return nil
+}
+
+// deleteAll deletes objects, one by one.
+func deleteAll(t *testing.T, maps corev1client.ConfigMapInterface, names []string) {
+	t.Helper()
+	for _, name := range names {
+		if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatalf("deleting %s: %v", name, err)
+		}
+	}
+}
+
+// TestRobustQuota_RefusesWritesUntilThereIsRoom fills a small database: the condition, the metric
+// and the warnings follow its size, writes are refused, and deletions let it accept writes again.
+func TestRobustQuota_RefusesWritesUntilThereIsRoom(t *testing.T) {
+	c := startChild(t, filepath.Join(t.TempDir(), "data"), "", serverOptions{
+		Quota: controlplane.MinQuota, Compaction: 5 * time.Second, Defragment: 5 * time.Second,
+	})
+	warnings := &warningTexts{}
+	config := c.config(t)
+	config.WarningHandler = warnings
+	client := kubernetes.NewForConfigOrDie(config)
+	maps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+
+	names := fillSpace(t, maps, "quota", 200)
+	if len(warnings.matching("etcd-quota")) == 0 {
+		t.Error("no response had a warning before the database was full")
+	}
+	eventually(t, "the condition of a full database", func() error {
+		return hasCondition(t.Context(), client, metav1.ConditionTrue)
+	})
+	usedBytes, quotaBytes := readMetric(t, client, "slipway_server_database_bytes"), readMetric(t, client, "slipway_server_database_quota_bytes")
+	if usedBytes < quotaBytes*9/10 || quotaBytes != int(controlplane.MinQuota) {
+		t.Errorf("the metrics have %d of %d bytes", usedBytes, quotaBytes)
+	}
+	for _, part := range []string{"uses most of its quota", "is almost full"} {
+		if !strings.Contains(c.log.String(), part) {
+			t.Errorf("the log does not have %q", part)
+		}
+	}
+	if _, err := maps.Get(t.Context(), names[0], metav1.GetOptions{}); err != nil {
+		t.Errorf("reading with a full database: %v", err)
+	}
+	begun := time.Now()
+	deleteAll(t, maps, names[:len(names)*3/4])
+	eventually(t, "writes after deletions", func() error {
+		_, err := maps.Create(t.Context(), newValue("after"), metav1.CreateOptions{})
+		return err
+	})
+	t.Logf("writes were accepted %s after the deletions began", time.Since(begun))
+	eventually(t, "the condition after deletions", func() error {
+		return hasCondition(t.Context(), client, metav1.ConditionFalse)
+	})
+
+	// Only old revisions now: compaction and defragmentation run on a timer.
+	for range 60 {
+		object, err := maps.Get(t.Context(), "after", metav1.GetOptions{})
+		if err == nil {
+			object.Labels["changed"] = strconv.FormatInt(time.Now().UnixNano(), 10)
+			_, err = maps.Update(t.Context(), object, metav1.UpdateOptions{})
+		}
+		if err != nil && !isRefusedForSpace(t, err) && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a smaller database", func() error {
+		if b := readMetric(t, client, "slipway_server_database_bytes"); b > quotaBytes*6/10 {
+			return fmt.Errorf("it has %d bytes", b)
+		}
+		return nil
+	})
+	c.mustRun(t)
+	c.stop(t)
+}
+
+// A warningTexts collects the warnings of responses.
+type warningTexts struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+// HandleWarningHeader adds a warning.
+func (w *warningTexts) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+// matching returns the warnings with a part.
+func (w *warningTexts) matching(part string) (out []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, text := range w.texts {
+		if strings.Contains(text, part) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// hasCondition returns an error unless the condition of the database has a status.
+func hasCondition(ctx context.Context, client kubernetes.Interface, want metav1.ConditionStatus) error {
+	object, err := client.CoreV1().ConfigMaps(controlplane.SystemNamespace).Get(ctx, controlplane.StatusName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	conditions, err := controlplane.ParseConditions(object)
+	if err != nil {
+		return err
+	}
+	got := meta.FindStatusCondition(conditions, controlplane.DatabaseSpaceLow)
+	if got == nil || got.Status != want {
+		return fmt.Errorf("the condition is %+v", got)
+	}
+	return nil
+}
+
+// readMetric returns the value of a metric.
+func readMetric(t *testing.T, client kubernetes.Interface, name string) int {
+	t.Helper()
+	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	if found == nil {
+		t.Fatalf("metric %s is missing", name)
+	}
+	value, err := strconv.ParseFloat(string(found[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(value)
+}
+
+// TestRobustDisk_RefusesWritesUntilThereIsRoom fills a small disk, with objects and with other
+// files. The server continues to run and to serve reads, starts on the full disk, and accepts
+// writes again when there is room.
+func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		smalldisk.Mount(t, dir, "64m")
+		data, listen := filepath.Join(dir, "data"), freeAddress(t)
+		c := startChild(t, data, listen, serverOptions{})
+		client := c.client(t)
+		maps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+
+		names := fillSpace(t, maps, "disk", 400)
+		t.Logf("%d objects of %d KiB; %s", len(names), spaceValue>>10, describeDisk(t, dir))
+		c.mustRun(t)
+
+		// Deletions make room on the disk too: unused space is returned.
+		begun := time.Now()
+		deleteAll(t, maps, names[:len(names)*3/4])
+		eventually(t, "writes after deletions", func() error {
+			c.mustRun(t)
+			_, err := maps.Create(t.Context(), newValue("after-deletions"), metav1.CreateOptions{})
+			return err
+		})
+		t.Logf("writes were accepted %s after the deletions began; %s", time.Since(begun), describeDisk(t, dir))
+
+		// Another program fills the disk completely.
+		other := filepath.Join(dir, "other")
+		fillDisk(t, other)
+		t.Log(describeDisk(t, dir))
+		for i := range 40 {
+			if _, err := maps.Create(t.Context(), newValue(fmt.Sprintf("refused-%d", i)), metav1.CreateOptions{}); !isRefusedForSpace(t, err) {
+				t.Fatalf("write %d to a full disk: %v", i, err)
+			}
+			if _, err := maps.Get(t.Context(), "after-deletions", metav1.GetOptions{}); err != nil {
+				t.Fatalf("reading with a full disk: %v", err)
+			}
+			pause(t.Context(), 500*time.Millisecond)
+			c.mustRun(t)
+		}
+
+		// A start with too little room for writes, but enough for etcd.
+		if err := os.Truncate(other, fileSize(t, other)-12<<20); err != nil {
+			t.Fatal(err)
+		}
+		c.kill()
+		c = startChild(t, data, listen, serverOptions{})
+		t.Logf("start with a full disk: %s", c.took)
+		if _, err := maps.Get(t.Context(), "after-deletions", metav1.GetOptions{}); err != nil {
+			t.Fatalf("reading after a start with a full disk: %v", err)
+		}
+		if _, err := maps.Create(t.Context(), newValue("refused"), metav1.CreateOptions{}); !isRefusedForSpace(t, err) {
+			t.Errorf("a write after a start with a full disk: %v", err)
+		}
+		if err := os.Remove(other); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "writes with room on the disk", func() error {
+			_, err := maps.Create(t.Context(), newValue("after"), metav1.CreateOptions{})
+			return err
+		})
+		c.mustRun(t)
+		c.stop(t)
+	})
+}
+
+// describeDisk returns the free space of a disk, for the log of a test.
+func describeDisk(t *testing.T, dir string) string {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d of %d KiB of the disk are free", int64(st.Bavail)*st.Bsize>>10, int64(st.Blocks)*st.Bsize>>10)
+}
+
+// fillDisk writes a file until its disk is full.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size >= 512; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
