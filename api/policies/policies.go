@@ -1,0 +1,17 @@
+// Package policies has the admission policies of group slipway.dev: rights that RBAC cannot
+// express.
+package policies
+
+import _ "embed"
+
+// Operations requires the right to an operation of each kind, and the rights to approve, cancel
+// and retry it.
+//
+//go:embed slipway.dev_operations.yaml
+var Operations []byte
+
+// Secrets refuses deletions whose response would have the content of a Secret that the user
+// must not read.
+//
+//go:embed slipway.dev_secrets.yaml
+var Secrets []byte

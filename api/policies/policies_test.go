@@ -1,0 +1,272 @@
+package policies
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/lifecycle/operation"
+)
+
+// readPolicy returns a policy and its binding.
+func readPolicy(t *testing.T, text []byte) *admissionregistrationv1.ValidatingAdmissionPolicy {
+	t.Helper()
+	var policy admissionregistrationv1.ValidatingAdmissionPolicy
+	var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for _, into := range []any{&policy, &binding} {
+		document, err := documents.Read()
+		if err = errors.Join(err, yaml.UnmarshalStrict(document, into)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := documents.Read(); !errors.Is(err, io.EOF) {
+		t.Errorf("there are more documents: %v", err)
+	}
+	if binding.Spec.PolicyName != policy.Name || !slices.Equal(binding.Spec.ValidationActions,
+		[]admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}) {
+		t.Errorf("the binding of %s does not enforce it: %+v", policy.Name, binding.Spec)
+	}
+	if policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy != admissionregistrationv1.Fail {
+		t.Errorf("a failure of %s does not refuse a request", policy.Name)
+	}
+	return &policy
+}
+
+// compile compiles a policy as an API server does.
+func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	withAuthorizer := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	var variables []cel.NamedExpressionAccessor
+	for _, v := range policy.Spec.Variables {
+		variables = append(variables, &validating.Variable{Name: v.Name, Expression: v.Expression})
+	}
+	compiler.CompileAndStoreVariables(variables, withAuthorizer, environment.NewExpressions)
+	var conditions, messages []cel.ExpressionAccessor
+	for _, v := range policy.Spec.Validations {
+		condition := &validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason}
+		if result := compiler.CompileCELExpression(condition, withAuthorizer, environment.NewExpressions); result.Error != nil {
+			t.Errorf("%s: %v", v.Expression, result.Error)
+		}
+		conditions = append(conditions, condition)
+		var message cel.ExpressionAccessor
+		if v.MessageExpression != "" {
+			message = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+			if result := compiler.CompileCELExpression(message, cel.OptionalVariableDeclarations{}, environment.NewExpressions); result.Error != nil {
+				t.Errorf("%s: %v", v.MessageExpression, result.Error)
+			}
+		}
+		messages = append(messages, message)
+	}
+	return validating.NewValidator(compiler.CompileCondition(conditions, withAuthorizer, environment.NewExpressions), nil,
+		compiler.CompileCondition(nil, withAuthorizer, environment.NewExpressions),
+		compiler.CompileCondition(messages, cel.OptionalVariableDeclarations{}, environment.NewExpressions), policy.Spec.FailurePolicy, nil)
+}
+
+// A request has a change of an object, and the rights of its user: "verb resource/name".
+type request struct {
+	verb     admission.Operation
+	resource schema.GroupVersionResource
+	object   *unstructured.Unstructured
+	old      *unstructured.Unstructured
+	options  runtime.Object
+	rights   []string
+}
+
+// ask returns the refusals of a request, and the rights that the policy has asked for.
+func (r request) ask(t *testing.T, v validating.Validator) (refusals, asked []string) {
+	t.Helper()
+	present := r.object
+	if present == nil {
+		present = r.old
+	}
+	attributes := &admission.VersionedAttributes{VersionedKind: present.GroupVersionKind()}
+	var object, old runtime.Object
+	if r.object != nil {
+		object = r.object
+		attributes.VersionedObject.Set(object)
+	}
+	if r.old != nil {
+		old = r.old
+		attributes.VersionedOldObject.Set(old)
+	}
+	attributes.Attributes = admission.NewAttributesRecord(object, old, present.GroupVersionKind(), present.GetNamespace(), present.GetName(),
+		r.resource, "", r.verb, r.options, false, &user.DefaultInfo{Name: "jane"})
+	rights := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		right := a.GetVerb() + " " + a.GetResource() + "/" + a.GetName()
+		if a.GetNamespace() != "team" || a.GetUser().GetName() != "jane" || a.GetAPIGroup() != r.resource.Group {
+			right = "wrong request: " + right
+		}
+		asked = append(asked, right)
+		if slices.Contains(r.rights, right) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	result := v.Validate(t.Context(), r.resource, attributes, nil, &corev1.Namespace{}, celconfig.RuntimeCELCostBudget, rights)
+	for _, d := range result.Decisions {
+		switch {
+		case d.Evaluation == validating.EvalError:
+			t.Errorf("the policy fails: %s", d.Message)
+		case d.Action == validating.ActionDeny:
+			if d.Reason != metav1.StatusReasonForbidden {
+				t.Errorf("%q has the reason %s", d.Message, d.Reason)
+			}
+			refusals = append(refusals, d.Message)
+		}
+	}
+	return refusals, asked
+}
+
+var operations = schema.GroupVersionResource{Group: "slipway.dev", Version: "v1alpha1", Resource: "operations"}
+
+// newOperation returns an operation on cluster prod, with more fields of its specification.
+func newOperation(t *testing.T, fields string) *unstructured.Unstructured {
+	t.Helper()
+	var object map[string]any
+	err := yaml.Unmarshal([]byte("{apiVersion: slipway.dev/v1alpha1, kind: Operation, metadata: {name: x, namespace: team}, "+
+		"spec: {clusterRef: {name: prod}, "+fields+"}}"), &object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
+// TestOperations_NeedRightOfKind compares the policy with the table of kinds.
+func TestOperations_NeedRightOfKind(t *testing.T) {
+	validator := compile(t, readPolicy(t, Operations))
+	for _, kind := range operation.Kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			right := kind.ClusterRight() + " clusters/prod"
+			r := request{verb: admission.Create, resource: operations, object: newOperation(t, "kind: "+string(kind))}
+			refusals, asked := r.ask(t, validator)
+			if len(refusals) != 1 || !strings.Contains(refusals[0], kind.ClusterRight()) || !slices.Equal(asked, []string{right}) {
+				t.Errorf("without rights: refusals %q, asked for %q, want %q", refusals, asked, right)
+			}
+			r.rights = []string{right}
+			if refusals, _ := r.ask(t, validator); len(refusals) > 0 {
+				t.Errorf("with the right %q: %q", right, refusals)
+			}
+		})
+	}
+	unknown := request{
+		verb: admission.Create, resource: operations, object: newOperation(t, "kind: reinstall"),
+		rights: []string{"update clusters/prod", " clusters/prod"},
+	}
+	if refusals, _ := unknown.ask(t, validator); len(refusals) != 1 {
+		t.Errorf("an unknown kind: %q", refusals)
+	}
+	policy := readPolicy(t, Operations)
+	if n := strings.Count(policy.Spec.Variables[0].Expression, `": "`); n != len(operation.Kinds()) {
+		t.Errorf("the policy has %d kinds, and the table %d", n, len(operation.Kinds()))
+	}
+}
+
+func TestOperations_NeedRightsToChange(t *testing.T) {
+	validator := compile(t, readPolicy(t, Operations))
+	const update, approve, cancel = "update clusters/prod", "approve clusters/prod", "cancel operations/x"
+	for _, tc := range []struct {
+		name, reason string
+		old, new     string // "" for no older object
+		want         []string
+	}{
+		{"created", "the kind needs it", "", "kind: apply", []string{update}},
+		{"created with an approval", "both are needed", "", "kind: apply, approvedPlan: a", []string{update, approve}},
+		{"created as cancelled", "both are needed", "", "kind: apply, cancelled: true", []string{update, cancel}},
+		{"created with a retry", "one right for both", "", "kind: apply, retry: 1", []string{update}},
+		{"not changed", "metadata can change", "kind: apply", "kind: apply", nil},
+		{"approved", "a user approves", "kind: apply", "kind: apply, approvedPlan: a", []string{approve}},
+		{"approved from empty", "an empty value is no approval", `kind: apply, approvedPlan: ""`, "kind: apply, approvedPlan: a", []string{approve}},
+		{"approved before", "others can change later", "kind: apply, approvedPlan: a", "kind: apply, approvedPlan: a", nil},
+		{"not approved", "an empty value is no approval", "kind: apply", `kind: apply, approvedPlan: ""`, nil},
+		{"cancelled", "a user cancels", "kind: apply", "kind: apply, cancelled: true", []string{cancel}},
+		{"cancelled from false", "a user cancels", "kind: apply, cancelled: false", "kind: apply, cancelled: true", []string{cancel}},
+		{"cancelled before", "others can change later", "kind: apply, cancelled: true", "kind: apply, cancelled: true", nil},
+		{"retried", "it starts again", "kind: apply", "kind: apply, retry: 1", []string{update}},
+		{"retried again", "it starts again", "kind: delete, retry: 1", "kind: delete, retry: 2", []string{"delete clusters/prod"}},
+		{"retried before", "others can change later", "kind: apply, retry: 1", "kind: apply, retry: 1", nil},
+		{"all", "each is needed", "kind: apply", "kind: apply, retry: 1, cancelled: true, approvedPlan: a", []string{update, approve, cancel}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := request{verb: admission.Create, resource: operations, object: newOperation(t, tc.new), rights: tc.want}
+			if tc.old != "" {
+				r.verb, r.old = admission.Update, newOperation(t, tc.old)
+			}
+			refusals, asked := r.ask(t, validator)
+			if len(refusals) > 0 {
+				t.Errorf("with its rights: %q: %s", refusals, tc.reason)
+			}
+			if d := cmp.Diff(tc.want, asked); d != "" {
+				t.Errorf("%s: asked for (-want +got):\n%s", tc.reason, d)
+			}
+			r.rights = nil
+			if refusals, _ := r.ask(t, validator); len(refusals) != len(tc.want) {
+				t.Errorf("without rights: %q: %s", refusals, tc.reason)
+			}
+		})
+	}
+}
+
+// TestSecrets_AreNotReturned deletes Secrets. The response to some deletions has the Secret.
+func TestSecrets_AreNotReturned(t *testing.T) {
+	validator := compile(t, readPolicy(t, Secrets))
+	orphan, background, foreground := metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground
+	yes := true
+	for _, tc := range []struct {
+		name       string
+		options    metav1.DeleteOptions
+		finalizers []any
+		reads      bool
+	}{
+		{"as usual", metav1.DeleteOptions{}, nil, false},
+		{"in the background", metav1.DeleteOptions{PropagationPolicy: &background}, nil, false},
+		{"in the foreground", metav1.DeleteOptions{PropagationPolicy: &foreground}, nil, true},
+		{"without dependents", metav1.DeleteOptions{PropagationPolicy: &orphan}, nil, true},
+		{"without dependents, old field", metav1.DeleteOptions{OrphanDependents: &yes}, nil, true},
+		{"with finalizers", metav1.DeleteOptions{}, []any{"example.com/a"}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			metadata := map[string]any{"name": "s", "namespace": "team"}
+			if tc.finalizers != nil {
+				metadata["finalizers"] = tc.finalizers
+			}
+			r := request{
+				verb: admission.Delete, resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, options: &tc.options,
+				old: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": metadata}},
+			}
+			if refusals, _ := r.ask(t, validator); (len(refusals) > 0) != tc.reads {
+				t.Errorf("refusals %q", refusals)
+			}
+			r.rights = []string{"get secrets/s"}
+			if refusals, _ := r.ask(t, validator); len(refusals) > 0 {
+				t.Errorf("with the right to read: %q", refusals)
+			}
+		})
+	}
+}
