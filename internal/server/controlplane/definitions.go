@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"slipway.dev/slipway/api/crds"
+	"slipway.dev/slipway/api/policies"
+	"slipway.dev/slipway/api/roles"
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
@@ -48,7 +50,7 @@ func (s *Server) applyDefinitions(ctx context.Context) error {
 			return fmt.Errorf("applying the definitions of Slipway's kinds: %w", err)
 		}
 	}
-	for _, text := range accessDefinitions() {
+	for _, text := range [][]byte{roles.Roles, policies.Operations, policies.Secrets} {
 		if err := applyAll(ctx, client, text); err != nil {
 			return fmt.Errorf("applying the roles and policies of Slipway: %w", err)
 		}

@@ -1,4 +1,0 @@
-package controlplane
-
-// accessDefinitions returns the roles and policies of Slipway, as YAML.
-func accessDefinitions() [][]byte { return nil }
