@@ -38,8 +38,10 @@ var expectedMessages = []string{
 	"The manifest file is empty",
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
-	"use of closed network connection", // at each stop
+	"use of closed network connection", "http: Server closed", // at each stop
 	"pending configuration changes to apply",
+	"private key does not match public key", // between the two renames of a renewal
+	"Failed to remove file watch",
 }
 
 // isExpected reports whether a message is one of them.

@@ -26,7 +26,8 @@ const revisionBump = 1_000_000_000
 type SnapshotInfo struct {
 	Bytes  int64
 	SHA256 string
-	// Revision is the revision of the database.
+	// Revision is the revision of the database when the snapshot began: the snapshot has
+	// at least this revision.
 	Revision int64
 	// Version is the storage version of etcd.
 	Version string
@@ -36,6 +37,11 @@ type SnapshotInfo struct {
 func (e *etcd) writeSnapshot(ctx context.Context, to io.Writer) (info SnapshotInfo, err error) {
 	if e.isExternal() {
 		return info, ErrExternalEtcd
+	}
+	// The stream does not have the revision of the snapshot.
+	status, err := e.client.Status(ctx, e.servers[0])
+	if err != nil {
+		return info, fmt.Errorf("reading the revision of the database: %w", err)
 	}
 	stream, err := e.client.SnapshotWithVersion(ctx)
 	if err != nil {
@@ -47,7 +53,7 @@ func (e *etcd) writeSnapshot(ctx context.Context, to io.Writer) (info SnapshotIn
 		return info, fmt.Errorf("reading the snapshot of the database: %w", err)
 	}
 	return SnapshotInfo{
-		Bytes: sum.bytes, SHA256: hex.EncodeToString(sum.Sum(nil)), Revision: stream.Header.Revision, Version: stream.Version,
+		Bytes: sum.bytes, SHA256: hex.EncodeToString(sum.Sum(nil)), Revision: status.Header.Revision, Version: stream.Version,
 	}, nil
 }
 
