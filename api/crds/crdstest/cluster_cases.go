@@ -212,7 +212,7 @@ func hostCases(t *testing.T) (out []Case) {
 		{"added", first + ", " + second + ", {name: c, address: 10.0.0.3, roles: [worker]}", ""},
 		{"removed", first, ""},
 		{"changed", first + ", {name: b, address: 10.0.0.2, roles: [worker]}", "spec.hosts[1].roles"},
-		{"twice", first + ", " + first, "spec.hosts[1]"},
+		{"with one name", first + ", {name: a, address: 10.0.0.2, roles: [control-plane]}", "spec.hosts[1]"},
 	} {
 		out = append(out, Case{Name: "hosts " + tc.name, Old: hosts(first + ", " + second), New: hosts(tc.new), Field: tc.field})
 	}

@@ -93,7 +93,12 @@ func TestClusters_RefuseBadHosts(t *testing.T) {
 	at := newDynamic(t, server.Admin).Resource(clusterResource).Namespace(server.NewNamespace(t))
 	for _, tc := range []struct{ name, reason, hosts, field string }{
 		{"one name", "the name is the key of the list", firstHost + ", " + firstHost, "spec.hosts[1]"},
-		{"one address", "an address is one machine", firstHost + ", {name: w-1, address: 10.0.0.11, roles: [worker]}", "spec.hosts"},
+		{"one address", "an address is one machine", firstHost + ", {name: w-1, address: 10.0.0.11, roles: [worker]}", "spec.hosts[1].address"},
+		{
+			"one internal address", "nodes reach each other by it",
+			"{name: a, address: a, internalAddress: 10.0.0.1, roles: [control-plane]}, " +
+				"{name: b, address: b, internalAddress: 10.0.0.1, roles: [worker]}", "spec.hosts[1].internalAddress",
+		},
 		{"no host", "a cluster has hosts", "", "spec.hosts"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -105,6 +110,15 @@ func TestClusters_RefuseBadHosts(t *testing.T) {
 				t.Errorf("%s: got %v, want an error about %s", tc.reason, err, tc.field)
 			}
 		})
+	}
+}
+
+// TestClusters_AllowOneAddressWithSeveralPorts creates hosts behind one address.
+func TestClusters_AllowOneAddressWithSeveralPorts(t *testing.T) {
+	at := newDynamic(t, server.Admin).Resource(clusterResource).Namespace(server.NewNamespace(t))
+	hosts := firstHost + ", {name: w-1, address: 10.0.0.11, ssh: {port: 2222}, roles: [worker]}"
+	if _, err := at.Create(t.Context(), newCluster(t, "ports", hosts), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -159,20 +173,22 @@ func TestLargeObjects_AreRefusedWithSize(t *testing.T) {
 		})
 	}
 	clusters := newDynamic(t, server.Admin).Resource(clusterResource).Namespace(server.NewNamespace(t))
-	object := newCluster(t, "big", firstHost)
-	object.SetAnnotations(map[string]string{"a": "b"})
-	values := map[string]any{"name": "web", "values": map[string]any{"a": strings.Repeat("a", 1<<20), "b": strings.Repeat("b", 1<<20)}}
-	if err := unstructured.SetNestedSlice(object.Object, []any{values}, "spec", "addons"); err != nil {
-		t.Fatal(err)
-	}
-	_, err := clusters.Create(t.Context(), object, metav1.CreateOptions{})
-	if !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("a Cluster above the limit of the database: got %v (%v)", err, apierrors.ReasonForError(err))
+	for _, bytes := range []int{3 << 19, 1 << 21} { // etcd refuses the first, and its client the second
+		object := newCluster(t, "big", firstHost)
+		values := map[string]any{"name": "web", "values": map[string]any{"a": strings.Repeat("a", bytes)}}
+		if err := unstructured.SetNestedSlice(object.Object, []any{values}, "spec", "addons"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := clusters.Create(t.Context(), object, metav1.CreateOptions{})
+		if !apierrors.IsRequestEntityTooLargeError(err) {
+			t.Errorf("a Cluster with %d bytes: got %v (%v)", bytes, err, apierrors.ReasonForError(err))
+		}
 	}
 }
 
 // TestNamespace_IsDeletedWithObjects deletes a namespace with objects of several kinds.
 func TestNamespace_IsDeletedWithObjects(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	client, objects := server.Client(t), newDynamic(t, server.Admin)
 	const name = "deleted"
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -48,6 +49,8 @@ import (
 const (
 	// The audit log: the number of old files, and the size of each in MB.
 	auditFiles, auditMegabytes = 10, 100
+	// watchStopTime limits the time in which all watches end at a stop.
+	watchStopTime = 3 * time.Second
 )
 
 // auditPolicy selects the audited requests: all writes, without their bodies. Leases are
@@ -95,6 +98,9 @@ func (s *Server) newOptions(ctx context.Context, listener net.Listener) (*option
 	o := options.NewOptions()
 	o.GenericServerRunOptions.AdvertiseAddress = address.IP
 	o.GenericServerRunOptions.ExternalHost = listener.Addr().String()
+	// At a stop, watches end at once, and new requests get 429 until the others have ended.
+	o.GenericServerRunOptions.ShutdownSendRetryAfter = true
+	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchStopTime
 	o.SystemNamespaces = []string{"kube-system", "default", SystemNamespace}
 	o.SecureServing.Listener = listener
 	o.SecureServing.BindAddress, o.SecureServing.BindPort = address.IP, address.Port
@@ -102,6 +108,8 @@ func (s *Server) newOptions(ctx context.Context, listener net.Listener) (*option
 		CertFile: s.config.Certificates.ServingCertFile(), KeyFile: s.config.Certificates.ServingKeyFile(),
 	}
 	o.Admission.GenericAdmission.DefaultOffPlugins = sets.New(kubeoptions.AllOrderedPlugins...).Difference(sets.New(admissionPlugins...))
+	registerHostAddressCheck(o.Admission.GenericAdmission.Plugins)
+	o.Admission.GenericAdmission.RecommendedPluginOrder = append(o.Admission.GenericAdmission.RecommendedPluginOrder, hostAddressPlugin)
 	o.Authorization.Modes = []string{modes.ModeRBAC}
 	s.setStorage(o)
 	if err := s.setAudit(o); err != nil {

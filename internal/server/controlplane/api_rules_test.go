@@ -14,6 +14,7 @@ import (
 
 // TestRules_HoldOnServer sends good and bad objects of each rule of the definitions.
 func TestRules_HoldOnServer(t *testing.T) {
+	t.Parallel()
 	client, namespace := newDynamic(t, server.Admin), server.NewNamespace(t)
 	for _, kind := range []struct {
 		name  string
@@ -21,7 +22,7 @@ func TestRules_HoldOnServer(t *testing.T) {
 		cases []crdstest.Case
 	}{
 		{"clusters", client.Resource(clusterResource).Namespace(namespace), crdstest.ClusterCases(t)},
-		{"operations", client.Resource(operationResource).Namespace(namespace), crdstest.OperationCases(t)},
+		{"operations", client.Resource(operationResource).Namespace(namespace), crdstest.OperationCases(t, 10)},
 	} {
 		for _, c := range kind.cases {
 			t.Run(kind.name+"/"+c.Name, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +26,7 @@ const (
 	minWrite, writeCopies = 64 << 10, 4
 	// maxWrite is the largest body of a request, in bytes. The API server refuses others.
 	maxWrite = 3 << 20
-	// retrySeconds is when a refused client should try again.
+	// retrySeconds is when a refused client should try again, as the response suggests.
 	retrySeconds = 10
 	// maxRefusal limits the bytes of an error response that are held back.
 	maxRefusal = 64 << 10
@@ -34,6 +34,10 @@ const (
 
 // etcdFull is the text of etcd's error for a full database.
 const etcdFull = "database space exceeded"
+
+// etcdTooLarge are the texts of errors for an object that is too large: of etcd, and of its
+// client.
+var etcdTooLarge = []string{"request is too large", "trying to send message larger than max"}
 
 // A writeGuard refuses writes that the disk or the database has no room for. Reads continue,
 // and so do deletions as long as possible, because they make room.
@@ -131,20 +135,26 @@ func (g *writeGuard) diskRefusal(deletes bool) string {
 // diskReserve returns the free bytes below which writes are refused.
 func diskReserve(all int64) int64 { return min(max(all/reservePart, minReserve), maxReserve) }
 
-// writeRefusal writes the response for a write without room.
+// writeRefusal writes the response for a write without room. It has no Retry-After header: with
+// that, kubectl would try for minutes before it prints the reason.
 func writeRefusal(w http.ResponseWriter, text string) {
-	body, err := json.Marshal(metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+	writeStatus(w, metav1.Status{
 		Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage", Message: text,
 		Details: &metav1.StatusDetails{RetryAfterSeconds: retrySeconds},
 	})
+}
+
+// writeStatus writes an error response.
+func writeStatus(w http.ResponseWriter, status metav1.Status) {
+	status.TypeMeta, status.Status = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, metav1.StatusFailure
+	body, err := json.Marshal(status)
 	if err != nil {
-		body = []byte(text)
+		body = []byte(status.Message)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Retry-After", strconv.Itoa(retrySeconds))
 	w.Header().Del("Content-Length")
-	w.WriteHeader(http.StatusInsufficientStorage)
+	w.Header().Del("Content-Encoding")
+	w.WriteHeader(int(status.Code))
 	_, _ = w.Write(body) // the client may be gone
 }
 
@@ -180,16 +190,27 @@ func (h *heldResponse) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// isTooLarge reports whether the database has refused an object because of its size.
+func (h *heldResponse) isTooLarge() bool {
+	return slices.ContainsFunc(etcdTooLarge, func(text string) bool { return bytes.Contains(h.body.Bytes(), []byte(text)) })
+}
+
 // finish sends a held response, and reports whether it was a refusal of etcd.
 func (h *heldResponse) finish() bool {
 	if !h.held {
 		return false
 	}
 	if bytes.Contains(h.body.Bytes(), []byte(etcdFull)) {
-		h.ResponseWriter.Header().Del("Content-Encoding")
 		writeRefusal(h.ResponseWriter, "the database of the server is full; reads and deletions continue, "+
 			"and writes continue when there is room; delete objects or raise --etcd-quota")
 		return true
+	}
+	if h.isTooLarge() {
+		writeStatus(h.ResponseWriter, metav1.Status{
+			Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
+			Message: "the object is larger than the database accepts: 1.5 MiB; split it into several objects",
+		})
+		return false
 	}
 	h.ResponseWriter.WriteHeader(h.status)
 	_, _ = h.ResponseWriter.Write(h.body.Bytes()) // the client may be gone
