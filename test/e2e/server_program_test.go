@@ -34,10 +34,13 @@ type daemon struct {
 	cmd           *exec.Cmd
 	log           string // path
 	ended         chan struct{}
-	// ready is the time from the start of the process until /readyz is 200, usable until
-	// clusters can be listed.
-	ready, usable time.Duration
-	client        *http.Client // of the administrator
+	// ready is the time from the start of the process until /readyz is 200, started until the
+	// server logs that its start is complete.
+	ready, started time.Duration
+	// early is true if the server has reported this to systemd too early.
+	early   bool
+	reports *net.UnixConn
+	client  *http.Client // of the administrator
 }
 
 // daemonPath returns the path of bin/slipwayd.
@@ -76,6 +79,8 @@ func startServer(t *testing.T, data, address string, args ...string) *daemon {
 	defer log.Close()
 	d.cmd = exec.Command(daemonPath(t), append([]string{"server", "--data-dir=" + data, "--listen=" + address}, args...)...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.reports = listenNotify(t)
+	d.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+d.reports.LocalAddr().String())
 	start := time.Now()
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -95,10 +100,38 @@ func startServer(t *testing.T, data, address string, args ...string) *daemon {
 	anyone := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	d.poll(t, "ready", func() bool { return answersOK(anyone, "https://"+address+"/readyz") })
 	d.ready = time.Since(start)
+	d.early = d.isReported()
+	d.poll(t, "started", d.isStarted)
+	d.started = time.Since(start)
 	d.client = d.newClient(t)
-	d.poll(t, "able to list clusters", func() bool { return answersOK(d.client, "https://"+address+clustersPath) })
-	d.usable = time.Since(start)
 	return d
+}
+
+// listenNotify returns the socket to which a service reports its state, as systemd has it.
+func listenNotify(t *testing.T) *net.UnixConn {
+	t.Helper()
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: filepath.Join(t.TempDir(), "notify")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// isReported reports whether the server has reported to systemd that its start is complete.
+func (d *daemon) isReported() bool {
+	report := make([]byte, 4096)
+	if err := d.reports.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		return false
+	}
+	n, err := d.reports.Read(report)
+	return err == nil && strings.TrimSpace(string(report[:n])) == "READY=1"
+}
+
+// isStarted reports whether the server has logged that its start is complete.
+func (d *daemon) isStarted() bool {
+	text, err := os.ReadFile(d.log)
+	return err == nil && bytes.Contains(text, []byte(`msg="the server is ready"`))
 }
 
 // poll waits until f returns true. A server that has ended never will.
