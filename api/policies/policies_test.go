@@ -62,7 +62,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 	if err != nil {
 		t.Fatal(err)
 	}
-	withAuthorizer := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	withAuthorizer, plain := cel.OptionalVariableDeclarations{HasAuthorizer: true}, cel.OptionalVariableDeclarations{}
 	var variables []cel.NamedExpressionAccessor
 	for _, v := range policy.Spec.Variables {
 		variables = append(variables, &validating.Variable{Name: v.Name, Expression: v.Expression})
@@ -78,7 +78,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 		var message cel.ExpressionAccessor
 		if v.MessageExpression != "" {
 			message = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
-			if result := compiler.CompileCELExpression(message, cel.OptionalVariableDeclarations{}, environment.NewExpressions); result.Error != nil {
+			if result := compiler.CompileCELExpression(message, plain, environment.NewExpressions); result.Error != nil {
 				t.Errorf("%s: %v", v.MessageExpression, result.Error)
 			}
 		}
@@ -86,7 +86,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 	}
 	return validating.NewValidator(compiler.CompileCondition(conditions, withAuthorizer, environment.NewExpressions), nil,
 		compiler.CompileCondition(nil, withAuthorizer, environment.NewExpressions),
-		compiler.CompileCondition(messages, cel.OptionalVariableDeclarations{}, environment.NewExpressions), policy.Spec.FailurePolicy, nil)
+		compiler.CompileCondition(messages, plain, environment.NewExpressions), policy.Spec.FailurePolicy, nil)
 }
 
 // A request has a change of an object, and the rights of its user: "verb resource/name".
@@ -202,7 +202,7 @@ func TestOperations_NeedRightsToChange(t *testing.T) {
 		{"created with a retry", "one right for both", "", "kind: apply, retry: 1", []string{update}},
 		{"not changed", "metadata can change", "kind: apply", "kind: apply", nil},
 		{"approved", "a user approves", "kind: apply", "kind: apply, approvedPlan: a", []string{approve}},
-		{"approved from empty", "an empty value is no approval", `kind: apply, approvedPlan: ""`, "kind: apply, approvedPlan: a", []string{approve}},
+		{"approved from empty", "it was not set", `kind: apply, approvedPlan: ""`, "kind: apply, approvedPlan: a", []string{approve}},
 		{"approved before", "others can change later", "kind: apply, approvedPlan: a", "kind: apply, approvedPlan: a", nil},
 		{"not approved", "an empty value is no approval", "kind: apply", `kind: apply, approvedPlan: ""`, nil},
 		{"cancelled", "a user cancels", "kind: apply", "kind: apply, cancelled: true", []string{cancel}},

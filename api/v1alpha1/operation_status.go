@@ -90,7 +90,7 @@ type PlanStatus struct {
 	// The digest of the plan, `sha256:` and 64 hexadecimal digits. An approval names it.
 	// +kubebuilder:validation:MaxLength=128
 	Digest string `json:"digest"`
-	// What the plan changes, for people.
+	// The changes of the plan, for people.
 	// +kubebuilder:validation:MaxLength=1024
 	Summary string `json:"summary,omitempty"`
 }

@@ -284,7 +284,8 @@ func (p execution) abandon(o *v1alpha1.Operation, why error) error {
 		return nil
 	}
 	now := metav1.NewTime(p.svc.Now())
-	o.Status.State, o.Status.EndTime, o.Status.Message = v1alpha1.OperationFailed, &now, status.LimitMessage(why.Error(), v1alpha1.MaxStatusMessage)
+	o.Status.State, o.Status.EndTime = v1alpha1.OperationFailed, &now
+	o.Status.Message = status.LimitMessage(why.Error(), v1alpha1.MaxStatusMessage)
 	return p.svc.Store.Operations().Save(o)
 }
 

@@ -157,11 +157,11 @@ func TestRestore_RefusesWithKeysForVerifiedSet(t *testing.T) {
 func TestRestore_ResumesOperationFromBeforeSigning(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		record func(*v1alpha1.Operation)
+		record func(*v1alpha1.OperationParameters)
 		id     string
 	}{
-		"before signing": {func(o *v1alpha1.Operation) { o.Spec.Parameters.Unverified, o.Spec.Parameters.Verified = false, false }, ""},
-		"verified then":  {func(o *v1alpha1.Operation) { o.Spec.Parameters.Unverified, o.Spec.Parameters.Verified = false, true }, string(backup.Unverified)},
+		"before signing": {func(p *v1alpha1.OperationParameters) { p.Unverified, p.Verified = false, false }, ""},
+		"verified then":  {func(p *v1alpha1.OperationParameters) { p.Unverified, p.Verified = false, true }, string(backup.Unverified)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, file := restorable(t)
@@ -177,7 +177,7 @@ func TestRestore_ResumesOperationFromBeforeSigning(t *testing.T) {
 			}
 			for _, o := range ops {
 				if operation.Kind(o.Spec.Kind) == operation.RestoreEtcd {
-					tc.record(&o)
+					tc.record(&o.Spec.Parameters)
 					if err := s.Store.Operations().Save(&o); err != nil {
 						t.Fatal(err)
 					}

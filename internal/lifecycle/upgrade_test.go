@@ -389,7 +389,9 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 	w.Hosts["w1"].Refuse = nil
 	s := w.service()
 	for _, k := range []operation.Kind{operation.RenewCerts, operation.DefragEtcd, operation.RestoreEtcd} {
-		o, err := s.Store.Operations().Create(w.Now(), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(k)}, &plan.Plan{Cluster: "prod"})
+		o, err := s.Store.Operations().Create(w.Now(), v1alpha1.OperationSpec{
+			ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(k),
+		}, &plan.Plan{Cluster: "prod"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,7 +90,8 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 				finishedEvent(3, event.Failed),
 			},
 			want: v1alpha1.OperationStatus{
-				State: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3), Reason: "DiskFull", Message: "doing a: w2: no space left",
+				State: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3),
+				Reason: "DiskFull", Message: "doing a: w2: no space left",
 				Steps: []v1alpha1.OperationStep{
 					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Failed: 1}},
 					{Task: "b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Skipped: 1}},

@@ -49,7 +49,7 @@ func fillStore(t *testing.T, s *Store) {
 	requireNoError(t, err)
 	l, err := s.Locks().Acquire(t.Context(), "prod", Holder{})
 	requireNoError(t, err)
-	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
 	requireNoError(t, err)
 	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)
@@ -165,7 +165,7 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 		}
 		return os.Rename(from, to)
 	}
-	_, err = s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}, &plan.Plan{})
+	_, err = s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
 	if !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
@@ -179,7 +179,7 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 func TestJournal_FailureIsFinal(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
-	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
 	requireNoError(t, err)
 	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)
@@ -217,4 +217,9 @@ func TestManagerID_ChangesInACopy(t *testing.T) {
 	if of, err := other.ManagerID(); err != nil || of == id {
 		t.Errorf("the copy is manager %s, as the original (%v)", of, err)
 	}
+}
+
+// creation returns the request to create cluster prod.
+func creation() v1alpha1.OperationSpec {
+	return v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}
 }

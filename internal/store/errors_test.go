@@ -209,7 +209,7 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 	}
 	s.rename = os.Rename
 
-	o, err := s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}, &plan.Plan{})
+	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
 	requireNoError(t, err)
 	j, err := s.Journals().Open(o.Name)
 	requireNoError(t, err)

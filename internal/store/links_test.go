@@ -47,7 +47,7 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 		},
 		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().Remove("prod") }},
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
-			return errorOf(s.Operations().Create(time.Unix(0, 0), v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: "create"}, &plan.Plan{}))
+			return errorOf(s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{}))
 		}},
 		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }},
 		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.Clusters().Save(clusterNamed("lab", ""), nil) }},

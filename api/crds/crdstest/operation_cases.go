@@ -23,8 +23,8 @@ func decodeOperation(t *testing.T, spec string) map[string]any {
 	return definition.DecodeObject(t, "apiVersion: slipway.dev/v1alpha1\nkind: Operation\nmetadata: {name: x}\nspec: "+spec+"\n")
 }
 
-// OperationCases returns cases of Operations. All objects have the name x, and those with all
-// fields name a number of hosts.
+// OperationCases returns cases of Operations. All objects have the name x. An
+// object with all fields names a number of hosts.
 func OperationCases(t *testing.T, hosts int) []Case {
 	t.Helper()
 	return append(append(requestCases(t), oneWayCases(t)...), optionalFieldCases(t, hosts)...)

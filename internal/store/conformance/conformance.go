@@ -252,7 +252,7 @@ func testNames(t *testing.T, s Subject) {
 			wantErr(t, "Lock", err, store.ErrInvalidName)
 			_, err = s.Journal(tc.name)
 			wantErr(t, "Journal", err, store.ErrInvalidName)
-			_, err = s.Operations.Create(began, v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: tc.name}, Kind: "create"}, new(plan.Plan))
+			_, err = s.Operations.Create(began, requestFor(tc.name, "create"), new(plan.Plan))
 			wantErr(t, "NewOperation", err, store.ErrInvalidName)
 		})
 	}

@@ -15,10 +15,14 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
+// requestFor returns the request for an operation of a kind on a cluster.
+func requestFor(cluster, kind string) v1alpha1.OperationSpec {
+	return v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: cluster}, Kind: kind}
+}
+
 func beginOperation(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
 	t.Helper()
-	spec := v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: cluster}, Kind: "create"}
-	o, err := s.Operations.Create(at, spec, &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
+	o, err := s.Operations.Create(at, requestFor(cluster, "create"), &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
 	requireNoError(t, err)
 	return o
 }
@@ -36,7 +40,7 @@ func testOrder(t *testing.T, s Subject) {
 		{"delete", began.Add(-time.Hour)}, // the clock was set back
 		{"create", began.Add(time.Minute)},
 	} {
-		op, err := s.Operations.Create(o.at, v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: o.kind}, new(plan.Plan))
+		op, err := s.Operations.Create(o.at, requestFor("prod", o.kind), new(plan.Plan))
 		requireNoError(t, err)
 		made = append([]string{op.Name}, made...)
 		if !op.CreationTimestamp.Time.Equal(o.at) {
