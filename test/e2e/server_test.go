@@ -67,9 +67,6 @@ func TestServer(t *testing.T) {
 		r := runProgram(t, nil, daemonPath(t), "server", "--data-dir="+data, "--listen="+freeAddress(t))
 		requireRefusal(t, r, "data-dir-in-use")
 	})
-	if t.Failed() {
-		return
-	}
 	measureMemory(t, d)
 	d.kill(t)
 	after := startServer(t, data, d.address)
