@@ -52,10 +52,19 @@ func TestCommands_RefuseBadInput(t *testing.T) {
 		{"second server", "one process uses the directory", []string{"server", "--listen", "127.0.0.1:0"}, exitRefused, "data-dir-in-use"},
 		{"status format", "text or json", []string{"status", "-o", "yaml"}, exitRefused, ""},
 		{"status without server", "nothing runs there", []string{"status", "--data-dir", empty}, exitRefused, "data-dir-missing"},
-		{"rotation without server", "nothing runs there", []string{"rotate-encryption-key", "--data-dir", empty}, exitRefused, "data-dir-missing"},
+		{
+			"rotation without server", "nothing runs there",
+			[]string{"rotate-encryption-key", "--data-dir", empty}, exitRefused, "data-dir-missing",
+		},
 		{"reserved user", "it has all rights", []string{"kubeconfig", "--user", "system:admin"}, exitRefused, "server-user-invalid"},
-		{"reserved group", "it has all rights", []string{"kubeconfig", "--user", "jane", "--group", "system:masters"}, exitRefused, "server-user-invalid"},
-		{"long lifetime", "a certificate cannot be revoked", []string{"kubeconfig", "--user", "jane", "--ttl", "9000h"}, exitRefused, "server-user-invalid"},
+		{
+			"reserved group", "it has all rights",
+			[]string{"kubeconfig", "--user", "jane", "--group", "system:masters"}, exitRefused, "server-user-invalid",
+		},
+		{
+			"long lifetime", "a certificate cannot be revoked",
+			[]string{"kubeconfig", "--user", "jane", "--ttl", "9000h"}, exitRefused, "server-user-invalid",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := runCommand(t, tc.args...)

@@ -113,8 +113,8 @@ func (e *endpoints) rotateKey(r *http.Request, server *controlplane.Server) (any
 	if e.external && !request.OnlyServer {
 		return nil, &problem{
 			http.StatusConflict,
-			"this server uses an external etcd, and other servers on that etcd would not get the new key; " +
-				"stop them, run 'slipwayd rotate-encryption-key --only-server', and copy the directory keys to them",
+			"this server uses an external etcd, and other servers on that etcd would not get the new key. " +
+				"Stop them, run 'slipwayd rotate-encryption-key --only-server', and copy the directory keys to them",
 		}
 	}
 	if !e.rotating.TryLock() {

@@ -63,11 +63,13 @@ administrator: pki/admin.kubeconfig in the data directory.`,
 	f.StringVar(&s.config.Etcd.KeyFile, "etcd-key-file", "", "client key `file` for the external etcd")
 	f.StringVar(&s.config.Etcd.Prefix, "etcd-prefix", controlplane.DefaultPrefix, "`prefix` of all keys in etcd")
 	f.Int64Var(&s.quota, "etcd-quota", controlplane.DefaultQuota>>20, "maximum size of the database in `MiB`")
-	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "", "AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
+	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "",
+		"AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
 	f.StringVar(&s.backups, "backup-config", "", "`file` with the schedule and the targets of backups")
 	f.DurationVar(&s.config.CompactionInterval, "compaction-interval", 5*time.Minute, "`time` between two removals of old revisions")
 	f.DurationVar(&s.config.DefragmentInterval, "defragment-interval", time.Hour, "`time` between two checks for unused space")
-	f.DurationVar(&s.lifetime, "certificate-lifetime", certificates.DefaultLifetime, "lifetime of the serving and the administrator's certificate")
+	f.DurationVar(&s.lifetime, "certificate-lifetime", certificates.DefaultLifetime,
+		"lifetime of the serving and the administrator's certificate")
 	f.StringVar(&s.logFormat, "log-format", "text", "`format` of the log: text or json")
 	return cmd
 }
@@ -87,11 +89,13 @@ func newLog(w io.Writer, format string) (*slog.Logger, error) {
 func (s *serverCommand) check() error {
 	host, _, err := net.SplitHostPort(s.listen)
 	if err != nil {
-		return diag.Refuse(idFlag, fmt.Sprintf("--listen %q is not an address: %v", s.listen, err), "use HOST:PORT, for example "+controlplane.DefaultListen)
+		return diag.Refuse(idFlag, fmt.Sprintf("--listen %q is not an address: %v", s.listen, err),
+			"use HOST:PORT, for example "+controlplane.DefaultListen)
 	}
 	address, err := netip.ParseAddr(host)
 	if local := host == "localhost" || err == nil && address.IsLoopback(); !local && len(s.names) == 0 {
-		return diag.Refuse(idNoName, fmt.Sprintf("--listen %s accepts connections from other machines, but no name for the serving certificate is set", s.listen),
+		return diag.Refuse(idNoName,
+			fmt.Sprintf("--listen %s accepts connections from other machines, but the serving certificate has no name for them", s.listen),
 			"set --tls-san to the name or address by which others reach this server")
 	}
 	etcd := s.config.Etcd

@@ -117,8 +117,14 @@ func secretCases(t *testing.T) (out []Case) {
 	t.Helper()
 	const sftp = "address: a, directory: /a, hostKey: a, user: a"
 	for _, place := range []struct{ text, field string }{
-		{"  etcd: {backup: {copies: [{name: a, s3: {endpoint: a, bucket: a, accessKeyFrom: %s, secretKeyFrom: {env: a}}}]}}", "spec.etcd.backup.copies[0].s3.accessKeyFrom"},
-		{"  etcd: {backup: {copies: [{name: a, s3: {endpoint: a, bucket: a, accessKeyFrom: {env: a}, secretKeyFrom: %s}}]}}", "spec.etcd.backup.copies[0].s3.secretKeyFrom"},
+		{
+			"  etcd: {backup: {copies: [{name: a, s3: {endpoint: a, bucket: a, accessKeyFrom: %s, secretKeyFrom: {env: a}}}]}}",
+			"spec.etcd.backup.copies[0].s3.accessKeyFrom",
+		},
+		{
+			"  etcd: {backup: {copies: [{name: a, s3: {endpoint: a, bucket: a, accessKeyFrom: {env: a}, secretKeyFrom: %s}}]}}",
+			"spec.etcd.backup.copies[0].s3.secretKeyFrom",
+		},
 		{"  etcd: {backup: {copies: [{name: a, ssh: {" + sftp + ", privateKeyFrom: %s}}]}}", "spec.etcd.backup.copies[0].ssh.privateKeyFrom"},
 		{"  registry: {auths: [{registry: a, passwordFrom: %s}]}", "spec.registry.auths[0].passwordFrom"},
 		{"  registry: {private: {passwordFrom: %s}}", "spec.registry.private.passwordFrom"},
@@ -231,5 +237,6 @@ func ManyHosts(t *testing.T) map[string]any {
 		fmt.Fprintf(&hosts, "  - {name: host-%d, address: 10.0.%d.%d, roles: [%s], labels: {rack: r%d}}\n",
 			i, i/250, i%250+1, role, i/20)
 	}
-	return definition.DecodeObject(t, "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts:\n"+hosts.String()+created)
+	return definition.DecodeObject(t,
+		"apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts:\n"+hosts.String()+created)
 }

@@ -190,7 +190,9 @@ func newTarget(name, verb, collection, sub string) target {
 	case "deletecollection":
 		to.method, to.path = http.MethodDelete, collection+"?dryRun=All&labelSelector=absent=absent"
 	default:
-		to.method = map[string]string{"get": http.MethodGet, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete}[verb]
+		to.method = map[string]string{
+			"get": http.MethodGet, "update": http.MethodPut, "patch": http.MethodPatch, "delete": http.MethodDelete,
+		}[verb]
 		to.path = object
 	}
 	return to

@@ -191,11 +191,12 @@ func TestNamespace_IsDeletedWithObjects(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	client, objects := server.Client(t), newDynamic(t, server.Admin)
 	const name = "deleted"
-	_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := objects.Resource(clusterResource).Namespace(name).Create(t.Context(), newCluster(t, "prod", firstHost), metav1.CreateOptions{}); err != nil {
+	clusters := objects.Resource(clusterResource).Namespace(name)
+	if _, err := clusters.Create(t.Context(), newCluster(t, "prod", firstHost), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
@@ -206,7 +207,7 @@ func TestNamespace_IsDeletedWithObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntil(t, "the namespace is gone", isGone(objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), name))
-	if _, err := objects.Resource(clusterResource).Namespace(name).Get(t.Context(), "prod", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := clusters.Get(t.Context(), "prod", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Cluster: got %v, want that it does not exist", err)
 	}
 }
@@ -233,7 +234,8 @@ func TestOwner_DeletesItsObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntil(t, "the Operation is gone", isGone(operations, "create-1"))
-	waitUntil(t, "the Secret is gone", isGone(objects.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(namespace), "prod-pki"))
+	secrets := objects.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(namespace)
+	waitUntil(t, "the Secret is gone", isGone(secrets, "prod-pki"))
 }
 
 // newOperation returns an Operation with a spec, "{…}".

@@ -119,8 +119,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Start starts a server and returns when it is ready. The order is: etcd, API server,
-// definitions and roles, controllers. Each wait has a deadline, and its error has what was
-// not ready. ctx limits only the start; Stop ends the server.
+// definitions and roles, controllers. Each wait has a deadline, and its error names the part
+// that was not ready. ctx limits only the start; Stop ends the server.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	c = c.withDefaults()
 	redirectLogs(c.Log)

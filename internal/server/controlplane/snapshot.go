@@ -70,7 +70,7 @@ func (c *countedHash) Write(p []byte) (int, error) {
 }
 
 // RestoreSnapshot makes the directory of an embedded etcd from a snapshot file. The directory
-// must not exist. Revisions continue far above those of the snapshot, and all older ones are
+// must not exist. Revisions continue far above the snapshot, and all older ones are
 // marked as compacted, so that no client mistakes restored objects for newer ones.
 func RestoreSnapshot(ctx context.Context, file, dir string) error {
 	setSegmentSize()

@@ -134,7 +134,8 @@ func (s *Server) Client(t testing.TB) kubernetes.Interface {
 func (s *Server) NewNamespace(t testing.TB) string {
 	t.Helper()
 	namespaces := s.Client(t).CoreV1().Namespaces()
-	made, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	made, err := namespaces.Create(t.Context(), namespace, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
