@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/server/serverbackup"
 )
 
@@ -43,7 +42,8 @@ be running. States:
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&l.directory, "directory", "", "`directory` with backups (default: as in the backup configuration, or backups in the data directory)")
+	f.StringVar(&l.directory, "directory", "",
+		"`directory` with backups (default: as in the backup configuration, or backups in the data directory)")
 	f.StringVar(&l.target, "from", "", "copy target of the backup configuration, by `name`")
 	f.StringVar(&l.config, "backup-config", "", "`file` with the targets of backups")
 	f.StringVar(&l.signedBy, "signed-by", "", "public `key` that verifies the backups (default: the key in the data directory)")
@@ -81,12 +81,8 @@ func (l *listCommand) run(ctx context.Context) error {
 
 // newVerifier returns the keys that verify backups.
 func (l *listCommand) newVerifier() (v serverbackup.Verifier, err error) {
-	for _, name := range l.identities {
-		ids, err := backup.ReadIdentities(name)
-		if err != nil {
-			return v, fmt.Errorf("reading the identity: %w", err)
-		}
-		v.Identities = append(v.Identities, ids...)
+	if v.Identities, err = serverbackup.ReadIdentities(l.identities); err != nil {
+		return v, err
 	}
 	if l.signedBy != "" {
 		v.Key, err = serverbackup.ParseTrustedKey(l.signedBy)
@@ -138,7 +134,8 @@ func (l *listCommand) printList(list backupList) error {
 	w := tabwriter.NewWriter(l.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TAKEN\tSTATE\tENCRYPTED\tBYTES\tNAME")
 	for _, e := range list.Backups {
-		fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\n", e.Taken.Local().Format("2006-01-02 15:04:05"), e.State, e.Encrypted, e.Bytes, escapeControls(e.Name))
+		taken := e.Taken.Local().Format("2006-01-02 15:04:05")
+		fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\n", taken, e.State, e.Encrypted, e.Bytes, escapeControls(e.Name))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/server/controlplane"
 	"slipway.dev/slipway/internal/server/serverbackup"
 )
@@ -64,12 +63,8 @@ func (r *restoreCommand) run(ctx context.Context, file string) (err error) {
 			return err
 		}
 	}
-	for _, name := range r.identities {
-		ids, err := backup.ReadIdentities(name)
-		if err != nil {
-			return fmt.Errorf("reading the identity: %w", err)
-		}
-		r.options.Identities = append(r.options.Identities, ids...)
+	if r.options.Identities, err = serverbackup.ReadIdentities(r.identities); err != nil {
+		return err
 	}
 	kept, err := r.options.UseDataDir(r.dataDir, r.replace)
 	if err != nil {
@@ -112,10 +107,12 @@ func (r *restoreCommand) printResult(h *serverbackup.Header, kept string) error 
 	if r.keyOnly {
 		what = "certificates and keys"
 	}
-	fmt.Fprintf(r.Out, "Restored %s of server %s, taken at %s, to %s\n", what, h.ServerID, h.Taken.Local().Format("2006-01-02 15:04:05 MST"), r.dataDir)
+	taken := h.Taken.Local().Format("2006-01-02 15:04:05 MST")
+	fmt.Fprintf(r.Out, "Restored %s of server %s, taken at %s, to %s\n", what, h.ServerID, taken, r.dataDir)
 	if kept != "" {
 		fmt.Fprintf(r.Out, "The previous data is in %s\n", kept)
 	}
-	_, err := fmt.Fprintln(r.Out, "The controllers are on hold.\nNext: start the server, compare its objects with the real clusters, and run 'slipwayd release'")
+	fmt.Fprintln(r.Out, "The controllers are on hold.")
+	_, err := fmt.Fprintln(r.Out, "Next: start the server, compare its objects with the real clusters, and run 'slipwayd release'")
 	return err
 }

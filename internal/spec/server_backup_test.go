@@ -27,11 +27,13 @@ func TestCheckCopyTargets_ReportsPathsOfItsFields(t *testing.T) {
 	}{
 		{
 			"valid", "each field is complete",
-			v1alpha1.EtcdBackup{Recipients: []string{recipient}, Copies: []v1alpha1.EtcdCopy{{Name: "s3", S3: s3()}}}, nil,
+			v1alpha1.EtcdBackup{Recipients: []string{recipient}, Copies: []v1alpha1.EtcdCopy{{Name: "s3", S3: s3()}}},
+			nil,
 		},
 		{
 			"no recipient", "copies leave the machine",
-			v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{{Name: "s3", S3: s3()}}}, []string{"recipients: missing-field"},
+			v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{{Name: "s3", S3: s3()}}},
+			[]string{"recipients: missing-field"},
 		},
 		{
 			"no target", "a copy without a target goes nowhere",

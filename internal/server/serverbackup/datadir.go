@@ -1,8 +1,11 @@
 package serverbackup
 
 import (
+	"fmt"
 	"path/filepath"
 	"time"
+
+	"filippo.io/age"
 
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
@@ -86,4 +89,16 @@ func ParseTrustedKey(text string) (backup.PublicKey, error) {
 		return key, diag.Refuse(idInvalidValue, "--signed-by: "+err.Error(), "give the public key that 'slipwayd backup' printed: ed25519:…")
 	}
 	return key, nil
+}
+
+// ReadIdentities returns the keys in files that age-keygen wrote.
+func ReadIdentities(files []string) (ids []age.Identity, err error) {
+	for _, file := range files {
+		more, err := backup.ReadIdentities(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the identity: %w", err)
+		}
+		ids = append(ids, more...)
+	}
+	return ids, nil
 }

@@ -51,7 +51,9 @@ func TestRestore_MakesDataDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := New(Options{Dir: from, Snapshots: snapshots{content: database()}, Signer: key, Program: "v0.9.0", Kubernetes: "v1.37.1", Now: testTime})
+	m := New(Options{
+		Dir: from, Snapshots: snapshots{content: database()}, Signer: key, Program: "v0.9.0", Kubernetes: "v1.37.1", Now: testTime,
+	})
 	file, _ := takeSet(t, m)
 	id, path := from.ServerID(), filepath.Join(parent, "to")
 	restore := func(replace bool, trust string, etcd func(context.Context, string, string) error) (string, error) {

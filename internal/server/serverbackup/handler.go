@@ -87,7 +87,8 @@ func readRequest(w http.ResponseWriter, r *http.Request) ([]age.Recipient, int, 
 		return nil, http.StatusBadRequest, errors.New(`the request is not valid JSON of the form {"recipients": ["age1…"]}`)
 	}
 	if len(want.Recipients) > maxRecipients {
-		return nil, http.StatusBadRequest, fmt.Errorf("the request has %d recipients; at most %d are allowed", len(want.Recipients), maxRecipients)
+		return nil, http.StatusBadRequest,
+			fmt.Errorf("the request has %d recipients; at most %d are allowed", len(want.Recipients), maxRecipients)
 	}
 	recipients, err := backup.ParseRecipients(want.Recipients)
 	if err != nil {

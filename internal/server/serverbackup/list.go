@@ -57,7 +57,6 @@ func (v Verifier) ListDirectory(ctx context.Context, path string) (out []Entry, 
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
 	list, err := copies.ListCopies(ctx, dir, "", isServerName)
 	if err != nil {
 		return nil, err

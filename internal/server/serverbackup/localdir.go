@@ -19,7 +19,7 @@ type localDir struct {
 	encrypted bool // of sets that Put writes
 }
 
-// openDir returns the sets in an existing directory.
+// openDir returns the sets in an existing directory. It keeps nothing open.
 func openDir(path string, encrypted bool) (localDir, error) {
 	dir, err := copies.OpenDirectory(path)
 	if err != nil {

@@ -28,7 +28,7 @@ type Received struct {
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	// PublicKey verifies the set. It is what the server sent.
+	// PublicKey verifies the set. The server has sent it.
 	PublicKey string `json:"publicKey"`
 	Encrypted bool   `json:"encrypted"`
 }
@@ -117,7 +117,8 @@ func (c Call) requestSet(ctx context.Context, to io.Writer) (out Received, name 
 	}
 	name = r.Header.Get(headerName)
 	if _, encrypted, ok := parseFileName(name); !ok || encrypted != (len(c.Recipients) > 0) {
-		return out, "", diag.Refuse(idBadRequest, fmt.Sprintf("the server proposes the file name %.120q, which is not the name of a backup", name),
+		return out, "", diag.Refuse(idBadRequest,
+			fmt.Sprintf("the server proposes the file name %.120q, which is not the name of a backup", name),
 			"check that the address is the address of a slipwayd")
 	}
 	return out, name, nil

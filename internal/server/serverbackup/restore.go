@@ -39,7 +39,7 @@ type RestoreOptions struct {
 	File       string
 	Identities []age.Identity
 	// Trusted are the keys of which one must have signed the set. Unverified accepts any
-	// set: whoever wrote the file then decides all keys and all objects of the server.
+	// set: the author of the file then decides all keys and all objects of the server.
 	Trusted    []backup.PublicKey
 	Unverified bool
 	// KeysOnly restores the files of pki and keys without data: for a server with external

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +125,7 @@ func TestRestore_RefusesSetsBeforeAnyChange(t *testing.T) {
 	newer, _ := takeSet(t, m)
 	m.o.Kubernetes, m.o.Snapshots = "v1.37.9", nil
 	keys, _ := takeSet(t, m)
+	altered := writeSetFile(t, bytes.Replace(raw, []byte(canary), []byte(strings.ToUpper(canary)), 1))
 	for _, tc := range []struct {
 		name, reason string
 		file         string
@@ -133,8 +133,10 @@ func TestRestore_RefusesSetsBeforeAnyChange(t *testing.T) {
 		want         string
 	}{
 		{"truncated", "the end is missing", writeSetFile(t, raw[:len(raw)-600]), nil, "backup-damaged"},
-		{"altered", "a file has changed", writeSetFile(t, bytes.Replace(raw, []byte(canary), []byte("Canary-key-of-the-server"), 1)), nil, "backup-damaged"},
-		{"wrong signer", "another key signed it", writeSetFile(t, raw), func(o *RestoreOptions) { o.Trusted = []backup.PublicKey{otherKey.PublicKey()} }, idUnverified},
+		{"altered", "a file has changed", altered, nil, "backup-damaged"},
+		{"wrong signer", "another key signed it", writeSetFile(t, raw), func(o *RestoreOptions) {
+			o.Trusted = []backup.PublicKey{otherKey.PublicKey()}
+		}, idUnverified},
 		{"no key", "no key is trusted", writeSetFile(t, raw), func(o *RestoreOptions) { o.Trusted = nil }, idUnverified},
 		{"zero key", "an unset key trusts nothing", unsigned, func(o *RestoreOptions) { o.Trusted = []backup.PublicKey{{}} }, idUnverified},
 		{"unsigned", "anyone can write it", unsigned, nil, idUnverified},
@@ -254,9 +256,15 @@ func TestIsNewer_ComparesMinors(t *testing.T) {
 	for _, tc := range []struct {
 		set, program string
 		want         bool
-	}{{"v1.37.1", "v1.37.0", false}, {"v1.38.0", "v1.37.9", true}, {"v1.36.0", "v1.37.0", false}, {"v2.0.0", "v1.37.0", true}, {"", "v1.37.0", false}} {
+	}{
+		{"v1.37.1", "v1.37.0", false},
+		{"v1.38.0", "v1.37.9", true},
+		{"v1.36.0", "v1.37.0", false},
+		{"v2.0.0", "v1.37.0", true},
+		{"", "v1.37.0", false},
+	} {
 		if got := isNewer(tc.set, tc.program); got != tc.want {
-			t.Error(fmt.Sprintf("%s on %s: newer is %t", tc.set, tc.program, got))
+			t.Errorf("%s on %s: newer is %t", tc.set, tc.program, got)
 		}
 	}
 }

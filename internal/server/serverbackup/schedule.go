@@ -94,7 +94,6 @@ func (r *scheduleRun) removeIncomplete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
 	return copies.RemoveIncomplete(ctx, dir, r.host)
 }
 
@@ -114,7 +113,6 @@ func (r *scheduleRun) newestSet(ctx context.Context) (newest copies.Copy, ok boo
 	if err != nil {
 		return newest, false, err
 	}
-	defer dir.Close()
 	list, err := copies.ListCopies(ctx, dir, "", r.isVerified)
 	for _, c := range list {
 		if !c.Taken.After(r.m.o.Now()) && (!ok || c.Taken.After(newest.Taken)) {
@@ -170,7 +168,6 @@ func (r *scheduleRun) makeSet(ctx context.Context) (file string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer dir.Close()
 	if newest, ok, err := r.newestSet(ctx); err == nil && ok && newest.Taken.Add(r.s.Interval).After(r.m.o.Now()) {
 		actual, err := dir.actualName(ctx, newest.File.Name)
 		encrypted := strings.HasSuffix(actual, sealedSuffix)
@@ -208,7 +205,6 @@ func (r *scheduleRun) sendCopies(ctx context.Context, file string) (failed error
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
 	name, ok := copies.ParseName(file)
 	if !ok {
 		return fmt.Errorf("%q is not the name of a backup", file)

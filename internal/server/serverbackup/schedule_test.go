@@ -99,7 +99,8 @@ func TestRunSchedule_RemovesIncompleteFilesAndKeepsOthers(t *testing.T) {
 		m, dir := newScheduled(t)
 		h := &Header{ServerID: testID, Taken: testTime()}
 		other := &Header{ServerID: "other", Taken: testTime()}
-		plain, sealed, foreign := fileName(nameFor(h, m.o.Signer), false), fileName(nameFor(h, m.o.Signer), true), fileName(nameFor(other, m.o.Signer), false)
+		plain, sealed := fileName(nameFor(h, m.o.Signer), false), fileName(nameFor(h, m.o.Signer), true)
+		foreign := fileName(nameFor(other, m.o.Signer), false)
 		keep := []string{"notes.txt", foreign, "." + foreign + ".ABCDEFGH.part"}
 		for _, name := range append([]string{"." + plain + ".ABCDEFGH.part", "." + sealed + ".ABCDEFGH.part"}, keep...) {
 			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {

@@ -17,7 +17,7 @@ const SigningKeyFile = "backup-signing.key"
 
 // OpenSigningKey reads the key that signs sets from the directory keys of a server. If fresh
 // is true, it makes a missing key. The caller sets fresh only while the server has no data:
-// with a new key, sets of before would no longer be trusted.
+// with a new key, earlier sets would no longer be trusted.
 func OpenSigningKey(dir string, fresh bool) (*backup.SigningKey, error) {
 	path := filepath.Join(dir, SigningKeyFile)
 	if err := privatefile.RemoveStaged(path); err != nil {
