@@ -323,11 +323,8 @@ func (d *daemon) createClusters(t *testing.T, from, to int) {
 	}
 	wg.Wait()
 	close(errs)
-	for err := range errs {
-		t.Errorf("creating clusters: %v", err)
-	}
-	if t.Failed() {
-		t.FailNow()
+	if err, failed := <-errs; failed {
+		t.Fatalf("creating clusters: %v", err)
 	}
 }
 
