@@ -129,6 +129,7 @@ func (p *program) reportError(ctx context.Context, err error) int {
 // usageErrors are the beginnings of errors about the command line.
 var usageErrors = []string{
 	"unknown command", "unknown flag", "unknown shorthand", "flag needs", "invalid argument", "required flag", "accepts ",
+	"if any flags in the group",
 }
 
 // isUsageError reports whether an error is about the command line.
