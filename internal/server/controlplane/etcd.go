@@ -168,7 +168,7 @@ func (e *etcd) connect(ctx context.Context, c Config, lg *zap.Logger) error {
 	}
 	client, err := clientv3.New(config)
 	if err != nil {
-		return explainSilence(e.servers, err)
+		return e.explainSilence(ctx, err)
 	}
 	e.client = client
 	reading, cancel := context.WithTimeout(ctx, externalTime)
@@ -176,18 +176,12 @@ func (e *etcd) connect(ctx context.Context, c Config, lg *zap.Logger) error {
 	return e.checkOwner(reading, c.Dir.ServerID())
 }
 
-// explainSilence returns the refusal for an etcd that does not respond.
-func explainSilence(servers []string, err error) error {
-	return diag.Refuse(idEtcdSilent, fmt.Sprintf("etcd at %s does not respond within %s: %v", strings.Join(servers, ", "), externalTime, err),
-		"check the addresses, the certificates and the health of that etcd")
-}
-
 // checkOwner compares the owner of the data with this server, and claims an empty prefix.
 func (e *etcd) checkOwner(ctx context.Context, id string) error {
 	marker := markerPrefix + e.prefix
 	found, err := e.client.Get(ctx, marker)
 	if err != nil {
-		return explainSilence(e.servers, err)
+		return e.explainSilence(ctx, err)
 	}
 	if len(found.Kvs) == 1 {
 		if owner := string(found.Kvs[0].Value); owner != id {
@@ -199,7 +193,7 @@ func (e *etcd) checkOwner(ctx context.Context, id string) error {
 	}
 	keys, err := e.client.Get(ctx, e.prefix+"/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 	if err != nil {
-		return explainSilence(e.servers, err)
+		return e.explainSilence(ctx, err)
 	}
 	if len(keys.Kvs) > 0 && e.isExternal() {
 		return diag.Refuse(idEtcdKubernetes,

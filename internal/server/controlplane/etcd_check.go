@@ -45,13 +45,13 @@ func checkDatabase(dir string) error {
 }
 
 // readApplied returns the number of the last log entry that a database file contains, 0 for a
-// missing file.
+// missing or empty file, which etcd fills from its log.
 func readApplied(path string) (applied uint64, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	if err != nil {
+	if err != nil || info.Size() == 0 { // it is empty if the first start was killed
 		return 0, err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // reading a truncated file is a fault

@@ -38,7 +38,7 @@ var expectedMessages = []string{
 	"The manifest file is empty",
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
-	"use of closed network connection", "http: Server closed", // at each stop
+	"use of closed network connection", "http: Server closed", "mux: server closed", "context canceled", // at each stop
 	"pending configuration changes to apply",
 	"private key does not match public key", // between the two renames of a renewal
 	"Failed to remove file watch",

@@ -86,7 +86,9 @@ func TestRobustKill_LosesNoAcknowledgedWrite(t *testing.T) {
 	t.Logf("%d objects, %d acknowledged writes lost", len(have), lost)
 	eventually(t, "the watch has not seen all objects", func() error { return seen.compare(have) })
 	t.Logf("the watch was resumed %d times, and listed %d times", seen.resumed, seen.listed)
+	begun := time.Now()
 	c.stop(t)
+	t.Logf("the stop with a watch took %s", time.Since(begun))
 }
 
 // mapsOf returns a client for the objects of the test, with its own connection.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -72,7 +74,7 @@ var writeVerbs = sets.New("create", "update", "patch", "delete", "deletecollecti
 func (g *writeGuard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || !writeVerbs.Has(info.Verb) {
+		if !ok || !info.IsResourceRequest || !writeVerbs.Has(info.Verb) || isReview(info) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -93,6 +95,11 @@ func (g *writeGuard) wrap(next http.Handler) http.Handler {
 			g.reportRefusal()
 		}
 	})
+}
+
+// isReview reports whether a request creates only its response: a token or a review of rights.
+func isReview(info *apirequest.RequestInfo) bool {
+	return info.APIGroup == authenticationv1.GroupName || info.APIGroup == authorizationv1.GroupName || info.Subresource == "token"
 }
 
 // writeSize returns the bytes that a request may write.
@@ -201,8 +208,8 @@ func (h *heldResponse) finish() bool {
 		return false
 	}
 	if bytes.Contains(h.body.Bytes(), []byte(etcdFull)) {
-		writeRefusal(h.ResponseWriter, "the database of the server is full; reads and deletions continue, "+
-			"and writes continue when there is room; delete objects or raise --etcd-quota")
+		writeRefusal(h.ResponseWriter, "the database of the server is full. Reads and deletions continue, "+
+			"and writes continue when there is room: delete objects, or raise --etcd-quota")
 		return true
 	}
 	if h.isTooLarge() {
