@@ -15,6 +15,8 @@ type rule struct {
 var rules = []rule{
 	{layer: 0, pkg: "api/v1alpha1", why: "others use the types without the program"},
 	{layer: 0, pkg: "api/crds", why: "definitions of the types, for every API server"},
+	{layer: 0, pkg: "api/roles", why: "the rights of users, for every API server"},
+	{layer: 0, pkg: "api/policies", why: "admission policies for the types, for every API server"},
 	{
 		layer: 0, pkg: "api/crds/crdstest", may: []string{"api/v1alpha1", "internal/testutil/definition"},
 		why: "objects that follow or break the definitions, for tests; links into no program",
@@ -582,7 +584,10 @@ var rules = []rule{
 		layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"},
 		why: "a main makes the context and the streams, no more",
 	},
-	{layer: 6, pkg: "hack/kubectl", exactly: true, why: "the client of Kubernetes, for tests and the quickstart; links into no program of ours"},
+	{
+		layer: 6, pkg: "hack/kubectl", exactly: true,
+		why: "the client of Kubernetes, for tests and the quickstart; links into no program of ours",
+	},
 	{layer: 6, pkg: "internal/archtest", exactly: true, why: "reads what go list says"},
 	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
 	{layer: 6, pkg: "test/bench/hosts", exactly: true, why: "runs the programs as a user does"},

@@ -42,7 +42,8 @@ func TestCommands_RefuseBadInput(t *testing.T) {
 		{"files without etcd", "they are for an external etcd", []string{"server", "--etcd-ca-file", "a"}, exitRefused, idFlag},
 		{
 			"certificate without key", "both are needed",
-			[]string{"server", "--etcd-servers", "https://127.0.0.1:1", "--etcd-cert-file", "a"}, exitRefused, idFlag,
+			[]string{"server", "--etcd-servers", "https://127.0.0.1:1", "--etcd-cert-file", "a"},
+			exitRefused, idFlag,
 		},
 		{"small quota", "an empty server has 20 MiB", []string{"server", "--etcd-quota", "31"}, exitRefused, idFlag},
 		{"short compaction", "clients need old revisions", []string{"server", "--compaction-interval", "1s"}, exitRefused, idFlag},
@@ -54,16 +55,19 @@ func TestCommands_RefuseBadInput(t *testing.T) {
 		{"status without server", "nothing runs there", []string{"status", "--data-dir", empty}, exitRefused, "data-dir-missing"},
 		{
 			"rotation without server", "nothing runs there",
-			[]string{"rotate-encryption-key", "--data-dir", empty}, exitRefused, "data-dir-missing",
+			[]string{"rotate-encryption-key", "--data-dir", empty},
+			exitRefused, "data-dir-missing",
 		},
 		{"reserved user", "it has all rights", []string{"kubeconfig", "--user", "system:admin"}, exitRefused, "server-user-invalid"},
 		{
 			"reserved group", "it has all rights",
-			[]string{"kubeconfig", "--user", "jane", "--group", "system:masters"}, exitRefused, "server-user-invalid",
+			[]string{"kubeconfig", "--user", "jane", "--group", "system:masters"},
+			exitRefused, "server-user-invalid",
 		},
 		{
 			"long lifetime", "a certificate cannot be revoked",
-			[]string{"kubeconfig", "--user", "jane", "--ttl", "9000h"}, exitRefused, "server-user-invalid",
+			[]string{"kubeconfig", "--user", "jane", "--ttl", "9000h"},
+			exitRefused, "server-user-invalid",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

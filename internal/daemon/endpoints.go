@@ -46,8 +46,8 @@ func (e *endpoints) setServer(s *controlplane.Server) { e.server.Store(s) }
 func (e *endpoints) handlers() map[string]http.Handler {
 	return map[string]http.Handler{
 		pathBackup:  e.backups.Handler(),
-		pathRelease: e.handle(e.releaseHold),
-		pathRotate:  e.handle(e.rotateKey),
+		pathRelease: e.serveCommand(e.releaseHold),
+		pathRotate:  e.serveCommand(e.rotateKey),
 	}
 }
 
@@ -59,9 +59,9 @@ type problem struct {
 
 func (p *problem) Error() string { return p.text }
 
-// handle returns a handler for POST requests with a JSON body. The result of f is the
+// serveCommand returns a handler for POST requests with a JSON body. The result of f is the
 // response, as JSON.
-func (e *endpoints) handle(f func(r *http.Request, server *controlplane.Server) (any, error)) http.Handler {
+func (e *endpoints) serveCommand(f func(r *http.Request, server *controlplane.Server) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		server := e.server.Load()
 		var result any

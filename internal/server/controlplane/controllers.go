@@ -115,7 +115,7 @@ func (g *controllerGroup) leadOnce(ctx context.Context) error {
 		Name: leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				leading.do(func() {
+				leading.runUnlessEnded(func() {
 					if err := g.run(ctx, client); err != nil && ctx.Err() == nil {
 						g.config.Log.Error("the controllers have ended and start again", "error", err)
 						giveUp()
@@ -141,8 +141,8 @@ type leadership struct {
 	running sync.WaitGroup
 }
 
-// do calls f, unless the period has ended.
-func (l *leadership) do(f func()) {
+// runUnlessEnded calls f, unless the period has ended.
+func (l *leadership) runUnlessEnded(f func()) {
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()

@@ -82,7 +82,9 @@ func embeddedConfig(dir string, quota int64, lg *zap.Logger) *embed.Config {
 	c.QuotaBackendBytes = quota
 	c.EnableGRPCGateway = false
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(lg)
-	c.SnapshotCount = 10_000
+	// Files of the log are removed after a snapshot. Objects can be large, so that etcd's
+	// default of 10,000 entries would keep GiB. There are no followers that need old entries.
+	c.SnapshotCount, c.SnapshotCatchUpEntries, c.MaxWalFiles = 1_000, 100, 2
 	return c
 }
 

@@ -27,6 +27,8 @@ const (
 	// refusedPeriod is the least time between two looks after refused writes, and
 	// lowInterval between two removals of unused space while the disk has little room.
 	refusedPeriod, lowInterval = 2 * time.Second, 30 * time.Second
+	// copyBytes is the room that a new database file needs in addition to its data.
+	copyBytes = 1 << 20
 	// maintainTime limits a maintenance of the database.
 	maintainTime = 5 * time.Minute
 )
@@ -38,8 +40,8 @@ type databaseUsage struct {
 	Full bool
 }
 
-// part returns the used part of the quota, in per cent.
-func (u databaseUsage) part() int {
+// usedPercent returns the used part of the quota, in per cent.
+func (u databaseUsage) usedPercent() int {
 	if u.Quota <= 0 {
 		return 0
 	}
@@ -48,7 +50,7 @@ func (u databaseUsage) part() int {
 
 // String returns the usage in words.
 func (u databaseUsage) String() string {
-	return fmt.Sprintf("the database has %d of %d MiB (%d %%)", u.Bytes>>20, u.Quota>>20, u.part())
+	return fmt.Sprintf("the database has %d of %d MiB (%d %%)", u.Bytes>>20, u.Quota>>20, u.usedPercent())
 }
 
 // readUsage returns the size of the database.
@@ -179,7 +181,7 @@ func (e *etcd) endFullness(ctx context.Context, free int64) error {
 	if err != nil || usage.InUse*100 >= usage.Quota*recoverPart { // objects must be deleted first
 		return err
 	}
-	if usage.part() >= recoverPart {
+	if usage.usedPercent() >= recoverPart {
 		if err := e.defragment(ctx, usage, free); err != nil {
 			return err
 		}
@@ -209,7 +211,7 @@ func (e *etcd) returnSpace(ctx context.Context, all bool, free int64) error {
 // defragment writes the database to a new file without unused space, if the disk has room for
 // both files.
 func (e *etcd) defragment(ctx context.Context, usage databaseUsage, free int64) error {
-	if need := usage.InUse + usage.InUse/4 + segmentBytes; free < need {
+	if need := usage.InUse + usage.InUse/8 + copyBytes; free < need {
 		return fmt.Errorf("the disk has %d MiB of the %d MiB that a new database file needs", free>>20, need>>20)
 	}
 	if _, err := e.client.Defragment(ctx, e.servers[0]); err != nil {
@@ -235,7 +237,7 @@ func (e *etcd) compactAll(ctx context.Context) error {
 // endAlarm ends the alarm for a full database if enough of the quota is free.
 func (e *etcd) endAlarm(ctx context.Context) error {
 	usage, err := e.readUsage(ctx)
-	if err != nil || usage.part() >= recoverPart {
+	if err != nil || usage.usedPercent() >= recoverPart {
 		return err
 	}
 	if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {

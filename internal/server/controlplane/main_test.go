@@ -49,7 +49,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return testserver.Run(m, &server, func(c *controlplane.Config) { c.AuthenticationConfig = issuersFile })
+	return testserver.Run(context.Background(), m, &server, func(c *controlplane.Config) { c.AuthenticationConfig = issuersFile })
 }
 
 // runServer runs a server until SIGTERM. It prints the address when the server is ready.

@@ -296,7 +296,7 @@ func TestLeadership_WaitsForItsControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &leadership{}
 		stop, ran, ended := make(chan struct{}), false, false
-		go l.do(func() {
+		go l.runUnlessEnded(func() {
 			<-stop
 			ran = true
 		})
@@ -314,7 +314,7 @@ func TestLeadership_WaitsForItsControllers(t *testing.T) {
 		if !ran || !ended {
 			t.Errorf("the controllers have ended: %t, the period: %t", ran, ended)
 		}
-		l.do(func() { t.Error("controllers start after the end of the period") })
+		l.runUnlessEnded(func() { t.Error("controllers start after the end of the period") })
 	})
 }
 

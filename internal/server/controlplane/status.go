@@ -88,9 +88,9 @@ func usageLevel(u databaseUsage) string {
 	switch {
 	case u.Full:
 		return "Full"
-	case u.part() >= warnPart:
+	case u.usedPercent() >= warnPart:
 		return "AlmostFull"
-	case u.part() >= noticePart:
+	case u.usedPercent() >= noticePart:
 		return "Growing"
 	}
 	return "Enough"

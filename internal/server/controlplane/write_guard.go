@@ -86,7 +86,7 @@ func (g *writeGuard) wrap(next http.Handler) http.Handler {
 			g.reportRefusal()
 			return
 		}
-		if u := g.usage.Load(); u != nil && u.part() >= warnPart {
+		if u := g.usage.Load(); u != nil && u.usedPercent() >= warnPart {
 			warning.AddWarning(r.Context(), "", u.String()+"; delete objects or raise --etcd-quota")
 		}
 		held := &heldResponse{ResponseWriter: w}

@@ -31,9 +31,11 @@ const (
 	idInvalidUser = "server-user-invalid"
 	idNotSigned   = "server-certificate-not-signed"
 
-	// MinTTL and MaxTTL limit the lifetime of a certificate. A certificate cannot be
-	// revoked before it expires.
-	MinTTL, MaxTTL = 10 * time.Minute, 365 * 24 * time.Hour
+	// MinTTL is the shortest lifetime of a certificate: the server signs no shorter one.
+	MinTTL = 10 * time.Minute
+	// MaxTTL is the longest lifetime of a certificate, which cannot be revoked before it
+	// expires.
+	MaxTTL = 365 * 24 * time.Hour
 	// signTime is the time in which the server must sign a request.
 	signTime = 30 * time.Second
 	// maxName is the maximum length of a name in a certificate.

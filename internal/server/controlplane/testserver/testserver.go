@@ -4,7 +4,7 @@
 //
 //	var server *testserver.Server
 //
-//	func TestMain(m *testing.M) { os.Exit(testserver.Run(m, &server)) }
+//	func TestMain(m *testing.M) { os.Exit(testserver.Run(context.Background(), m, &server)) }
 package testserver
 
 import (
@@ -44,8 +44,7 @@ type Server struct {
 
 // Run starts a server, runs the tests of a binary, and stops the server. It returns the exit
 // code. change can change the configuration.
-func Run(m *testing.M, server **Server, change ...func(*controlplane.Config)) int {
-	ctx := context.Background()
+func Run(ctx context.Context, m *testing.M, server **Server, change ...func(*controlplane.Config)) int {
 	root, err := os.MkdirTemp("", "slipwayd-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -140,7 +139,7 @@ func (s *Server) NewNamespace(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := namespaces.Delete(context.Background(), made.Name, metav1.DeleteOptions{}); err != nil {
+		if err := namespaces.Delete(context.WithoutCancel(t.Context()), made.Name, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("deleting the namespace of the test: %v", err)
 		}
 	})
