@@ -248,7 +248,7 @@ func TestSecrets_AreNotReturned(t *testing.T) {
 		{"in the background", metav1.DeleteOptions{PropagationPolicy: &background}, nil, false},
 		{"in the foreground", metav1.DeleteOptions{PropagationPolicy: &foreground}, nil, true},
 		{"without dependents", metav1.DeleteOptions{PropagationPolicy: &orphan}, nil, true},
-		{"without dependents, old field", metav1.DeleteOptions{OrphanDependents: &yes}, nil, true},
+		{"without dependents, old field", metav1.DeleteOptions{OrphanDependents: &yes}, nil, true}, //nolint:staticcheck // still served
 		{"with finalizers", metav1.DeleteOptions{}, []any{"example.com/a"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
