@@ -87,14 +87,16 @@ func TestBackupCommands_RefuseBadInput(t *testing.T) {
 		{"target without file", "the file describes it", []string{"backup", "--to", "nas"}, ""},
 		{
 			"unknown target", "the file has no targets",
-			[]string{"backup", "--to", "nas", "--backup-config", config}, "server-backup-target-unknown",
+			[]string{"backup", "--to", "nas", "--backup-config", config},
+			"server-backup-target-unknown",
 		},
 		{"running server", "its data would be lost", []string{"restore", set.File, "--replace"}, "data-dir-in-use"},
 		{"no key", "anyone can write the file", []string{"restore", set.File, "--data-dir", absent}, "server-backup-unverified"},
 		{"bad key", "it is not a key", []string{"restore", set.File, "--data-dir", absent, "--signed-by", "a"}, "invalid-value"},
 		{
 			"existing data", "--replace is missing",
-			[]string{"restore", set.File, "--data-dir", filepath.Dir(config), "--signed-by", set.PublicKey}, "data-dir-foreign",
+			[]string{"restore", set.File, "--data-dir", filepath.Dir(config), "--signed-by", set.PublicKey},
+			"data-dir-foreign",
 		},
 		{"not a set", "it is another file", []string{"restore", config, "--data-dir", absent}, "backup-unknown"},
 		{"from without file", "the file describes the target", []string{"restore", "a", "--from", "nas", "--data-dir", absent}, idFlag},
