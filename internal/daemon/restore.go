@@ -112,6 +112,10 @@ func (r *restoreCommand) printResult(h *serverbackup.Header, kept string) error 
 	if kept != "" {
 		fmt.Fprintf(r.Out, "The previous data is in %s\n", kept)
 	}
+	if r.keyOnly {
+		_, err := fmt.Fprintln(r.Out, "Next: start the server with --etcd-servers")
+		return err
+	}
 	fmt.Fprintln(r.Out, "The controllers are on hold.")
 	_, err := fmt.Fprintln(r.Out, "Next: start the server, compare its objects with the real clusters, and run 'slipwayd release'")
 	return err

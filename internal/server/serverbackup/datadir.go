@@ -56,8 +56,10 @@ type restoredDir struct {
 
 // Commit implements Destination.
 func (d *restoredDir) Commit(hold string) error {
-	if err := d.SetHold(datadir.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: hold}); err != nil {
-		return err
+	if hold != "" {
+		if err := d.SetHold(datadir.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: hold}); err != nil {
+			return err
+		}
 	}
 	if err := d.Dir.Commit(); err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 // A Destination is a new data directory, which a server does not accept before Commit.
 type Destination interface {
 	Path(parts ...string) string
-	// Commit puts the server on hold for a reason, and completes the directory.
+	// Commit completes the directory. With a reason, it puts the server on hold before.
 	Commit(hold string) error
 	// Discard removes the directory after a failure.
 	Discard() error
@@ -152,7 +152,9 @@ func (o RestoreOptions) writeDirectory(ctx context.Context, f *os.File, size int
 			return err
 		}
 	}
+	hold := "" // without data, nothing is older than the real clusters
 	if !o.KeysOnly {
+		hold = fmt.Sprintf("restored from %s, taken at %s", filepath.Base(o.File), verified.Taken.Format(time.RFC3339))
 		if err := o.RestoreEtcd(ctx, x.snapshotPath(), to.Path("etcd")); err != nil {
 			return err
 		}
@@ -160,7 +162,7 @@ func (o RestoreOptions) writeDirectory(ctx context.Context, f *os.File, size int
 			return err
 		}
 	}
-	return to.Commit(fmt.Sprintf("restored from %s, taken at %s", filepath.Base(o.File), verified.Taken.Format(time.RFC3339)))
+	return to.Commit(hold)
 }
 
 // An extraction writes the files of a set to a new data directory.

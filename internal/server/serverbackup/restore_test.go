@@ -97,7 +97,8 @@ func TestRestore_WritesWholeDirectory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h.ServerID != testID || r.to.id != testID || !r.to.committed || !strings.Contains(r.to.hold, "2026-11-25T18:00:00Z") {
+			if h.ServerID != testID || r.to.id != testID || !r.to.committed ||
+				strings.Contains(r.to.hold, "2026-11-25T18:00:00Z") == tc.keysOnly {
 				t.Errorf("%+v, hold %q", h, r.to.hold)
 			}
 			got := listTree(t, r.path)
