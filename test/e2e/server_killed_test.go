@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -33,6 +34,9 @@ func TestServerKilled(t *testing.T) {
 		d := startServer(t, data, address)
 		if round > 0 {
 			restarts = append(restarts, d.ready)
+			if text, err := os.ReadFile(d.log); err == nil && d.ready > 3*maxRestart {
+				t.Logf("a restart took %s:\n%s", d.ready, textTail(string(text)))
+			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -116,18 +120,27 @@ type follower struct {
 // follow reads events until ctx or the server ends.
 func (w *follower) follow(ctx context.Context, t *testing.T, d *daemon) {
 	for ctx.Err() == nil {
-		if w.version == "" && !w.list(ctx, d) {
+		err := errTryAgain
+		if w.version != "" || w.list(ctx, d) {
+			err = w.watch(ctx, d)
+		}
+		if !errors.Is(err, errTryAgain) {
+			if err != nil {
+				t.Error(err)
+			}
 			return
 		}
-		if err := w.watch(ctx, d); err != nil {
-			t.Error(err)
+		select {
+		case <-d.ended:
 			return
-		}
-		if w.version != "" {
-			return // the server has ended
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
+
+// errTryAgain is the error of a request that can be repeated.
+var errTryAgain = errors.New("try again")
 
 // A listedObject is the part of an object that the follower reads.
 type listedObject struct {
@@ -157,7 +170,7 @@ func (w *follower) list(ctx context.Context, d *daemon) bool {
 }
 
 // watch reads events until the connection ends. Without a version afterwards, the server no
-// longer has the changes.
+// longer has the changes, and the follower lists all objects.
 func (w *follower) watch(ctx context.Context, d *daemon) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+d.address+mapsPath+"?watch=true&resourceVersion="+w.version, nil)
 	if err != nil {
@@ -168,9 +181,12 @@ func (w *follower) watch(ctx context.Context, d *daemon) error {
 		return nil // the server was killed before
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusGone {
+	switch resp.StatusCode {
+	case http.StatusGone:
 		w.version = ""
-		return nil
+		return errTryAgain
+	case http.StatusTooManyRequests:
+		return errTryAgain
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the watch from version %s gets %d", w.version, resp.StatusCode)
@@ -185,7 +201,7 @@ func (w *follower) watch(ctx context.Context, d *daemon) error {
 		}
 		if e.Type == "ERROR" && e.Object.Code == http.StatusGone {
 			w.version = ""
-			return nil
+			return errTryAgain
 		}
 		if e.Type == "ERROR" {
 			return fmt.Errorf("the watch ends: %s", e.Object.Message)

@@ -214,14 +214,22 @@ func (d *daemon) request(ctx context.Context, method, path string, body any) (in
 	return resp.StatusCode, out, err
 }
 
-// mustRequest sends a request that must succeed.
+// mustRequest sends a request that must succeed. As clients of Kubernetes do, it repeats a
+// request to which the server responds that it is still filling its caches.
 func (d *daemon) mustRequest(t *testing.T, method, path string, body any) []byte {
 	t.Helper()
-	status, out, err := d.request(t.Context(), method, path, body)
-	if err != nil || status >= 300 {
-		t.Fatalf("%s %s: %d %v\n%s", method, path, status, err, textTail(string(out)))
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		status, out, err := d.request(t.Context(), method, path, body)
+		switch {
+		case status == http.StatusTooManyRequests && time.Now().Before(deadline):
+			<-time.After(200 * time.Millisecond)
+		case err != nil || status >= 300:
+			t.Fatalf("%s %s: %d %v\n%s", method, path, status, err, textTail(string(out)))
+		default:
+			return out
+		}
 	}
-	return out
 }
 
 // stop ends the server with SIGTERM.
