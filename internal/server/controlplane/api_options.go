@@ -70,7 +70,7 @@ rules:
 `
 
 // servedResources returns the native resources of the server: the stable versions of the
-// groups that a management API needs.
+// groups that a management API needs. Quotas need a controller that the server does not have.
 func servedResources() *serverstorage.ResourceConfig {
 	r := serverstorage.NewResourceConfig()
 	r.EnableVersions(
@@ -78,6 +78,7 @@ func servedResources() *serverstorage.ResourceConfig {
 		certificatesv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion, corev1.SchemeGroupVersion,
 		eventsv1.SchemeGroupVersion, flowcontrolv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion,
 	)
+	r.DisableResources(corev1.SchemeGroupVersion.WithResource("resourcequotas"))
 	return r
 }
 
