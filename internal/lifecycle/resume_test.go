@@ -349,3 +349,32 @@ func TestResume_KeepsRemovalOptions(t *testing.T) {
 		})
 	}
 }
+
+// The status of an operation counts its attempts, and has its plan from before it began.
+func TestResume_CountsAttemptsAndKeepsPlan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1", "w1")
+	w.Hosts["w1"].Refuse = breaking("join.kubelet-start")
+	res := w.create(event.Failed)
+	first, err := w.service().Store.Operations().Load(res.Operation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := first.Status.Failures
+	if first.Status.Attempt != 1 || first.Status.Plan == nil || first.Status.Plan.Digest == "" || first.Status.Plan.Summary == "" ||
+		len(f) != 1 || f[0].Host != "w1" || f[0].Task != "join.kubelet-start" || first.Status.Reason != f[0].Reason {
+		t.Errorf("attempt %d, plan %+v, reason %q, failures %+v", first.Status.Attempt, first.Status.Plan, first.Status.Reason, f)
+	}
+	w.Hosts["w1"].Refuse = nil
+	w.resume(event.Succeeded)
+	second, err := w.service().Store.Operations().Load(res.Operation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Status.Attempt != 2 || len(second.Status.Failures) > 0 || second.Status.Reason != "" {
+		t.Errorf("attempt %d, reason %q, failures %+v", second.Status.Attempt, second.Status.Reason, second.Status.Failures)
+	}
+	if d := cmp.Diff(first.Status.Plan, second.Status.Plan); d != "" {
+		t.Errorf("the resume has changed the plan (-first +second):\n%s", d)
+	}
+}
