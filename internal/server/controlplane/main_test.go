@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -93,7 +94,7 @@ func serveUntil(ctx context.Context, dir, listen string) error {
 	go func() { ended <- s.Wait() }() // ends with the server
 	select {
 	case err := <-ended:
-		return err
+		return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	case <-ctx.Done():
 		return s.Close(context.WithoutCancel(ctx))
 	}

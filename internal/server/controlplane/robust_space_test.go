@@ -16,6 +16,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -170,14 +171,21 @@ func growTo(t *testing.T, c *child, maps corev1client.ConfigMapInterface, prefix
 	return names
 }
 
-// databaseSize returns the size of the database of a server.
-func databaseSize(t *testing.T, c *child) int64 {
+// etcdOf returns a client of the embedded etcd of a server, and its address.
+func etcdOf(t *testing.T, c *child) (*clientv3.Client, string) {
 	t.Helper()
 	socket := "unix://" + filepath.Join(c.data, "etcd", "client.sock")
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{socket}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{socket}, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return client, socket
+}
+
+// databaseSize returns the size of the database of a server.
+func databaseSize(t *testing.T, c *child) int64 {
+	t.Helper()
+	client, socket := etcdOf(t, c)
 	defer client.Close()
 	status, err := client.Status(t.Context(), socket)
 	if err != nil {
@@ -307,6 +315,55 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 			return err
 		})
 		c.mustRun(t)
+		c.stop(t)
+	})
+}
+
+// TestRobustDisk_EndsServerThatCannotWrite writes past the guard until the disk is full: the
+// database cannot write, so the server ends with the reason. With room, it starts again, and has
+// all acknowledged writes.
+func TestRobustDisk_EndsServerThatCannotWrite(t *testing.T) {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		smalldisk.Mount(t, dir, "64m")
+		other := filepath.Join(dir, "other")
+		if err := os.WriteFile(other, make([]byte, 20<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		data := filepath.Join(dir, "data")
+		c := startChild(t, data, "", serverOptions{})
+		client, _ := etcdOf(t, c)
+		value, written := strings.Repeat("v", 1<<20), 0
+		for ; written < 200; written++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			_, err := client.Put(ctx, fmt.Sprintf("/outside/%d", written), value)
+			cancel()
+			if err != nil {
+				t.Logf("write %d: %v", written, err)
+				break
+			}
+		}
+		begun := time.Now()
+		limit := time.NewTimer(brokenTime)
+		defer limit.Stop()
+		select {
+		case <-c.ended:
+		case <-limit.C:
+			t.Fatalf("the server has not ended\n%s", c.log)
+		}
+		t.Logf("the server ended %s after the last write: %v", time.Since(begun), c.end)
+		if c.end == nil || !strings.Contains(c.log.String(), "no space left on device") {
+			t.Errorf("the reason is missing: %v\n%s", c.end, c.log)
+		}
+		if err := errors.Join(client.Close(), os.Remove(other)); err != nil {
+			t.Fatal(err)
+		}
+		c = startChild(t, data, "", serverOptions{})
+		client, _ = etcdOf(t, c)
+		defer client.Close()
+		found, err := client.Get(t.Context(), "/outside/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || found.Count < int64(written) {
+			t.Errorf("%d of %d writes are there: %v", found.Count, written, err)
+		}
 		c.stop(t)
 	})
 }

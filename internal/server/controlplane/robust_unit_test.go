@@ -322,7 +322,8 @@ func TestAuthenticationFile_FollowsItsSource(t *testing.T) {
 	dir := t.TempDir()
 	f := &authenticationFile{source: filepath.Join(dir, "source"), target: filepath.Join(dir, "target")}
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
-	const issuer = "jwt:\n- issuer: {url: https://issuer.example, audiences: [slipway]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n"
+	const issuer = "jwt:\n- issuer: {url: https://issuer.example, audiences: [slipway]}\n" +
+		"  claimMappings: {username: {claim: sub, prefix: ''}}\n"
 	tests := []struct {
 		name, reason, content string
 		changed               bool
