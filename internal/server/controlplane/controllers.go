@@ -50,14 +50,15 @@ type controllerGroup struct {
 
 	mu      sync.Mutex
 	cancel  context.CancelFunc // nil while the controllers are not started
+	stopped bool
 	running sync.WaitGroup
 }
 
-// start starts the controllers. It does nothing if they are started already.
+// start starts the controllers. It does nothing if they are started already, or after stop.
 func (g *controllerGroup) start(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.cancel != nil {
+	if g.cancel != nil || g.stopped {
 		return
 	}
 	ctx, g.cancel = context.WithCancel(ctx)
@@ -68,6 +69,7 @@ func (g *controllerGroup) start(ctx context.Context) {
 func (g *controllerGroup) stop(ctx context.Context) {
 	g.mu.Lock()
 	cancel := g.cancel
+	g.stopped = true
 	g.mu.Unlock()
 	if cancel == nil {
 		return

@@ -188,14 +188,14 @@ func (s *Server) watchInBackground(ctx context.Context) {
 
 // watchEtcd ends the server if the embedded etcd ends before ctx.
 func (s *Server) watchEtcd(ctx context.Context, abort context.CancelCauseFunc) {
-	select {
-	case <-ctx.Done():
-	case err := <-s.etcd.failed:
-		err = fmt.Errorf("etcd has ended: %w", err)
-		s.config.Log.Error(err.Error())
-		abort(err)
-		s.end(err)
+	err := s.etcd.waitUntilEnded(ctx)
+	if err == nil {
+		return
 	}
+	err = fmt.Errorf("etcd has ended: %w", err)
+	s.config.Log.Error(err.Error())
+	abort(err)
+	s.end(err)
 }
 
 // Address returns the address of the API: host:port.

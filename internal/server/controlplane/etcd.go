@@ -214,6 +214,31 @@ func (e *etcd) checkOwner(ctx context.Context, id string) error {
 	return nil
 }
 
+// waitUntilEnded waits until the embedded etcd has ended, and returns the reason. It returns nil
+// if ctx ends before. An external etcd does not end.
+func (e *etcd) waitUntilEnded(ctx context.Context) error {
+	var serving <-chan error
+	var stopped <-chan struct{}
+	if e.embedded != nil {
+		serving, stopped = e.embedded.Err(), e.embedded.Server.StopNotify()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-e.failed:
+		return err
+	case err := <-serving:
+		return fmt.Errorf("serving its clients: %w", err)
+	case <-stopped:
+	}
+	select {
+	case err := <-e.failed: // it comes first
+		return err
+	default:
+		return errors.New("it has stopped")
+	}
+}
+
 // closeWithin closes etcd, with a deadline that does not depend on the end of ctx.
 func (e *etcd) closeWithin(ctx context.Context, limit time.Duration) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)

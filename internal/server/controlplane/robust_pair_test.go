@@ -5,6 +5,7 @@ package controlplane_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,9 @@ func TestRobustPair_OneServerIsKilled(t *testing.T) {
 	first := startChild(t, filepath.Join(t.TempDir(), "data"), "", options)
 	copied := filepath.Join(t.TempDir(), "data")
 	copyServer(t, first.data, copied)
+	if err := os.Mkdir(filepath.Join(copied, "etcd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	second := startChild(t, copied, "", options)
 	client := second.client(t)
 	leases := client.CoordinationV1().Leases(controlplane.SystemNamespace)
