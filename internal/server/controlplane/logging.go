@@ -36,6 +36,8 @@ var expectedMessages = []string{
 	"http: Server closed",
 	"mux: server closed",
 	"context canceled",
+	"time to stop HTTP server",
+	"Failed to shutdown server", // its connections end with the process
 	// Between the two renames of a renewed certificate; the next look succeeds.
 	"private key does not match public key",
 	"Failed to remove file watch",
