@@ -1,5 +1,5 @@
 // Command kubectl is the client of Kubernetes, for tests and for the quickstart of the
-// management server on machines without a kubectl. No program of ours contains it.
+// management server on machines without a kubectl. `slipway` and `slipwayd` do not contain it.
 package main
 
 import (

@@ -72,8 +72,8 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// writeUntilKilled creates ConfigMaps until the server is gone, and returns the names of those
-// that the server has acknowledged.
+// writeUntilKilled creates ConfigMaps until the server is gone, and returns the names of the
+// acknowledged ones.
 func (d *daemon) writeUntilKilled(ctx context.Context, prefix string) (names []string) {
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("%s-%d", prefix, i)

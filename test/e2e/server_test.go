@@ -179,7 +179,8 @@ func applyByTwo(t *testing.T, k kubectl) {
 	}
 	first := write("first", "  - {name: cp1, address: 192.0.2.11, roles: [control-plane]}\n")
 	second := write("second", "  - {name: w1, address: 192.0.2.21, roles: [worker]}\n")
-	other := write("other", "  - {name: cp1, address: 192.0.2.99, roles: [control-plane]}\n  - {name: w1, address: 192.0.2.21, roles: [worker]}\n")
+	other := write("other", "  - {name: cp1, address: 192.0.2.99, roles: [control-plane]}\n"+
+		"  - {name: w1, address: 192.0.2.21, roles: [worker]}\n")
 	apply := func(manager, file string) result {
 		return k.run(t, "apply", "--server-side", "--field-manager="+manager, "-f", file)
 	}
