@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -189,7 +190,7 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Certificates, err = certificates.Open(certificates.Options{
-		Dir: dir.Path("pki"), Names: s.certificateNames(), Server: s.publicURL(listener.Addr()), Fresh: fresh, Log: log,
+		Dir: dir.Path("pki"), Names: s.certificateNames(listener.Addr()), Server: s.publicURL(listener.Addr()), Fresh: fresh, Log: log,
 		Lifetimes: certificates.Lifetimes{Serving: s.lifetime, Admin: s.lifetime},
 	})
 	if err != nil {
@@ -239,14 +240,19 @@ func (s *serverCommand) stopAfterFailure(ctx context.Context, server *controlpla
 	return server.Stop(stopping)
 }
 
-// certificateNames returns the names of the serving certificate: the given ones, and the
-// address of --listen.
-func (s *serverCommand) certificateNames() []string {
-	host, _, _ := net.SplitHostPort(s.listen) // check has split it
-	if address, err := netip.ParseAddr(host); err != nil || address.IsUnspecified() {
-		return s.names
+// certificateNames returns the names of the serving certificate: the given ones, the host of
+// --listen, and the address of the listener, at which commands on this machine connect.
+func (s *serverCommand) certificateNames(address net.Addr) []string {
+	names := slices.Clone(s.names)
+	for _, at := range []string{s.listen, address.String()} {
+		host, _, err := net.SplitHostPort(at)
+		if ip, other := netip.ParseAddr(host); err != nil || host == "" || other == nil && ip.IsUnspecified() {
+			continue
+		}
+		names = append(names, host)
 	}
-	return append([]string{host}, s.names...)
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // publicURL returns the URL for clients: with the first name of --tls-san, or the address.

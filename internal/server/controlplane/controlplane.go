@@ -144,6 +144,9 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 	s.stopRest = stopRest
 	listener := s.config.Listener
 	s.address = listener.Addr().String()
+	if err := s.config.Dir.UseKubernetes(KubernetesVersion()); err != nil {
+		return errors.Join(err, ignoreClosed(listener.Close()))
+	}
 	if s.etcd, err = openEtcd(ctx, s.config); err != nil {
 		return errors.Join(err, ignoreClosed(listener.Close()))
 	}

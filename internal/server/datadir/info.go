@@ -27,6 +27,8 @@ type Info struct {
 	// Started reports whether the server has been ready once, or the directory was
 	// restored. Until then, missing keys are created.
 	Started bool `json:"started,omitempty"`
+	// Kubernetes is the newest version of the API server that has used the directory.
+	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
 // idPattern matches a UUID.
