@@ -210,10 +210,14 @@ func SetMeta(path string, m Meta) error {
 	return m.applyTo(f)
 }
 
-// applyTo sets the owner first: chown clears setuid bits.
+// applyTo sets the owner first: chown clears setuid bits. It does not call chown if the owner
+// is right: a service may not have the permission.
 func (m Meta) applyTo(f *os.File) error {
-	if err := f.Chown(m.UID, m.GID); err != nil {
-		return err
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || int(st.Uid) != m.UID || int(st.Gid) != m.GID {
+		if err := f.Chown(m.UID, m.GID); err != nil {
+			return err
+		}
 	}
 	if err := f.Chmod(m.Mode); err != nil {
 		return err
