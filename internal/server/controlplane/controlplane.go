@@ -174,6 +174,11 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 		s.controllers.start(lasting)
 	}
 	s.SetCondition(ctx, condition)
+	usage, err := s.etcd.readUsage(ctx)
+	if err != nil {
+		return err
+	}
+	s.reportUsage(ctx, usage)
 	s.watchInBackground(rest)
 	return nil
 }

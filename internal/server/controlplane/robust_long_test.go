@@ -7,4 +7,6 @@ import "time"
 const (
 	killCount   = 50
 	renewalTime = time.Minute
+	// renewedLifetime is renewed after two thirds: every 10 seconds.
+	renewedLifetime = 15 * time.Second
 )

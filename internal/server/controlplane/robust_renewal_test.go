@@ -19,13 +19,11 @@ import (
 )
 
 const (
-	// renewedLifetime is renewed after two thirds: every 10 seconds.
-	renewedLifetime = 15 * time.Second
-	renewalClients  = 50
-	renewalPause    = 500 * time.Millisecond
+	renewalClients = 50
+	renewalPause   = 500 * time.Millisecond
 )
 
-// TestRobustRenewal_FailsNoRequest renews the serving certificate every 10 seconds while clients
+// TestRobustRenewal_FailsNoRequest renews the serving certificate again and again while clients
 // open new connections: no request fails.
 func TestRobustRenewal_FailsNoRequest(t *testing.T) {
 	c := startChild(t, filepath.Join(t.TempDir(), "data"), "", serverOptions{Serving: renewedLifetime})
@@ -60,7 +58,7 @@ func TestRobustRenewal_FailsNoRequest(t *testing.T) {
 	}
 	clients.Wait()
 	t.Logf("%d requests on new connections, %d serving certificates in %s", requests, len(serials), renewalTime)
-	if want := int(renewalTime / (2 * renewedLifetime)); len(serials) <= want {
+	if want := 1 + int(renewalTime/renewedLifetime); len(serials) < max(want, 2) {
 		t.Errorf("only %d serving certificates were seen", len(serials))
 	}
 	c.stop(t)

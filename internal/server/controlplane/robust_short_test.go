@@ -7,5 +7,8 @@ import "time"
 // The tag long selects the complete tests.
 const (
 	killCount   = 5
-	renewalTime = 25 * time.Second
+	renewalTime = 40 * time.Second
+	// renewedLifetime is renewed after two thirds, and leaves a third for other programs
+	// that compile at the same time.
+	renewedLifetime = 45 * time.Second
 )

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/server/diskspace"
 )
 
 const mib = 1 << 20
@@ -57,7 +58,7 @@ func answer(status int, body string) http.Handler {
 }
 
 func TestWriteGuard_RefusesWritesWithoutRoom(t *testing.T) {
-	const reserve = (1 << 30) / reservePart
+	reserve := diskspace.Reserve(1 << 30)
 	tests := []struct {
 		name, reason string
 		verb, group  string
@@ -107,7 +108,7 @@ func TestWriteGuard_RefusesWritesWithoutRoom(t *testing.T) {
 }
 
 func TestWriteGuard_CountsWritesInProgress(t *testing.T) {
-	g := testGuard((1<<30)/reservePart + 10*mib)
+	g := testGuard(diskspace.Reserve(1<<30) + 10*mib)
 	started, finish, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -179,14 +180,6 @@ func TestWriteGuard_WarnsFromEightyPercent(t *testing.T) {
 		g.wrap(answer(http.StatusOK, "")).ServeHTTP(httptest.NewRecorder(), r)
 		if len(warnings.texts) != want {
 			t.Errorf("%d %%: %q", used, warnings.texts)
-		}
-	}
-}
-
-func TestDiskReserve_IsPartOfDisk(t *testing.T) {
-	for all, want := range map[int64]int64{64 * mib: minReserve, 1 << 30: (1 << 30) / reservePart, 1 << 40: maxReserve} {
-		if got := diskReserve(all); got != want {
-			t.Errorf("%d of %d bytes instead of %d", got, all, want)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (h Holder) String() string {
 
 const (
 	// lockPatience is how long acquireLock tries: ReadHolder also locks for an instant.
-	lockPatience = 300 * time.Millisecond
+	lockPatience = 2 * time.Second
 	lockInterval = 10 * time.Millisecond
 	// lockSize is the size of the file, in bytes. The file is written in place, so that a
 	// full disk does not prevent it.
