@@ -532,6 +532,7 @@ var rules = []rule{
 		layer: 5, pkg: "internal/server/privatefile", may: []string{"internal/node/atomicfile"},
 		why: "files with keys of a server: replaced durably, read only if no other user has access; knows no content",
 	},
+	{layer: 5, pkg: "internal/server/diskspace", why: "how much room a server needs on its disk; knows no file"},
 	{
 		layer: 5, pkg: "internal/server/datadir",
 		may: []string{"internal/node/atomicfile", "internal/server/privatefile"},
@@ -548,13 +549,18 @@ var rules = []rule{
 	},
 	{
 		layer: 5, pkg: "internal/server/serverbackup",
-		may: []string{"internal/backup", "internal/backup/copies", "internal/server/datadir", "internal/server/privatefile"},
+		may: []string{
+			"internal/backup", "internal/backup/copies",
+			"internal/server/datadir", "internal/server/diskspace", "internal/server/privatefile",
+		},
 		why: "backup sets of the server, and where they are kept; takes no snapshot itself",
 	},
 
 	{
 		layer: 5, pkg: "internal/server/controlplane",
-		may: []string{"internal/server/certificates", "internal/server/datadir", "internal/server/keys"},
+		may: []string{
+			"internal/server/certificates", "internal/server/datadir", "internal/server/diskspace", "internal/server/keys",
+		},
 		why: "the API server and its etcd, in this process; knows no command and no backup set",
 	},
 	{

@@ -40,7 +40,7 @@ var serverBackups = Section{
 			ID:      "server-backup-no-room",
 			Summary: "A disk has no room for a backup of the server.",
 			Cause: "A backup needs room for a copy of the database in `tmp` of the data directory, and for the set in its " +
-				"own directory. It leaves 64 MiB free for the server, or a twentieth of a small disk.",
+				"own directory. It leaves a tenth of the disk free for the server, at least 32 MiB and at most 512 MiB.",
 			Remedy: "Free space on the disk that the message names. You can also keep fewer backups, or use `directory` in the " +
 				"backup configuration for another disk.",
 		},

@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"slipway.dev/slipway/internal/server/diskspace"
 )
 
 const (
@@ -131,7 +133,7 @@ func (s *Server) maintainOnce(ctx context.Context, u *upkeep) error {
 	if err != nil {
 		return err
 	}
-	switch low := free < diskReserve(all); {
+	switch low := free < diskspace.Reserve(all); {
 	case usage.Full:
 		err = s.etcd.endFullness(ctx, free)
 	case u.isDue(usage, low):

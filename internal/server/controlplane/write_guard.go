@@ -8,21 +8,17 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
+
+	"slipway.dev/slipway/internal/server/diskspace"
 )
 
 const (
-	// minReserve and maxReserve limit the free bytes on disk below which writes are
-	// refused: etcd must always be able to write its log and its database. Between them,
-	// the reserve is a twentieth of the disk.
-	minReserve, maxReserve = 16 << 20, 256 << 20
-	reservePart            = 20
 	// minWrite is the least size of a write, in bytes, and writeCopies how often it is on
 	// disk: in etcd's log, in the database, and in pages that are free only later.
 	minWrite, writeCopies = 64 << 10, 4
@@ -55,16 +51,7 @@ type writeGuard struct {
 }
 
 func newWriteGuard(dir string, e *etcd) *writeGuard {
-	return &writeGuard{dir: dir, freeBytes: readFreeBytes, external: e.isExternal(), refused: make(chan struct{}, 1)}
-}
-
-// readFreeBytes returns the free bytes of a disk, and all of its bytes.
-func readFreeBytes(dir string) (free, all int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, err
-	}
-	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
+	return &writeGuard{dir: dir, freeBytes: diskspace.ReadFree, external: e.isExternal(), refused: make(chan struct{}, 1)}
 }
 
 // writeVerbs are the verbs that need room.
@@ -128,7 +115,7 @@ func (g *writeGuard) diskRefusal(deletes bool) string {
 	if err != nil { // the disk may have room
 		return ""
 	}
-	limit, pending := diskReserve(all), g.pending.Load()
+	limit, pending := diskspace.Reserve(all), g.pending.Load()
 	if deletes {
 		limit, pending = limit/2, 0
 	}
@@ -138,9 +125,6 @@ func (g *writeGuard) diskRefusal(deletes bool) string {
 	return fmt.Sprintf("the disk of the server is full: %d MiB are free, and %d MiB are reserved; reads continue, "+
 		"and writes continue when there is room", free>>20, limit>>20)
 }
-
-// diskReserve returns the free bytes below which writes are refused.
-func diskReserve(all int64) int64 { return min(max(all/reservePart, minReserve), maxReserve) }
 
 // writeRefusal writes the response for a write without room. It has no Retry-After header: with
 // that, kubectl would try for minutes before it prints the reason.

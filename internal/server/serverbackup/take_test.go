@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/internal/server/diskspace"
 	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
@@ -126,10 +127,30 @@ func TestTake_EndsWithContext(t *testing.T) {
 	}
 }
 
+const mib = 1 << 20
+
+// parted is a snapshot that is written in parts, and calls after when a write has failed.
+type parted struct {
+	part  []byte
+	parts int
+	after func()
+}
+
+func (p parted) Snapshot(_ context.Context, to io.Writer) (SnapshotInfo, error) {
+	for range p.parts {
+		if _, err := to.Write(p.part); err != nil {
+			p.after()
+			return SnapshotInfo{}, err
+		}
+	}
+	return SnapshotInfo{}, nil
+}
+
 func TestTake_ReportsFullDiskAndLeavesReserve(t *testing.T) {
 	smalldisk.RunApart(t, func(t *testing.T, dir string) {
 		m, d := newMaker(t)
-		smalldisk.Mount(t, dir, "1m")
+		const size = 80 << 20
+		smalldisk.Mount(t, dir, "80m")
 		small := testDir{dir, testID}
 		if err := os.Mkdir(small.Path("tmp"), 0o700); err != nil {
 			t.Fatal(err)
@@ -139,13 +160,22 @@ func TestTake_ReportsFullDiskAndLeavesReserve(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.o.Dir, m.o.Snapshots = small, snapshots{content: make([]byte, 1<<20)}
+		m.o.Dir, m.o.Snapshots = small, snapshots{content: make([]byte, size-diskspace.BackupReserve(size)+1)}
 		_, err := m.Take(t.Context(), io.Discard, nil)
 		wantID(t, err, idNoRoom)
 		if err == nil || !strings.Contains(err.Error(), small.Path("tmp")) {
 			t.Errorf("the error does not name the disk: %v", err)
 		}
 		requireEmpty(t, small.Path("tmp"))
+		var free int64
+		m.o.Snapshots = parted{part: make([]byte, mib), parts: size / mib, after: func() {
+			free, _, _ = diskspace.ReadFree(dir) // zero fails the test
+		}}
+		_, err = m.Take(t.Context(), io.Discard, nil)
+		wantID(t, err, idNoRoom)
+		if free < diskspace.Reserve(size)+mib {
+			t.Errorf("a snapshot left %d bytes, with which the server would refuse writes", free)
+		}
 		m.o.Snapshots = snapshots{content: make([]byte, 100<<10)}
 		if _, err := m.Take(t.Context(), io.Discard, nil); err != nil {
 			t.Errorf("a small snapshot: %v", err)
