@@ -29,7 +29,7 @@ const (
 )
 
 // defaultDataDir is the default data directory of a server.
-const defaultDataDir = "/var/lib/slipwayd"
+const defaultDataDir = "/var/lib/slipwayd/data"
 
 // Streams are the program's input and outputs: Out is for data, Err for messages and logs.
 type Streams struct {
@@ -85,8 +85,8 @@ Exit codes:
   1    Failed.
   2    Refused; nothing was changed.
   130  Interrupted.`,
-		Example: `  slipwayd server --data-dir /var/lib/slipwayd
-  slipwayd kubeconfig --user jane --group platform --ttl 24h > jane.kubeconfig
+		Example: `  slipwayd server --data-dir /var/lib/slipwayd/data
+  slipwayd kubeconfig --user jane --group platform --ttl 24h --out jane.kubeconfig
   slipwayd backup --out server.tar`,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -8,8 +8,8 @@ import (
 )
 
 // CheckCopyTargets returns the problems of recipients and copy targets outside of a cluster,
-// such as those of the management server. It sets their defaults, and makes names of files
-// absolute. The paths of the diagnostics begin at the fields of b.
+// such as the copy targets of the management server. It sets their defaults, and makes names
+// of files absolute. The paths of the diagnostics begin at the fields of b.
 func CheckCopyTargets(b *v1alpha1.EtcdBackup, p Paths) diag.List {
 	c := &v1alpha1.Cluster{}
 	c.Spec.Etcd.Backup = b

@@ -254,8 +254,6 @@ func (s stuck) Remove(ctx context.Context, name string) error {
 	return s.Target.Remove(ctx, name)
 }
 
-// A copy that cannot be removed prevents neither the new copy nor the removal of other
-// copies.
 func TestRemoveIncomplete_RemovesOnlyIncompleteFilesOfSameHost(t *testing.T) {
 	dir := t.TempDir()
 	to, err := copies.OpenDirectory(dir)
@@ -280,6 +278,8 @@ func TestRemoveIncomplete_RemovesOnlyIncompleteFilesOfSameHost(t *testing.T) {
 	}
 }
 
+// TestSendCopy_ContinuesIfRemovalFails sends a copy while an old copy cannot be removed. The
+// new copy is sent, and the other old copies are removed.
 func TestSendCopy_ContinuesIfRemovalFails(t *testing.T) {
 	part := "." + copyName("cp1", 1).String() + ".part"
 	for _, tc := range []struct {

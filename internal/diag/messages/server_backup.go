@@ -19,7 +19,7 @@ var serverBackups = Section{
 		{
 			ID:      "server-backup-unverified",
 			Summary: "The backup set has no signature of a trusted key.",
-			Cause: "Whoever wrote the file would decide all objects, users and keys of the server after a restore, so " +
+			Cause: "Anyone who can write the file would decide all objects, users and keys of the server after a restore, so " +
 				"nothing was changed.",
 			Remedy: "Give the public key of the server with `--signed-by`: `slipwayd backup` prints it. With `--replace`, the " +
 				"key of the existing data directory is trusted too. If only you could write the file, use `--unverified`.",

@@ -61,7 +61,7 @@ var serverDataDirectory = Section{
 			Cause: "The restore was stopped or failed. The directory has part of a backup, and the server does not start " +
 				"with it.",
 			Remedy: "Remove the directory, then restore the backup again. After `--replace`, the data from before the restore " +
-				"is next to it, with a name such as `/var/lib/slipwayd.before-20260102T030405Z`: rename it to return to " +
+				"is next to it, with a name such as `/var/lib/slipwayd/data.before-20260102T030405Z`: rename it to return to " +
 				"this data. `slipwayd restore --replace` also removes the incomplete part.",
 		},
 		{
@@ -82,7 +82,7 @@ var serverDataDirectory = Section{
 			ID:      "data-dir-unwritable",
 			Summary: "The server cannot write to its data directory.",
 			Cause:   "The user has no permission, or the file system is read-only, for example after an error of its disk.",
-			Remedy:  "Run the command as root, or name a directory of your user with `--data-dir`.",
+			Remedy:  "Run the command as the user of the server, as the hint shows, or name a directory of your user with `--data-dir`.",
 		},
 		{
 			ID:      "data-dir-mounted",

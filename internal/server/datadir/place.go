@@ -82,9 +82,12 @@ func splitPath(path string) []string {
 // checkParent refuses a directory or link on the way to a data directory.
 func checkParent(path, at string, info fs.FileInfo) error {
 	if uid := uidOf(info); uid != 0 && uid != os.Geteuid() {
+		hint := "name a directory below directories of root or of your user"
+		if os.Geteuid() == 0 {
+			hint = hintUser(uid)
+		}
 		return diag.Refuse(idUnsafe,
-			fmt.Sprintf("data directory %s: %s belongs to user %d, who could replace the data directory", path, at, uid),
-			"name a directory below directories of root, such as /var/lib/slipwayd")
+			fmt.Sprintf("data directory %s: %s belongs to user %d, who could replace the data directory", path, at, uid), hint)
 	}
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0: // its mode has no meaning
@@ -114,7 +117,7 @@ func checkDir(path string) error {
 		return diag.Refuse(idUnsafe, path+" is not a directory", "move it away, or name another directory")
 	case uidOf(info) != uid:
 		return diag.Refuse(idUnsafe, fmt.Sprintf("%s belongs to user %d, but this program runs as user %d", path, uidOf(info), uid),
-			fmt.Sprintf("run the command as user %d", uidOf(info)))
+			hintUser(uidOf(info)))
 	}
 	return nil
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -98,11 +101,42 @@ func explainWrite(dir string, err error) error {
 	case errors.Is(err, syscall.EROFS):
 		id, hint = idUnwritable, "mount its file system for writing, or name another directory"
 	case errors.Is(err, fs.ErrPermission):
-		id, hint = idUnwritable, "run the command as root, or name another directory"
+		id, hint = idUnwritable, hintUser(ownerOf(dir))+", or name another directory"
 	default:
 		return err
 	}
 	return diag.Refuse(id, fmt.Sprintf("data directory %s: %v", dir, err), hint)
+}
+
+// hintUser returns the hint to run a command as another user, the owner of a directory.
+func hintUser(uid int) string {
+	id := strconv.Itoa(uid)
+	switch u, err := user.LookupId(id); {
+	case uid == os.Geteuid():
+		return "correct the permissions of the directory"
+	case uid == 0:
+		return "run the command as root"
+	case err != nil:
+		return fmt.Sprintf("run the command as its owner: sudo -u '#%s' slipwayd …", id)
+	default:
+		return fmt.Sprintf("run the command as its owner: sudo -u %s slipwayd …", u.Username)
+	}
+}
+
+// ownerOf returns the owner of a directory, or of the nearest directory above it that can be
+// found.
+func ownerOf(dir string) int {
+	for {
+		info, err := os.Lstat(dir)
+		if err == nil {
+			return uidOf(info)
+		}
+		if up := filepath.Dir(dir); up != dir {
+			dir = up
+			continue
+		}
+		return 0
+	}
 }
 
 // mountedError is the error for a data directory that cannot be renamed.
