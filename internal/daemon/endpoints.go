@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -27,14 +29,19 @@ const (
 	pathRotate  = "/server/rotate-encryption-key"
 )
 
-// maxRequest limits the body of a request.
-const maxRequest = 1 << 20
+const (
+	// maxRequest limits the body of a request.
+	maxRequest = 1 << 20
+	// rotateTime limits a rotation of the encryption key.
+	rotateTime = 30 * time.Minute
+)
 
 // endpoints serves the commands that act inside the running server.
 type endpoints struct {
 	keys     *keys.Keys
 	external bool // the server uses an external etcd
 	backups  *serverbackup.Maker
+	log      *slog.Logger
 	server   atomic.Pointer[controlplane.Server]
 	rotating sync.Mutex
 }
@@ -80,6 +87,8 @@ func (e *endpoints) serveCommand(f func(r *http.Request, server *controlplane.Se
 			var known *problem
 			if errors.As(err, &known) {
 				status = known.status
+			} else {
+				e.log.Error("a request of the administrator failed", "path", r.URL.Path, "error", err)
 			}
 			result = map[string]string{"message": err.Error()}
 		}
@@ -125,7 +134,10 @@ func (e *endpoints) rotateKey(r *http.Request, server *controlplane.Server) (any
 	if err != nil {
 		return nil, err
 	}
-	return keyrotation.Rotate(r.Context(), e.keys, server, client)
+	// A client that has gone does not interrupt the rotation.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), rotateTime)
+	defer cancel()
+	return keyrotation.Rotate(ctx, e.keys, server, client)
 }
 
 // Snapshot writes a snapshot of the database of the running server.

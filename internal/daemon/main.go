@@ -44,12 +44,12 @@ type program struct {
 }
 
 // Main runs a command line without the program's name and returns the exit code. The first
-// SIGINT or SIGTERM stops the server in order, and another one ends the program at once.
+// SIGINT, SIGTERM or SIGHUP stops the server in order, and another one ends the program at once.
 func Main(ctx context.Context, args []string, s Streams) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	p := &program{Streams: s}
 	root := p.newRootCommand()

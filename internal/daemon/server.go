@@ -9,11 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
+	"path"
 	"slices"
 	"sync"
 	"time"
 
-	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/diag"
@@ -30,12 +31,13 @@ const (
 	idFlag   = "server-flag-invalid"
 
 	// stopTime limits an orderly stop.
-	stopTime = 90 * time.Second
+	stopTime = 2 * time.Minute
 )
 
 // A serverCommand has the flags of `slipwayd server`.
 type serverCommand struct {
 	*program
+	systemd   notifier
 	config    controlplane.Config
 	listen    string
 	names     []string
@@ -100,6 +102,17 @@ func (s *serverCommand) check() error {
 			"set --tls-san to the name or address by which others reach this server")
 	}
 	etcd := s.config.Etcd
+	if path.Join("/", etcd.Prefix) == "/" {
+		return diag.Refuse(idFlag, fmt.Sprintf("--etcd-prefix %q is not a prefix", etcd.Prefix), "set a path, for example /slipway")
+	}
+	if len(etcd.Servers) == 0 && path.Join("/", etcd.Prefix) != controlplane.DefaultPrefix {
+		return diag.Refuse(idFlag, "--etcd-prefix is for an external etcd", "set --etcd-servers too, or omit --etcd-prefix")
+	}
+	for _, server := range etcd.Servers {
+		if at, err := url.Parse(server); err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
+			return diag.Refuse(idFlag, fmt.Sprintf("--etcd-servers %q is not a URL", server), "use a URL such as https://10.0.0.1:2379")
+		}
+	}
 	if len(etcd.Servers) == 0 && (etcd.CAFile != "" || etcd.CertFile != "" || etcd.KeyFile != "") {
 		return diag.Refuse(idFlag, "--etcd-ca-file, --etcd-cert-file and --etcd-key-file are for an external etcd", "set --etcd-servers too")
 	}
@@ -134,6 +147,8 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.systemd = newNotifier()
+	controlplane.RedirectLogs(log)
 	dir, err := datadir.Open(s.dataDir)
 	if err != nil {
 		return err
@@ -147,11 +162,10 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	working, stopBackups := context.WithCancel(ctx)
+	defer stopBackups()
 	var background sync.WaitGroup
-	defer background.Wait()
 	if schedule != nil {
-		working, cancel := context.WithCancel(ctx)
-		defer cancel()
 		background.Go(func() { runBackups(working, endpoints.backups, *schedule, server, log) })
 	}
 	ended := make(chan error, 1)
@@ -161,11 +175,11 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 		log.Error("the server has ended", "error", err)
 	case <-ctx.Done():
 		log.Info("stopping")
-		_, _ = systemd.SdNotify(false, systemd.SdNotifyStopping) // without systemd, nothing waits for it
+		s.notify(ctx, log, "STOPPING=1")
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-	defer cancel()
-	return errors.Join(err, server.Stop(stopping))
+	stopBackups()
+	background.Wait() // each step of a backup ends with its context
+	return errors.Join(err, stopServer(ctx, server))
 }
 
 // start starts the server and reports that it is ready.
@@ -208,12 +222,19 @@ func (s *serverCommand) start(
 	keep = true
 	endpoints.setServer(server)
 	if err := errors.Join(dir.MarkStarted(), dir.WriteHolder(reachableAddress(listener.Addr()))); err != nil {
-		return nil, nil, errors.Join(err, s.stopAfterFailure(ctx, server))
+		return nil, nil, errors.Join(err, stopServer(ctx, server))
 	}
 	log.Info("the server is ready", "url", s.publicURL(listener.Addr()), "kubeconfig", c.Certificates.AdminKubeconfig(),
 		"version", version.Get().Version, "took", time.Since(begun).Round(10*time.Millisecond).String())
-	_, _ = systemd.SdNotify(false, systemd.SdNotifyReady) // without systemd, nothing waits for it
+	s.notify(ctx, log, "READY=1")
 	return server, endpoints, nil
+}
+
+// notify reports a state of the server to systemd.
+func (s *serverCommand) notify(ctx context.Context, log *slog.Logger, state string) {
+	if err := s.systemd.send(ctx, state); err != nil {
+		log.Warn("systemd does not receive the state of the server", "state", state, "error", err)
+	}
 }
 
 // newEndpoints returns the endpoints of a server.
@@ -222,7 +243,7 @@ func (s *serverCommand) newEndpoints(c controlplane.Config, fresh bool) (*endpoi
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoints{keys: c.Keys, external: len(c.Etcd.Servers) > 0}
+	e := &endpoints{keys: c.Keys, external: len(c.Etcd.Servers) > 0, log: c.Log}
 	o := serverbackup.Options{
 		Dir: c.Dir, Signer: signer, Program: version.Get().Version, Kubernetes: controlplane.KubernetesVersion(), Log: c.Log,
 	}
@@ -233,8 +254,8 @@ func (s *serverCommand) newEndpoints(c controlplane.Config, fresh bool) (*endpoi
 	return e, nil
 }
 
-// stopAfterFailure stops a server that could not announce itself.
-func (s *serverCommand) stopAfterFailure(ctx context.Context, server *controlplane.Server) error {
+// stopServer stops a server in order, also after ctx has ended.
+func stopServer(ctx context.Context, server *controlplane.Server) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	return server.Stop(stopping)

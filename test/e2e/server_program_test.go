@@ -37,10 +37,8 @@ type daemon struct {
 	// ready is the time from the start of the process until /readyz is 200, started until the
 	// server logs that its start is complete.
 	ready, started time.Duration
-	// early is true if the server has reported this to systemd too early.
-	early   bool
-	reports *net.UnixConn
-	client  *http.Client // of the administrator
+	reports        *net.UnixConn
+	client         *http.Client // of the administrator
 }
 
 // daemonPath returns the path of bin/slipwayd.
@@ -100,7 +98,6 @@ func startServer(t *testing.T, data, address string, args ...string) *daemon {
 	anyone := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	d.poll(t, "ready", func() bool { return answersOK(anyone, "https://"+address+"/readyz") })
 	d.ready = time.Since(start)
-	d.early = d.isReported()
 	d.poll(t, "started", d.isStarted)
 	d.started = time.Since(start)
 	d.client = d.newClient(t)

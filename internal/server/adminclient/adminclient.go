@@ -33,7 +33,7 @@ const (
 	maxKubeconfig = 1 << 20
 	maxResponse   = 1 << 20
 	// headerTime is the time in which the server must begin its response.
-	headerTime = 5 * time.Minute
+	headerTime = 31 * time.Minute // a rotation of the encryption key may take 30
 )
 
 // Open returns the configuration of a client with all rights on the server that runs on a data
@@ -124,6 +124,9 @@ func readRefusal(response *http.Response) error {
 	if json.Unmarshal(text, &status) == nil && status.Message != "" {
 		message = status.Message
 	}
+	if response.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("the server at %s failed (%d): %s", response.Request.URL.Host, response.StatusCode, message)
+	}
 	return diag.Refuse(idRefused, fmt.Sprintf("the server refused the request (%d): %s", response.StatusCode, message),
-		"read the log of the server for details")
+		"correct the request")
 }

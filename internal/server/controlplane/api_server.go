@@ -18,6 +18,7 @@ import (
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/kubernetes"
@@ -32,6 +33,8 @@ import (
 const (
 	// serverName is the name of the API server in its own Leases.
 	serverName = "slipwayd"
+	// completeCheck is the check of /readyz for the last steps of the start.
+	completeCheck = "slipway-start"
 	// PathPrefix is the prefix of the paths that Handlers serve.
 	PathPrefix = "/slipway/v1"
 	// longPrefix is the prefix of paths whose requests may take longer than a minute, such
@@ -60,6 +63,9 @@ func (s *Server) serveAPI(ctx, serving context.Context, listener net.Listener) e
 	for at, handler := range s.config.Handlers {
 		aggregator.GenericAPIServer.Handler.NonGoRestfulMux.Handle(path.Join(PathPrefix, at), handler)
 	}
+	if err := aggregator.GenericAPIServer.AddReadyzChecks(healthz.NamedCheck(completeCheck, s.checkComplete)); err != nil {
+		return fmt.Errorf("adding the check of the start: %w", err)
+	}
 	s.api = aggregator.GenericAPIServer
 	s.loopback = aggregator.GenericAPIServer.LoopbackClientConfig
 	prepared, err := aggregator.PrepareRun()
@@ -77,7 +83,16 @@ func (s *Server) serveAPI(ctx, serving context.Context, listener net.Listener) e
 	return s.waitUntilReady(ctx, ended)
 }
 
-// waitUntilReady waits until the API server is ready. The error has its last response.
+// checkComplete returns an error until the start is complete: the kinds, roles and policies of
+// Slipway are served.
+func (s *Server) checkComplete(*http.Request) error {
+	if !s.isComplete.Load() {
+		return errors.New("the kinds, roles and policies of Slipway are being applied")
+	}
+	return nil
+}
+
+// waitUntilReady waits until the API server is ready, except for the last steps of the start. The error has its last response.
 func (s *Server) waitUntilReady(ctx context.Context, ended <-chan error) error {
 	client, err := kubernetes.NewForConfig(s.loopback)
 	if err != nil {
@@ -90,7 +105,8 @@ func (s *Server) waitUntilReady(ctx context.Context, ended <-chan error) error {
 			return false, fmt.Errorf("it has ended: %w", err)
 		default:
 		}
-		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "true").DoRaw(ctx)
+		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").
+			Param("verbose", "true").Param("exclude", completeCheck).DoRaw(ctx)
 		if last = string(body); err != nil && last == "" {
 			last = err.Error()
 		}

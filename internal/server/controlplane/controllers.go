@@ -65,8 +65,8 @@ func (g *controllerGroup) start(ctx context.Context) {
 	g.running.Go(func() { g.lead(ctx) })
 }
 
-// stop stops the controllers and waits for them until ctx ends.
-func (g *controllerGroup) stop(ctx context.Context) {
+// stopWithin stops the controllers and waits for them until the limit has passed or ctx ends.
+func (g *controllerGroup) stopWithin(ctx context.Context, limit time.Duration) {
 	g.mu.Lock()
 	cancel := g.cancel
 	g.stopped = true
@@ -75,6 +75,8 @@ func (g *controllerGroup) stop(ctx context.Context) {
 		return
 	}
 	cancel()
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
 	if err := waitFor(ctx, "the controllers", g.running.Wait); err != nil {
 		g.config.Log.Warn(err.Error())
 	}

@@ -14,7 +14,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +44,8 @@ const (
 	// readyTime and stopTime limit the start and the stop of the API server.
 	readyTime = 2 * time.Minute
 	stopTime  = 70 * time.Second // more than a request may take
+	// controllersTime limits the stop of the controllers.
+	controllersTime = 15 * time.Second
 	// abortTime limits each step of the stop of a server that has ended with an error.
 	abortTime = 5 * time.Second
 )
@@ -91,6 +95,7 @@ type Server struct {
 		sync.Mutex
 		list []metav1.Condition
 	}
+	isComplete  atomic.Bool // /readyz reports this
 	stopAPI     context.CancelFunc
 	controllers *controllerGroup
 	background  sync.WaitGroup
@@ -106,6 +111,7 @@ func (c Config) withDefaults() Config {
 	if c.Etcd.Prefix == "" {
 		c.Etcd.Prefix = DefaultPrefix
 	}
+	c.Etcd.Prefix = path.Join("/", c.Etcd.Prefix) // as the API server does
 	if c.EtcdQuota == 0 {
 		c.EtcdQuota = DefaultQuota
 	}
@@ -123,7 +129,6 @@ func (c Config) withDefaults() Config {
 // that was not ready. ctx limits only the start; Stop ends the server.
 func Start(ctx context.Context, c Config) (*Server, error) {
 	c = c.withDefaults()
-	redirectLogs(c.Log)
 	setReloadPeriod()
 	lasting := context.WithoutCancel(ctx)
 	s := &Server{config: c, metrics: newServerMetrics(), ended: make(chan struct{})}
@@ -151,6 +156,7 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 		return errors.Join(err, ignoreClosed(listener.Close()))
 	}
 	s.background.Go(func() { s.watchEtcd(rest, abort) })
+	s.background.Go(func() { s.renewCertificates(rest) })
 	s.guard = newWriteGuard(s.config.Dir.Path(), s.etcd)
 	serving, stopAPI := context.WithCancel(lasting)
 	s.stopAPI = stopAPI
@@ -172,6 +178,9 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 		condition.Message = "the controllers are on hold after a restore; run 'slipwayd release' to start them"
 	} else {
 		s.controllers.start(lasting)
+		if err := s.waitForRoles(ctx); err != nil {
+			return err
+		}
 	}
 	s.SetCondition(ctx, condition)
 	usage, err := s.etcd.readUsage(ctx)
@@ -179,19 +188,16 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 		return err
 	}
 	s.reportUsage(ctx, usage)
-	s.watchInBackground(rest)
+	s.background.Go(func() { s.maintainDatabase(rest) })
+	s.isComplete.Store(true)
 	return nil
 }
 
-// watchInBackground starts the loops that belong to the server: the renewal of
-// certificates, and the maintenance of the database.
-func (s *Server) watchInBackground(ctx context.Context) {
-	s.background.Go(func() {
-		if err := s.config.Certificates.Run(ctx); err != nil && ctx.Err() == nil {
-			s.config.Log.Error("certificates are not renewed", "error", err)
-		}
-	})
-	s.background.Go(func() { s.maintainDatabase(ctx) })
+// renewCertificates renews the certificates until ctx ends.
+func (s *Server) renewCertificates(ctx context.Context) {
+	if err := s.config.Certificates.Run(ctx); err != nil && ctx.Err() == nil {
+		s.config.Log.Error("certificates are not renewed", "error", err)
+	}
 }
 
 // watchEtcd ends the server if the embedded etcd ends before ctx.
@@ -239,11 +245,11 @@ func (s *Server) Stop(ctx context.Context) error {
 		limit, etcdLimit = abortTime, abortTime
 	default:
 	}
+	if s.controllers != nil {
+		s.controllers.stopWithin(ctx, min(limit, controllersTime))
+	}
 	stopping, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if s.controllers != nil {
-		s.controllers.stop(stopping)
-	}
 	s.stopRest()
 	if s.stopAPI != nil {
 		s.stopAPI()

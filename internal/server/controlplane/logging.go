@@ -15,9 +15,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// redirectLogs sends the logs of the Kubernetes libraries to log: warnings and errors, as
-// far as an operator can act on them.
-func redirectLogs(log *slog.Logger) {
+// RedirectLogs sends the logs of the Kubernetes libraries to log: warnings and errors, as far
+// as an operator can act on them. A process calls it once, before it starts a server.
+func RedirectLogs(log *slog.Logger) {
 	klog.LogToStderr(false)
 	klog.SetSlogLogger(slog.New(&libraryLog{log.Handler()}))
 }

@@ -93,6 +93,10 @@ func rewriteSecrets(ctx context.Context, client kubernetes.Interface) (count int
 	page := metav1.ListOptions{Limit: pageSize}
 	for {
 		list, err := client.CoreV1().Secrets(metav1.NamespaceAll).List(ctx, page)
+		if apierrors.IsResourceExpired(err) && page.Continue != "" {
+			page.Continue, count = "", 0 // the list took too long; later pages have other Secrets
+			continue
+		}
 		if err != nil {
 			return count, err
 		}

@@ -51,6 +51,7 @@ func Run(ctx context.Context, m *testing.M, server **Server, change ...func(*con
 		return 1
 	}
 	defer os.RemoveAll(root)
+	controlplane.RedirectLogs(newLog())
 	s, err := Open(ctx, filepath.Join(root, "data"), change...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "starting the test server:", err)
@@ -65,10 +66,15 @@ func Run(ctx context.Context, m *testing.M, server **Server, change ...func(*con
 	return code
 }
 
+// newLog returns a log of warnings and errors.
+func newLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
 // Open starts a server on a data directory, which is made if it does not exist. change can
 // change the configuration.
 func Open(ctx context.Context, path string, change ...func(*controlplane.Config)) (_ *Server, err error) {
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := newLog()
 	dir, err := datadir.Open(path)
 	if err != nil {
 		return nil, err
