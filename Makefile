@@ -126,6 +126,10 @@ race: node ## unit tests with the race detector, without those of the API server
 race-server: node ## the API server's unit tests with the race detector
 	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
 
+.PHONY: server-long
+server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals
+	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestRobust(Pair|Renewal)' ./internal/server/controlplane
+
 .PHONY: unit-sampled
 unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample
 	@packages=$$(hack/tested-packages server) && $(compiling) go test -vet=off -timeout 20m $(sampled) $$packages
@@ -143,7 +147,7 @@ fuzz: node ## every fuzz target for FUZZTIME
 
 .PHONY: thorough
 thorough: ## what test leaves out for its time: platforms, the race detector, fuzzing, lint for the updater, more real clusters
-	@hack/parts cross race fuzz lint-updater e2e-apart
+	@hack/parts cross race fuzz lint-updater server-long e2e-apart
 
 .PHONY: lint-updater
 lint-updater: ## lint for the updater, whose client library takes minutes
@@ -166,7 +170,7 @@ vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
 	@$(gotool) govulncheck ./cmd/...
 
 .PHONY: e2e
-e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
+e2e: server ## tests on real clusters in sandbox machines; RUN=regexp for some of them
 	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)',-skip '$(apart)') ./test/e2e
 
 .PHONY: test
