@@ -124,7 +124,10 @@ func (r *scheduleRun) newestSet(ctx context.Context) (newest copies.Copy, ok boo
 
 // nextTime returns the time of the next try.
 func (r *scheduleRun) nextTime(ctx context.Context) time.Time {
-	if !r.failed.IsZero() {
+	switch now := r.m.o.Now(); {
+	case r.failed.After(now): // the clock was set back
+		return now
+	case !r.failed.IsZero():
 		return r.failed.Add(min(retryAfter, r.s.Interval))
 	}
 	newest, ok, err := r.newestSet(ctx)

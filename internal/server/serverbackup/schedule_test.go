@@ -227,6 +227,32 @@ func TestRunSchedule_ReportsFailureAndRecovers(t *testing.T) {
 	})
 }
 
+func TestRunSchedule_TriesAgainWhenClockWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, dir := newScheduled(t)
+		var back time.Duration
+		m.o.Now = func() time.Time { return time.Now().Add(-back) }
+		failed := false
+		m.o.Snapshots = snapshots{content: database(), before: func() error {
+			if failed {
+				return nil
+			}
+			failed = true
+			return errors.New("etcd has no leader")
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		var got reports
+		s := Schedule{Interval: 24 * time.Hour, Keep: 2, Report: func(ok bool, message string) {
+			got.add(ok, message)
+			back = 48 * time.Hour
+		}}
+		if err := m.RunSchedule(ctx, s); err != nil || !got.ok || len(listNames(t, dir)) != 1 {
+			t.Errorf("%v, results %q, files %v", err, got.results, listNames(t, dir))
+		}
+	})
+}
+
 func TestRunSchedule_NamesFullDisk(t *testing.T) {
 	smalldisk.RunApart(t, func(t *testing.T, dir string) {
 		m, _ := newMaker(t)
