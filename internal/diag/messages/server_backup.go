@@ -47,7 +47,7 @@ var serverBackups = Section{
 		{
 			ID:      "server-backup-running",
 			Summary: "Another backup of the server is running.",
-			Cause:   "A server makes one backup at a time, scheduled ones included.",
+			Cause:   "A server makes one backup at a time, scheduled ones included. It sends at most two at a time.",
 			Remedy:  "Try again when it has ended.",
 		},
 		{

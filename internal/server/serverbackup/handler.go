@@ -25,8 +25,12 @@ const (
 	// maxRequest limits the body of a request, maxRecipients its list.
 	maxRequest    = 64 << 10
 	maxRecipients = 20
-	// stall is the longest time in which a client reads nothing. It holds up other backups.
+	// stall is the longest time in which the other side reads or sends nothing.
 	stall = 2 * time.Minute
+	// maxSending is the number of sets that are sent at once, and sendTime the longest time
+	// for one: until then, its snapshot uses room on the disk.
+	maxSending = 2
+	sendTime   = time.Hour
 )
 
 // The headers of a response. The last two are trailers: they are sent after the set, so that
@@ -54,13 +58,45 @@ func (m *Maker) Handler() http.Handler {
 			http.Error(w, err.Error(), status)
 			return
 		}
+		select {
+		case m.sending <- struct{}{}:
+			defer func() { <-m.sending }()
+		default:
+			http.Error(w, "other backups of this server are being sent; try again when one has ended", http.StatusConflict)
+			return
+		}
 		if !m.tryAcquire() {
 			http.Error(w, "another backup of this server is running; try again when it has ended", http.StatusConflict)
 			return
 		}
-		defer m.release()
-		m.sendSet(r.Context(), w, recipients)
+		// Other backups do not wait for the client: the draft has private files.
+		d, err := m.draftAcquired(r.Context())
+		if err != nil {
+			m.reportFailure(r.Context(), w, err)
+			return
+		}
+		defer d.discard()
+		m.sendSet(r.Context(), w, d, recipients)
 	})
+}
+
+// draftAcquired makes a draft and then calls release.
+func (m *Maker) draftAcquired(ctx context.Context) (*draft, error) {
+	defer m.release()
+	return m.draftSet(ctx)
+}
+
+// reportFailure sends the status of a failed draft.
+func (m *Maker) reportFailure(ctx context.Context, w http.ResponseWriter, err error) {
+	if ctx.Err() != nil {
+		return // the client has gone
+	}
+	m.o.Log.ErrorContext(ctx, "backup failed", "error", err)
+	status := http.StatusInternalServerError
+	if idOf(err) == idNoRoom {
+		status = http.StatusInsufficientStorage
+	}
+	http.Error(w, err.Error(), status)
 }
 
 // readRequest checks a request and returns its recipients, or the status of its refusal.
@@ -97,23 +133,12 @@ func readRequest(w http.ResponseWriter, r *http.Request) ([]age.Recipient, int, 
 	return recipients, 0, nil
 }
 
-// sendSet makes a set and sends it. Before the first byte, a failure has its status. After
-// that, only the trailers of a complete set distinguish it from an incomplete one.
-func (m *Maker) sendSet(ctx context.Context, w http.ResponseWriter, recipients []age.Recipient) {
-	d, err := m.draftSet(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return // the client has gone
-		}
-		m.o.Log.ErrorContext(ctx, "backup failed", "error", err)
-		status := http.StatusInternalServerError
-		if idOf(err) == idNoRoom {
-			status = http.StatusInsufficientStorage
-		}
-		http.Error(w, err.Error(), status)
-		return
-	}
-	defer d.discard()
+// sendSet sends a set. Only the trailers of a complete set distinguish it from an incomplete
+// one.
+func (m *Maker) sendSet(ctx context.Context, w http.ResponseWriter, d *draft, recipients []age.Recipient) {
+	end := time.Now().Add(sendTime)
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "no-store")
@@ -121,7 +146,7 @@ func (m *Maker) sendSet(ctx context.Context, w http.ResponseWriter, recipients [
 	h.Set(headerKey, d.signer.PublicKey().String())
 	h.Set("Trailer", trailerBytes+", "+trailerSum)
 	w.WriteHeader(http.StatusOK)
-	out := &responseWriter{to: w, control: http.NewResponseController(w), sum: sha256.New()}
+	out := &responseWriter{to: w, control: http.NewResponseController(w), end: end, sum: sha256.New()}
 	if err := d.writeSet(ctx, out, recipients); err != nil {
 		m.o.Log.WarnContext(ctx, "backup was not sent to its end", "error", err)
 		return
@@ -131,16 +156,21 @@ func (m *Maker) sendSet(ctx context.Context, w http.ResponseWriter, recipients [
 }
 
 // responseWriter writes to a client. It computes the checksum, and returns an error if the
-// client reads nothing for too long.
+// client reads nothing for too long, or has not read all of the set at the end.
 type responseWriter struct {
 	to      io.Writer
 	control *http.ResponseController
+	end     time.Time
 	sum     hash.Hash
 	bytes   int64
 }
 
 func (w *responseWriter) Write(p []byte) (int, error) {
-	err := w.control.SetWriteDeadline(time.Now().Add(stall))
+	deadline := time.Now().Add(stall)
+	if deadline.After(w.end) {
+		deadline = w.end
+	}
+	err := w.control.SetWriteDeadline(deadline)
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}

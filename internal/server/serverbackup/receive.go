@@ -2,6 +2,7 @@ package serverbackup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,18 +10,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"filippo.io/age"
 
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
+)
+
+const (
+	// headerTime is the time in which the server must begin its response: it takes the
+	// snapshot before.
+	headerTime = 5 * time.Minute
+	// maxReceived limits the bytes of a set. The database of etcd has at most some GiB.
+	maxReceived = 64 << 30
 )
 
 // A Received is a set that was received from a server.
@@ -92,23 +101,28 @@ func (c Call) requestSet(ctx context.Context, to io.Writer) (out Received, name 
 	if err != nil {
 		return out, "", err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
 		return out, "", err
 	}
 	q.Header.Set("Content-Type", "application/json")
+	timer := time.AfterFunc(headerTime, func() { cancel(fmt.Errorf("the server has not responded within %s", headerTime)) })
 	r, err := c.Client.Do(q)
+	timer.Stop()
 	if err != nil {
-		return out, "", fmt.Errorf("requesting a backup: %w", err)
+		return out, "", fmt.Errorf("requesting a backup: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	defer r.Body.Close()
+	from := &bodyReader{from: r.Body, left: maxReceived, cancel: cancel}
 	if r.StatusCode != http.StatusOK {
-		return out, "", refuseStatus(r)
+		return out, "", refuseStatus(r, from)
 	}
 	sum := sha256.New()
-	out.Bytes, err = io.Copy(io.MultiWriter(to, sum), io.LimitReader(r.Body, math.MaxInt64))
+	out.Bytes, err = io.Copy(io.MultiWriter(to, sum), from)
 	if err != nil {
-		return out, "", fmt.Errorf("receiving the backup: %w", err)
+		return out, "", fmt.Errorf("receiving the backup: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	out.SHA256, out.PublicKey = hex.EncodeToString(sum.Sum(nil)), r.Header.Get(headerKey)
 	if r.Trailer.Get(trailerSum) != out.SHA256 || r.Trailer.Get(trailerBytes) != strconv.FormatInt(out.Bytes, 10) {
@@ -124,14 +138,36 @@ func (c Call) requestSet(ctx context.Context, to io.Writer) (out Received, name 
 	return out, name, nil
 }
 
+// A bodyReader reads the body of a response. It cancels the request if nothing arrives for too
+// long, and returns an error if the body is too large.
+type bodyReader struct {
+	from   io.Reader
+	left   int64 // bytes until the limit
+	cancel context.CancelCauseFunc
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	timer := time.AfterFunc(stall, func() {
+		b.cancel(diag.Refuse(idIncomplete, fmt.Sprintf("the server has sent nothing for %s", stall),
+			"check the network and the log of the server, and try again"))
+	})
+	n, err := b.from.Read(p)
+	timer.Stop()
+	if b.left -= int64(n); b.left < 0 {
+		return 0, diag.Refuse(idIncomplete, fmt.Sprintf("the server sends more than the largest backup of %d GiB", maxReceived>>30),
+			"check that the address is the address of a slipwayd")
+	}
+	return n, err
+}
+
 // refuseStatus returns the refusal of the server.
-func refuseStatus(r *http.Response) error {
+func refuseStatus(r *http.Response, body io.Reader) error {
 	const longest = 4 << 10
-	text, _ := bounded.ReadAll(r.Body, longest) // an incomplete text is better than none
+	text, _ := bounded.ReadAll(body, longest) // an incomplete text is better than none
 	message := strings.TrimSpace(string(text))
 	switch r.StatusCode {
 	case http.StatusConflict:
-		return diag.Refuse(idRunning, "another backup of this server is running", "try again when it has ended")
+		return diag.Refuse(idRunning, "another backup of this server is running or being sent", "try again when it has ended")
 	case http.StatusInsufficientStorage:
 		return diag.Refuse(idNoRoom, "the server has no room for the snapshot: "+message, "free space on the disk of the server")
 	}

@@ -53,8 +53,9 @@ type Options struct {
 
 // A Maker makes backup sets of a running server, one at a time.
 type Maker struct {
-	o    Options
-	busy chan struct{} // has a value while a set is being made
+	o       Options
+	busy    chan struct{} // has a value while a set is being made
+	sending chan struct{} // has a value for each set that is made for a client, until it is sent
 }
 
 // New returns a Maker.
@@ -65,7 +66,7 @@ func New(o Options) *Maker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Maker{o: o, busy: make(chan struct{}, 1)}
+	return &Maker{o: o, busy: make(chan struct{}, 1), sending: make(chan struct{}, maxSending)}
 }
 
 // PublicKey returns the key that verifies the sets.
