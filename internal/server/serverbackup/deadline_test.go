@@ -37,19 +37,23 @@ func TestReceive_EndsWhenServerIsSilent(t *testing.T) {
 		name, reason string
 		status       int
 		text         string
+		want         time.Duration
 	}{
-		{"no response", "the snapshot never ends", 0, "has not responded"},
-		{"no body", "the server or the network has stopped", http.StatusOK, "has sent nothing"},
-		{"no reason", "the text of the refusal never arrives", http.StatusConflict, idRunning},
+		{"no response", "the snapshot never ends", 0, "has not responded", headerTime},
+		{"no body", "the server or the network has stopped", http.StatusOK, "has sent nothing", stall},
+		{"no reason", "the text of the refusal never arrives", http.StatusConflict, idRunning, stall},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
+				dir, begin := t.TempDir(), time.Now()
 				_, err := Receive(t.Context(), Call{
 					Client: &http.Client{Transport: silentServer{tc.status}}, URL: "http://server.example.com", Out: dir,
 				})
 				if err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error()+idOf(err), tc.text) {
 					t.Errorf("%s: error %v", tc.reason, err)
+				}
+				if took := time.Since(begin); took != tc.want { // the clock of the bubble
+					t.Errorf("the request ended after %s instead of %s", took, tc.want)
 				}
 				requireEmpty(t, dir)
 			})
