@@ -1,12 +1,16 @@
 package controlplane_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -88,6 +92,44 @@ func bindRole(t testing.TB, role string, subject rbacv1.Subject) {
 			t.Error(err)
 		}
 	})
+}
+
+// roleRights have one right of each ClusterRole whose rules a role collects.
+var roleRights = map[string][]authorizationv1.ResourceAttributes{
+	"slipway-viewer":   {readRight},
+	"slipway-operator": {readRight, operateRight},
+	"slipway-admin":    {readRight, operateRight, {Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings"}},
+}
+
+var (
+	readRight    = authorizationv1.ResourceAttributes{Verb: "list", Group: "events.k8s.io", Resource: "events"}
+	operateRight = authorizationv1.ResourceAttributes{Verb: "cancel", Group: "slipway.dev", Resource: "operations"}
+)
+
+// waitForRole waits until a caller has the rights of a role: the server reads bindings, accounts
+// and the collected rules with a delay.
+func waitForRole(t testing.TB, config *rest.Config, role string) {
+	t.Helper()
+	if len(roleRights[role]) == 0 {
+		t.Fatalf("no rights of %s are known", role)
+	}
+	for _, right := range roleRights[role] {
+		waitUntil(t, fmt.Sprintf("%s lets its user %s %s", role, right.Verb, right.Resource), func(ctx context.Context) (bool, error) {
+			allowed, err := askRight(ctx, t, config, right)
+			if apierrors.IsUnauthorized(err) {
+				return false, nil
+			}
+			return allowed, err
+		})
+	}
+}
+
+// askRight asks the server whether a caller has a right.
+func askRight(ctx context.Context, t testing.TB, config *rest.Config, right authorizationv1.ResourceAttributes) (bool, error) {
+	t.Helper()
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
+	got, err := newKube(t, config).AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	return err == nil && got.Status.Allowed, err
 }
 
 // whoAmI returns the name and the groups of a caller, as the server sees them.

@@ -14,6 +14,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -30,15 +31,15 @@ type caller struct {
 	config *rest.Config
 }
 
-// newCallers returns callers with each kind of credentials. Their roles are bound for the time
-// of the test.
+// newCallers returns callers with each kind of credentials, when their rights are in effect. Their
+// roles are bound for the time of the test.
 func newCallers(t *testing.T, namespace string) []caller {
 	t.Helper()
 	i := useIssuer(t, "oidc:")
 	bindRole(t, "slipway-viewer", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "viewers"})
 	bindRole(t, "slipway-operator", rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: "operator"})
 	bindRole(t, "slipway-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "oidc:admins"})
-	return []caller{
+	callers := []caller{
 		{"anonymous", rest.AnonymousClientConfig(server.Admin)},
 		{"revoked", newRevoked(t, namespace)},
 		{"stranger", issueUser(t, "stranger")},
@@ -47,6 +48,12 @@ func newCallers(t *testing.T, namespace string) []caller {
 		{"admin", withToken(i.sign(t, "ada", "admins"))},
 		{"owner", server.Admin},
 	}
+	for _, c := range callers {
+		if role := "slipway-" + c.name; len(roleRights[role]) > 0 {
+			waitForRole(t, c.config, role)
+		}
+	}
+	return callers
 }
 
 // newRevoked returns a caller whose service account was deleted.
@@ -121,6 +128,8 @@ func TestCallers_HaveExpectedRights(t *testing.T) {
 			for _, to := range targets {
 				status := sendProbe(t, client, to)
 				switch {
+				case !slices.Contains(knownStatuses, status):
+					t.Errorf("%s: %s: got %d, which does not show the right", c.name, to.right, status)
 				case status == http.StatusUnauthorized && c.name != "anonymous" && c.name != "revoked":
 					t.Errorf("%s: %s: got %d", c.name, to.right, status)
 				case status != http.StatusUnauthorized && status != http.StatusForbidden:
@@ -136,6 +145,12 @@ func TestCallers_HaveExpectedRights(t *testing.T) {
 	}
 	running.Wait()
 	golden.Check(t, "testdata/rights.txt", table.text(callers))
+}
+
+// knownStatuses are the statuses of requests that were authorised or refused.
+var knownStatuses = []int{
+	http.StatusOK, http.StatusCreated, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+	http.StatusMethodNotAllowed, http.StatusConflict, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
 }
 
 // listTargets returns the requests for all kinds of discovery.
@@ -209,8 +224,26 @@ func pathTargets() (out []target) {
 	return out
 }
 
-// sendProbe sends a request and returns the status of its response.
-func sendProbe(t *testing.T, client *http.Client, to target) int {
+// sendProbe sends a request and returns the status of its response. It repeats the request if the
+// server is busy, and returns 0 if no request has a response.
+func sendProbe(t *testing.T, client *http.Client, to target) (status int) {
+	t.Helper()
+	var err error
+	for range probeAttempts {
+		if status, err = sendProbeOnce(t, client, to); err == nil && !isBusyStatus(status) || !pause(t.Context(), attemptPause) {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v", to.right, err)
+	}
+	return status
+}
+
+// probeAttempts limits the requests of one probe.
+const probeAttempts = 10
+
+func sendProbeOnce(t *testing.T, client *http.Client, to target) (int, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel() // ends a watch
@@ -220,8 +253,7 @@ func sendProbe(t *testing.T, client *http.Client, to target) int {
 	}
 	request, err := http.NewRequestWithContext(ctx, to.method, server.URL()+to.path, body)
 	if err != nil {
-		t.Error(err)
-		return 0
+		return 0, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if to.method == http.MethodPatch {
@@ -229,11 +261,10 @@ func sendProbe(t *testing.T, client *http.Client, to target) int {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		t.Errorf("%s: %v", to.right, err)
-		return 0
+		return 0, err
 	}
 	defer response.Body.Close()
-	return response.StatusCode
+	return response.StatusCode, nil
 }
 
 // ownVerbs are verbs that are not verbs of requests.
@@ -254,10 +285,15 @@ var ownVerbs = []authorizationv1.ResourceAttributes{
 // canDo asks the server whether a caller has a right. Callers without a name cannot ask.
 func canDo(t *testing.T, config *rest.Config, attributes authorizationv1.ResourceAttributes) bool {
 	t.Helper()
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
-	client := newKube(t, config)
-	got, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-	return err == nil && got.Status.Allowed
+	var allowed bool
+	err := repeatIfBusy(t.Context(), func() (err error) {
+		allowed, err = askRight(t.Context(), t, config, attributes)
+		return err
+	})
+	if err != nil && !apierrors.IsUnauthorized(err) {
+		t.Errorf("%s %s: %v", attributes.Verb, attributes.Resource, err)
+	}
+	return allowed
 }
 
 // TestAnonymous_ReadsOnlyHealthAndVersion checks the only paths without credentials.

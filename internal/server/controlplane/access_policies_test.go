@@ -14,12 +14,14 @@ import (
 	"slipway.dev/slipway/internal/testutil/golden"
 )
 
-// newRoleUsers returns a user for each role.
+// newRoleUsers returns a user for each role, when the rights of the roles are in effect.
 func newRoleUsers(t *testing.T) (out []caller) {
 	t.Helper()
 	for _, role := range []string{"viewer", "operator", "admin"} {
 		bindRole(t, "slipway-"+role, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "policy-" + role})
-		out = append(out, caller{role, issueUser(t, "policy-"+role)})
+		user := caller{role, issueUser(t, "policy-"+role)}
+		waitForRole(t, user.config, "slipway-"+role)
+		out = append(out, user)
 	}
 	return out
 }
@@ -34,7 +36,10 @@ func TestPolicies_RequireRightToEffect(t *testing.T) {
 		for _, user := range users {
 			at := newDynamic(t, user.config).Resource(operationResource).Namespace(namespace)
 			object := newOperation(t, "x", "{clusterRef: {name: prod}, "+request+"}")
-			_, err := at.Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			err := repeatIfBusy(t.Context(), func() error {
+				_, err := at.Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return err
+			})
 			switch {
 			case err == nil:
 				fmt.Fprintf(&out, " %s", user.name)
@@ -74,7 +79,10 @@ func TestPolicies_CheckChangesOfOperations(t *testing.T) {
 	} {
 		for _, user := range users {
 			at := newDynamic(t, user.config).Resource(operationResource).Namespace(namespace)
-			_, err := at.Patch(t.Context(), "x", types.MergePatchType, []byte(tc.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			err := repeatIfBusy(t.Context(), func() error {
+				_, err := at.Patch(t.Context(), "x", types.MergePatchType, []byte(tc.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+				return err
+			})
 			if want := strings.Contains(fmt.Sprint(tc.allowed), user.name); want != (err == nil) || err != nil && !apierrors.IsForbidden(err) {
 				t.Errorf("%s: %s as %s: got %v", tc.reason, tc.patch, user.name, err)
 			}
@@ -87,7 +95,9 @@ func TestPolicies_CheckChangesOfOperations(t *testing.T) {
 func TestPolicies_HideContentOfDeletedSecrets(t *testing.T) {
 	namespace := server.NewNamespace(t)
 	bindRole(t, "slipway-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "secret-admin"})
-	secrets := newKube(t, issueUser(t, "secret-admin")).CoreV1().Secrets(namespace)
+	user := issueUser(t, "secret-admin")
+	waitForRole(t, user, "slipway-admin")
+	secrets := newKube(t, user).CoreV1().Secrets(namespace)
 	createSecret(t, namespace, "a")
 	if _, err := secrets.Get(t.Context(), "a", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("reading: %v", err)

@@ -216,6 +216,8 @@ func readSecrets(ctx context.Context, t testing.TB, namespace string) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err): // it is busy
+			pause(ctx, waitPeriod)
 		case err != nil && !apierrors.IsConflict(err):
 			return err
 		}

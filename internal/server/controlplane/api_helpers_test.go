@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -22,9 +24,12 @@ import (
 
 const (
 	// waitTime is the time after which a state that has not come is a failure.
-	waitTime = time.Minute
+	waitTime = 3 * time.Minute
 	// waitPeriod is the time between two looks.
 	waitPeriod = 50 * time.Millisecond
+	// attempts limits the requests that are repeated for a busy server, attemptPause apart.
+	attempts     = 30
+	attemptPause = time.Second
 )
 
 var (
@@ -63,12 +68,47 @@ func newCluster(t testing.TB, name, hosts string) *unstructured.Unstructured {
 		"apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: %s}\nspec: {hosts: [%s]}\n", name, hosts))
 }
 
-// waitUntil waits until a condition holds. what describes the condition.
+// waitUntil waits until a condition holds. what describes the condition. The wait continues if the
+// server is busy.
 func waitUntil(t testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), waitPeriod, waitTime, true, condition); err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
+	var busy error
+	err := wait.PollUntilContextTimeout(t.Context(), waitPeriod, waitTime, true, func(ctx context.Context) (bool, error) {
+		done, err := condition(ctx)
+		if busy = nil; isBusy(err) {
+			busy, err = err, nil
+		}
+		return done, err
+	})
+	if err != nil {
+		t.Fatalf("waiting until %s: %v", what, errors.Join(err, busy))
 	}
+}
+
+// isBusy reports whether a request had no response, or one that says nothing about the request
+// itself: the server is busy. The refusal of a write without room is another case.
+func isBusy(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return isBusyStatus(int(status.Status().Code))
+	}
+	var network net.Error
+	return errors.As(err, &network)
+}
+
+// isBusyStatus reports whether a status says that the server is busy.
+func isBusyStatus(status int) bool {
+	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusInsufficientStorage
+}
+
+// repeatIfBusy sends a request until the server is not busy, and returns its error.
+func repeatIfBusy(ctx context.Context, send func() error) error {
+	for range attempts - 1 {
+		if err := send(); !isBusy(err) || !pause(ctx, attemptPause) {
+			return err
+		}
+	}
+	return send()
 }
 
 // fieldsOf returns the fields of an invalid or conflicting object, with the messages.

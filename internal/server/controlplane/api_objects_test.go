@@ -116,7 +116,7 @@ func TestClusters_RefuseBadHosts(t *testing.T) {
 // TestClusters_AllowOneAddressWithSeveralPorts creates hosts behind one address.
 func TestClusters_AllowOneAddressWithSeveralPorts(t *testing.T) {
 	at := newDynamic(t, server.Admin).Resource(clusterResource).Namespace(server.NewNamespace(t))
-	hosts := firstHost + ", {name: w-1, address: 10.0.0.11, ssh: {port: 2222}, roles: [worker]}"
+	hosts := firstHost + ", {name: w-1, address: 10.0.0.11, internalAddress: 10.1.0.12, ssh: {port: 2222}, roles: [worker]}"
 	if _, err := at.Create(t.Context(), newCluster(t, "ports", hosts), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}

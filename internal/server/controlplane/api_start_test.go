@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +15,10 @@ import (
 // nodes.
 func TestStart_ServesNeededKinds(t *testing.T) {
 	client := server.Client(t)
-	body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context())
-	if err != nil || string(body) != "ok" {
-		t.Fatalf("/readyz: %q, %v", body, err)
-	}
+	waitUntil(t, "/readyz is ok", func(ctx context.Context) (bool, error) {
+		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return string(body) == "ok", err
+	})
 	_, lists, err := client.Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -20,6 +22,9 @@ const (
 	serverVariable = "SLIPWAYD_TEST_SERVER"
 	// listenVariable is the address of that server. The default is a free port.
 	listenVariable = "SLIPWAYD_TEST_LISTEN"
+	// portInUse is the id of the refusal of that address, and portInUseCode the exit code.
+	portInUse     = "server-port-in-use"
+	portInUseCode = 3
 )
 
 // noIssuers is an AuthenticationConfiguration without issuers.
@@ -58,30 +63,32 @@ func runServer(dir, listen string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := serveUntil(ctx, dir, listen)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	if err == nil {
+		return 0
 	}
-	return 0
+	fmt.Fprintln(os.Stderr, err)
+	if slices.Contains(idsOf(err), portInUse) {
+		return portInUseCode
+	}
+	return 1
 }
 
 // serveUntil runs a server until ctx ends or the server has ended.
 func serveUntil(ctx context.Context, dir, listen string) error {
+	var listener net.Listener
+	if listen != "" {
+		var err error
+		if listener, err = controlplane.Listen(ctx, listen); err != nil {
+			return err
+		}
+	}
 	var listenError error
 	s, err := testserver.Open(ctx, dir, func(c *controlplane.Config) {
-		if listen == "" {
+		if listener == nil {
 			return
 		}
-		if listenError = c.Listener.Close(); listenError != nil {
-			return
-		}
-		l, err := controlplane.Listen(ctx, listen)
-		if err != nil {
-			listenError = err
-			return
-		}
-		c.Listener = l
-		listenError = c.Certificates.SetServer("https://" + listen)
+		listenError = errors.Join(c.Listener.Close(), c.Certificates.SetServer("https://"+listen))
+		c.Listener = listener
 	}, changeFromEnvironment)
 	if listenError != nil {
 		return listenError

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,8 +142,23 @@ func spawnChild(t *testing.T, data, listen string, o serverOptions) (*child, <-c
 	return c, ready
 }
 
-// startChild starts a server in another process and waits until it is ready.
+// startChild starts a server in another process and waits until it is ready. It tries again while
+// another program uses the port.
 func startChild(t *testing.T, data, listen string, o serverOptions) *child {
+	t.Helper()
+	for range attempts {
+		if c := startChildOnce(t, data, listen, o); c != nil {
+			return c
+		}
+		pause(t.Context(), attemptPause)
+	}
+	t.Fatalf("another program uses %s", listen)
+	return nil
+}
+
+// startChildOnce starts a server in another process and waits until it is ready. It returns nil if
+// another program uses the port.
+func startChildOnce(t *testing.T, data, listen string, o serverOptions) *child {
 	t.Helper()
 	begun := time.Now()
 	c, ready := spawnChild(t, data, listen, o)
@@ -150,6 +167,10 @@ func startChild(t *testing.T, data, listen string, o serverOptions) *child {
 	select {
 	case c.address = <-ready:
 	case <-c.ended:
+		if c.command.ProcessState.ExitCode() == portInUseCode {
+			t.Logf("port in use: %s", c.log)
+			return nil
+		}
 		t.Fatalf("the server has ended: %v\n%s", c.end, c.log)
 	case <-limit.C:
 		t.Fatalf("the server is not ready after %s\n%s", brokenTime, c.log)
@@ -229,15 +250,31 @@ func (c *child) client(t *testing.T) kubernetes.Interface {
 	return client
 }
 
+// firstPort is the first of portCount ports that the kernel gives to no program: by default, the
+// range net.ipv4.ip_local_port_range begins above them.
+const firstPort, portCount = 20000, 10000
+
 // freeAddress returns an address on which no program listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := controlplane.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listenFree(t)
 	defer l.Close()
 	return l.Addr().String()
+}
+
+// listenFree listens on a port that the kernel gives to no other program afterwards.
+func listenFree(t *testing.T) net.Listener {
+	t.Helper()
+	var problem error
+	for range attempts {
+		l, err := controlplane.Listen(t.Context(), fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(portCount)))
+		if err == nil {
+			return l
+		}
+		problem = err
+	}
+	t.Fatal(problem)
+	return nil
 }
 
 // eventually calls f until it returns no error.

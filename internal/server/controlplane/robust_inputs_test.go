@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,16 +61,15 @@ func externalEtcd(t *testing.T, tls transport.TLSInfo) (string, *clientv3.Client
 	if !tls.Empty() {
 		scheme = "https"
 	}
-	clients := url.URL{Scheme: scheme, Host: freeAddress(t)}
-	peers := url.URL{Scheme: "unix", Path: filepath.Join(t.TempDir(), "peer.sock")}
-	c := embed.NewConfig()
-	c.Dir = filepath.Join(t.TempDir(), "etcd")
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
-	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	c.ClientTLSInfo = tls
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	e, err := embed.StartEtcd(c)
+	var clients url.URL
+	var e *embed.Etcd
+	var err error
+	for range attempts {
+		clients = url.URL{Scheme: scheme, Host: freeAddress(t)}
+		if e, err = startEtcd(t, clients, tls); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,9 +99,24 @@ func externalEtcd(t *testing.T, tls transport.TLSInfo) (string, *clientv3.Client
 	return clients.String(), client
 }
 
+// startEtcd starts an etcd in a new directory.
+func startEtcd(t *testing.T, clients url.URL, tls transport.TLSInfo) (*embed.Etcd, error) {
+	t.Helper()
+	peers := url.URL{Scheme: "unix", Path: filepath.Join(t.TempDir(), "peer.sock")}
+	c := embed.NewConfig()
+	c.Dir = filepath.Join(t.TempDir(), "etcd")
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.ClientTLSInfo = tls
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	return embed.StartEtcd(c)
+}
+
 // TestRobustEtcd_RefusesSilentAndForeign starts servers on an external etcd that does not respond,
 // or whose data belongs to others.
 func TestRobustEtcd_RefusesSilentAndForeign(t *testing.T) {
+	t.Parallel() // it waits most of its time
 	at, client := externalEtcd(t, transport.TLSInfo{})
 	for key, value := range map[string]string{
 		"/registry/pods/default/web": "pod", "/slipway.dev/server/other": "another server", "/other/configmaps/default/a": "map",
@@ -134,6 +149,7 @@ func TestRobustEtcd_RefusesSilentAndForeign(t *testing.T) {
 // TestRobustEtcd_UsesClientCertificates starts a server on an external etcd that requires client
 // certificates, next to data of a Kubernetes cluster.
 func TestRobustEtcd_UsesClientCertificates(t *testing.T) {
+	t.Parallel() // it waits most of its time
 	pki := filepath.Join(t.TempDir(), "pki")
 	made, err := certificates.Open(certificates.Options{Dir: pki, Fresh: true})
 	if err != nil {
@@ -180,7 +196,7 @@ func TestRobustDatabase_RefusesDamage(t *testing.T) {
 	c := startChild(t, base, "", serverOptions{})
 	maps := c.client(t).CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	for i := range 20 {
-		if _, err := maps.Create(t.Context(), newValue(fmt.Sprintf("value-%d", i)), metav1.CreateOptions{}); err != nil {
+		if err := createValue(t, maps, fmt.Sprintf("value-%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,7 +321,7 @@ func TestRobustPort_InUseIsRefused(t *testing.T) {
 	if err == nil {
 		t.Fatalf("it listens on %s", l.Addr())
 	}
-	if diff := cmp.Diff([]string{"server-port-in-use"}, idsOf(err)); diff != "" {
+	if diff := cmp.Diff([]string{portInUse}, idsOf(err)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -329,6 +345,10 @@ func TestRobustStart_ReleasesEverythingAfterFailure(t *testing.T) {
 			}
 			mustRefuse(t, data, "server-authentication-config", func(c *controlplane.Config) {
 				c.AuthenticationConfig = file
+				if err := c.Listener.Close(); err != nil {
+					t.Error(err)
+				}
+				c.Listener = listenFree(t)
 				listen = c.Listener.Addr().String()
 			})
 			l, err := controlplane.Listen(t.Context(), listen)

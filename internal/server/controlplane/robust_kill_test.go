@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,7 +45,8 @@ func TestRobustKill_LosesNoAcknowledgedWrite(t *testing.T) {
 		running.Wait()
 	}()
 	seen := &sightings{names: map[string]bool{}}
-	running.Go(func() { seen.follow(ctx, mapsOf(t, config)) })
+	watched := mapsOf(t, config)
+	running.Go(func() { seen.follow(ctx, watched) })
 	writing, stopWriters := context.WithCancel(ctx)
 	var writers sync.WaitGroup
 	written := make([]*writes, killWriters)
@@ -70,7 +72,9 @@ func TestRobustKill_LosesNoAcknowledgedWrite(t *testing.T) {
 		c = startChild(t, data, listen, serverOptions{})
 		took, cpu = append(took, c.took), append(cpu, c.cpu)
 	}
-	pause(ctx, time.Second)
+	for _, w := range written {
+		eventually(t, "a writer has written nothing", w.hasStored)
+	}
 	stopWriters()
 	writers.Wait()
 
@@ -85,10 +89,14 @@ func TestRobustKill_LosesNoAcknowledgedWrite(t *testing.T) {
 	}
 	t.Logf("%d objects, %d acknowledged writes lost", len(have), lost)
 	eventually(t, "the watch has not seen all objects", func() error { return seen.compare(have) })
-	t.Logf("the watch was resumed %d times, and listed %d times", seen.resumed, seen.listed)
 	begun := time.Now()
 	c.stop(t)
 	t.Logf("the stop with a watch took %s", time.Since(begun))
+	stopAll()
+	running.Wait()
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	t.Logf("the watch was resumed %d times, and listed %d times", seen.resumed, seen.listed)
 }
 
 // mapsOf returns a client for the objects of the test, with its own connection.
@@ -116,7 +124,12 @@ func mustHTTP(t *testing.T, config *rest.Config) *http.Client {
 // listMaps returns the objects of the test and their counts.
 func listMaps(t *testing.T, config *rest.Config) map[string]int {
 	t.Helper()
-	list, err := mapsOf(t, config).List(t.Context(), metav1.ListOptions{LabelSelector: "test=kill"})
+	maps := mapsOf(t, config)
+	var list *corev1.ConfigMapList
+	err := repeatIfBusy(t.Context(), func() (err error) {
+		list, err = maps.List(t.Context(), metav1.ListOptions{LabelSelector: "test=kill"})
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +145,15 @@ type writes struct {
 	prefix string
 	names  []string
 	count  int
+	stored atomic.Bool // there is a name
+}
+
+// hasStored returns an error if no write was acknowledged.
+func (w *writes) hasStored() error {
+	if !w.stored.Load() {
+		return fmt.Errorf("%s has no acknowledged write", w.prefix)
+	}
+	return nil
 }
 
 // run writes until ctx ends. A write without a response is tried again under another name.
@@ -150,6 +172,7 @@ func (w *writes) run(ctx context.Context, maps corev1client.ConfigMapInterface) 
 			continue
 		}
 		w.names = append(w.names, name)
+		w.stored.Store(true)
 		object, err := maps.Get(ctx, counter, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			object, err = maps.Create(ctx, newMap(counter), metav1.CreateOptions{})
@@ -214,13 +237,13 @@ func (s *sightings) watchOnce(ctx context.Context, maps corev1client.ConfigMapIn
 			s.add(list.Items[i].Name, "")
 		}
 		s.add("", list.ResourceVersion)
-		s.listed++
+		s.count(1, 0)
 	} else {
-		s.resumed++
+		s.count(0, 1)
 	}
 	w, err := maps.Watch(ctx, metav1.ListOptions{LabelSelector: "test=kill", ResourceVersion: s.version})
 	if err != nil {
-		s.resumed--
+		s.count(0, -1)
 		return err
 	}
 	defer w.Stop()
@@ -232,6 +255,14 @@ func (s *sightings) watchOnce(ctx context.Context, maps corev1client.ConfigMapIn
 		s.add(object.Name, object.ResourceVersion)
 	}
 	return nil
+}
+
+// count adds to the numbers of lists and of resumed watches.
+func (s *sightings) count(listed, resumed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed += listed
+	s.resumed += resumed
 }
 
 func (s *sightings) add(name, version string) {

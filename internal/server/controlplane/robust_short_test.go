@@ -6,7 +6,7 @@ import "time"
 
 // The tag long selects the complete tests.
 const (
-	killCount   = 5
+	killCount   = 3
 	renewalTime = 40 * time.Second
 	// renewedLifetime is renewed after two thirds, and leaves a third for other programs
 	// that compile at the same time.

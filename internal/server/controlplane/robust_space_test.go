@@ -53,12 +53,34 @@ func isRefusedForSpace(t *testing.T, err error) bool {
 	return true
 }
 
+// createValue creates an object that needs space. It tries again if the server is busy. The object
+// can exist then: a write without a response can be stored.
+func createValue(t *testing.T, maps corev1client.ConfigMapInterface, name string) error {
+	t.Helper()
+	return repeatIfBusy(t.Context(), func() error {
+		_, err := maps.Create(t.Context(), newValue(name), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // etcd can also apply the write that exceeds the quota
+			return nil
+		}
+		return err
+	})
+}
+
+// readValue reads an object. It tries again if the server is busy.
+func readValue(t *testing.T, maps corev1client.ConfigMapInterface, name string) error {
+	t.Helper()
+	return repeatIfBusy(t.Context(), func() error {
+		_, err := maps.Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
+}
+
 // fillSpace creates objects until one is refused, and returns the names of the created ones.
 func fillSpace(t *testing.T, maps corev1client.ConfigMapInterface, prefix string, most int) (names []string) {
 	t.Helper()
 	for i := range most {
 		name := fmt.Sprintf("%s-%d", prefix, i)
-		_, err := maps.Create(t.Context(), newValue(name), metav1.CreateOptions{})
+		err := createValue(t, maps, name)
 		if err == nil {
 			names = append(names, name)
 			continue
@@ -77,7 +99,8 @@ func fillSpace(t *testing.T, maps corev1client.ConfigMapInterface, prefix string
 func deleteAll(t *testing.T, maps corev1client.ConfigMapInterface, names []string) {
 	t.Helper()
 	for _, name := range names {
-		if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		err := repeatIfBusy(t.Context(), func() error { return maps.Delete(t.Context(), name, metav1.DeleteOptions{}) })
+		if err != nil && !apierrors.IsNotFound(err) { // a deletion without a response can be stored
 			t.Fatalf("deleting %s: %v", name, err)
 		}
 	}
@@ -99,13 +122,20 @@ func TestRobustQuota_RefusesWritesUntilThereIsRoom(t *testing.T) {
 	eventually(t, "the condition of a growing database", func() error {
 		return hasCondition(t.Context(), client, metav1.ConditionTrue)
 	})
-	if !strings.Contains(c.log.String(), "uses most of its quota") {
-		t.Error("the log has no message for 60 %")
-	}
-	quotaBytes := readMetric(t, client, "slipway_server_database_quota_bytes")
-	if used := readMetric(t, client, "slipway_server_database_bytes"); used < quotaBytes*6/10 || quotaBytes != int(controlplane.MinQuota) {
-		t.Errorf("the metrics have %d of %d bytes", used, quotaBytes)
-	}
+	quotaBytes := int(controlplane.MinQuota)
+	eventually(t, "the log and the metrics of a growing database", func() error {
+		quota, err := readMetric(t.Context(), client, "slipway_server_database_quota_bytes")
+		used, usedErr := readMetric(t.Context(), client, "slipway_server_database_bytes")
+		switch {
+		case err != nil || usedErr != nil:
+			return errors.Join(err, usedErr)
+		case used < quotaBytes*6/10 || quota != quotaBytes:
+			return fmt.Errorf("the metrics have %d of %d bytes", used, quota)
+		case !strings.Contains(c.log.String(), "uses most of its quota"):
+			return errors.New("the log has no message for 60 %")
+		}
+		return nil
+	})
 	if list := warnings.matching("etcd-quota"); len(list) > 0 {
 		t.Errorf("responses have warnings already: %s", list[0])
 	}
@@ -120,18 +150,12 @@ func TestRobustQuota_RefusesWritesUntilThereIsRoom(t *testing.T) {
 	if len(warnings.matching("etcd-quota")) == 0 {
 		t.Error("no response had a warning before the database was full")
 	}
-	if _, err := maps.Get(t.Context(), names[0], metav1.GetOptions{}); err != nil {
+	if err := readValue(t, maps, names[0]); err != nil {
 		t.Errorf("reading with a full database: %v", err)
 	}
 	begun := time.Now()
 	deleteAll(t, maps, names[:len(names)*3/4])
-	eventually(t, "writes after deletions", func() error {
-		_, err := maps.Create(t.Context(), newValue("after"), metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // etcd can apply the write that exceeds the quota
-			return nil
-		}
-		return err
-	})
+	eventually(t, "writes after deletions", func() error { return createValue(t, maps, "after") })
 	t.Logf("writes were accepted %s after the deletions began", time.Since(begun))
 	eventually(t, "the condition after deletions", func() error {
 		return hasCondition(t.Context(), client, metav1.ConditionFalse)
@@ -144,15 +168,16 @@ func TestRobustQuota_RefusesWritesUntilThereIsRoom(t *testing.T) {
 			object.Labels["changed"] = strconv.FormatInt(time.Now().UnixNano(), 10)
 			_, err = maps.Update(t.Context(), object, metav1.UpdateOptions{})
 		}
-		if err != nil && !isRefusedForSpace(t, err) && !apierrors.IsConflict(err) {
+		if err != nil && !isRefusedForSpace(t, err) && !apierrors.IsConflict(err) && !isBusy(err) {
 			t.Fatal(err)
 		}
 	}
 	eventually(t, "a smaller database", func() error {
-		if b := readMetric(t, client, "slipway_server_database_bytes"); b > quotaBytes*6/10 {
-			return fmt.Errorf("it has %d bytes", b)
+		b, err := readMetric(t.Context(), client, "slipway_server_database_bytes")
+		if err == nil && b > quotaBytes*6/10 {
+			err = fmt.Errorf("it has %d bytes", b)
 		}
-		return nil
+		return err
 	})
 	c.mustRun(t)
 	c.stop(t)
@@ -163,7 +188,7 @@ func growTo(t *testing.T, c *child, maps corev1client.ConfigMapInterface, prefix
 	t.Helper()
 	for i := 0; databaseSize(t, c) < controlplane.MinQuota*part/100; i++ {
 		name := fmt.Sprintf("%s-%d", prefix, i)
-		if _, err := maps.Create(t.Context(), newValue(name), metav1.CreateOptions{}); err != nil {
+		if err := createValue(t, maps, name); err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, name)
@@ -237,21 +262,17 @@ func hasCondition(ctx context.Context, client kubernetes.Interface, want metav1.
 }
 
 // readMetric returns the value of a metric.
-func readMetric(t *testing.T, client kubernetes.Interface, name string) int {
-	t.Helper()
-	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+func readMetric(ctx context.Context, client kubernetes.Interface, name string) (int, error) {
+	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
 	if found == nil {
-		t.Fatalf("metric %s is missing", name)
+		return 0, fmt.Errorf("metric %s is missing", name)
 	}
 	value, err := strconv.ParseFloat(string(found[1]), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(value)
+	return int(value), err
 }
 
 // TestRobustDisk_RefusesWritesUntilThereIsRoom fills a small disk, with objects and with other
@@ -274,8 +295,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		deleteAll(t, maps, names[:len(names)*3/4])
 		eventually(t, "writes after deletions", func() error {
 			c.mustRun(t)
-			_, err := maps.Create(t.Context(), newValue("after-deletions"), metav1.CreateOptions{})
-			return err
+			return createValue(t, maps, "after-deletions")
 		})
 		t.Logf("writes were accepted %s after the deletions began; %s", time.Since(begun), describeDisk(t, dir))
 
@@ -283,14 +303,14 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		other := filepath.Join(dir, "other")
 		fillDisk(t, other)
 		t.Log(describeDisk(t, dir))
-		for i := range 40 {
-			if _, err := maps.Create(t.Context(), newValue(fmt.Sprintf("refused-%d", i)), metav1.CreateOptions{}); !isRefusedForSpace(t, err) {
+		for i := range 20 {
+			if err := createValue(t, maps, fmt.Sprintf("refused-%d", i)); !isRefusedForSpace(t, err) {
 				t.Fatalf("write %d to a full disk: %v", i, err)
 			}
-			if _, err := maps.Get(t.Context(), "after-deletions", metav1.GetOptions{}); err != nil {
+			if err := readValue(t, maps, "after-deletions"); err != nil {
 				t.Fatalf("reading with a full disk: %v", err)
 			}
-			pause(t.Context(), 500*time.Millisecond)
+			pause(t.Context(), 300*time.Millisecond)
 			c.mustRun(t)
 		}
 
@@ -301,19 +321,16 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		c.kill()
 		c = startChild(t, data, listen, serverOptions{})
 		t.Logf("start with a full disk: %s", c.took)
-		if _, err := maps.Get(t.Context(), "after-deletions", metav1.GetOptions{}); err != nil {
+		if err := readValue(t, maps, "after-deletions"); err != nil {
 			t.Fatalf("reading after a start with a full disk: %v", err)
 		}
-		if _, err := maps.Create(t.Context(), newValue("refused"), metav1.CreateOptions{}); !isRefusedForSpace(t, err) {
+		if err := createValue(t, maps, "refused"); !isRefusedForSpace(t, err) {
 			t.Errorf("a write after a start with a full disk: %v", err)
 		}
 		if err := os.Remove(other); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "writes with room on the disk", func() error {
-			_, err := maps.Create(t.Context(), newValue("after"), metav1.CreateOptions{})
-			return err
-		})
+		eventually(t, "writes with room on the disk", func() error { return createValue(t, maps, "after") })
 		c.mustRun(t)
 		c.stop(t)
 	})
@@ -332,16 +349,7 @@ func TestRobustDisk_EndsServerThatCannotWrite(t *testing.T) {
 		data := filepath.Join(dir, "data")
 		c := startChild(t, data, "", serverOptions{})
 		client, _ := etcdOf(t, c)
-		value, written := strings.Repeat("v", 1<<20), 0
-		for ; written < 200; written++ {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			_, err := client.Put(ctx, fmt.Sprintf("/outside/%d", written), value)
-			cancel()
-			if err != nil {
-				t.Logf("write %d: %v", written, err)
-				break
-			}
-		}
+		written := writeUntilEnd(t, c, client)
 		begun := time.Now()
 		limit := time.NewTimer(brokenTime)
 		defer limit.Stop()
@@ -366,6 +374,35 @@ func TestRobustDisk_EndsServerThatCannotWrite(t *testing.T) {
 		}
 		c.stop(t)
 	})
+}
+
+// writeUntilEnd writes to the database of a server until the server has ended, and returns the
+// number of acknowledged writes.
+func writeUntilEnd(t *testing.T, c *child, client *clientv3.Client) (written int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), brokenTime)
+	var watching sync.WaitGroup
+	defer func() {
+		cancel()
+		watching.Wait()
+	}()
+	watching.Go(func() {
+		select {
+		case <-c.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for value := strings.Repeat("v", 1<<20); ctx.Err() == nil; {
+		_, err := client.Put(ctx, fmt.Sprintf("/outside/%d", written), value)
+		if err == nil {
+			written++
+			continue
+		}
+		t.Logf("write %d: %v", written, err)
+		pause(ctx, attemptPause) // the server ends, or is busy
+	}
+	return written
 }
 
 // describeDisk returns the free space of a disk, for the log of a test.

@@ -1,0 +1,4 @@
+package controlplane
+
+// HasFields is for tests with a server.
+var HasFields = hasFields
