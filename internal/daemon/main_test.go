@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	startTime  = 2 * time.Minute
+	startTime  = 5 * time.Minute
+	waitTime   = 3 * time.Minute
 	lookPeriod = 50 * time.Millisecond
 )
 
@@ -76,6 +77,26 @@ func waitForServer(ended chan int) bool {
 			if holder, err := datadir.ReadHolder(serverDir); err == nil && holder.Address != "" {
 				return true
 			}
+		}
+	}
+}
+
+// eventually calls look until it reports no problem, "".
+func eventually(t *testing.T, look func() string) {
+	t.Helper()
+	late := time.NewTimer(waitTime)
+	defer late.Stop()
+	tick := time.NewTicker(lookPeriod)
+	defer tick.Stop()
+	for {
+		problem := look()
+		if problem == "" {
+			return
+		}
+		select {
+		case <-late.C:
+			t.Fatal(problem)
+		case <-tick.C:
 		}
 	}
 }
