@@ -559,9 +559,9 @@ var rules = []rule{
 	{
 		layer: 5, pkg: "internal/server/controlplane",
 		may: []string{
-			"internal/server/certificates", "internal/server/datadir", "internal/server/diskspace", "internal/server/keys",
+			"internal/server/certificates", "internal/server/datadir", "internal/server/diskspace", "internal/server/keys", "internal/spec",
 		},
-		why: "the API server and its etcd, in this process; knows no command and no backup set",
+		why: "the API server and its etcd, in this process, with the rule of files for hosts; knows no command and no backup set",
 	},
 	{
 		layer: 5, pkg: "internal/server/controlplane/testserver",

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -246,50 +245,19 @@ func (v hostValidator) checkTaints(h v1alpha1.Host, path string) {
 
 // checkUniqueHosts finds hosts that are the same machine, or would be the same node.
 func (v hostValidator) checkUniqueHosts() {
-	names, logins, internal := map[string]int{}, map[string]int{}, map[string]int{}
-	once := func(id, path, what string, i int, seen map[string]int, key, hint string) {
-		if key == "" {
-			return
-		}
-		if first, ok := seen[key]; ok {
-			v.refuse(id, path, fmt.Sprintf("%s is also used by hosts[%d] (%s)", what, first, v.c.Spec.Hosts[first].Name), hint)
-			return
-		}
-		seen[key] = i
+	refuse := func(id, path, what string, earlier int, hint string) {
+		v.refuse(id, path, fmt.Sprintf("%s is also used by hosts[%d] (%s)", what, earlier, v.c.Spec.Hosts[earlier].Name), hint)
 	}
+	names := map[string]int{}
 	for i, h := range v.c.Spec.Hosts {
-		path := yamlfile.IndexPath("spec.hosts", i)
-		once(idDuplicateName, path+".name", "the name "+h.Name, i, names, h.Name, "give each host its own name")
-		shared := "set ssh.port and internalAddress for each host if several hosts share an address"
-		once(idDuplicateAddress, path+".address", "the address "+loginText(v.c, h), i, logins, loginKey(v.c, h), shared)
-		if h.InternalAddress == h.Address && logins[loginKey(v.c, h)] != i {
-			continue // already reported
+		if earlier, ok := noteHost(names, h.Name, i); ok {
+			refuse(idDuplicateName, yamlfile.IndexPath("spec.hosts", i)+".name", "the name "+h.Name, earlier, "give each host its own name")
 		}
-		once(idDuplicateAddress, path+".internalAddress", "the address "+h.InternalAddress, i, internal, h.InternalAddress, shared)
 	}
-}
-
-// loginKey identifies a machine by its SSH destination: address, port and bastion.
-func loginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
-	if h.Address == "" {
-		return ""
+	for _, s := range FindSharedAddresses(v.c) {
+		path := yamlfile.IndexPath("spec.hosts", s.Host) + "." + s.Field
+		refuse(idDuplicateAddress, path, "the address "+s.Text, s.Earlier, SharedAddressHint)
 	}
-	if h.Address == localhost {
-		return localhost
-	}
-	ssh := MergeSSH(c.Spec.SSH, h.SSH)
-	key := strings.ToLower(h.Address) + " " + strconv.Itoa(cmp.Or(ssh.Port, DefaultSSHPort))
-	if ssh.Bastion != nil {
-		key += " " + ssh.Bastion.Address + " " + strconv.Itoa(cmp.Or(ssh.Bastion.Port, DefaultSSHPort))
-	}
-	return key
-}
-
-func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
-	if port := MergeSSH(c.Spec.SSH, h.SSH).Port; port != 0 && port != DefaultSSHPort {
-		return h.Address + " port " + strconv.Itoa(port)
-	}
-	return h.Address
 }
 
 func (v hostValidator) checkControlPlanes() {

@@ -7,11 +7,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // hostAddressPlugin is the name of the admission plugin for addresses of hosts.
@@ -37,38 +39,31 @@ func (hostAddressCheck) Validate(_ context.Context, a admission.Attributes, _ ad
 	if !ok {
 		return nil
 	}
-	if problems := findSharedAddresses(object.Object); len(problems) > 0 {
+	problems, err := findSharedAddresses(object.Object)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("reading the hosts of the Cluster: %v", err))
+	}
+	if len(problems) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: v1alpha1.Group, Kind: "Cluster"}, a.GetName(), problems)
 	}
 	return nil
 }
 
-// findSharedAddresses returns the hosts with the address of an earlier host. Hosts may share an
-// address for SSH if their ports differ.
-func findSharedAddresses(cluster map[string]any) (out field.ErrorList) {
-	list, _, _ := unstructured.NestedFieldNoCopy(cluster, "spec", "hosts")
-	hosts, _ := list.([]any)
-	shared, _, _ := unstructured.NestedInt64(cluster, "spec", "ssh", "port")
-	earlier := map[string]string{} // names by address
-	for i, entry := range hosts {
-		host, _ := entry.(map[string]any)
-		name, _ := host["name"].(string)
-		address, _ := host["address"].(string)
-		port, found, _ := unstructured.NestedInt64(host, "ssh", "port")
-		if !found {
-			port = shared
-		}
-		internal, _ := host["internalAddress"].(string)
-		for _, c := range []struct{ child, key, value string }{
-			{"address", fmt.Sprintf("address %s %d", address, port), address},
-			{"internalAddress", "internal " + internal, internal},
-		} {
-			if other, taken := earlier[c.key]; taken && c.value != "" {
-				out = append(out, field.Invalid(field.NewPath("spec", "hosts").Index(i).Child(c.child), c.value,
-					fmt.Sprintf("host %s has the same address; give each host its own, or set ssh.port and internalAddress of each", other)))
-			}
-			earlier[c.key] = name
-		}
+// findSharedAddresses returns the hosts with the address of an earlier host, by the rule that
+// the command line has too.
+func findSharedAddresses(object map[string]any) (out field.ErrorList, err error) {
+	at := field.NewPath("spec", "hosts")
+	part := map[string]any{}
+	if all, ok := object["spec"].(map[string]any); ok {
+		part = map[string]any{"hosts": all["hosts"], "ssh": all["ssh"]}
 	}
-	return out
+	cluster := &v1alpha1.Cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"spec": part}, cluster); err != nil {
+		return nil, err
+	}
+	for _, s := range spec.FindSharedAddresses(cluster) {
+		out = append(out, field.Invalid(at.Index(s.Host).Child(s.Field), s.Text,
+			fmt.Sprintf("host %s has the same address; %s", cluster.Spec.Hosts[s.Earlier].Name, spec.SharedAddressHint)))
+	}
+	return out, nil
 }
