@@ -10,10 +10,14 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"sigs.k8s.io/yaml"
@@ -137,21 +141,41 @@ func (f *authenticationFile) follow(ctx context.Context, s *Server) {
 type tokenGetter struct {
 	secrets  corelisters.SecretLister
 	accounts corelisters.ServiceAccountLister
+	// client finds objects that are newer than the informers; nil without such a client.
+	client kubernetes.Interface
 }
 
-// newTokenGetter returns a getter on the informers of the API server.
+// newTokenGetter returns a getter on the informers of the API server, and on their client. That
+// client has the token of the process, so that its requests need no getter.
 func newTokenGetter(factory informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
-	return tokenGetter{factory.Core().V1().Secrets().Lister(), factory.Core().V1().ServiceAccounts().Lister()}
+	g := tokenGetter{}
+	// The factory tells its client only to the function that makes an informer.
+	factory.InformerFor(&corev1.ServiceAccount{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		g.client = client
+		return coreinformers.NewServiceAccountInformer(client, corev1.NamespaceAll, resync,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	})
+	g.secrets, g.accounts = factory.Core().V1().Secrets().Lister(), factory.Core().V1().ServiceAccounts().Lister()
+	return g
 }
 
-// GetServiceAccount returns a service account.
-func (g tokenGetter) GetServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	return g.accounts.ServiceAccounts(namespace).Get(name)
+// GetServiceAccount returns a service account. A new one can have a token before the informer
+// has it.
+func (g tokenGetter) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	account, err := g.accounts.ServiceAccounts(namespace).Get(name)
+	if apierrors.IsNotFound(err) && g.client != nil {
+		return g.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	return account, err
 }
 
 // GetSecret returns a Secret.
-func (g tokenGetter) GetSecret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
-	return g.secrets.Secrets(namespace).Get(name)
+func (g tokenGetter) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	secret, err := g.secrets.Secrets(namespace).Get(name)
+	if apierrors.IsNotFound(err) && g.client != nil {
+		return g.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	return secret, err
 }
 
 // GetPod returns an error: the server has no pods.
