@@ -55,25 +55,41 @@ func (u databaseUsage) String() string {
 	return fmt.Sprintf("the database has %d of %d MiB (%d %%)", u.Bytes>>20, u.Quota>>20, u.usedPercent())
 }
 
-// readUsage returns the size of the database.
+// readUsage returns the size of the database from the first server that responds. Each server
+// has its own deadline.
 func (e *etcd) readUsage(ctx context.Context) (databaseUsage, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
-	defer cancel()
+	return readFirst(ctx, e.servers, e.readServer)
+}
+
+// readFirst returns the usage from the first server that responds in time.
+func readFirst(
+	ctx context.Context, servers []string, read func(ctx context.Context, server string) (databaseUsage, error),
+) (databaseUsage, error) {
 	var problems []error
-	for _, server := range e.servers {
-		status, err := e.client.Status(ctx, server)
-		if err != nil {
-			problems = append(problems, err)
-			continue
+	for _, server := range servers {
+		reading, cancel := context.WithTimeout(ctx, requestTime)
+		usage, err := read(reading, server)
+		cancel()
+		if err == nil {
+			return usage, nil
 		}
-		u := databaseUsage{Bytes: status.DbSize, InUse: status.DbSizeInUse, Quota: status.DbSizeQuota}
-		if !e.isExternal() {
-			u.Quota = e.quota
-		}
-		u.Full = slices.Contains(status.Errors, etcdserverpb.AlarmType_NOSPACE.String()) || e.hasSpaceAlarm(ctx)
-		return u, nil
+		problems = append(problems, err)
 	}
 	return databaseUsage{}, errors.Join(problems...)
+}
+
+// readServer returns the size of the database of one server.
+func (e *etcd) readServer(ctx context.Context, server string) (databaseUsage, error) {
+	status, err := e.client.Status(ctx, server)
+	if err != nil {
+		return databaseUsage{}, err
+	}
+	u := databaseUsage{Bytes: status.DbSize, InUse: status.DbSizeInUse, Quota: status.DbSizeQuota}
+	if !e.isExternal() {
+		u.Quota = e.quota
+	}
+	u.Full = slices.Contains(status.Errors, etcdserverpb.AlarmType_NOSPACE.String()) || e.hasSpaceAlarm(ctx)
+	return u, nil
 }
 
 // hasSpaceAlarm reports whether etcd has raised the alarm for a full database.
