@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -42,7 +43,14 @@ type etcd struct {
 	dir      string // of the embedded etcd
 	quota    int64
 	log      *slog.Logger
-	failed   chan error // receives the reason if the embedded etcd ends
+	failed   chan error     // receives the reason if the embedded etcd ends
+	starting sync.WaitGroup // the start of the embedded etcd
+}
+
+// A startedEtcd is the result of a start of the embedded etcd.
+type startedEtcd struct {
+	embedded *embed.Etcd
+	err      error
 }
 
 // openEtcd starts the embedded etcd or connects to the external one, and checks that its
@@ -106,15 +114,13 @@ func (e *etcd) startEmbedded(ctx context.Context, lg *zap.Logger) error {
 	if err := checkDatabase(e.dir); err != nil {
 		return explainEtcdFailure(e.dir, err)
 	}
-	type result struct {
-		embedded *embed.Etcd
-		err      error
-	}
-	started := make(chan result, 1)
-	go func() { // ends with StartEtcd, or with the fatal hook of the log
+	started := make(chan startedEtcd)
+	abandoned := make(chan struct{})
+	defer close(abandoned)
+	e.starting.Go(func() { // ends with StartEtcd; the fatal hook of the log ends it too
 		embedded, err := embed.StartEtcd(embeddedConfig(e.dir, e.quota, lg))
-		started <- result{embedded, err}
-	}()
+		passOn(startedEtcd{embedded, err}, started, abandoned)
+	})
 	limit := time.NewTimer(etcdReadyTime)
 	defer limit.Stop()
 	select {
@@ -144,6 +150,17 @@ func (e *etcd) startEmbedded(ctx context.Context, lg *zap.Logger) error {
 	socket := socketURL(e.dir, "client.sock")
 	e.servers = []string{socket.String()}
 	return nil
+}
+
+// passOn passes a started etcd to its receiver. If the receiver has given up, it closes the etcd.
+func passOn(r startedEtcd, to chan<- startedEtcd, abandoned <-chan struct{}) {
+	select {
+	case to <- r:
+	case <-abandoned:
+		if r.embedded != nil {
+			r.embedded.Close()
+		}
+	}
 }
 
 // explainEtcdFailure returns the refusal for a database that cannot be opened.
@@ -255,5 +272,5 @@ func (e *etcd) close(ctx context.Context) error {
 	if e.embedded != nil {
 		err = errors.Join(err, waitFor(ctx, "the tasks of etcd", e.embedded.Close))
 	}
-	return err
+	return errors.Join(err, waitFor(ctx, "the first tasks of etcd", e.starting.Wait))
 }
