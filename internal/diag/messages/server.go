@@ -112,6 +112,17 @@ var managementServer = Section{
 				"correct.",
 		},
 		{
+			ID:      "server-definition-refused",
+			Summary: "A webhook or an admission policy refuses an object that the server applies at its start.",
+			Cause: "A webhook configuration or an admission policy applies to the server's own definitions, roles or policies. " +
+				"Either it denies the change, or its webhook does not respond. A refusal of an object that needs no change does " +
+				"not stop the server.",
+			Remedy: "Start the server. It logs this error after 20 seconds, and serves its API for 40 more seconds. In this time, " +
+				"find the object: `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations," +
+				"validatingadmissionpolicies,mutatingadmissionpolicies`. Then correct it, or delete it: `kubectl delete KIND NAME`. " +
+				"Use `--kubeconfig` with `pki/admin.kubeconfig` in the data directory. The start then continues.",
+		},
+		{
 			ID:      "server-tls-san-required",
 			Summary: "The server listens for other machines, but its certificate has no name for them.",
 			Remedy: "Set `--tls-san` to each name and address by which clients connect. For clients on this machine only, " +

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +25,7 @@ import (
 	"slipway.dev/slipway/api/policies"
 	"slipway.dev/slipway/api/roles"
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 )
 
 const (
@@ -31,6 +35,9 @@ const (
 	fieldManager = "slipwayd"
 	// applyTime limits the time for all definitions.
 	applyTime = time.Minute
+	// refusalTime is the time after which a refusal does not come from the start of the API
+	// server itself.
+	refusalTime = 20 * time.Second
 )
 
 // systemNamespace is the namespace of the server's own objects.
@@ -45,13 +52,14 @@ func (s *Server) applyDefinitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a := &applier{client: client, log: s.config.Log, kubeconfig: s.config.Certificates.AdminKubeconfig(), begun: time.Now()}
 	for _, text := range [][]byte{[]byte(systemNamespace), crds.Clusters, crds.Operations} {
-		if err := applyAll(ctx, client, text); err != nil {
+		if err := a.applyAll(ctx, text); err != nil {
 			return fmt.Errorf("applying the definitions of Slipway's kinds: %w", err)
 		}
 	}
 	for _, text := range [][]byte{roles.Roles, policies.Operations, policies.Secrets} {
-		if err := applyAll(ctx, client, text); err != nil {
+		if err := a.applyAll(ctx, text); err != nil {
 			return fmt.Errorf("applying the roles and policies of Slipway: %w", err)
 		}
 	}
@@ -63,9 +71,20 @@ func (s *Server) applyDefinitions(ctx context.Context) error {
 	return nil
 }
 
-// applyAll applies the objects of a YAML text. The server owns all their fields: other values
-// are overwritten.
-func applyAll(ctx context.Context, client dynamic.Interface, text []byte) error {
+// An applier applies the server's own objects at a start.
+type applier struct {
+	client     dynamic.Interface
+	log        *slog.Logger
+	kubeconfig string // for the remedy
+	begun      time.Time
+	// refused reports that an object was refused and its stored form is used. A webhook that
+	// does not respond would delay each further request.
+	refused bool
+}
+
+// applyAll applies the objects of a YAML text. Other values of the fields in it are overwritten.
+// Fields that others have added to the objects do not change.
+func (a *applier) applyAll(ctx context.Context, text []byte) error {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
 		object := &unstructured.Unstructured{}
@@ -77,36 +96,116 @@ func applyAll(ctx context.Context, client dynamic.Interface, text []byte) error 
 		if len(object.Object) == 0 {
 			continue
 		}
-		if err := applyObject(ctx, client, object); err != nil {
+		if err := a.applyObject(ctx, object); err != nil {
 			return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 }
 
 // applyObject applies one object. It tries again while the API server starts: some resources
-// are refused until the server has read its own policies.
-func applyObject(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
+// are refused until the server has read its own policies. A webhook or policy of a user that
+// refuses an object does not stop the server if the object is as it should be. Otherwise the
+// user can correct the webhook or policy until ctx ends, because the API is served already.
+func (a *applier) applyObject(ctx context.Context, object *unstructured.Unstructured) error {
 	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
-	var last error
+	var at dynamic.ResourceInterface = a.client.Resource(resource)
+	if namespace := object.GetNamespace(); namespace != "" {
+		at = a.client.Resource(resource).Namespace(namespace)
+	}
+	if a.refused && isStored(ctx, at, object) {
+		return nil
+	}
+	var last, known error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		var at dynamic.ResourceInterface = client.Resource(resource)
-		if namespace := object.GetNamespace(); namespace != "" {
-			at = client.Resource(resource).Namespace(namespace)
+		_, err := at.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		if err == nil {
+			return true, nil
 		}
-		_, last = at.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-		if apierrors.IsInvalid(last) || apierrors.IsBadRequest(last) {
-			return false, last
+		if ctx.Err() == nil || last == nil { // else the end of ctx is the only reason
+			last = err
 		}
-		if isWithoutRoom(last) {
+		if isWithoutRoom(err) {
 			// An earlier start has applied the object. Reads and deletions must work.
 			_, last = at.Get(ctx, object.GetName(), metav1.GetOptions{})
+			return last == nil, nil
 		}
-		return last == nil, nil
+		if !isRefusedByUser(err) && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+			return false, err
+		}
+		if time.Since(a.begun) < refusalTime {
+			return false, nil
+		}
+		if isStored(ctx, at, object) {
+			a.refused = true
+			a.log.Error("an object of the server cannot be applied; the stored one is used",
+				"kind", object.GetKind(), "name", object.GetName(), "error", last)
+			return true, nil
+		}
+		if isRefusedByUser(err) && known == nil {
+			known = a.explainRefusal(object, err)
+			a.log.Error(known.Error())
+		}
+		return false, nil
 	})
-	if last != nil && err != nil {
+	switch {
+	case err == nil:
+		return nil
+	case isRefusedByUser(last):
+		return a.explainRefusal(object, last)
+	case last != nil:
 		return last
 	}
 	return err
+}
+
+// explainRefusal returns the refusal for an object that a webhook or policy of a user refuses.
+func (a *applier) explainRefusal(object *unstructured.Unstructured, err error) error {
+	return diag.Refuse(idDefinitionRefused,
+		fmt.Sprintf("a webhook or policy refuses the server's %s %s: %v", object.GetKind(), object.GetName(), err),
+		fmt.Sprintf("while the server starts, correct or delete the webhook configuration or policy: kubectl --kubeconfig %s delete KIND NAME",
+			a.kubeconfig))
+}
+
+// refusalTexts are parts of the errors of webhooks and policies. Their status can be any.
+var refusalTexts = []string{
+	"admission webhook ", "failed calling webhook ", " denied request: ", "failed to configure policy: ", "failed to configure binding: ",
+}
+
+// isRefusedByUser reports whether a webhook or policy has refused a request.
+func isRefusedByUser(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && slices.ContainsFunc(refusalTexts, func(text string) bool {
+		return strings.Contains(status.Status().Message, text)
+	})
+}
+
+// isStored reports whether an object is stored with all its fields.
+func isStored(ctx context.Context, at dynamic.ResourceInterface, object *unstructured.Unstructured) bool {
+	stored, err := at.Get(ctx, object.GetName(), metav1.GetOptions{})
+	return err == nil && hasFields(stored.Object, object.Object)
+}
+
+// hasFields reports whether a stored value has all fields and entries of a wanted one.
+func hasFields(stored, wanted any) bool {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		fields, _ := stored.(map[string]any)
+		for name, value := range wanted {
+			if have, ok := fields[name]; !ok || !hasFields(have, value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		entries, _ := stored.([]any)
+		for _, value := range wanted {
+			if !slices.ContainsFunc(entries, func(have any) bool { return hasFields(have, value) }) {
+				return false
+			}
+		}
+		return true
+	}
+	return stored == wanted
 }
 
 // isWithoutRoom reports whether a write was refused because the disk or the database is full.

@@ -20,6 +20,8 @@ const (
 	idEtcdDamaged    = "server-database-damaged"
 	idAuthentication = "server-authentication-config"
 	idDiskFull       = "server-disk-full"
+
+	idDefinitionRefused = "server-definition-refused"
 )
 
 // Listen opens the port of the API, host:port. Port 0 selects a free port.
