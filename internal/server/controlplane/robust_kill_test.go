@@ -64,7 +64,7 @@ func TestRobustKill_LosesNoAcknowledgedWrite(t *testing.T) {
 	for i := range killCount {
 		pause(ctx, time.Duration(random.Int64N(int64(killRunning))))
 		c.kill()
-		if i%5 == 4 { // again, while it starts
+		if i%3 == 2 { // again, while it starts
 			starting, _ := spawnChild(t, data, listen, serverOptions{})
 			pause(ctx, time.Duration(random.Int64N(int64(killStarting))))
 			starting.kill()
