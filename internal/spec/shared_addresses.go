@@ -21,7 +21,7 @@ type SharedAddress struct {
 const SharedAddressHint = "set ssh.port and internalAddress for each host if several hosts share an address"
 
 // FindSharedAddresses returns the addresses by which two hosts are the same machine. The
-// cluster may be without defaults: the missing values are those of SetDefaults.
+// cluster may be without defaults: missing values count as SetDefaults would set them.
 func FindSharedAddresses(c *v1alpha1.Cluster) (out []SharedAddress) {
 	logins, internal := map[string]int{}, map[string]int{}
 	for i, h := range c.Spec.Hosts {

@@ -53,7 +53,8 @@ func TestServiceAccount_UsesTokenAtOnce(t *testing.T) {
 	accounts := server.Client(t).CoreV1().ServiceAccounts(server.NewNamespace(t))
 	for i := range 20 {
 		name := fmt.Sprintf("account-%d", i)
-		if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := accounts.Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})

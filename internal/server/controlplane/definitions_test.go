@@ -26,7 +26,8 @@ var (
 	denied     = &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: 400, Message: `admission webhook "deny.example.com" denied the request: no`,
 	}}
-	silent = apierrors.NewInternalError(errors.New(`failed calling webhook "deny.example.com": connection refused`))
+	invalid = apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil)
+	silent  = apierrors.NewInternalError(errors.New(`failed calling webhook "deny.example.com": connection refused`))
 )
 
 // newConfigMap returns an object for tests.
@@ -48,7 +49,7 @@ func TestApplyObject_EndsWithoutEndlessRefusals(t *testing.T) {
 	}{
 		{"accepted", "nothing refuses it", nil, 0, "", "", 0},
 		{"start", "a role is not known yet", apierrors.NewForbidden(configMaps, "x", nil), 5 * time.Second, "", "", 5 * time.Second},
-		{"not valid", "the program has a mistake", apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), time.Hour, "v", "other", 0},
+		{"not valid", "the program has a mistake", invalid, time.Hour, "v", "other", 0},
 		{"bad request", "the program has a mistake", apierrors.NewBadRequest("no"), time.Hour, "v", "other", 0},
 		{"denied, no change", "the stored object is as it should be", denied, time.Hour, "v", "", refusalTime},
 		{"silent, no change", "the stored object is as it should be", silent, time.Hour, "v", "", refusalTime},
