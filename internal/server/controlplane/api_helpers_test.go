@@ -96,7 +96,7 @@ func isBusy(err error) bool {
 	return errors.As(err, &network)
 }
 
-// isBusyStatus reports whether a status says that the server is busy.
+// isBusyStatus reports whether a server with this status is busy.
 func isBusyStatus(status int) bool {
 	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError && status != http.StatusInsufficientStorage
 }
