@@ -172,7 +172,8 @@ func (c *Certificates) readLeaf(name string) (pair, error) {
 	}
 	if problem != "" {
 		return pair{}, diag.Refuse(idDamaged, fmt.Sprintf("%s and %s cannot be used: %s", certFile, keyFile, problem),
-			fmt.Sprintf("rename both files; the server makes new ones when it starts: mv %s %[1]s.damaged; mv %[2]s %[2]s.damaged", certFile, keyFile))
+			fmt.Sprintf("rename both files; the server makes new ones when it starts: mv %s %[1]s.damaged; mv %[2]s %[2]s.damaged",
+				certFile, keyFile))
 	}
 	return p, nil
 }
