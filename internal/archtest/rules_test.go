@@ -668,7 +668,8 @@ var fences = []fence{
 	},
 	{"helm.sh/helm/...", []string{"internal/addonsource"}, "charts are rendered, and nothing else of Helm is wanted"},
 	{
-		"go.etcd.io/bbolt/...", []string{"internal/backup/verify", "internal/server/controlplane"},
+		"go.etcd.io/bbolt/...",
+		[]string{"internal/backup/verify", "internal/server/controlplane"},
 		"etcd's own file is read to verify it, and for nothing else",
 	},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},

@@ -138,7 +138,8 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		if cause := context.Cause(starting); ctx.Err() == nil && cause != nil {
 			err = cause
 		}
-		return nil, errors.Join(err, s.Stop(lasting))
+		// A running API server closes its listener. Another close would end the process.
+		return nil, errors.Join(err, s.Stop(lasting), ignoreClosed(c.Listener.Close()))
 	}
 	return s, nil
 }
@@ -150,10 +151,10 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 	listener := s.config.Listener
 	s.address = listener.Addr().String()
 	if err := s.config.Dir.UseKubernetes(KubernetesVersion()); err != nil {
-		return errors.Join(err, ignoreClosed(listener.Close()))
+		return err
 	}
 	if s.etcd, err = openEtcd(ctx, s.config); err != nil {
-		return errors.Join(err, ignoreClosed(listener.Close()))
+		return err
 	}
 	s.background.Go(func() { s.watchEtcd(rest, abort) })
 	s.background.Go(func() { s.renewCertificates(rest) })
@@ -161,7 +162,7 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 	serving, stopAPI := context.WithCancel(lasting)
 	s.stopAPI = stopAPI
 	if err := s.serveAPI(ctx, serving, listener); err != nil {
-		return errors.Join(err, ignoreClosed(listener.Close()))
+		return err
 	}
 	if err := s.applyDefinitions(ctx); err != nil {
 		return err

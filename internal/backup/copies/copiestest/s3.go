@@ -76,7 +76,7 @@ func (s *Storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if s.Hangs.Load() {
 		<-r.Context().Done()
-		panic(http.ErrAbortHandler) // else an empty response may still arrive
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http defines it; else an empty response may still arrive
 	}
 	if s.Empty != nil {
 		s.Empty()
