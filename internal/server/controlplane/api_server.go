@@ -33,6 +33,8 @@ import (
 const (
 	// serverName is the name of the API server in its own Leases.
 	serverName = "slipwayd"
+	// interruptTime limits the wait for the hooks of a start that is interrupted.
+	interruptTime = 15 * time.Second
 	// completeCheck is the check of /readyz for the last steps of the start.
 	completeCheck = "slipway-start"
 	// PathPrefix is the prefix of the paths that Handlers serve.
@@ -92,28 +94,41 @@ func (s *Server) checkComplete(*http.Request) error {
 	return nil
 }
 
-// waitUntilReady waits until the API server is ready, except for the last steps of the start. The error has its last response.
+// waitUntilReady waits until the API server is ready, except for the last steps of the start.
+// The error has its last response. The end of ctx is noticed when the server is ready or after
+// interruptTime: the library ends the process if a hook of its start is interrupted. Without
+// etcd, the wait ends at once.
 func (s *Server) waitUntilReady(ctx context.Context, ended <-chan error) error {
 	client, err := kubernetes.NewForConfig(s.loopback)
 	if err != nil {
 		return err
 	}
 	var last string
-	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, readyTime, true, func(ctx context.Context) (bool, error) {
+	var interrupted time.Time
+	waiting := context.WithoutCancel(ctx)
+	err = wait.PollUntilContextTimeout(waiting, 20*time.Millisecond, readyTime, true, func(waiting context.Context) (bool, error) {
 		select {
 		case err := <-ended:
 			return false, fmt.Errorf("it has ended: %w", err)
 		default:
 		}
+		if cause := context.Cause(ctx); cause != nil {
+			if interrupted.IsZero() {
+				interrupted = time.Now()
+			}
+			if !errors.Is(cause, context.Canceled) || time.Since(interrupted) > interruptTime {
+				return false, cause
+			}
+		}
 		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").
-			Param("verbose", "true").Param("exclude", completeCheck).DoRaw(ctx)
+			Param("verbose", "true").Param("exclude", completeCheck).DoRaw(waiting)
 		if last = string(body); err != nil && last == "" {
 			last = err.Error()
 		}
 		return err == nil, nil
 	})
 	if err == nil {
-		return nil
+		return ctx.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("it is not ready after %s; its last response: %s", readyTime, last)

@@ -35,6 +35,7 @@ var expectedMessages = []string{
 	"use of closed network connection",
 	"http: Server closed",
 	"mux: server closed",
+	"Unable to remove peer endpoint leases",
 	"context canceled",
 	"time to stop HTTP server",
 	"Failed to shutdown server", // its connections end with the process
