@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -62,7 +61,11 @@ func TestServerFullDisk(t *testing.T) {
 	})
 }
 
-// fillDisk writes a file until its disk is full.
+// remainingBytes is what fillDisk leaves: too little for writes of clients, and enough for
+// what etcd writes itself. Without any room, the server ends and its service starts it again.
+const remainingBytes = 6 << 20
+
+// fillDisk writes a file until its disk has only remainingBytes left.
 func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -70,10 +73,16 @@ func fillDisk(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for size := 1 << 20; size >= 512; {
-		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
-			size /= 2
-		} else if err != nil {
+	for {
+		var disk syscall.Statfs_t
+		if err := syscall.Statfs(filepath.Dir(path), &disk); err != nil {
+			t.Fatal(err)
+		}
+		room := int64(disk.Bavail)*disk.Bsize - remainingBytes
+		if room <= 0 {
+			return
+		}
+		if _, err := f.Write(make([]byte, min(room, 1<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}

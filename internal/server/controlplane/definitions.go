@@ -3,6 +3,8 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +35,8 @@ const (
 	SystemNamespace = "slipway-system"
 	// fieldManager owns the fields of the objects that the server applies.
 	fieldManager = "slipwayd"
+	// digestAnnotation has the digest of an object as the program has it.
+	digestAnnotation = v1alpha1.Group + "/definition-digest"
 	// applyTime limits the time for all definitions.
 	applyTime = time.Minute
 	// refusalTime is the time after which a refusal does not come from the start of the API
@@ -96,13 +100,33 @@ func (a *applier) applyAll(ctx context.Context, text []byte) error {
 		if len(object.Object) == 0 {
 			continue
 		}
+		if err := markText(object); err != nil {
+			return err
+		}
 		if err := a.applyObject(ctx, object); err != nil {
 			return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 }
 
-// applyObject applies one object. It tries again while the API server starts: some resources
+// markText sets an annotation with the digest of an object, so that a later start finds out
+// whether the stored object is of the same program.
+func markText(object *unstructured.Unstructured) error {
+	text, err := object.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[digestAnnotation] = hex.EncodeToString(sum[:])
+	object.SetAnnotations(annotations)
+	return nil
+}
+
+// applyObject applies one object, unless it is stored as it should be. It tries again while the API server starts: some resources
 // are refused until the server has read its own policies. A webhook or policy of a user that
 // refuses an object does not stop the server if the object is as it should be. Otherwise the
 // user can correct the webhook or policy until ctx ends, because the API is served already.
@@ -112,7 +136,13 @@ func (a *applier) applyObject(ctx context.Context, object *unstructured.Unstruct
 	if namespace := object.GetNamespace(); namespace != "" {
 		at = a.client.Resource(resource).Namespace(namespace)
 	}
-	if a.refused && isStored(ctx, at, object) {
+	fields := object.DeepCopy() // without the digest, which an older program has not written
+	unstructured.RemoveNestedField(fields.Object, "metadata", "annotations", digestAnnotation)
+	if len(fields.GetAnnotations()) == 0 {
+		unstructured.RemoveNestedField(fields.Object, "metadata", "annotations")
+	}
+	switch {
+	case object.GetAnnotations()[digestAnnotation] != "" && isStored(ctx, at, object), a.refused && isStored(ctx, at, fields):
 		return nil
 	}
 	var last, known error
@@ -135,7 +165,7 @@ func (a *applier) applyObject(ctx context.Context, object *unstructured.Unstruct
 		if time.Since(a.begun) < refusalTime {
 			return false, nil
 		}
-		if isStored(ctx, at, object) {
+		if isStored(ctx, at, fields) {
 			a.refused = true
 			a.log.Error("an object of the server cannot be applied; the stored one is used",
 				"kind", object.GetKind(), "name", object.GetName(), "error", last)

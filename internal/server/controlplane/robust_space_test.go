@@ -299,7 +299,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		})
 		t.Logf("writes were accepted %s after the deletions began; %s", time.Since(begun), describeDisk(t, dir))
 
-		// Another program fills the disk completely.
+		// Another program fills the disk.
 		other := filepath.Join(dir, "other")
 		fillDisk(t, other)
 		t.Log(describeDisk(t, dir))
@@ -315,7 +315,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		}
 
 		// A start with too little room for writes, but enough for etcd.
-		if err := os.Truncate(other, fileSize(t, other)-12<<20); err != nil {
+		if err := os.Truncate(other, fileSize(t, other)-(12<<20-remainingBytes)); err != nil {
 			t.Fatal(err)
 		}
 		c.kill()
@@ -415,7 +415,11 @@ func describeDisk(t *testing.T, dir string) string {
 	return fmt.Sprintf("%d of %d KiB of the disk are free", int64(st.Bavail)*st.Bsize>>10, int64(st.Blocks)*st.Bsize>>10)
 }
 
-// fillDisk writes a file until its disk is full.
+// remainingBytes is what fillDisk leaves: too little for writes of clients, and enough for
+// what etcd writes itself. Without any room, the server ends and its service starts it again.
+const remainingBytes = 6 << 20
+
+// fillDisk writes a file until its disk has only remainingBytes left.
 func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -423,10 +427,16 @@ func fillDisk(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for size := 1 << 20; size >= 512; {
-		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
-			size /= 2
-		} else if err != nil {
+	for {
+		var disk syscall.Statfs_t
+		if err := syscall.Statfs(filepath.Dir(path), &disk); err != nil {
+			t.Fatal(err)
+		}
+		room := int64(disk.Bavail)*disk.Bsize - remainingBytes
+		if room <= 0 {
+			return
+		}
+		if _, err := f.Write(make([]byte, min(room, 1<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}

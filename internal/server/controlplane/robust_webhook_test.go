@@ -7,12 +7,21 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"slipway.dev/slipway/internal/server/controlplane"
 )
 
 // TestRobustWebhook_DoesNotStopNextStart has a webhook without a server, which refuses each change
 // of the server's own objects.
 func TestRobustWebhook_DoesNotStopNextStart(t *testing.T) {
 	c := startChild(t, filepath.Join(t.TempDir(), "data"), "", serverOptions{})
+	// The next start applies this object again, as after an upgrade.
+	_, err := c.client(t).CoreV1().Namespaces().Patch(t.Context(), controlplane.SystemNamespace, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"slipway.dev/definition-digest":null}}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	url, none := "https://"+freeAddress(t), admissionv1.SideEffectClassNone
 	webhook := admissionv1.ValidatingWebhook{
 		Name: "broken.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
