@@ -61,8 +61,8 @@ func TestServerFullDisk(t *testing.T) {
 	})
 }
 
-// remainingBytes is what fillDisk leaves: too little for writes of clients, and enough for
-// what etcd writes itself. Without any room, the server ends and its service starts it again.
+// remainingBytes is the room that fillDisk leaves: too little for writes of clients, and enough
+// for the writes of etcd. Without any room, the server ends and its service starts it again.
 const remainingBytes = 6 << 20
 
 // fillDisk writes a file until its disk has only remainingBytes left.

@@ -415,8 +415,8 @@ func describeDisk(t *testing.T, dir string) string {
 	return fmt.Sprintf("%d of %d KiB of the disk are free", int64(st.Bavail)*st.Bsize>>10, int64(st.Blocks)*st.Bsize>>10)
 }
 
-// remainingBytes is what fillDisk leaves: too little for writes of clients, and enough for
-// what etcd writes itself. Without any room, the server ends and its service starts it again.
+// remainingBytes is the room that fillDisk leaves: too little for writes of clients, and enough
+// for the writes of etcd. Without any room, the server ends and its service starts it again.
 const remainingBytes = 6 << 20
 
 // fillDisk writes a file until its disk has only remainingBytes left.
