@@ -28,8 +28,8 @@ func newStatusCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the state of the running server", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("invalid argument %q for --output: use text or json", output)
+			if err := checkOutput(output); err != nil {
+				return err
 			}
 			status, err := readStatus(cmd.Context(), p.dataDir)
 			if err != nil {

@@ -32,11 +32,8 @@ const (
 // clusterName is the name of the cluster in the admin kubeconfig.
 const clusterName = "slipway"
 
-// The lifetimes by default.
-const (
-	defaultCALifetime   = 10 * 365 * 24 * time.Hour
-	defaultLeafLifetime = 90 * 24 * time.Hour
-)
+// defaultCALifetime is the default lifetime of the CA.
+const defaultCALifetime = 10 * 365 * 24 * time.Hour
 
 // Lifetimes holds the lifetimes of new certificates. Zero selects the default: ten years for
 // the CA, 90 days for the others. A certificate is never valid for longer than its CA.
@@ -71,10 +68,10 @@ func (o Options) withDefaults() Options {
 		o.Lifetimes.CA = defaultCALifetime
 	}
 	if o.Lifetimes.Serving <= 0 {
-		o.Lifetimes.Serving = defaultLeafLifetime
+		o.Lifetimes.Serving = DefaultLifetime
 	}
 	if o.Lifetimes.Admin <= 0 {
-		o.Lifetimes.Admin = defaultLeafLifetime
+		o.Lifetimes.Admin = DefaultLifetime
 	}
 	if o.Now == nil {
 		o.Now = time.Now

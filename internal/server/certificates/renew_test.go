@@ -279,7 +279,7 @@ func TestRenewCA_KeepsKeyAndSubject(t *testing.T) {
 
 func TestRenewLeaf_RefusesExpiredCA(t *testing.T) {
 	c, _ := makeAt(t, startTime)
-	err := c.renewLeaf(&c.admin, adminName, defaultLeafLifetime, adminTemplate(), startTime.AddDate(20, 0, 0))
+	err := c.renewLeaf(&c.admin, adminName, DefaultLifetime, adminTemplate(), startTime.AddDate(20, 0, 0))
 	if !errors.Is(err, errExpiredCA) {
 		t.Errorf("got %v", err)
 	}

@@ -68,7 +68,6 @@ func (s *Server) serveAPI(ctx, serving context.Context, listener net.Listener) e
 	if err := aggregator.GenericAPIServer.AddReadyzChecks(healthz.NamedCheck(completeCheck, s.checkComplete)); err != nil {
 		return fmt.Errorf("adding the check of the start: %w", err)
 	}
-	s.api = aggregator.GenericAPIServer
 	s.loopback = aggregator.GenericAPIServer.LoopbackClientConfig
 	prepared, err := aggregator.PrepareRun()
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
 
 	"slipway.dev/slipway/internal/server/certificates"
@@ -87,7 +86,6 @@ type Server struct {
 	etcd     *etcd
 	guard    *writeGuard
 	metrics  serverMetrics
-	api      *genericapiserver.GenericAPIServer
 	loopback *rest.Config
 	address  string
 
@@ -174,9 +172,9 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 	}
 	condition := metav1.Condition{Type: ControllersHeld, Status: metav1.ConditionFalse, Reason: "Running"}
 	if held {
-		s.config.Log.Warn("the controllers are on hold after a restore; run 'slipwayd release' to start them")
 		condition.Status, condition.Reason = metav1.ConditionTrue, "Restored"
 		condition.Message = "the controllers are on hold after a restore; run 'slipwayd release' to start them"
+		s.config.Log.Warn(condition.Message)
 	} else {
 		s.controllers.start(lasting)
 		if err := s.waitForRoles(ctx); err != nil {
@@ -219,8 +217,8 @@ func (s *Server) Address() string { return s.address }
 // URL returns the URL of the API.
 func (s *Server) URL() string { return "https://" + s.address }
 
-// LoopbackConfig returns the configuration of a client with all rights, which skips the
-// network's TLS files. Its token lives as long as the process.
+// LoopbackConfig returns the configuration of a client in this process, with all rights. Its
+// token is valid as long as the process runs.
 func (s *Server) LoopbackConfig() *rest.Config { return rest.CopyConfig(s.loopback) }
 
 // Wait waits until the server has ended and returns the reason, nil after Stop.

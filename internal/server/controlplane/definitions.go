@@ -126,10 +126,11 @@ func markText(object *unstructured.Unstructured) error {
 	return nil
 }
 
-// applyObject applies one object, unless it is stored as it should be. It tries again while the API server starts: some resources
-// are refused until the server has read its own policies. A webhook or policy of a user that
-// refuses an object does not stop the server if the object is as it should be. Otherwise the
-// user can correct the webhook or policy until ctx ends, because the API is served already.
+// applyObject applies one object, unless it is stored as it should be. It tries again while the
+// API server starts: some resources are refused until the server has read its own policies. A
+// webhook or policy of a user that refuses an object does not stop the server if the object is
+// as it should be. Otherwise the user can correct the webhook or policy until ctx ends, because
+// the API is served already.
 func (a *applier) applyObject(ctx context.Context, object *unstructured.Unstructured) error {
 	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 	var at dynamic.ResourceInterface = a.client.Resource(resource)

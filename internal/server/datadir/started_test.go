@@ -1,6 +1,7 @@
 package datadir_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,8 +35,8 @@ func TestUseKubernetes_RefusesOlderMinor(t *testing.T) {
 			}
 			defer d.Close()
 			err = d.UseKubernetes(tc.version)
-			list, _ := err.(diag.List) //nolint:errorlint // it is not wrapped
-			if refused := len(list) == 1 && list[0].ID == "data-dir-newer"; refused != tc.refused || err != nil && !refused {
+			var list diag.List
+			if refused := errors.As(err, &list) && list[0].ID == "data-dir-newer"; refused != tc.refused || err != nil && !refused {
 				t.Errorf("%s: %v", tc.reason, err)
 			}
 		})
