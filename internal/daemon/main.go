@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -142,16 +141,8 @@ func isUsageError(err error) bool {
 	return false
 }
 
-// escapeControls replaces control characters other than line breaks, so that text from outside
-// cannot steer the terminal.
-func escapeControls(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && unicode.IsControl(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
+// escapeControls returns a text of several lines that does not control the terminal.
+func escapeControls(text string) string { return diag.EscapeControls(text, "\n\t") }
 
 // writeJSON writes a value as indented JSON.
 func (p *program) writeJSON(value any) error {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func TestServerFullDisk(t *testing.T) {
 		d.mustRequest(t, http.MethodPost, mapsPath, configMap("before"))
 
 		filler := filepath.Join(dir, "filler")
-		fillDisk(t, filler)
+		smalldisk.Fill(t, filler, remainingBytes)
 		write := func(name string) (int, string, error) {
 			status, out, err := d.request(t.Context(), http.MethodPost, mapsPath, configMap(name))
 			return status, string(out), err
@@ -61,29 +60,6 @@ func TestServerFullDisk(t *testing.T) {
 	})
 }
 
-// remainingBytes is the room that fillDisk leaves: too little for writes of clients, and enough
+// remainingBytes is the room that remains on a full disk: too little for writes of clients, and enough
 // for the writes of etcd. Without any room, the server ends and its service starts it again.
 const remainingBytes = 6 << 20
-
-// fillDisk writes a file until its disk has only remainingBytes left.
-func fillDisk(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for {
-		var disk syscall.Statfs_t
-		if err := syscall.Statfs(filepath.Dir(path), &disk); err != nil {
-			t.Fatal(err)
-		}
-		room := int64(disk.Bavail)*disk.Bsize - remainingBytes
-		if room <= 0 {
-			return
-		}
-		if _, err := f.Write(make([]byte, min(room, 1<<20))); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

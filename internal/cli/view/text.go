@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -63,7 +62,7 @@ func WriteDiagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
 	shown := make(diag.List, len(list))
 	for i, d := range list {
-		d.File, d.Host, d.Path = escapeControls(d.File, ""), escapeControls(d.Host, ""), omitMiddle(escapeControls(d.Path, ""))
+		d.File, d.Host, d.Path = diag.EscapeControls(d.File, ""), diag.EscapeControls(d.Host, ""), omitMiddle(diag.EscapeControls(d.Path, ""))
 		d.Message, d.Hint = omitMiddle(EscapeControls(d.Message)), omitMiddle(EscapeControls(d.Hint))
 		shown[i] = d
 	}
@@ -87,7 +86,7 @@ func WriteTable(w io.Writer, head []string, rows [][]string) error {
 	for _, r := range rows {
 		cells := make([]string, len(r))
 		for i, cell := range r {
-			cells[i] = escapeControls(cell, "")
+			cells[i] = diag.EscapeControls(cell, "")
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
@@ -99,23 +98,7 @@ const layoutControls = "\n\t"
 
 // EscapeControls returns a text of several lines without characters that control the
 // terminal.
-func EscapeControls(text string) string { return escapeControls(text, layoutControls) }
-
-// escapeControls writes characters that would control the terminal as Go escapes,
-// because text from hosts, registries and files is not trusted. Characters in keep are
-// not changed.
-func escapeControls(text, keep string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if strconv.IsPrint(r) || strings.ContainsRune(keep, r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
+func EscapeControls(text string) string { return diag.EscapeControls(text, layoutControls) }
 
 // maxTextLength limits how much of a text is shown, in characters.
 const maxTextLength = 4000

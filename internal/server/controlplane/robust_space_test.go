@@ -301,7 +301,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 
 		// Another program fills the disk.
 		other := filepath.Join(dir, "other")
-		fillDisk(t, other)
+		smalldisk.Fill(t, other, remainingBytes)
 		t.Log(describeDisk(t, dir))
 		for i := range 20 {
 			if err := createValue(t, maps, fmt.Sprintf("refused-%d", i)); !isRefusedForSpace(t, err) {
@@ -415,32 +415,9 @@ func describeDisk(t *testing.T, dir string) string {
 	return fmt.Sprintf("%d of %d KiB of the disk are free", int64(st.Bavail)*st.Bsize>>10, int64(st.Blocks)*st.Bsize>>10)
 }
 
-// remainingBytes is the room that fillDisk leaves: too little for writes of clients, and enough
+// remainingBytes is the room that remains on a full disk: too little for writes of clients, and enough
 // for the writes of etcd. Without any room, the server ends and its service starts it again.
 const remainingBytes = 6 << 20
-
-// fillDisk writes a file until its disk has only remainingBytes left.
-func fillDisk(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for {
-		var disk syscall.Statfs_t
-		if err := syscall.Statfs(filepath.Dir(path), &disk); err != nil {
-			t.Fatal(err)
-		}
-		room := int64(disk.Bavail)*disk.Bsize - remainingBytes
-		if room <= 0 {
-			return
-		}
-		if _, err := f.Write(make([]byte, min(room, 1<<20))); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 func fileSize(t *testing.T, path string) int64 {
 	t.Helper()

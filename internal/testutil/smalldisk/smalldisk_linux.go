@@ -3,6 +3,7 @@ package smalldisk
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -43,4 +44,27 @@ func Mount(t *testing.T, dir, size string) {
 			t.Error(err)
 		}
 	})
+}
+
+// Fill writes a file until its disk has only some bytes left.
+func Fill(t *testing.T, path string, left int64) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for {
+		var disk unix.Statfs_t
+		if err := unix.Statfs(filepath.Dir(path), &disk); err != nil {
+			t.Fatal(err)
+		}
+		room := int64(disk.Bavail)*disk.Bsize - left
+		if room <= 0 {
+			return
+		}
+		if _, err := f.Write(make([]byte, min(room, 1<<20))); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
