@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
-// TestServerFullDisk fills the disk of a server. Reads continue, writes are refused with the
+// TestServerFullDisk fills the disk of a server to the last byte. Reads continue, writes are refused with the
 // reason, and when there is room again, the same process accepts writes.
 func TestServerFullDisk(t *testing.T) {
 	smalldisk.RunApart(t, func(t *testing.T, dir string) {
@@ -22,7 +22,7 @@ func TestServerFullDisk(t *testing.T) {
 		d.mustRequest(t, http.MethodPost, mapsPath, configMap("before"))
 
 		filler := filepath.Join(dir, "filler")
-		smalldisk.Fill(t, filler, remainingBytes)
+		smalldisk.Fill(t, filler, 0)
 		write := func(name string) (int, string, error) {
 			status, out, err := d.request(t.Context(), http.MethodPost, mapsPath, configMap(name))
 			return status, string(out), err
@@ -59,7 +59,3 @@ func TestServerFullDisk(t *testing.T) {
 		again.stop(t)
 	})
 }
-
-// remainingBytes is the room that remains on a full disk: too little for writes of clients, and enough
-// for the writes of etcd. Without any room, the server ends and its service starts it again.
-const remainingBytes = 6 << 20

@@ -155,6 +155,9 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 		return err
 	}
 	s.background.Go(func() { s.watchEtcd(rest, abort) })
+	if !s.etcd.isExternal() {
+		s.background.Go(func() { s.etcd.keepReserve(rest) })
+	}
 	s.background.Go(func() { s.renewCertificates(rest) })
 	s.guard = newWriteGuard(s.config.Dir.Path(), s.etcd)
 	serving, stopAPI := context.WithCancel(lasting)
@@ -188,6 +191,7 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 	}
 	s.reportUsage(ctx, usage)
 	s.background.Go(func() { s.maintainDatabase(rest) })
+	s.guard.isActive.Store(true)
 	s.isComplete.Store(true)
 	return nil
 }

@@ -74,6 +74,9 @@ func openEtcd(ctx context.Context, c Config) (*etcd, error) {
 	return e, nil
 }
 
+// databaseFile returns the path of the database in a directory of etcd.
+func databaseFile(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
+
 // isExternal reports whether another program runs the etcd.
 func (e *etcd) isExternal() bool { return e.embedded == nil }
 
@@ -111,6 +114,9 @@ func setSegmentSize() {
 // startEmbedded starts the embedded etcd and waits until it can be used.
 func (e *etcd) startEmbedded(ctx context.Context, lg *zap.Logger) error {
 	setSegmentSize()
+	if err := checkRoom(e.dir); err != nil {
+		return err
+	}
 	if err := checkDatabase(e.dir); err != nil {
 		return explainEtcdFailure(e.dir, err)
 	}

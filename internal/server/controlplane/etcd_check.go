@@ -30,7 +30,7 @@ const lockTime = 5 * time.Second
 //
 // A log that ends in the middle of a record is normal after a crash.
 func checkDatabase(dir string) error {
-	applied, err := readApplied(filepath.Join(dir, "member", "snap", "db"))
+	applied, err := readApplied(databaseFile(dir))
 	if err != nil || applied == 0 {
 		return err
 	}

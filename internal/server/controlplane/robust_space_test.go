@@ -299,9 +299,9 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		})
 		t.Logf("writes were accepted %s after the deletions began; %s", time.Since(begun), describeDisk(t, dir))
 
-		// Another program fills the disk.
+		// Another program fills the disk to the last byte.
 		other := filepath.Join(dir, "other")
-		smalldisk.Fill(t, other, remainingBytes)
+		smalldisk.Fill(t, other, 0)
 		t.Log(describeDisk(t, dir))
 		for i := range 20 {
 			if err := createValue(t, maps, fmt.Sprintf("refused-%d", i)); !isRefusedForSpace(t, err) {
@@ -314,10 +314,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 			c.mustRun(t)
 		}
 
-		// A start with too little room for writes, but enough for etcd.
-		if err := os.Truncate(other, fileSize(t, other)-(12<<20-remainingBytes)); err != nil {
-			t.Fatal(err)
-		}
+		// A start with the full disk.
 		c.kill()
 		c = startChild(t, data, listen, serverOptions{})
 		t.Logf("start with a full disk: %s", c.took)
@@ -341,7 +338,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 // all acknowledged writes.
 func TestRobustDisk_EndsServerThatCannotWrite(t *testing.T) {
 	smalldisk.RunApart(t, func(t *testing.T, dir string) {
-		smalldisk.Mount(t, dir, "64m")
+		smalldisk.Mount(t, dir, "96m")
 		other := filepath.Join(dir, "other")
 		if err := os.WriteFile(other, make([]byte, 20<<20), 0o600); err != nil {
 			t.Fatal(err)
@@ -413,17 +410,4 @@ func describeDisk(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("%d of %d KiB of the disk are free", int64(st.Bavail)*st.Bsize>>10, int64(st.Blocks)*st.Bsize>>10)
-}
-
-// remainingBytes is the room that remains on a full disk: too little for writes of clients, and enough
-// for the writes of etcd. Without any room, the server ends and its service starts it again.
-const remainingBytes = 6 << 20
-
-func fileSize(t *testing.T, path string) int64 {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Size()
 }

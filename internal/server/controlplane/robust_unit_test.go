@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -25,15 +26,69 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/server/diskspace"
+	"slipway.dev/slipway/internal/testutil/smalldisk"
 )
 
 const mib = 1 << 20
 
 // testGuard returns a guard of a disk of 1 GiB.
 func testGuard(free int64) *writeGuard {
-	return &writeGuard{
+	g := &writeGuard{
 		freeBytes: func(string) (int64, int64, error) { return free, 1 << 30, nil }, refused: make(chan struct{}, 1),
 	}
+	g.isActive.Store(true)
+	return g
+}
+
+func TestWriteGuard_AcceptsWritesDuringStart(t *testing.T) {
+	g := testGuard(0)
+	g.isActive.Store(false)
+	request, _ := requestTo("create", "", 100)
+	w := httptest.NewRecorder()
+	g.wrap(answer(http.StatusCreated, "")).ServeHTTP(w, request)
+	if w.Code != http.StatusCreated {
+		t.Errorf("a write during the start got %d: the server could not start with a full disk", w.Code)
+	}
+}
+
+func TestReserveSpace_KeepsSizeAndContent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	if err := reserveSpace(path, mib); err != nil {
+		t.Errorf("a file that does not exist yet: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after unix.Stat_t
+	if err := errors.Join(reserveSpace(path, mib), unix.Stat(path, &before)); err != nil {
+		t.Fatal(err)
+	}
+	if before.Blocks*blockBytes < mib {
+		t.Errorf("%d bytes are reserved", before.Blocks*blockBytes)
+	}
+	if err := errors.Join(reserveSpace(path, mib), unix.Stat(path, &after)); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(path); string(content) != "data" || err != nil || after.Blocks != before.Blocks {
+		t.Errorf("the file has %q, %v, and %d blocks after %d", content, err, after.Blocks, before.Blocks)
+	}
+}
+
+func TestCheckRoom_RefusesNewDatabaseWithoutRoom(t *testing.T) {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		smalldisk.Mount(t, dir, "48m")
+		var refusal diag.List
+		etcd := filepath.Join(dir, "etcd")
+		if err := checkRoom(etcd); !errors.As(err, &refusal) || refusal[0].ID != idDiskFull {
+			t.Errorf("a disk that is too small: %v", err)
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(databaseFile(etcd)), 0o700), os.WriteFile(databaseFile(etcd), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkRoom(etcd); err != nil {
+			t.Errorf("an existing database: %v", err)
+		}
+	})
 }
 
 // requestTo returns a request for a ConfigMap, with a collector for warnings.

@@ -44,6 +44,9 @@ type writeGuard struct {
 	// freeBytes returns the free and all bytes of the disk.
 	freeBytes func(dir string) (free, all int64, err error)
 	external  bool
+	// isActive reports whether writes are refused. During the start, all of the few writes are
+	// the server's own, and the reserve of the database has room for them.
+	isActive atomic.Bool
 
 	pending atomic.Int64 // bytes that current writes need
 	usage   atomic.Pointer[databaseUsage]
@@ -61,7 +64,7 @@ var writeVerbs = sets.New("create", "update", "patch", "delete", "deletecollecti
 func (g *writeGuard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := apirequest.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || !writeVerbs.Has(info.Verb) || isReview(info) {
+		if !ok || !g.isActive.Load() || !info.IsResourceRequest || !writeVerbs.Has(info.Verb) || isReview(info) {
 			next.ServeHTTP(w, r)
 			return
 		}
