@@ -60,12 +60,10 @@ func readStatus(ctx context.Context, dataDir string) (serverStatus, error) {
 	status := serverStatus{URL: config.Host}
 	_, err = client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	status.Ready = err == nil
-	object, err := client.CoreV1().ConfigMaps(controlplane.SystemNamespace).Get(ctx, controlplane.StatusName, metav1.GetOptions{})
-	if err != nil {
+	if status.Conditions, err = controlplane.ReadConditions(ctx, client); err != nil {
 		return status, fmt.Errorf("reading the state of the server at %s: %w", config.Host, err)
 	}
-	status.Conditions, err = controlplane.ParseConditions(object)
-	return status, err
+	return status, nil
 }
 
 // printStatus prints the state for people: the verdict first.

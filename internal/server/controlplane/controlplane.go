@@ -184,6 +184,9 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 			return err
 		}
 	}
+	if err := s.loadConditions(ctx); err != nil {
+		s.config.Log.Warn("the saved conditions of the server cannot be read", "error", err)
+	}
 	s.SetCondition(ctx, condition)
 	usage, err := s.etcd.readUsage(ctx)
 	if err != nil {

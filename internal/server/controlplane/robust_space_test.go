@@ -246,11 +246,7 @@ func (w *warningTexts) matching(part string) (out []string) {
 
 // hasCondition returns an error unless the condition of the database has a status.
 func hasCondition(ctx context.Context, client kubernetes.Interface, want metav1.ConditionStatus) error {
-	object, err := client.CoreV1().ConfigMaps(controlplane.SystemNamespace).Get(ctx, controlplane.StatusName, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	conditions, err := controlplane.ParseConditions(object)
+	conditions, err := controlplane.ReadConditions(ctx, client)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
@@ -16,11 +18,18 @@ import (
 )
 
 // StatusName is the name of the ConfigMap in the system namespace that has the conditions of
-// the server, as JSON below StatusKey.
-const (
-	StatusName = "slipway-server"
-	StatusKey  = "conditions"
-)
+// each server, as JSON below its StatusKey.
+const StatusName = "slipway-server"
+
+// StatusKey returns the key of the server on this machine in the ConfigMap: the host name. Several
+// servers on one etcd have one key each.
+func StatusKey() string {
+	name, err := os.Hostname()
+	if err != nil || len(validation.IsConfigMapKey(name)) > 0 {
+		return "server"
+	}
+	return name
+}
 
 // The conditions of a server. True is the state that needs attention.
 const (
@@ -32,11 +41,19 @@ const (
 	BackupsFailing = "BackupsFailing"
 )
 
-// ParseConditions returns the conditions in the ConfigMap of a server.
-func ParseConditions(object *corev1.ConfigMap) ([]metav1.Condition, error) {
+// ReadConditions returns the saved conditions of the server on this machine.
+func ReadConditions(ctx context.Context, client kubernetes.Interface) ([]metav1.Condition, error) {
+	object, err := client.CoreV1().ConfigMaps(SystemNamespace).Get(ctx, StatusName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	text := object.Data[StatusKey()]
+	if text == "" {
+		return nil, nil
+	}
 	var out []metav1.Condition
-	if err := json.Unmarshal([]byte(object.Data[StatusKey]), &out); err != nil {
-		return nil, fmt.Errorf("reading the conditions in ConfigMap %s: %w", object.Name, err)
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		return nil, fmt.Errorf("reading the conditions in ConfigMap %s: %w", StatusName, err)
 	}
 	return out, nil
 }
@@ -120,7 +137,29 @@ func (s *Server) saveConditions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	object := corev1apply.ConfigMap(StatusName, SystemNamespace).WithData(map[string]string{StatusKey: string(text)})
-	_, err = client.CoreV1().ConfigMaps(SystemNamespace).Apply(ctx, object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	key := StatusKey()
+	object := corev1apply.ConfigMap(StatusName, SystemNamespace).WithData(map[string]string{key: string(text)})
+	// A manager of its own, because an apply removes the other keys of its manager.
+	manager := fieldManager + "-" + key
+	_, err = client.CoreV1().ConfigMaps(SystemNamespace).Apply(ctx, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	return err
+}
+
+// loadConditions takes over the condition of the latest scheduled backup, which the server cannot
+// find out again. The others are set at each start.
+func (s *Server) loadConditions(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(s.loopback)
+	if err != nil {
+		return err
+	}
+	list, err := ReadConditions(ctx, client)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if last := meta.FindStatusCondition(list, BackupsFailing); last != nil {
+		s.conditions.Lock()
+		defer s.conditions.Unlock()
+		meta.SetStatusCondition(&s.conditions.list, *last)
+	}
+	return nil
 }
