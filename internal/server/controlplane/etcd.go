@@ -88,7 +88,10 @@ func embeddedConfig(dir string, quota int64, lg *zap.Logger) *embed.Config {
 	c.Name = memberName
 	c.Dir = dir
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	// It has no peers. For the URL of a socket, etcd would listen on an abstract socket, which
+	// each user of the machine can open, and which it cannot close in a directory that is
+	// read-only. The advertised URL is only part of the identity of the member.
+	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{peer}
 	c.InitialCluster = c.InitialClusterFromName(memberName)
 	c.QuotaBackendBytes = quota
 	c.EnableGRPCGateway = false
