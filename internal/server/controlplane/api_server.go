@@ -144,6 +144,7 @@ func (s *Server) buildChain(o options.CompletedOptions) (*aggregatorapiserver.AP
 	if err != nil {
 		return nil, fmt.Errorf("configuring the API server: %w", err)
 	}
+	generic.RESTOptionsGetter = servedStorage{generic.RESTOptionsGetter, servedResources()}
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		return genericapiserver.DefaultBuildHandlerChain(s.guard.wrap(api), c)
 	}

@@ -35,3 +35,16 @@ func TestStart_ServesNeededKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestStart_CachesServedResourcesOnly looks for the cache of a resource that is not served. The
+// library would not close it, and etcd would wait for its watch at the stop of the server.
+func TestStart_CachesServedResourcesOnly(t *testing.T) {
+	client := server.Client(t)
+	cached := func(resource string) bool {
+		_, err := readMetric(t.Context(), client, `apiserver_watch_cache_initializations_total\{group="",resource="`+resource+`"\}`)
+		return err == nil
+	}
+	if !cached("configmaps") || cached("resourcequotas") {
+		t.Errorf("ConfigMaps are cached: %t, resource quotas: %t", cached("configmaps"), cached("resourcequotas"))
+	}
+}
