@@ -30,7 +30,7 @@ updater := ./images/updater
 others  := ./api/... ./cmd/... ./hack/kubectl ./images ./images/echo ./images/pause ./images/probe ./internal/... ./test/...
 
 # Tests on real clusters and servers that thorough has and test has not.
-apart := ^Test(Guide|Rollback|SSH|Secrets|ServerKilled)$$
+apart := ^Test(Guide|Rollback|SSH|Secrets|ServerKilled|ServerUnit)$$
 
 # Packages whose tests leave something out under the race detector.
 sampled = $(shell git grep -l --untracked '^//go:build !race' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')

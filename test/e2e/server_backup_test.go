@@ -60,7 +60,7 @@ func TestServerBackup(t *testing.T) {
 	if after := restored.digestObjects(t); after != before {
 		t.Errorf("the restored objects differ: %s, want %s", after, before)
 	}
-	restored.requireHold(t)
+	restored.requireHold(t, func(command string) string { return mustSucceed(t, nil, program, command, "--data-dir="+to) })
 }
 
 // checkRefusedBackups restores files that must be refused. None leaves a directory.
@@ -125,17 +125,17 @@ func (d *daemon) requireEncrypted(t *testing.T) {
 }
 
 // requireHold fails the test unless the controllers wait for `slipwayd release`, and work
-// afterwards.
-func (d *daemon) requireHold(t *testing.T) {
+// afterwards. slipwayd runs a command of slipwayd on the machine of the server.
+func (d *daemon) requireHold(t *testing.T, slipwayd func(command string) string) {
 	t.Helper()
-	out := mustSucceed(t, nil, daemonPath(t), "status", "--data-dir="+d.data)
+	out := slipwayd("status")
 	if !strings.Contains(strings.ToLower(out), "hold") {
 		t.Errorf("the status of a restored server does not show the hold: %s", out)
 	}
 	d.mustRequest(t, http.MethodDelete, "/api/v1/namespaces/team-a", nil)
 	<-time.After(8 * time.Second) // the namespace controller takes five
 	d.mustRequest(t, http.MethodGet, "/api/v1/namespaces/team-a", nil)
-	mustSucceed(t, nil, daemonPath(t), "release", "--data-dir="+d.data)
+	slipwayd("release")
 	eventually(t, time.Minute, "the deletion of a namespace after the release", func() error {
 		if status, out, err := d.request(t.Context(), http.MethodGet, "/api/v1/namespaces/team-a", nil); status != http.StatusNotFound {
 			return fmt.Errorf("%d %w: %s", status, err, out)
@@ -151,7 +151,8 @@ func (d *daemon) digestObjects(t *testing.T) string {
 	objects := 0
 	for _, path := range []string{
 		"/api/v1/secrets", "/api/v1/namespaces/default/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces",
-		"/apis/slipway.dev/v1alpha1/clusters", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+		"/apis/slipway.dev/v1alpha1/clusters", "/apis/slipway.dev/v1alpha1/operations",
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	} {
 		var list struct{ Items []map[string]any }
 		if err := json.Unmarshal(d.mustRequest(t, http.MethodGet, path, nil), &list); err != nil {

@@ -145,13 +145,6 @@ func storageClient(t *testing.T, at, caFile string) *minio.Client {
 	return client
 }
 
-func writeFile(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // putObject puts an object there.
 func (s *storage) putObject(t *testing.T, key, text string) {
 	t.Helper()
