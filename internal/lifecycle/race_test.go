@@ -2,4 +2,4 @@
 
 package lifecycle
 
-const oneIn = 5
+const oneIn = 10
