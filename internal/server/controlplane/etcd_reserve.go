@@ -41,7 +41,8 @@ func checkRoom(dir string) error {
 		return fmt.Errorf("reading the free space of the disk: %w", err)
 	}
 	if need := newDatabase + diskspace.Reserve(all); free < need {
-		return diag.Refuse(idDiskFull, fmt.Sprintf("the disk of %s has %d MiB of free space; a new database needs %d MiB", dir, free>>20, need>>20),
+		return diag.Refuse(idDiskFull,
+			fmt.Sprintf("the disk of %s has %d MiB of free space; a new database needs %d MiB", dir, free>>20, need>>20),
 			"make room on that disk, then start the server again")
 	}
 	return nil

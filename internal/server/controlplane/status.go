@@ -139,7 +139,7 @@ func (s *Server) saveConditions(ctx context.Context) error {
 	}
 	key := StatusKey()
 	object := corev1apply.ConfigMap(StatusName, SystemNamespace).WithData(map[string]string{key: string(text)})
-	// A manager of its own, because an apply removes the other keys of its manager.
+	// A separate manager, because an apply removes the other keys of its manager.
 	manager := fieldManager + "-" + key
 	_, err = client.CoreV1().ConfigMaps(SystemNamespace).Apply(ctx, object, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	return err

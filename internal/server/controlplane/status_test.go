@@ -10,7 +10,7 @@ import (
 	"slipway.dev/slipway/internal/server/controlplane"
 )
 
-// TestConditions_AreSavedForEachServer saves a condition beside the one of a server on another
+// TestConditions_AreSavedForEachServer saves a condition next to the one of a server on another
 // machine, and reads it as the next start does.
 func TestConditions_AreSavedForEachServer(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(server.Admin)
@@ -25,7 +25,8 @@ func TestConditions_AreSavedForEachServer(t *testing.T) {
 	}
 	failing := metav1.Condition{Type: controlplane.BackupsFailing, Status: metav1.ConditionTrue, Reason: "Failed", Message: "no room"}
 	server.SetCondition(t.Context(), failing)
-	if object, err = maps.Get(t.Context(), controlplane.StatusName, metav1.GetOptions{}); err != nil || object.Data["another-machine"] != "[]" {
+	object, err = maps.Get(t.Context(), controlplane.StatusName, metav1.GetOptions{})
+	if err != nil || object.Data["another-machine"] != "[]" {
 		t.Errorf("the conditions of the other server are %q, %v", object.Data["another-machine"], err)
 	}
 	list, err := controlplane.LoadConditions(t.Context(), server.Server)
