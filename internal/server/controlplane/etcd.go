@@ -123,6 +123,9 @@ func (e *etcd) startEmbedded(ctx context.Context, lg *zap.Logger) error {
 	if err := checkDatabase(e.dir); err != nil {
 		return explainEtcdFailure(e.dir, err)
 	}
+	if err := reuseSegment(e.dir); err != nil {
+		return err
+	}
 	started := make(chan startedEtcd)
 	abandoned := make(chan struct{})
 	defer close(abandoned)
@@ -281,5 +284,8 @@ func (e *etcd) close(ctx context.Context) error {
 	if e.embedded != nil {
 		err = errors.Join(err, waitFor(ctx, "the tasks of etcd", e.embedded.Close))
 	}
-	return errors.Join(err, waitFor(ctx, "the first tasks of etcd", e.starting.Wait))
+	if err = errors.Join(err, waitFor(ctx, "the first tasks of etcd", e.starting.Wait)); err != nil || e.embedded == nil {
+		return err
+	}
+	return keepSegment(e.dir)
 }

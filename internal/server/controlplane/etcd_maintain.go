@@ -235,6 +235,8 @@ func (e *etcd) defragment(ctx context.Context, usage databaseUsage, free int64) 
 	if _, err := e.client.Defragment(ctx, e.servers[0]); err != nil {
 		return fmt.Errorf("defragmenting the database: %w", err)
 	}
+	// At once, because another program can fill the disk. The former file had a reserve too.
+	_ = reserveSpace(databaseFile(e.dir), databaseReserve, 0) // keepReserve reports errors
 	return nil
 }
 

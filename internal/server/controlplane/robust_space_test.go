@@ -31,6 +31,9 @@ import (
 // spaceValue is the size of an object of the tests, in bytes.
 const spaceValue = 256 << 10
 
+// segmentSize is the size of a segment of etcd's log, in bytes.
+const segmentSize = 8 << 20
+
 // newValue returns an object that needs space.
 func newValue(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
@@ -296,6 +299,7 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		t.Logf("writes were accepted %s after the deletions began; %s", time.Since(begun), describeDisk(t, dir))
 
 		// Another program fills the disk to the last byte.
+		waitForReserve(t, data)
 		other := filepath.Join(dir, "other")
 		smalldisk.Fill(t, other, 0)
 		t.Log(describeDisk(t, dir))
@@ -323,10 +327,84 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 		if err := os.Remove(other); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "writes with room on the disk", func() error { return createValue(t, maps, "after") })
-		c.mustRun(t)
+		eventually(t, "writes with room on the disk", func() error {
+			c.mustRun(t)
+			return createValue(t, maps, "after")
+		})
 		c.stop(t)
 	})
+}
+
+// TestRobustDisk_ContinuesAfterStartWithFullDisk starts a server with a full disk, after a kill
+// and after a stop. With room, the server continues beyond the current segment of etcd's log.
+func TestRobustDisk_ContinuesAfterStartWithFullDisk(t *testing.T) {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		for _, tc := range []struct {
+			name string
+			end  func(t *testing.T, c *child)
+		}{
+			{"killed", func(t *testing.T, c *child) {
+				c.kill()
+				// Each second segment has this name until it is used.
+				wal := filepath.Join(c.data, "etcd", "member", "wal")
+				if err := os.Rename(filepath.Join(wal, "0.tmp"), filepath.Join(wal, "1.tmp")); err != nil {
+					t.Fatal(err)
+				}
+			}},
+			{"stopped", func(t *testing.T, c *child) { c.stop(t) }},
+		} {
+			t.Run(tc.name, func(t *testing.T) {
+				smalldisk.Mount(t, dir, "128m")
+				data, other := filepath.Join(dir, "data"), filepath.Join(dir, "other")
+				c := startChild(t, data, "", serverOptions{})
+				waitForReserve(t, data)
+				tc.end(t, c)
+				smalldisk.Fill(t, other, 0)
+				c = startChild(t, data, "", serverOptions{})
+				t.Logf("start with a full disk: %s; %s", c.took, describeDisk(t, dir))
+				if err := os.Remove(other); err != nil {
+					t.Fatal(err)
+				}
+				useSegment(t, c.client(t).CoreV1().ConfigMaps(metav1.NamespaceDefault))
+				c.mustRun(t)
+				c.stop(t)
+			})
+		}
+	})
+}
+
+// waitForReserve waits until the database of a server has reserved space.
+func waitForReserve(t *testing.T, data string) {
+	t.Helper()
+	eventually(t, "reserved space", func() error {
+		var st syscall.Stat_t
+		if err := syscall.Stat(filepath.Join(data, "etcd", "member", "snap", "db"), &st); err != nil {
+			return err
+		}
+		if room := st.Blocks*512 - st.Size; room < 4<<20 {
+			return fmt.Errorf("%d bytes are reserved", room)
+		}
+		return nil
+	})
+}
+
+// useSegment writes until etcd needs another segment of its log.
+func useSegment(t *testing.T, maps corev1client.ConfigMapInterface) {
+	t.Helper()
+	value := newValue("log")
+	for i := range segmentSize/spaceValue + 1 {
+		value.Data["change"] = strconv.Itoa(i)
+		err := repeatIfBusy(t.Context(), func() error {
+			_, err := maps.Update(t.Context(), value, metav1.UpdateOptions{})
+			if apierrors.IsNotFound(err) {
+				_, err = maps.Create(t.Context(), value, metav1.CreateOptions{})
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("change %d: %v", i, err)
+		}
+	}
 }
 
 // TestRobustDisk_EndsServerThatCannotWrite writes past the guard until the disk is full: the
@@ -334,9 +412,9 @@ func TestRobustDisk_RefusesWritesUntilThereIsRoom(t *testing.T) {
 // all acknowledged writes.
 func TestRobustDisk_EndsServerThatCannotWrite(t *testing.T) {
 	smalldisk.RunApart(t, func(t *testing.T, dir string) {
-		smalldisk.Mount(t, dir, "96m")
+		smalldisk.Mount(t, dir, "128m")
 		other := filepath.Join(dir, "other")
-		if err := os.WriteFile(other, make([]byte, 20<<20), 0o600); err != nil {
+		if err := os.WriteFile(other, make([]byte, 48<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		data := filepath.Join(dir, "data")

@@ -53,24 +53,104 @@ func TestWriteGuard_AcceptsWritesDuringStart(t *testing.T) {
 
 func TestReserveSpace_KeepsSizeAndContent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
-	if err := reserveSpace(path, mib); err != nil {
+	if err := reserveSpace(path, mib, mib); err != nil {
 		t.Errorf("a file that does not exist yet: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var before, after unix.Stat_t
-	if err := errors.Join(reserveSpace(path, mib), unix.Stat(path, &before)); err != nil {
+	if err := errors.Join(reserveSpace(path, mib, mib), unix.Stat(path, &before)); err != nil {
 		t.Fatal(err)
 	}
 	if before.Blocks*blockBytes < mib {
 		t.Errorf("%d bytes are reserved", before.Blocks*blockBytes)
 	}
-	if err := errors.Join(reserveSpace(path, mib), unix.Stat(path, &after)); err != nil {
+	if err := errors.Join(reserveSpace(path, mib, mib), unix.Stat(path, &after)); err != nil {
 		t.Fatal(err)
 	}
 	if content, err := os.ReadFile(path); string(content) != "data" || err != nil || after.Blocks != before.Blocks {
 		t.Errorf("the file has %q, %v, and %d blocks after %d", content, err, after.Blocks, before.Blocks)
+	}
+}
+
+func TestReserveSpace_LeavesSpaceForStart(t *testing.T) {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		smalldisk.Mount(t, dir, "4m")
+		path := filepath.Join(dir, "db")
+		if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := reserveSpace(path, mib, 3*mib); err == nil {
+			t.Error("the disk has less space than must remain")
+		}
+		if err := reserveSpace(path, mib, 2*mib); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSegment_KeepsSpaceUntilNextStart(t *testing.T) {
+	smalldisk.RunApart(t, func(t *testing.T, dir string) {
+		smalldisk.Mount(t, dir, "24m")
+		wal := filepath.Join(dir, "member", "wal")
+		first, second := filepath.Join(wal, firstSegment), filepath.Join(wal, secondSegment)
+		if err := reuseSegment(dir); err != nil {
+			t.Errorf("the directory is new: %v", err)
+		}
+		if err := os.MkdirAll(wal, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(reuseSegment(dir), keepSegment(dir)); err != nil {
+			t.Fatal(err)
+		}
+		requireReserved(t, first, segmentBytes)
+
+		// A process was killed with both segments, and with records in one of them.
+		if err := errors.Join(os.Rename(first, second), keepSegment(dir), reuseSegment(dir)); err != nil {
+			t.Fatal(err)
+		}
+		requireReserved(t, first, segmentBytes)
+		if _, err := os.Lstat(second); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the unused segment still has space: %v", err)
+		}
+		if err := errors.Join(os.Rename(first, second), writeAt(second, "a record"), reuseSegment(dir)); err != nil {
+			t.Fatal(err)
+		}
+		requireReserved(t, first, segmentBytes)
+		if content, err := os.ReadFile(first); err != nil || len(bytes.Trim(content, "\x00")) > 0 {
+			t.Errorf("the segment has content of an earlier process: %v", err)
+		}
+
+		if err := os.Remove(first); err != nil {
+			t.Fatal(err)
+		}
+		smalldisk.Fill(t, filepath.Join(dir, "other"), mib)
+		if err := keepSegment(dir); err != nil {
+			t.Errorf("with a full disk: %v", err)
+		}
+		if _, err := os.Lstat(first); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a part of a segment remains: %v", err)
+		}
+	})
+}
+
+// writeAt writes text at the beginning of an existing file.
+func writeAt(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// requireReserved fails the test if a file has less space on disk.
+func requireReserved(t *testing.T, path string, want int64) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Blocks*blockBytes < want {
+		t.Fatalf("%s has %d bytes on disk, %v", path, st.Blocks*blockBytes, err)
 	}
 }
 
