@@ -559,6 +559,42 @@ func TestApply_StopsWhenTheJournalFails(t *testing.T) {
 	}
 }
 
+func TestApply_ChangesNothingBeforeItsStartIsDurable(t *testing.T) {
+	p := pipelineOf(Task{ID: "t.x", Ops: fileOps("/x", "")}, Task{ID: "t.known", Ops: fileOps("/known", "")})
+	for _, tc := range []struct {
+		name, reason string
+		err          error
+		changed      bool
+	}{
+		{"durable", "the journal has the start of the step", nil, true},
+		{"not durable", "a resume would not know that the step began", errors.New("disk full"), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld("a")
+			w.fakes["a"].setFile("/known", "")
+			syncs := 0
+			steps := w.planSteps(t, p)
+			r := w.newRun()
+			r.Sync = func() error {
+				syncs++
+				if _, changed := w.fakes["a"].files["/x"]; changed {
+					t.Error("the host was changed before")
+				}
+				return tc.err
+			}
+			if _, err := r.Apply(t.Context(), p, steps); !errors.Is(err, tc.err) {
+				t.Errorf("error %v, want %v", err, tc.err)
+			}
+			if _, changed := w.fakes["a"].files["/x"]; changed != tc.changed {
+				t.Errorf("changed: %v: %s", changed, tc.reason)
+			}
+			if syncs != 1 {
+				t.Errorf("%d syncs: only steps that change something need one", syncs)
+			}
+		})
+	}
+}
+
 func TestFailures_HaveRemedies(t *testing.T) {
 	for reason, want := range map[string]bool{
 		"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,

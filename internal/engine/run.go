@@ -28,6 +28,10 @@ type Run struct {
 	// Emit records an event. An error stops the run, because an action that cannot be
 	// recorded must not happen.
 	Emit func(event.Event) error
+	// Sync, if not nil, returns when all emitted events are durable. Each step calls it
+	// before it changes something, so that the start of a change is never lost. An error
+	// stops the run.
+	Sync func() error
 
 	values values
 }
@@ -144,6 +148,19 @@ func (r *Run) emitEvent(stop context.CancelCauseFunc, e event.Event, s *step) {
 	if err := r.Emit(e); err != nil {
 		stop(fmt.Errorf("recording the event: %w", err))
 	}
+}
+
+// syncEvents waits until the emitted events are durable.
+func (r *Run) syncEvents(stop context.CancelCauseFunc) error {
+	if r.Sync == nil {
+		return nil
+	}
+	err := r.Sync()
+	if err != nil {
+		err = fmt.Errorf("recording the start of the step: %w", err)
+		stop(err)
+	}
+	return err
 }
 
 // stepKey returns the name of a step in Done and in the declared changes.

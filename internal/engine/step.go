@@ -231,6 +231,9 @@ func (r *Run) checkAndApply(parent context.Context, s *step, allowed *declaratio
 
 // applyChanges applies the changes of a step.
 func (r *Run) applyChanges(ctx context.Context, limit time.Duration, c *checked, stop context.CancelCauseFunc) ([]op.Result, error) {
+	if err := r.syncEvents(stop); err != nil {
+		return nil, err
+	}
 	s := c.scope.step
 	if s.task.Run != nil {
 		return nil, s.task.Run.Apply(ctx, c.scope)

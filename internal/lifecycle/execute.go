@@ -305,7 +305,7 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 		return nil, err
 	}
 	run := p.run(o.Name, hl.Fence())
-	run.Emit = rec.Emit
+	run.Emit, run.Sync = rec.Emit, rec.Sync
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
 	if out == nil {
 		return nil, err

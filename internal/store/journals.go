@@ -26,6 +26,9 @@ var ErrNoEnd = errors.New("the operation was interrupted: its process no longer 
 // followInterval is how often FollowEvents checks for new events.
 const followInterval = 100 * time.Millisecond
 
+// syncDelay is the time after which events are durable, even if no caller waits for them.
+const syncDelay = 200 * time.Millisecond
+
 // A Journal is the append-only log of one operation: events as JSON lines. Its methods
 // may be called from several goroutines.
 type Journal struct {
@@ -33,6 +36,12 @@ type Journal struct {
 	f    *os.File
 	seq  int64
 	fail error
+
+	sync              func(*os.File) error // (*os.File).Sync
+	appended, durable int64                // numbers of events
+	syncing           bool                 // a caller syncs the file
+	synced            *sync.Cond           // a sync has ended; its lock is mu
+	later             *time.Timer          // syncs the file after syncDelay; nil if no event waits for it
 }
 
 // Open opens the journal of an operation for appending. It first removes an incomplete
@@ -46,7 +55,8 @@ func (s Journals) Open(id string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
-	j := &Journal{f: f}
+	j := &Journal{f: f, sync: (*os.File).Sync}
+	j.synced = sync.NewCond(&j.mu)
 	end, err := scanEvents(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
 	if err == nil {
 		err = f.Truncate(end)
@@ -70,10 +80,10 @@ func (j *Journal) LastSeq() int64 {
 	return j.seq
 }
 
-// Append adds an event. An event without a number gets the next one. Events that a resume
-// needs are synced when Append returns; the others survive the end of the process, but
-// perhaps not a power failure. After an error every further Append fails: a journal with
-// a gap is worse than a short one.
+// Append adds an event, without waiting for the disk. An event without a number gets the next
+// one. Other processes see it immediately, and it survives the end of this process. Sync makes
+// it survive a power failure; without Sync, this takes at most syncDelay. After an error every
+// further Append fails: a journal with a gap is worse than a short one.
 func (j *Journal) Append(e event.Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,45 +93,82 @@ func (j *Journal) Append(e event.Event) error {
 	if e.Seq == 0 {
 		e.Seq = j.seq + 1
 	}
-	if err := j.appendEvent(e); err != nil {
-		j.fail = fmt.Errorf("writing the journal: %w", addWriteHint(j.f.Name(), err))
-		return j.fail
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = j.f.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return j.failWith(err)
 	}
 	j.seq = max(j.seq, e.Seq)
+	j.appended++
+	if j.later == nil {
+		j.later = time.AfterFunc(syncDelay, func() { _ = j.Sync() }) // Append and Close report the error
+	}
 	return nil
 }
 
-func (j *Journal) appendEvent(e event.Event) error {
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	if _, err := j.f.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	if !resumeNeeds(e) {
-		return nil
-	}
-	return j.f.Sync()
+// failWith saves the first error of the journal and returns it. The caller holds mu.
+func (j *Journal) failWith(err error) error {
+	j.fail = fmt.Errorf("writing the journal: %w", addWriteHint(j.f.Name(), err))
+	return j.fail
 }
 
-// resumeNeeds reports whether a resume would go wrong without e. Other events only inform
-// the user or can be found again by a check, and are not synced.
-func resumeNeeds(e event.Event) bool {
-	switch e.Type {
-	case event.OperationStarted, event.OperationFinished:
-		return true
-	case event.StepFinished:
-		return e.Outcome != event.Unchanged && e.Outcome != event.Skipped
-	}
-	return false
-}
-
-// Close syncs and closes the journal.
-func (j *Journal) Close() error {
+// Sync returns when all events that were appended before are on disk. Callers at the same time
+// share one sync of the file.
+func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return errors.Join(j.f.Sync(), j.f.Close())
+	for want := j.appended; j.fail == nil && j.durable < want; {
+		if j.syncing {
+			j.synced.Wait()
+		} else {
+			j.syncFile()
+		}
+	}
+	return j.fail
+}
+
+// syncFile syncs the file. The caller holds mu, which is free during the sync.
+func (j *Journal) syncFile() {
+	if j.later != nil {
+		j.later.Stop()
+		j.later = nil
+	}
+	j.syncing = true
+	upTo, f := j.appended, j.f
+	j.mu.Unlock()
+	err := j.sync(f)
+	j.mu.Lock()
+	j.syncing = false
+	if err == nil {
+		j.durable = upTo
+	} else if j.fail == nil {
+		_ = j.failWith(err)
+	}
+	j.synced.Broadcast()
+}
+
+// Close syncs and closes the journal. An error of Append is not repeated.
+func (j *Journal) Close() error {
+	failed := j.failure()
+	err := j.Sync()
+	if failed != nil { // the caller knows it
+		err = nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.syncing {
+		j.synced.Wait()
+	}
+	return errors.Join(err, j.f.Close())
+}
+
+// failure returns the first error of the journal.
+func (j *Journal) failure() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.fail
 }
 
 // ReadEvents calls fn for each event of an operation, in order, and stops at the

@@ -3,10 +3,149 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
 )
+
+// openJournal opens the journal of a new operation.
+func openJournal(tb testing.TB, dir string) *Journal {
+	tb.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	j, err := s.Journals().Open(o.Name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return j
+}
+
+func TestJournal_SharesOneSyncAmongCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := openJournal(t, t.TempDir())
+		var syncs atomic.Int32
+		first := make(chan struct{})
+		j.sync = func(f *os.File) error {
+			if syncs.Add(1) == 1 {
+				<-first // the disk is busy
+			}
+			return f.Sync()
+		}
+		var callers sync.WaitGroup
+		const hosts = 100
+		for range hosts {
+			callers.Go(func() {
+				if err := errors.Join(j.Append(event.Event{Type: event.StepStarted}), j.Sync()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if j.durable != 0 {
+			t.Errorf("%d events are durable, and no sync has ended", j.durable)
+		}
+		close(first)
+		callers.Wait()
+		if n := syncs.Load(); n > 2 || j.durable != hosts {
+			t.Errorf("%d syncs, %d durable events", n, j.durable)
+		}
+		requireNoError(t, j.Close())
+	})
+}
+
+func TestJournal_SyncsLaterIfNoCallerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := openJournal(t, t.TempDir())
+		syncs := 0
+		j.sync = func(*os.File) error { syncs++; return nil }
+		for range 3 {
+			requireNoError(t, j.Append(event.Event{Type: event.Note}))
+		}
+		if syncs != 0 {
+			t.Errorf("%d syncs: Append waits for the disk", syncs)
+		}
+		time.Sleep(syncDelay)
+		synctest.Wait()
+		if syncs != 1 || j.durable != 3 {
+			t.Errorf("%d syncs, %d durable events", syncs, j.durable)
+		}
+		requireNoError(t, j.Sync())
+		requireNoError(t, j.Close())
+		if syncs != 1 {
+			t.Errorf("%d syncs, although all events were durable", syncs)
+		}
+	})
+}
+
+func TestJournal_FailsAfterFailedSync(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		wait         func(*Journal) error
+	}{
+		{"waiting", "the caller learns of it", (*Journal).Sync},
+		{"later", "the next event learns of it", func(j *Journal) error {
+			time.Sleep(syncDelay)
+			synctest.Wait()
+			return j.Append(event.Event{Type: event.Note})
+		}},
+		{"at the end", "Close learns of it", (*Journal).Close},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := openJournal(t, t.TempDir())
+				broken := errors.New("input/output error")
+				j.sync = func(*os.File) error { return broken }
+				requireNoError(t, j.Append(event.Event{Type: event.Note}))
+				if err := tc.wait(j); !errors.Is(err, broken) {
+					t.Errorf("%v: %s", err, tc.reason)
+				}
+				if err := j.Append(event.Event{Type: event.Note}); err == nil {
+					t.Error("an event was added after a failed sync")
+				}
+				_ = j.Close() // it may be closed
+			})
+		})
+	}
+}
+
+// BenchmarkJournal_ManyHosts records the start and the end of one step on 1,000 hosts at the
+// same time.
+func BenchmarkJournal_ManyHosts(b *testing.B) {
+	const hosts = 1000
+	j := openJournal(b, b.TempDir())
+	var syncs atomic.Int64
+	j.sync = func(f *os.File) error { syncs.Add(1); return f.Sync() }
+	for b.Loop() {
+		var all sync.WaitGroup
+		for range hosts {
+			all.Go(func() {
+				for _, e := range []event.Event{{Type: event.StepStarted}, {Type: event.StepFinished, Outcome: event.Changed}} {
+					if err := errors.Join(j.Append(e), j.Sync()); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	b.ReportMetric(float64(syncs.Load())/float64(b.N), "syncs/op")
+	if err := j.Close(); err != nil {
+		b.Error(err)
+	}
+}
 
 // FuzzJournal reads a journal as a crash, a bad disk or a person may leave it. It reads
 // the same events again after the torn end was removed and another event was added, as a

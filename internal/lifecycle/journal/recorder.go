@@ -34,7 +34,12 @@ type Recorder struct {
 }
 
 // An Appender is the journal of an operation.
-type Appender interface{ Append(event.Event) error }
+type Appender interface {
+	// Append adds an event, without waiting until it is durable.
+	Append(e event.Event) error
+	// Sync returns when all events that were appended before are durable.
+	Sync() error
+}
 
 // NewRecorder returns a recorder that continues a journal after the event with number seq.
 func NewRecorder(j Appender, seq int64, now func() time.Time, sinks []event.Sink) *Recorder {
@@ -52,17 +57,42 @@ type outputs struct {
 	left     int64 // bytes dropped before the held output
 }
 
-// Emit records an event and passes it on.
+// Emit records an event and passes it on. An event that a resume needs is durable when Emit
+// returns.
 func (r *Recorder) Emit(e event.Event) error {
+	if err := r.add(&e); err != nil || !resumeNeeds(e) {
+		return err
+	}
+	return r.journal.Sync()
+}
+
+// add records an event and passes it on, before the next event.
+func (r *Recorder) add(e *event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.record(&e); err != nil {
+	if err := r.record(e); err != nil {
 		return err
 	}
 	for _, s := range r.sinks {
-		s.Emit(e)
+		s.Emit(*e)
 	}
 	return nil
+}
+
+// Sync returns when all events that were emitted before are durable. A step that changes a host
+// waits for it, so that the journal has the start of each change.
+func (r *Recorder) Sync() error { return r.journal.Sync() }
+
+// resumeNeeds reports whether a resume would go wrong without e. Other events only inform
+// the user or can be found again by a check.
+func resumeNeeds(e event.Event) bool {
+	switch e.Type {
+	case event.OperationStarted, event.OperationFinished:
+		return true
+	case event.StepFinished:
+		return e.Outcome != event.Unchanged && e.Outcome != event.Skipped
+	}
+	return false
 }
 
 func (r *Recorder) record(e *event.Event) error {

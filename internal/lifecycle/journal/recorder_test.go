@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,7 +18,43 @@ type events []event.Event
 
 func (j *events) Append(e event.Event) error { *j = append(*j, e); return nil }
 
+func (j *events) Sync() error { return nil }
+
 func (j *events) Emit(e event.Event) { *j = append(*j, e) }
+
+// A syncCounter is a journal that counts syncs.
+type syncCounter struct {
+	events
+	syncs int
+	err   error
+}
+
+func (j *syncCounter) Sync() error { j.syncs++; return j.err }
+
+func TestRecorder_WaitsForEventsThatResumeNeeds(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		event        event.Event
+		waits        bool
+	}{
+		{"begin", "a resume looks for it", event.Event{Type: event.OperationStarted}, true},
+		{"end", "a resume looks for it", event.Event{Type: event.OperationFinished}, true},
+		{"changed step", "it is not repeated", event.Event{Type: event.StepFinished, Outcome: event.Changed}, true},
+		{"failed step", "its cause is reported", event.Event{Type: event.StepFinished, Outcome: event.Failed}, true},
+		{"unchanged step", "a check finds it again", event.Event{Type: event.StepFinished, Outcome: event.Unchanged}, false},
+		{"begin of a step", "the step waits before it changes something", event.Event{Type: event.StepStarted}, false},
+		{"output", "it only informs", event.Event{Type: event.StepOutput}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			full := errors.New("disk full")
+			j := &syncCounter{err: full}
+			err := NewRecorder(j, 0, time.Now, nil).Emit(tc.event)
+			if waits := j.syncs > 0; waits != tc.waits || errors.Is(err, full) != tc.waits {
+				t.Errorf("waits: %v, error %v: %s", waits, err, tc.reason)
+			}
+		})
+	}
+}
 
 // of returns the output of a host.
 func (j *events) of(t *testing.T, host string) string {

@@ -61,6 +61,7 @@ type Journals interface {
 type Journal interface {
 	io.Closer
 	Append(e event.Event) error
+	Sync() error
 	LastSeq() int64
 }
 
