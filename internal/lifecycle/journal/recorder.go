@@ -79,8 +79,8 @@ func (r *Recorder) add(e *event.Event) error {
 	return nil
 }
 
-// Sync returns when all events that were emitted before are durable. A step that changes a host
-// waits for it, so that the journal has the start of each change.
+// Sync returns when all events that were emitted before are durable. A step calls it before it
+// changes a host: the journal then contains the start of each change.
 func (r *Recorder) Sync() error { return r.journal.Sync() }
 
 // resumeNeeds reports whether a resume would go wrong without e. Other events only inform
