@@ -73,6 +73,7 @@ func exitCodeForError(ctx context.Context, err error) int {
 		list    diag.List
 		exit    *exitError
 		stop    *interruptError
+		cancel  *records.CancelledError
 	)
 	switch {
 	case errors.As(err, &program):
@@ -81,7 +82,7 @@ func exitCodeForError(ctx context.Context, err error) int {
 		return exit.code
 	case errors.As(err, &locked):
 		return exitLocked
-	case errors.As(err, &stop), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case errors.As(err, &stop), errors.As(err, &cancel), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &exit):
 		return exit.code

@@ -113,6 +113,8 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err := lock.SetHolder(store.Holder{Operation: o.Name}); err != nil {
 		return nil, err
 	}
+	ctx, stopWatch := p.svc.WatchCancel(ctx, o.Name, lock.Holder())
+	defer stopWatch()
 	hostLock, err := hostLocks{p}.lockHosts(ctx, o.Name)
 	if err != nil {
 		return nil, errors.Join(err, e.abandon(o, err))
@@ -289,6 +291,24 @@ func (p execution) abandon(o *v1alpha1.Operation, why error) error {
 	return p.svc.Store.Operations().Save(o)
 }
 
+// noteCancel emits a note when a user requests to cancel the operation. end waits for the note.
+func noteCancel(ctx context.Context, rec *journal.Recorder, note event.Event) (end func()) {
+	noted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(noted)
+		var cancelled *records.CancelledError
+		if errors.As(context.Cause(ctx), &cancelled) {
+			note.Message = cancelled.Error()
+			_ = rec.Emit(note) // the journal keeps its first error
+		}
+	})
+	return func() {
+		if !stop() {
+			<-noted
+		}
+	}
+}
+
 // execute runs the pipeline and saves its outcome.
 func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, hl *clusterlock.Lock) (*Result, error) {
 	start := p.svc.Now()
@@ -304,9 +324,11 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	if err := errors.Join(rec.Emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
+	endNote := noteCancel(asked, rec, event.Event{Type: event.Note, Operation: o.Name, Cluster: first.Cluster})
 	run := p.run(o.Name, hl.Fence())
 	run.Emit, run.Sync = rec.Emit, rec.Sync
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
+	endNote()
 	if out == nil {
 		return nil, err
 	}

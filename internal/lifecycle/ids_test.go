@@ -20,8 +20,6 @@ const (
 	idBadRecipient       = "invalid-recipient"
 	idAmbiguous          = "ambiguous-operation"
 	idNothingRunning     = "nothing-running"
-	idRunsElsewhere      = "runs-elsewhere"
-	idNotSlipway         = "not-slipway"
 	idUnknownOperation   = "unknown-operation"
 	idRescueUnfinished   = "rescue-unfinished"
 	idRescueUnknown      = "rescue-unknown-host"

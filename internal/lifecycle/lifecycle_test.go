@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -523,9 +519,8 @@ func TestPaused_CanBePlannedButNotApplied(t *testing.T) {
 	w.do(applying(w.Manifest()), event.Succeeded)
 }
 
-// A cancelled operation is paused and can be resumed or rolled back; processes of other
-// programs or machines are not stopped.
-func TestCancel_StopsOnlyOperationsOfLocalSlipway(t *testing.T) {
+// A cancelled operation is paused and can be resumed or rolled back.
+func TestCancel_StopsOperationAtSafePoint(t *testing.T) {
 	stopped := func(t *testing.T, why error) *world {
 		w := newWorld(t, "cp1", "w1")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -566,72 +561,54 @@ func TestCancel_StopsOnlyOperationsOfLocalSlipway(t *testing.T) {
 			t.Errorf("got %v, want the interruption instead of unreachable hosts", err)
 		}
 	})
-	t.Run("by another process", func(t *testing.T) {
-		w := newWorld(t, "cp1")
-		s := w.service()
-		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
-		if err != nil {
-			t.Fatal(err)
+	t.Run("requested by another process", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		saved, noted := make(chan struct{}), make(chan string, 1)
+		ended := make(chan error, 1)
+		w.Hosts["cp1"].OnChange = func(what string) {
+			if !strings.HasPrefix(what, "kubeadm.init.etcd") {
+				return
+			}
+			go func() {
+				progress := event.SinkFunc(func(event.Event) { close(saved) })
+				ended <- w.service().Cancel(t.Context(), "prod", progress)
+			}()
+			<-saved
+			if text := <-noted; !strings.Contains(text, store.ThisProcess().String()) {
+				t.Errorf("note %q: it does not name the process", text)
+			}
 		}
-		asked := make(chan os.Signal, 1)
-		signal.Notify(asked, syscall.SIGTERM)
-		defer signal.Stop(asked)
-		released := make(chan error, 1)
-		go func() {
-			<-asked
-			released <- lock.Release()
-		}()
-		var heard []string
-		hear := event.SinkFunc(func(e event.Event) { heard = append(heard, e.Message) })
-		if err := errors.Join(s.Cancel(t.Context(), "prod", hear), <-released); err != nil {
+		p := w.prepared(w.service().Prepare(t.Context(), creating(w.Manifest()), nil))
+		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+			if e.Type == event.Note {
+				noted <- e.Message
+			}
+		}))
+		if err != nil || res.Outcome != event.Cancelled || len(res.Failures) > 0 {
+			t.Fatalf("got %+v, %v, want a cancelled operation without failures", res, err)
+		}
+		if err := errors.Join(<-ended, p.Close()); err != nil {
 			t.Error(err)
 		}
-		if len(heard) != 1 || !strings.Contains(heard[0], "stopping") {
-			t.Errorf("got messages %q, want one request to stop", heard)
+		w.Hosts["cp1"].OnChange = nil
+		w.wantStatus(v1alpha1.PhasePaused, "create Cancelled")
+		w.resume(event.Succeeded) // the request was for the earlier process
+		w.whole()
+	})
+	t.Run("saved as a request", func(t *testing.T) {
+		w := stopped(t, errors.New("interrupted by SIGINT"))
+		ops, err := w.service().Operations(t.Context(), "prod")
+		if err != nil || len(ops) != 1 {
+			t.Fatalf("%d operations, %v", len(ops), err)
+		}
+		r, err := w.service().Store.Operations().LoadCancelRequest(ops[0].Name)
+		if err != nil || !r.By.IsSameProcess(store.ThisProcess()) || r.Holder.Operation != ops[0].Name {
+			t.Errorf("request %+v, %v", r, err)
 		}
 	})
-	t.Run("by a process of another program", func(t *testing.T) {
-		other := exec.Command("cat")
-		in, err := other.StdinPipe()
-		if err == nil {
-			err = other.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newWorld(t, "cp1").service()
-		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{PID: other.Process.Pid})
-		if err != nil {
-			t.Fatal(err)
-		}
-		refusal(t, s.Cancel(t.Context(), "prod", nil), idNotSlipway)
-		if err := errors.Join(lock.Release(), in.Close(), other.Wait()); err != nil {
-			t.Errorf("the other program got a signal: %v", err)
-		}
-	})
-	t.Run("by a process that has ended", func(t *testing.T) {
-		s := newWorld(t, "cp1").service()
-		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{PID: 1 << 30})
-		if err != nil {
-			t.Fatal(err)
-		}
-		refusal(t, s.Cancel(t.Context(), "prod", nil), idNotSlipway)
-		if err := lock.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("on another machine", func(t *testing.T) {
-		w := newWorld(t, "cp1")
-		s := w.service()
-		lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{PID: 1, Host: "elsewhere"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		silent := event.SinkFunc(func(e event.Event) { t.Errorf("got message %q, but no process was stopped", e.Message) })
-		refusal(t, s.Cancel(t.Context(), "prod", silent), idRunsElsewhere)
-		if err := lock.Release(); err != nil {
-			t.Error(err)
-		}
+	t.Run("without an operation", func(t *testing.T) {
+		silent := event.SinkFunc(func(e event.Event) { t.Errorf("got message %q, but nothing was stopped", e.Message) })
+		refusal(t, newWorld(t, "cp1").service().Cancel(t.Context(), "prod", silent), idNothingRunning)
 	})
 }
 

@@ -3,11 +3,6 @@
 // ended to another one.
 package process
 
-import (
-	"errors"
-	"fmt"
-)
-
 // A Process identifies a process permanently. Two processes with the same number differ
 // in their start times.
 type Process struct {
@@ -17,9 +12,6 @@ type Process struct {
 	Start uint64 `json:"start"`
 }
 
-// ErrOtherProgram is a process that runs another program than this one.
-var ErrOtherProgram = errors.New("it runs another program")
-
 // IsAlive reports whether the process still runs.
 func (p Process) IsAlive() bool {
 	if p.PID <= 0 {
@@ -27,20 +19,4 @@ func (p Process) IsAlive() bool {
 	}
 	now, err := Find(p.PID)
 	return err == nil && now == p
-}
-
-// StopSame asks the process to stop (SIGTERM) if it runs the same program as
-// this process. The error is os.ErrProcessDone if the process has ended, and
-// ErrOtherProgram if it runs another program.
-func (p Process) StopSame() error {
-	return p.stopIf(func() error {
-		same, err := runsThisProgram(p.PID)
-		if err != nil {
-			return fmt.Errorf("looking at process %d: %w", p.PID, err)
-		}
-		if !same {
-			return ErrOtherProgram
-		}
-		return nil
-	})
 }

@@ -1,10 +1,8 @@
 package process
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,40 +24,6 @@ func Find(pid int) (Process, error) {
 	}
 	start := info.Proc.P_starttime
 	return Process{PID: pid, Start: uint64(start.Sec)*1e6 + uint64(start.Usec)}, nil
-}
-
-func (p Process) stopIf(check func() error) error {
-	if !p.IsAlive() {
-		return os.ErrProcessDone
-	}
-	if err := check(); err != nil {
-		return err
-	}
-	err := unix.Kill(p.PID, unix.SIGTERM)
-	if errors.Is(err, unix.ESRCH) {
-		return os.ErrProcessDone
-	}
-	return err
-}
-
-// runsThisProgram reports whether a process runs the file that this one runs.
-func runsThisProgram(pid int) (bool, error) {
-	raw, err := unix.SysctlRaw("kern.procargs2", pid)
-	if err != nil {
-		return false, err
-	}
-	const count = 4 // bytes of the number of arguments, before the path
-	if len(raw) < count {
-		return false, errors.New("malformed process arguments")
-	}
-	path, _, _ := bytes.Cut(raw[count:], []byte{0})
-	mine, err := os.Executable()
-	if err != nil {
-		return false, err
-	}
-	a, err1 := os.Stat(string(path))
-	b, err2 := os.Stat(mine)
-	return err1 == nil && err2 == nil && os.SameFile(a, b), errors.Join(err1, err2)
 }
 
 // BootID returns "": the hosts of a cluster run Linux, and this machine does not.

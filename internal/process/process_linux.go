@@ -50,19 +50,6 @@ func (p Process) Signal(sig unix.Signal) bool {
 	return p.withPidfd(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) }) == nil
 }
 
-func (p Process) stopIf(check func() error) error {
-	err := p.withPidfd(func(fd int) error {
-		if err := check(); err != nil {
-			return err
-		}
-		return unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
-	})
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
-		return os.ErrProcessDone
-	}
-	return err
-}
-
 // withPidfd calls f with a descriptor of the process, which keeps its number from
 // being used again.
 func (p Process) withPidfd(f func(fd int) error) error {
@@ -78,25 +65,6 @@ func (p Process) withPidfd(f func(fd int) error) error {
 		return os.ErrProcessDone
 	}
 	return f(fd)
-}
-
-// runsThisProgram reports whether a process runs the file that this one runs, or one
-// that was at its path before an update.
-func runsThisProgram(pid int) (bool, error) {
-	const self = "/proc/self/exe"
-	its := filepath.Join("/proc", strconv.Itoa(pid), "exe")
-	a, err := os.Stat(its)
-	if err != nil {
-		return false, err
-	}
-	b, err := os.Stat(self)
-	if err != nil || os.SameFile(a, b) {
-		return err == nil, err
-	}
-	path, err1 := os.Readlink(its)
-	mine, err2 := os.Readlink(self)
-	const gone = " (deleted)"
-	return strings.TrimSuffix(path, gone) == strings.TrimSuffix(mine, gone), errors.Join(err1, err2)
 }
 
 // BootID returns the ID of the current boot of this machine, "" if it is not known.

@@ -1,8 +1,6 @@
 package process
 
 import (
-	"errors"
-	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -64,36 +62,5 @@ func TestSignal_RefusesOtherStartTime(t *testing.T) {
 	}
 	if (Process{}).IsAlive() || (Process{}).Signal(syscall.SIGKILL) {
 		t.Error("the zero Process is alive")
-	}
-}
-
-// TestMain runs as another process of this program if its environment requests that.
-func TestMain(m *testing.M) {
-	if os.Getenv("PROCESS_TEST_WAIT") != "" {
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-func TestStopSame_StopsOnlySameProgram(t *testing.T) {
-	p := startProgram(t, "cat")
-	if err := p.StopSame(); !errors.Is(err, ErrOtherProgram) {
-		t.Errorf("another program: error %v, want ErrOtherProgram", err)
-	}
-	if !p.IsAlive() {
-		t.Error("another program was stopped")
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PROCESS_TEST_WAIT", "yes")
-	p = startProgram(t, exe)
-	if err := (Process{PID: p.PID, Start: p.Start + 1}).StopSame(); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("another start time: error %v, want os.ErrProcessDone", err)
-	}
-	if err := p.StopSame(); err != nil {
-		t.Errorf("the same program: %v", err)
 	}
 }

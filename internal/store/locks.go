@@ -38,6 +38,17 @@ func (h Holder) String() string {
 	return fmt.Sprintf("process %d on %s", h.PID, h.Host)
 }
 
+// IsSameProcess reports whether two holders are the same process.
+func (h Holder) IsSameProcess(o Holder) bool {
+	return h.PID == o.PID && h.Start == o.Start && h.Host == o.Host
+}
+
+// equal reports whether two holders are the same process with the same operation, since the
+// same time.
+func (h Holder) equal(o Holder) bool {
+	return h.IsSameProcess(o) && h.Operation == o.Operation && h.Since.Equal(o.Since)
+}
+
 // A HeldError is returned if another process holds a cluster's lock.
 type HeldError struct {
 	Cluster string
@@ -58,7 +69,8 @@ const (
 // A Lock is the permission to change a cluster. The kernel releases it when the process
 // ends in any way.
 type Lock struct {
-	f *os.File
+	f      *os.File
+	holder Holder
 }
 
 // Acquire takes a cluster's lock, whether the cluster is saved or not. It does not wait for
@@ -125,16 +137,23 @@ func (s Locks) tryAcquire(name string) (*Lock, error) {
 
 // SetHolder saves the holder of the lock, once the operation has an id.
 func (l *Lock) SetHolder(who Holder) error {
-	b, err := json.Marshal(who.withDefaults())
+	who = who.withDefaults()
+	b, err := json.Marshal(who)
 	if err != nil {
 		return err
 	}
 	if err := l.f.Truncate(0); err != nil {
 		return err
 	}
-	_, err = l.f.WriteAt(append(b, '\n'), 0)
-	return addWriteHint(l.f.Name(), err)
+	if _, err = l.f.WriteAt(append(b, '\n'), 0); err != nil {
+		return addWriteHint(l.f.Name(), err)
+	}
+	l.holder = who
+	return nil
 }
+
+// Holder returns the saved holder of the lock.
+func (l *Lock) Holder() Holder { return l.holder }
 
 // Release releases the lock.
 func (l *Lock) Release() error {

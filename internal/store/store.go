@@ -17,6 +17,7 @@
 //	operations/ID/operation.json    the request and its outcome
 //	              plan.json         the plan
 //	              journal.jsonl     the events
+//	              cancel.json       the last request to cancel it
 //
 // Directories have mode 0700 and files 0600. Files are replaced atomically and are synced
 // when the call returns. Operations outlive their cluster, as history.

@@ -141,18 +141,6 @@ var operations = Section{
 			Cause:   "It has ended or was killed.",
 			Remedy:  "List the operations: `slipway operations list`.",
 		},
-		{
-			ID:      "runs-elsewhere",
-			Summary: "The operation is run by a process on another machine, which shares the state directory.",
-			Remedy:  "Stop it there.",
-		},
-		{
-			ID:      "not-slipway",
-			Summary: "The lock file of the cluster names a process that is not Slipway.",
-			Cause:   "The lock is held, but that process is another program or has ended. Slipway sends no signal to it.",
-			Remedy: "Find the process that holds the lock file (`clusters/NAME/lock` below `SLIPWAY_HOME`) with `fuser` and " +
-				"stop it.",
-		},
 	},
 }
 

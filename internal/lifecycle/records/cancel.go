@@ -1,89 +1,86 @@
 package records
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/store"
 )
 
-// terminate asks the process that a lock names to stop. It returns os.ErrProcessDone if
-// the process has ended. The lock file belongs to the user, so only a process of this
-// program gets the signal.
-func terminate(h *store.Holder) error {
-	p, err := process.Find(h.PID)
-	if errors.Is(err, fs.ErrNotExist) {
-		return os.ErrProcessDone
-	}
-	if err == nil {
-		p.Start = cmp.Or(h.Start, p.Start)
-		err = p.StopSame()
-	}
-	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, process.ErrOtherProgram) {
-		return fmt.Errorf("stopping %s: %w", h, err)
-	}
-	return err
+// cancelInterval is the time between two looks at the process that was asked to stop.
+const cancelInterval = 200 * time.Millisecond
+
+// A CancelledError is the cause of a context that ends because a user has requested to cancel the
+// operation.
+type CancelledError struct {
+	By store.Holder // the process with which the user has requested it
 }
 
-// notSlipway is the error for a held lock that names a process which does not hold it.
-func notSlipway(name string, h *store.Holder) error {
-	return diag.Refuse(idNotSlipway, fmt.Sprintf("the lock of cluster %s names process %d, which is not a process of Slipway", name, h.PID),
-		"find the process that holds the lock file with 'fuser', and stop it")
+func (e *CancelledError) Error() string {
+	return fmt.Sprintf("%s has requested to cancel the operation", e.By)
 }
 
-// Cancel asks the process that runs the cluster's operation to stop cleanly, and returns
-// when it has ended or ctx is done. progress, which may be nil, receives an event when the
-// process has been asked.
+// Cancel requests that the process which runs the cluster's operation stops at the next safe
+// point, and returns when it has stopped or ctx is done. The process can run on another machine
+// that shares the state. progress, which may be nil, receives an event after the request.
 func (r *Records) Cancel(ctx context.Context, name string, progress event.Sink) error {
-	holder, err := r.Store.Locks().Holder(name)
-	if err != nil {
-		return err
-	}
-	if holder == nil {
-		return diag.Refuse(idNothingRunning, "no operation is running on cluster "+name, "list its operations: slipway operations list "+name)
-	}
-	here, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("finding this machine's name: %w", err)
-	}
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(cancelInterval)
 	defer tick.Stop()
-	asked := 0 // the process that was asked to stop
-	ended := 0 // the process that the lock named and that had ended
+	var asked *store.Holder
 	for {
 		now, err := r.Store.Locks().Holder(name)
-		if err != nil || now == nil || asked != 0 && now.PID != asked {
+		switch {
+		case err != nil:
 			return err
-		}
-		if now.Host != "" && now.Host != here {
-			return diag.Refuse(idRunsElsewhere,
-				"operation "+now.Operation+" of cluster "+name+" is running on another machine: "+now.String(), "stop the operation on that machine")
-		}
-		if now.PID > 0 && asked == 0 { // the holder may not have written its PID yet
-			switch err := terminate(now); {
-			case errors.Is(err, process.ErrOtherProgram), errors.Is(err, os.ErrProcessDone) && ended == now.PID:
-				return notSlipway(name, now)
-			case errors.Is(err, os.ErrProcessDone):
-				ended = now.PID // the lock may be free in a moment
-			case err != nil:
+		case asked == nil && now == nil:
+			return diag.Refuse(idNothingRunning, "no operation is running on cluster "+name, "list its operations: slipway operations list "+name)
+		case asked == nil && now.Operation != "": // otherwise it has not begun
+			if err := r.request(now); err != nil {
 				return err
-			default:
-				asked = now.PID
-				event.SendNote(progress, "", "stopping the operation on cluster "+name)
 			}
+			asked = now
+			event.SendNote(progress, "", "stopping the operation on cluster "+name)
+		case asked != nil && (now == nil || !now.IsSameProcess(*asked)):
+			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
+	}
+}
+
+// request saves a request of this process that a holder stops.
+func (r *Records) request(holder *store.Holder) error {
+	return r.Store.Operations().RequestCancel(holder.Operation, store.CancelRequest{
+		By: store.ThisProcess(), Time: time.Now().UTC(), Holder: *holder,
+	})
+}
+
+// WatchCancel returns a context that ends when a user requests to cancel an operation. Its cause
+// is a *CancelledError then. If parent ends before, this process saves the same request, so that
+// the records show who has cancelled the operation. stop ends the watch.
+func (r *Records) WatchCancel(parent context.Context, id string, holder store.Holder) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		request, err := r.Store.Operations().WaitForCancel(ctx, id, holder)
+		switch {
+		case err == nil:
+			cancel(&CancelledError{By: request.By})
+		case parent.Err() != nil:
+			_ = r.request(&holder) // the operation stops without it
+		case ctx.Err() == nil: // this operation cannot be cancelled, but can continue
+			r.WarnOf(diag.List{{Message: fmt.Sprintf("operation %s cannot be cancelled by other processes: %v", id, err)}})
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-ended
 	}
 }

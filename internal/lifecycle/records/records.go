@@ -23,8 +23,6 @@ import (
 const (
 	idAmbiguous      = "ambiguous-operation"
 	idNothingRunning = "nothing-running"
-	idRunsElsewhere  = "runs-elsewhere"
-	idNotSlipway     = "not-slipway"
 )
 
 // Records are the saved clusters and operations.

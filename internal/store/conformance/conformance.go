@@ -49,6 +49,9 @@ type Operations interface {
 	List(cluster string) ([]v1alpha1.Operation, error)
 	Find(prefix string) (*v1alpha1.Operation, error)
 	LoadPlan(id string) (*plan.Plan, error)
+	RequestCancel(id string, r store.CancelRequest) error
+	LoadCancelRequest(id string) (store.CancelRequest, error)
+	WaitForCancel(ctx context.Context, id string, holder store.Holder) (store.CancelRequest, error)
 }
 
 // Journals is the part of a store under test that reads journals.
@@ -95,6 +98,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("lock and removal", func(t *testing.T) { lockAndRemoval(t, open(t)) })
 	t.Run("operations", func(t *testing.T) { testOperations(t, open(t)) })
 	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
+	t.Run("cancel", func(t *testing.T) { testCancel(t, open(t)) })
 	t.Run("journal", func(t *testing.T) { testJournal(t, open(t)) })
 	t.Run("torn journal", func(t *testing.T) { tornJournal(t, open(t)) })
 	t.Run("damaged journal", func(t *testing.T) { damagedJournal(t, open(t)) })

@@ -110,6 +110,47 @@ func testOperations(t *testing.T, s Subject) {
 	}
 }
 
+// testCancel: the holder that a request names sees it, and another holder does not.
+func testCancel(t *testing.T, s Subject) {
+	o := beginOperation(t, s, "prod", began)
+	_, err := s.Operations.LoadCancelRequest(o.Name)
+	wantErr(t, "a request that was never made", err, store.ErrNotFound)
+	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: o.Name})
+	requireNoError(t, err)
+	holder, err := s.Again().Holder("prod")
+	requireNoError(t, err)
+
+	earlier := *holder
+	earlier.Since = holder.Since.Add(-time.Minute)
+	requireNoError(t, s.Operations.RequestCancel(o.Name, store.CancelRequest{By: *holder, Time: began, Holder: earlier}))
+	gone := errors.New("gone")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, gone)
+	defer cancel()
+	_, err = s.Operations.WaitForCancel(ctx, o.Name, *holder)
+	wantErr(t, "a request to an earlier holder", err, gone)
+
+	seen := make(chan store.CancelRequest)
+	go func() {
+		r, err := s.Operations.WaitForCancel(t.Context(), o.Name, *holder)
+		if err != nil {
+			t.Error(err)
+		}
+		seen <- r
+	}()
+	want := store.CancelRequest{By: store.Holder{PID: 7, Host: "other"}, Time: began, Holder: *holder}
+	requireNoError(t, s.Again().Operations.RequestCancel(o.Name, want))
+	if d := cmp.Diff(want, <-seen); d != "" {
+		t.Errorf("request (-want +got):\n%s", d)
+	}
+	saved, err := s.Again().Operations.LoadCancelRequest(o.Name)
+	requireNoError(t, err)
+	if d := cmp.Diff(want, saved); d != "" {
+		t.Errorf("saved request (-want +got):\n%s", d)
+	}
+	requireNoError(t, release())
+	wantErr(t, "a request with an invalid id", s.Operations.RequestCancel("../x", want), store.ErrInvalidName)
+}
+
 func listIDs(list []v1alpha1.Operation) []string {
 	var out []string
 	for _, o := range list {
