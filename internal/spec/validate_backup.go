@@ -261,7 +261,7 @@ func (v fileValidator) checkCopyFiles(p Paths) {
 		if err != nil {
 			return // it was reported already
 		}
-		switch encrypted, problem, hint := inspectKey([]byte(key.Reveal())); {
+		switch encrypted, problem, hint := InspectKey([]byte(key.Reveal())); {
 		case problem != "":
 			v.refuse(idKeyUnreadable, at, "the private key "+problem, hint)
 		case encrypted:

@@ -251,7 +251,7 @@ func (v fileValidator) checkKeyFile(path, name string, p Paths, hasPassphrase bo
 		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+errorReason(err, name), "")
 		return
 	}
-	encrypted, problem, hint := inspectKey(data)
+	encrypted, problem, hint := InspectKey(data)
 	switch {
 	case problem != "":
 		v.refuse(idKeyUnreadable, path, name+" "+problem, hint)
@@ -270,8 +270,8 @@ func (v fileValidator) warnReadableSecret(path, name string, f *os.File) {
 	}
 }
 
-// inspectKey checks the format of a private key: package sshx decrypts it.
-func inspectKey(data []byte) (encrypted bool, problem, hint string) {
+// InspectKey checks the format of a private key, and reports whether it needs a passphrase.
+func InspectKey(data []byte) (encrypted bool, problem, hint string) {
 	block, _ := pem.Decode(data)
 	switch {
 	case block == nil && (bytes.HasPrefix(data, []byte("ssh-")) || bytes.HasPrefix(data, []byte("ecdsa-"))):
