@@ -82,6 +82,11 @@ var rules = []rule{
 		layer: 0, pkg: "internal/spec/hostselector", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"},
 		why: "which hosts a user names; reaches none",
 	},
+	{
+		layer: 0, pkg: "internal/spec/apicheck",
+		may: []string{"api/v1alpha1", "internal/bounded", "internal/diag", "internal/spec", "internal/spec/yamlfile"},
+		why: "which objects a server accepts from its users: pure, reads no file and resolves no name",
+	},
 	{layer: 0, pkg: "internal/spec/limits", why: "which limits of logins a file can set; knows no Cluster"},
 	{
 		layer: 0, pkg: "internal/spec/yamlfile", may: []string{"internal/diag"},

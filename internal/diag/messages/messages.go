@@ -34,6 +34,6 @@ func Table() []Section {
 		clusterFile, valuesInFile, kubernetesSettings, conversion, description, namedFiles,
 		clusterChange, hostSelection, connection, hostChecks, upgrades, bundles,
 		operations, health, certificates, etcdMaintenance, etcdBackups, scheduledBackups, etcdRescue, addons,
-		kubeconfigs, savedState, commandLine, sandboxes, managementServer, serverBackups, serverDataDirectory,
+		kubeconfigs, savedState, commandLine, sandboxes, managementServer, clusterObjects, serverBackups, serverDataDirectory,
 	}
 }

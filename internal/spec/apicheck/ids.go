@@ -1,0 +1,18 @@
+package apicheck
+
+// The diagnostics of a Cluster object, each with an entry in docs/guide/errors.md. They
+// never change.
+const (
+	idAbsolutePath  = "object-absolute-path"
+	idDirectory     = "object-file-directory"
+	idFileName      = "object-file-name"
+	idFileMissing   = "object-file-missing"
+	idFileKey       = "object-file-key"
+	idFilesTooLarge = "object-files-too-large"
+	idSourceMissing = "object-source-missing"
+	idEnvironment   = "object-environment"
+	idAgent         = "object-ssh-agent"
+	idNoLogin       = "object-no-login"
+	idLocalAddress  = "object-local-address"
+	idBundleFile    = "object-bundle-file"
+)
