@@ -151,7 +151,6 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	s.systemd = newNotifier()
-	controlplane.RedirectLogs(log)
 	dir, err := datadir.Open(s.dataDir)
 	if err != nil {
 		return err
@@ -206,6 +205,7 @@ func (s *serverCommand) start(
 			_ = listener.Close() // the server has closed it already, or nothing was accepted
 		}
 	}()
+	controlplane.RedirectLogs(log)
 	fresh := dir.IsFresh()
 	c := s.config
 	c.Dir, c.Log, c.Listener, c.EtcdQuota = dir, log, listener, s.quota<<20
