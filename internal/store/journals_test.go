@@ -77,7 +77,7 @@ func TestJournal_SyncsLaterIfNoCallerWaits(t *testing.T) {
 		if syncs != 0 {
 			t.Errorf("%d syncs: Append waits for the disk", syncs)
 		}
-		time.Sleep(syncDelay)
+		<-time.After(syncDelay)
 		synctest.Wait()
 		if syncs != 1 || j.durable != 3 {
 			t.Errorf("%d syncs, %d durable events", syncs, j.durable)
@@ -97,7 +97,7 @@ func TestJournal_FailsAfterFailedSync(t *testing.T) {
 	}{
 		{"waiting", "the caller learns of it", (*Journal).Sync},
 		{"later", "the next event learns of it", func(j *Journal) error {
-			time.Sleep(syncDelay)
+			<-time.After(syncDelay)
 			synctest.Wait()
 			return j.Append(event.Event{Type: event.Note})
 		}},
