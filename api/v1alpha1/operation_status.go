@@ -34,15 +34,21 @@ const (
 	ErrorInternal    ErrorCode = "Internal"
 )
 
-// Limits of an OperationStatus, which keep it below 64 KiB.
+// MaxStatusSize is the limit of the status of a cluster or an operation, as JSON, in bytes.
+const MaxStatusSize = 64 << 10
+
+// Limits of an OperationStatus, which keep it below MaxStatusSize. The limits of texts are in
+// bytes.
 const (
 	MaxFailures       = 50
-	MaxFailureMessage = 512  // bytes
-	MaxStatusMessage  = 4096 // bytes
+	MaxFailureMessage = 512
+	MaxStatusMessage  = 4096
+	MaxOperationHosts = 50
+	MaxSteps          = 512
 )
 
-// OperationStatus is the result of an operation. Its size does not depend on the
-// number of hosts; the journal has all details.
+// OperationStatus is the result of an operation. It has at most 64 KiB, whatever the number of
+// hosts. Its counts are complete, and the journal has all details.
 type OperationStatus struct {
 	// The generation of this object that the management plane has seen.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -51,16 +57,17 @@ type OperationStatus struct {
 	// point. `Succeeded`. `Failed`: it can be resumed. `Cancelled`: it was stopped, and can
 	// be resumed. `Superseded`: a later operation replaces it.
 	State OperationState `json:"state,omitempty"`
-	// The reason of the state, one word: the reason of the first failure.
+	// The reason of the state, one word: the ID of the message, if the message has one.
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason,omitempty"`
 	// The reason of the state, for people.
 	// +kubebuilder:validation:MaxLength=4096
 	Message string `json:"message,omitempty"`
 	// Why the operation failed, for programs. `UserInput`: the request cannot be carried
-	// out. `Credentials`: a login was refused. `Unreachable`: a host or the API did not
-	// respond. `Capacity`: a resource is used up. `Conflict`: another change interferes.
-	// `Internal`: any other cause.
+	// out. `Credentials`: a login was refused, or a key or certificate cannot be used.
+	// `Unreachable`: a host, the API or a download did not respond in time. `Capacity`: a
+	// resource is used up. `Conflict`: another change or program interferes. `Internal`: any
+	// other cause.
 	ErrorCode ErrorCode `json:"errorCode,omitempty"`
 	// The plan of the operation.
 	Plan *PlanStatus `json:"plan,omitempty"`
@@ -72,12 +79,26 @@ type OperationStatus struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// The end of the latest attempt.
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// The tasks, each with all its hosts.
+	// The number of all hosts, each counted once by its worst outcome.
+	HostCounts HostCounts `json:"hostCounts,omitzero"`
+	// The hosts that failed, in the order of their failures, then the slowest hosts: at most
+	// 50.
+	// +kubebuilder:validation:MaxItems=50
+	// +listType=map
+	// +listMapKey=name
+	Hosts []OperationHost `json:"hosts,omitempty"`
+	// The tasks, each with the counts of its hosts. If the status would be too large, they have
+	// no titles, then no times and modules.
 	// +kubebuilder:validation:MaxItems=512
 	// +listType=atomic
 	Steps []OperationStep `json:"steps,omitempty"`
-	// The failures of hosts, at most 50, in the order in which they happened. The journal
-	// has all of them.
+	// The tasks that `steps` omits, because the status would be too large. Tasks with
+	// failures are omitted last.
+	OtherSteps *OtherSteps `json:"otherSteps,omitempty"`
+	// The number of all failures.
+	FailureCount int `json:"failureCount,omitempty"`
+	// The failures, at most 50, in the order in which they happened. Ignored failures and
+	// consequences of other failures come last. The journal has all failures.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=atomic
 	Failures []StepFailure `json:"failures,omitempty"`
@@ -143,8 +164,48 @@ type HostCounts struct {
 	Changed int `json:"changed,omitempty"`
 	// Hosts that failed.
 	Failed int `json:"failed,omitempty"`
+	// Hosts with a failure that does not stop the operation.
+	Ignored int `json:"ignored,omitempty"`
 	// Hosts that were skipped.
 	Skipped int `json:"skipped,omitempty"`
+	// All hosts, including hosts without an outcome yet. In a task, the manager counts as a
+	// host.
+	Total int `json:"total,omitempty"`
+}
+
+// OtherSteps are the tasks that a status does not list.
+type OtherSteps struct {
+	// The number of tasks.
+	Count int `json:"count"`
+	// The sums of the counts of these tasks.
+	Hosts HostCounts `json:"hosts"`
+}
+
+// HostState is the state of a host in an operation.
+// +kubebuilder:validation:Enum=Failed;Running;Ignored;Changed;Done;Skipped
+type HostState string
+
+// The states of a host. If several apply, the first one counts.
+const (
+	HostFailed  HostState = "Failed"
+	HostRunning HostState = "Running"
+	HostIgnored HostState = "Ignored"
+	HostChanged HostState = "Changed"
+	HostDone    HostState = "Done"
+	HostSkipped HostState = "Skipped"
+)
+
+// OperationHost is one host in all tasks of an operation.
+type OperationHost struct {
+	// The name of the host.
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// `Failed`: a task failed. `Running`: a task is running. `Ignored`: a task failed, which does
+	// not stop the operation. `Changed`: a task changed the host. `Done`: the host was in the
+	// wanted state already. `Skipped`: no task was needed or possible.
+	State HostState `json:"state"`
+	// The time that its tasks took in all attempts, in seconds.
+	Seconds int64 `json:"seconds,omitempty"`
 }
 
 // StepFailure is the failure of one task on one host.
@@ -158,7 +219,7 @@ type StepFailure struct {
 	// The reason, one word.
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
-	// The cause, at most 512 bytes.
+	// The cause, at most 512 bytes. `…` at its end marks a shortened text.
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message"`
 }

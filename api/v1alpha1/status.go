@@ -19,7 +19,14 @@ const (
 	PhaseDeleting      Phase = "Deleting"
 )
 
-// ClusterStatus is the observed state of a cluster.
+// Limits of a ClusterStatus, which keep it below MaxStatusSize.
+const (
+	MaxNodes       = 100
+	MaxNodeMessage = 512 // bytes
+)
+
+// ClusterStatus is the observed state of a cluster. It has at most 64 KiB, whatever the number
+// of hosts.
 type ClusterStatus struct {
 	// `Pending`, `Prechecking`, `Creating`, `Running`, `Scaling`, `Upgrading`,
 	// `Reconfiguring`, `Paused`, `Failed` or `Deleting`.
@@ -35,12 +42,28 @@ type ClusterStatus struct {
 	Plugin string `json:"networkPlugin,omitempty"`
 	// The URL of the API.
 	Endpoint string `json:"endpoint,omitempty"`
-	// The nodes.
+	// The numbers of all nodes.
+	NodeCounts NodeCounts `json:"nodeCounts,omitzero"`
+	// The nodes. If the cluster has more than 100 nodes: only nodes that are not ready, at
+	// most 100.
+	// +kubebuilder:validation:MaxItems=100
 	// +listType=map
 	// +listMapKey=name
 	Nodes []NodeStatus `json:"nodes,omitempty"`
 	// The ID of the latest operation.
 	Operation string `json:"operation,omitempty"`
+}
+
+// NodeCounts counts the nodes of a cluster.
+type NodeCounts struct {
+	// All nodes.
+	Total int `json:"total,omitempty"`
+	// The ready nodes.
+	Ready int `json:"ready,omitempty"`
+	// The control planes.
+	ControlPlanes int `json:"controlPlanes,omitempty"`
+	// The ready control planes.
+	ReadyControlPlanes int `json:"readyControlPlanes,omitempty"`
 }
 
 // NodeStatus is the observed state of one node.
@@ -58,6 +81,7 @@ type NodeStatus struct {
 	Version string `json:"version,omitempty"`
 	// Whether the node is ready.
 	Ready bool `json:"ready"`
-	// Why the node is not ready.
+	// Why the node is not ready, at most 512 bytes. `…` at its end marks a shortened text.
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
