@@ -1,5 +1,7 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var addons = Section{
 	Title: "Add-ons",
 	Intro: "[addons.md](addons.md) describes add-ons. All of these problems except `addon-hook-failed` are found " +
@@ -7,6 +9,7 @@ var addons = Section{
 	Messages: []Message{
 		{
 			ID:      "addons",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The add-on does not work with this version of Kubernetes.",
 			Cause: "An add-on lists the minor versions of Kubernetes that it works with. The version of the cluster, or " +
 				"one on the path of an upgrade, is not among them.",
@@ -15,6 +18,7 @@ var addons = Section{
 		},
 		{
 			ID:      "addon-unusable",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The content of an add-on cannot be read, or is not a manifest or a chart.",
 			Cause: "The message has the file, and the document in it. A download that is not a chart, such as an error " +
 				"page of a proxy, is not kept.",
@@ -22,6 +26,7 @@ var addons = Section{
 		},
 		{
 			ID:      "addon-download",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "A manifest or a chart cannot be downloaded.",
 			Cause:   "The server does not answer, or the content does not exist.",
 			Remedy:  "Check the address. Without a network, save the content to a file, and name the file.",
@@ -35,11 +40,13 @@ var addons = Section{
 		},
 		{
 			ID:      "addon-checksum",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The download does not match the checksum in the file, or the checksum from the repository.",
 			Remedy:  "Check the change before you write a new checksum.",
 		},
 		{
 			ID:      "addon-render",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A chart cannot be rendered.",
 			Cause: "The message has the template, the line and the error. Often a value is missing, or has another form " +
 				"than the chart expects. This id is also used if the chart does not support the cluster's Kubernetes " +
@@ -48,6 +55,7 @@ var addons = Section{
 		},
 		{
 			ID:      "addon-random",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A chart renders differently each time.",
 			Cause:   "It generates a password, a key or a name, or includes the current time.",
 			Remedy:  "Set the value that the chart generates.",
@@ -61,6 +69,7 @@ var addons = Section{
 		},
 		{
 			ID:      "addon-hook-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A hook around the deletion of an add-on failed.",
 			Cause: "Reported while the operation runs: the hook of a chart failed or did not finish within the `timeout` " +
 				"of the add-on. Or its saved hooks cannot be read. The message has the add-on, the hook, the cause, and " +
@@ -70,6 +79,7 @@ var addons = Section{
 		},
 		{
 			ID:      "addon-object-twice",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Two add-ons, or two files of one add-on, have the same object.",
 			Cause:   "Each would undo the changes of the other.",
 			Remedy:  "Keep it in one place.",

@@ -1,11 +1,14 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var certificates = Section{
 	Title: "Certificates and CAs",
 	Intro: "[certificates.md](certificates.md) describes the commands.",
 	Messages: []Message{
 		{
 			ID:      "certificate-expires",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A certificate has expired, or expires soon.",
 			Cause: "Reported by `certs check` and `cluster-info`. The limit is thirty days, or the last fifth of the " +
 				"lifetime if that is shorter, or the time of `--within`. For a CA, the limit is ninety days; when a CA " +
@@ -16,6 +19,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "certificate-unusable",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A certificate cannot be used.",
 			Cause: "Reported by `certs check` and `cluster-info`. The certificate is missing or unreadable, has no " +
 				"matching key, or was not signed by the CA on its host. It was probably moved or replaced.",
@@ -24,6 +28,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "authority-key-missing",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A CA on a control plane, or on a host with etcd, has no key, or has the key of another CA.",
 			Cause:   "It cannot sign. `certs renew` refuses certificates that need it, and changes nothing.",
 			Remedy: "Restore the key from a backup, or from another control plane, which has the same key: " +
@@ -33,6 +38,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "certificate-request-refused",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "The manager does not sign the certificate request of a control plane.",
 			Cause: "The request is for the certificate with which the API server authenticates to etcd. The key is weak " +
 				"(RSA below 2048 bits, or an unusual curve), or the request is not signed with its own key. Nothing was " +
@@ -43,6 +49,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "authority-expired",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A CA has expired, and with it every certificate that it signed.",
 			Cause: "Reported by `certs renew` and `certs rotate-ca`. Renewed certificates would not be valid either, and a " +
 				"rotation of the cluster CA or the etcd CA needs a cluster that responds. Both are refused before " +
@@ -51,6 +58,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "certificate-foreign",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A certificate is due for renewal, but the CA on its host did not sign it.",
 			Cause: "Reported by `certs renew`. One of the two was replaced. Clients that trust the other CA would not " +
 				"trust a certificate from this one, so Slipway does not renew it.",
@@ -59,6 +67,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "kubelet-certificate-missing",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A kubelet has no serving certificate from the cluster.",
 			Cause: "It did not get one within four minutes, or does not use it. The message names the pending requests of " +
 				"the kubelet with their reasons: a request has another name or address than Slipway knows for the node.",
@@ -69,6 +78,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "unknown-certificate",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "There is no certificate with this name to renew.",
 			Cause: "Reported by `certs renew`. CAs cannot be renewed. Kubelets renew their own certificates, and get new " +
 				"ones if they cannot.",
@@ -76,6 +86,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "validity-beyond-authority",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The requested validity is longer than the remaining lifetime of the CA.",
 			Cause: "Reported by `certs renew`. The requested validity is `spec.kubernetes.certificates.validity`. The " +
 				"certificates are valid until the CA expires.",
@@ -83,6 +94,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "renewal-timer",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The timer for automatic renewals is not active on the host, or was changed.",
 			Cause: "Reported by `certs check`. The hosts of this cluster should renew their certificates automatically " +
 				"(`spec.kubernetes.certificates.autoRenew`). Clusters that are older than this feature have no timer.",
@@ -91,6 +103,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "renewal-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The automatic renewal of a host failed.",
 			Cause: "Reported by `certs check`. The message has the reason. Certificates that could be renewed were " +
 				"renewed, and the host tries again automatically.",
@@ -99,6 +112,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "unknown-authority",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "There is no CA or key with this name to rotate.",
 			Cause:   "Reported by `certs rotate-ca`.",
 			Remedy: "Use `--which service-account` (the key that signs service account tokens), `--which front-proxy` (the " +
@@ -107,6 +121,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "account-key-missing",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A control plane has no readable service account key.",
 			Cause: "Reported by `certs rotate-ca`. Without `/etc/kubernetes/pki/sa.pub`, it is unknown which tokens the " +
 				"API server accepts. Nothing was changed.",
@@ -114,6 +129,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "account-key-elsewhere",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Slipway does not manage the service account key.",
 			Cause: "Reported by `certs rotate-ca`. Because of `extraArgs` in the cluster file, API servers or controller " +
 				"managers use another key. Nothing was changed.",
@@ -121,6 +137,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "tokens-held",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "All tokens are signed with the new service account key, but the old key is still needed.",
 			Cause: "Reported by `certs rotate-ca`. The message names what holds a token signed with the old key. The old " +
 				"key is kept, and the cluster serves with both.",
@@ -132,12 +149,14 @@ var certificates = Section{
 		},
 		{
 			ID:      "authority-missing",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "A host has no readable file with the CA.",
 			Cause:   "Reported by `certs rotate-ca`. It is unknown which CAs the host trusts. Nothing was changed.",
 			Remedy:  "Restore the file from a backup or from another host: it is the same on all of them.",
 		},
 		{
 			ID:      "authority-elsewhere",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Slipway does not manage the CA.",
 			Cause: "Reported by `certs rotate-ca`. Because of `extraArgs` in the cluster file, API servers use another CA. " +
 				"Nothing was changed.",
@@ -145,6 +164,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "authority-held",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "All certificates are signed by the new CA, but the old CA may still be needed.",
 			Cause: "Reported by `certs rotate-ca`. The message names the APIs that may not trust the new CA yet. The old " +
 				"CA is kept, and the cluster serves with both.",
@@ -155,6 +175,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "exchange-unfinished",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "Hosts trust several CAs of one kind, because a rotation with `certs rotate-ca` is unfinished.",
 			Cause:   "Reported by `certs check`. The cluster works with both CAs, but the old one is still trusted.",
 			Remedy: "Run the command of the hint, which continues the rotation whatever else was done since, and reports " +
@@ -162,6 +183,7 @@ var certificates = Section{
 		},
 		{
 			ID:      "ca-still-needed",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The cluster trusts the old and the new CA.",
 			Cause: "Reported by `certs rotate-ca --which cluster`. The message names what trusts only the old CA, or holds " +
 				"certificates signed by it. Without the old CA it would reject the API servers, or be rejected by them. " +

@@ -1,16 +1,20 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var clusterChange = Section{
 	Title: "Changing an existing cluster",
 	Messages: []Message{
 		{
 			ID:      "immutable-field",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "This value cannot change while the cluster exists.",
 			Cause:   "It is in certificates, in running pods or in stored objects.",
 			Remedy:  "Write the old value, or create a new cluster and move your workloads.",
 		},
 		{
 			ID:      "endpoint-change",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Nodes cannot test this change of the control plane endpoint.",
 			Cause: "The old endpoint would be removed before nodes have tested the new one. This applies to:\n\n" +
 				"- a new address or router ID, in a mode where a control plane holds the address\n" +
@@ -30,6 +34,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "proxy-change",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "`spec.kubernetes.proxyMode` changes from `iptables` to `ipvs` or back.",
 			Cause: "At its start, kube-proxy removes the rules of the previous mode, but not between these two modes, " +
 				"which share rules.",
@@ -38,16 +43,19 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "roles-fixed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The roles of a host cannot change while it is in the cluster.",
 			Remedy:  "Remove the host (`slipway delete node NAME`) and add it again with the new roles.",
 		},
 		{
 			ID:      "address-fixed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A node is identified by its internal address, which cannot change while the node is in the cluster.",
 			Remedy:  "Write the old address at `internalAddress`, or remove the host and add it again.",
 		},
 		{
 			ID:      "runtime-change-alone",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The change of the container runtime must come alone.",
 			Cause: "The file changes `spec.containerRuntime.type` and other settings. If a node does not work afterwards, " +
 				"the cause would be unknown. Settings of the runtime (`containerRuntime`, `bundle`, `bundleKeys`) may " +
@@ -59,12 +67,14 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "host-known",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host is already in the cluster, with another name or other roles.",
 			Cause:   "`--host` has its name or its address.",
 			Remedy:  "Remove that host first, or name another host.",
 		},
 		{
 			ID:      "host-renamed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The file has a new name for a machine that is already a node under another name.",
 			Remedy: "Remove the node by its old name first, then add the host. The same applies to a new machine with the " +
 				"address of a leaving node: if that node is dead, run `slipway delete node OLD --forget` and then add " +
@@ -72,6 +82,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "host-returned",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host was force-removed from this cluster (`--forget`) and still has its files from that time.",
 			Cause: "Until it is reset, the cluster rejects it by its machine id (ValidatingAdmissionPolicy " +
 				"`slipway-forgotten-machines`).\n\n" +
@@ -84,6 +95,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "host-leaves",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The removal of the host has begun and cannot be rolled back.",
 			Cause: "The removal of a control plane or an etcd member failed or was interrupted after its API server was " +
 				"stopped. Its etcd member is removed or about to be, and etcd does not accept a removed member with its " +
@@ -94,23 +106,27 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "host-on-record",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host is still in the saved cluster.",
 			Cause:   "`delete node --host` is for hosts that are no longer in it.",
 			Remedy:  "Remove it by its name.",
 		},
 		{
 			ID:      "node-other-name",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host to be removed is a node of the cluster under another name, so it would not be drained.",
 			Remedy:  "Remove it by that name.",
 		},
 		{
 			ID:      "node-runs",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A new machine is to take the name of another machine that is running.",
 			Cause:   "A machine that no longer answers is replaced automatically.",
 			Remedy:  "Remove that node first (`slipway delete node NAME`), or give the new host another name.",
 		},
 		{
 			ID:      "host-runs",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A host to be force-removed is running.",
 			Cause: "`--forget` is for hosts that are gone. This host cannot be reached (the message says why: a key, a " +
 				"firewall, files on it), but the cluster receives reports from its kubelet, so it is running. If you " +
@@ -127,22 +143,26 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "no-new-host",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The file has no new host.",
 			Cause:   "`add nodes -f FILE` adds the hosts of the file that are not in the cluster yet.",
 			Remedy:  "Apply other changes with `slipway apply -f FILE`.",
 		},
 		{
 			ID:      "not-created",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The creation of the cluster has not finished, so nodes cannot be added or removed.",
 			Remedy:  "Run `slipway resume NAME`, or change the file and apply it.",
 		},
 		{
 			ID:      "last-control-plane",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Without the given hosts, the cluster would have no control plane.",
 			Remedy:  "Add another control plane first, or delete the cluster.",
 		},
 		{
 			ID:      "control-plane-lost",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The cluster exists, but none of the control planes that remain holds it.",
 			Cause:   "One of them would initialize a new, empty cluster. No flag overrides this check.",
 			Remedy: "To replace control planes, add the new ones before you remove the old ones (`slipway apply -f FILE` " +
@@ -151,6 +171,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "etcd-lost",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The cluster exists with managed etcd, but none of the etcd hosts that remain has its data.",
 			Cause:   "Etcd would start empty, and all objects of the cluster would be lost. No flag overrides this check.",
 			Remedy: "To replace members, add the new ones before you remove the old ones (`slipway apply -f FILE` with both " +
@@ -172,6 +193,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "drain-blocked",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The node has pods that cannot be moved by waiting.",
 			Cause: "Such a pod has no controller that recreates it, or its PodDisruptionBudget never allows an eviction " +
 				"(`maxUnavailable: 0`, or `minAvailable` equal to the number of pods). If a pod without a controller is " +
@@ -181,12 +203,14 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "etcd-name-taken",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A host is to become an etcd member, but a member with its name is running on another machine.",
 			Cause:   "A member that does not answer is removed automatically.",
 			Remedy:  "Remove the other one first (`slipway delete node NAME`), or give the new host another name.",
 		},
 		{
 			ID:      "etcd-quorum",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "Too few etcd members would remain.",
 			Cause: "More than half of the etcd members must answer at any time, before and after a member is removed. The " +
 				"message has the number of members that would remain, and the members that do not answer. Nothing was " +
@@ -204,6 +228,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "settings-reverted",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A node did not work with new settings, and the cluster was rolled back automatically.",
 			Cause: "The failing node and the nodes that got the settings before it have their previous settings again. The " +
 				"message has the component that did not work and, if known, the reason.",
@@ -213,6 +238,7 @@ var clusterChange = Section{
 		},
 		{
 			ID:      "revert-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "Settings did not work on a node, and the automatic rollback failed too.",
 			Cause:   "Slipway does nothing more automatically.",
 			Remedy:  "Find and fix the cause, then run `slipway rollback NAME`.",

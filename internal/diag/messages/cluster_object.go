@@ -1,5 +1,7 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var clusterObjects = Section{
 	Title: "Cluster objects in an API",
 	Intro: "A `Cluster` object cannot use files, variables and keys of the machine on which a server runs. " +
@@ -7,6 +9,7 @@ var clusterObjects = Section{
 	Messages: []Message{
 		{
 			ID:      "object-absolute-path",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A field names a file on the machine of the server.",
 			Cause: "The name is an absolute path, or begins with `~`. On the command line it is a file of the user, but in an " +
 				"object it would be a file of the server.",
@@ -14,6 +17,7 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-file-directory",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The name of a file contains a directory.",
 			Cause: "The name of a file in an object is a key of a Secret or ConfigMap, and a key cannot contain `/`. So an object " +
 				"has no directories, and `./a.yaml` and `a.yaml` cannot both exist.",
@@ -23,6 +27,7 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-file-name",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The name of a file cannot be a key of a Secret or ConfigMap.",
 			Cause: "A key has at most 253 characters: letters, digits, `-`, `_` and `.`. It cannot begin with `..`. Or the field " +
 				"has the content of a file instead of its name.",
@@ -30,18 +35,21 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-file-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "No source of the object has a file with this name.",
 			Cause:   "The key is misspelt, or `spec.filesFrom` does not name the Secret or ConfigMap with the file.",
 			Remedy:  "Add the file to one of the sources that the message names, or name another source in `spec.filesFrom`.",
 		},
 		{
 			ID:      "object-file-key",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A Secret or ConfigMap of an object has a key that is not a file name.",
 			Cause:   "An API server does not accept such a key, so another program has written it.",
 			Remedy:  "Rename the key.",
 		},
 		{
 			ID:      "object-files-too-large",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The files of an object are too many or too large.",
 			Cause: "An object can have 1,024 files, each with at most 4 MiB, and 16 MiB in total. All keys of its sources count, " +
 				"also unused ones. Kubernetes limits each Secret and ConfigMap to 1 MiB.",
@@ -50,17 +58,20 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-source-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A Secret or ConfigMap of `spec.filesFrom` does not exist.",
 			Cause:   "Its name is misspelt, or it is in another namespace than the cluster.",
 			Remedy:  "Create the Secret or ConfigMap in the namespace of the cluster, or correct the name.",
 		},
 		{
 			ID:      "object-environment",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A field uses an environment variable, but the variables belong to the server.",
 			Remedy:  "Store the value in a Secret, name the Secret in `spec.filesFrom`, and write `{file: KEY}`.",
 		},
 		{
 			ID:      "object-ssh-agent",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A login needs the SSH agent, which belongs to the server.",
 			Cause: "`agent` is `true`. Or a private key has a passphrase, and `passphraseFrom` is not set, so only an agent could " +
 				"use the key.",
@@ -69,6 +80,7 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-no-login",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A host or a bastion has no login.",
 			Cause: "On the command line, the default is the SSH agent, `~/.ssh/config` and the default keys of the user. In an " +
 				"object, these would belong to the server.",
@@ -77,6 +89,7 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-local-address",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "An address or URL leads to the server itself, or only to a network link of the server.",
 			Cause: "The host is `localhost`, a loopback address (`127.0.0.1`, `::1`), an unspecified address (`0.0.0.0`) or a " +
 				"link-local address (`169.254.169.254`, `fe80::1`), or some programs read it as one of these: `127.1`, `0x7f000001`. " +
@@ -85,6 +98,7 @@ var clusterObjects = Section{
 		},
 		{
 			ID:      "object-bundle-file",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The bundle or a key of the bundle is a file of the server.",
 			Cause: "`spec.bundle` is a path, or not a complete reference in a registry. Or an entry of `spec.bundleKeys` does not " +
 				"begin with `ed25519:`.",

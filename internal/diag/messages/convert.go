@@ -1,5 +1,7 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var conversion = Section{
 	Title: "Converting a KubeKey file",
 	Intro: "These messages name the KubeKey file and a place in it. Conversion can also report ids of the cluster " +
@@ -8,6 +10,7 @@ var conversion = Section{
 	Messages: []Message{
 		{
 			ID:      "lost-in-conversion",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A field or value has no equivalent.",
 			Cause:   "The cluster would be different without it, and Slipway has no equivalent or does not support it.",
 			Remedy: "Change the file, or convert without it: `slipway convert --allow-loss` then reports it in a warning " +
@@ -44,6 +47,7 @@ var description = Section{
 		},
 		{
 			ID:      "kubeconfig-unusable",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Slipway cannot use the kubeconfig.",
 			Cause: "It has no current context, runs a program to log in, names certificate files, names a proxy, or does " +
 				"not verify the server (this includes an `http://` address).",
@@ -52,6 +56,7 @@ var description = Section{
 		},
 		{
 			ID:      "cluster-unreadable",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "The cluster's API cannot be read with this kubeconfig.",
 			Cause: "The API does not respond, or the user may not read what is needed: ConfigMaps in `kube-system`, nodes " +
 				"and DaemonSets.",
@@ -59,6 +64,7 @@ var description = Section{
 		},
 		{
 			ID:      "not-kubeadm",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The cluster was not made with kubeadm.",
 			Cause:   "It lacks the configuration that kubeadm keeps in the cluster. Only kubeadm clusters can be described.",
 			Remedy:  "Use a cluster that kubeadm created.",

@@ -1,11 +1,14 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var etcdMaintenance = Section{
 	Title: "Work on etcd",
 	Intro: "[etcd.md](etcd.md) describes the commands.",
 	Messages: []Message{
 		{
 			ID:      "etcd-external",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The etcd of the cluster is external.",
 			Cause: "`etcd snapshot`, `defrag` or `restore` was called for a cluster with external etcd, which Slipway does " +
 				"not manage. Nothing was changed. Before an upgrade, Slipway still backs up the cluster's keys, without " +
@@ -14,6 +17,7 @@ var etcdMaintenance = Section{
 		},
 		{
 			ID:      "etcd-unhealthy",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "No etcd member is healthy enough for the operation.",
 			Cause: "A snapshot needs a member that responds, follows a leader, votes, and has no known data corruption. A " +
 				"defragmentation needs all members, because one member at a time is unavailable during it.",
@@ -21,6 +25,7 @@ var etcdMaintenance = Section{
 		},
 		{
 			ID:      "etcd-full",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "The etcd database is full, and all of it is in use.",
 			Cause: "A defragmentation frees no space. Until there is space, etcd accepts only deletions, so `slipway " +
 				"apply` cannot write either.",
@@ -37,6 +42,7 @@ var etcdBackups = Section{
 	Messages: []Message{
 		{
 			ID:      "drill-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A backup set could not be tested.",
 			Cause: "The message has the reason: no host with an etcd member is reachable, the host lacks disk space or " +
 				"memory for another etcd with this data, or etcd does not accept the snapshot. If the host is the " +
@@ -46,6 +52,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A backup set could not be made.",
 			Cause: "The host could not take or send the snapshot, or the directory for the file does not exist. The " +
 				"message has the reason. Nothing was changed, and no files remain.",
@@ -53,6 +60,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-no-room",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "The disk of this machine lacks space for a backup set.",
 			Cause: "Making a set needs twice the size of the etcd database: for the set, and for the snapshot, which is " +
 				"stored next to it or, for an encrypted set, below `$SLIPWAY_HOME`. The message names the disk.",
@@ -60,6 +68,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-without-keys",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "The keys of the cluster could not be read.",
 			Cause: "The keys of the cluster's CAs could not be read on any control plane, or the etcd CA key on any etcd " +
 				"host. If hosts are lost, a snapshot is useless without them, so no set is written.",
@@ -67,6 +76,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-without-data",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The backup set has no data.",
 			Cause: "It has the keys of a cluster but no snapshot, because the etcd was `external` when the set was made " +
 				"before an upgrade. Nothing was changed.",
@@ -74,12 +84,14 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-exists",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The file for the backup set already exists.",
 			Cause:   "Backups are never overwritten.",
 			Remedy:  "Name another file with `--out`.",
 		},
 		{
 			ID:      "backup-damaged",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A backup set, or its snapshot, is incomplete or has changed since it was written.",
 			Cause:   "Nothing was changed.",
 			Remedy: "Use another set: `slipway etcd snapshots` lists the sets of a cluster, and `slipwayd list-backups` the sets " +
@@ -87,17 +99,20 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-encrypted",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "The backup set is encrypted, and no matching key was given.",
 			Remedy:  "Use `--identity` with the file that `age-keygen` wrote.",
 		},
 		{
 			ID:      "backup-unknown",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The file is not a backup set of Slipway, or has a format that this version cannot read.",
 			Cause:   "A bare etcd snapshot is not a backup set.",
 			Remedy:  "Name a file that `slipway etcd snapshot` has written, or `slipwayd backup` for the management server.",
 		},
 		{
 			ID:      "backup-other-cluster",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The backup set belongs to another cluster.",
 			Cause: "Its name or its CA certificate differs. The CA certificate also differs if the cluster was recreated " +
 				"under the same name or its CA was rotated. A restore would bring keys that the cluster does not trust. " +
@@ -106,6 +121,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-unverified",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The backup set has no signature of a key that this cluster trusts.",
 			Cause: "Anyone who can write the file would effectively become root on all hosts after a restore, so nothing " +
 				"was changed. As a warning: `--unverified` was given, and only the snapshot of the set goes to hosts.",
@@ -123,12 +139,14 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "bad-signer",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The value of `--signed-by` is not a public key.",
 			Cause:   "A public key is `ed25519:` and 44 characters.",
 			Remedy:  "Use the key in the cluster's ConfigMap `kube-system/slipway-cluster`, as `backupSigner`.",
 		},
 		{
 			ID:      "backup-key-adopted",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "This manager and the hosts sign backup sets with different keys.",
 			Cause: "The hosts of this cluster sign their backup sets with another key than this manager, because another " +
 				"manager set them up. When the operation runs, this manager takes over that key from a control plane, " +
@@ -138,6 +156,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "keys-of-unverified",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "`--with-keys` was given without `--unverified`.",
 			Cause: "The flag restores lost keys of hosts from a set without a trusted signature. These keys are always " +
 				"restored from a verified set.",
@@ -146,6 +165,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-version",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The backup set is from a later version than the cluster.",
 			Cause: "It is from a later minor version of etcd or Kubernetes, and the cluster cannot read all its data. " +
 				"Nothing was changed. As a warning: the set is from before an upgrade, and so is the restored data.",
@@ -154,6 +174,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-encryption-off",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The API servers could not read the encrypted Secrets of the backup set.",
 			Cause:   "They have no encryption configuration. Nothing was changed.",
 			Remedy: "Switch encryption on first (`kubernetes.encryption` in the cluster file, `slipway apply -f FILE`), " +
@@ -161,6 +182,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "backup-changed",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "An interrupted restore cannot continue.",
 			Cause: "Its file now contains another backup, or an etcd host was removed since then, for which its data was " +
 				"prepared. Some hosts may already have the data of the first backup, and the two must not be mixed.",
@@ -168,6 +190,7 @@ var etcdBackups = Section{
 		},
 		{
 			ID:      "invalid-recipient",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The value of `--recipient`, or an entry of `spec.etcd.backup.recipients`, is not an age public key.",
 			Remedy:  "Write an age public key. Such a key begins with `age1`; `age-keygen` prints it as the public key.",
 		},
@@ -180,6 +203,7 @@ var scheduledBackups = Section{
 	Messages: []Message{
 		{
 			ID:      "backup-timer",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The timer for automatic snapshots is not active on the host, or was changed.",
 			Cause: "Reported by `etcd snapshots --hosts`. The hosts of this cluster should take etcd snapshots " +
 				"automatically (`spec.etcd.backup`).",
@@ -187,6 +211,7 @@ var scheduledBackups = Section{
 		},
 		{
 			ID:      "backup-by-itself",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "An automatic snapshot of a host failed, or it succeeded but the oldest snapshot cannot be removed.",
 			Cause: "Reported by `etcd snapshots --hosts`. The message has the reason. Earlier snapshots are kept, and the " +
 				"host tries again automatically. Common causes:\n\n" +
@@ -200,6 +225,7 @@ var scheduledBackups = Section{
 		},
 		{
 			ID:      "backup-old",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A host has no automatic snapshot yet, or its latest one is older than twice the interval.",
 			Cause: "Reported by `etcd snapshots --hosts`. Or the time of the latest one is in the future: the host's clock " +
 				"was ahead, and until that time no warning would be possible. Right after automatic snapshots were " +
@@ -209,6 +235,7 @@ var scheduledBackups = Section{
 		},
 		{
 			ID:      "backup-copy",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A host does not copy its snapshots to a target.",
 			Cause: "Reported by `etcd health`, `cluster-info` and `etcd snapshots --hosts`. The target is listed at " +
 				"`spec.etcd.backup.copies`, but the latest copy failed or has not finished. Or there was no copy for " +
@@ -236,6 +263,7 @@ var scheduledBackups = Section{
 		},
 		{
 			ID:      "backup-drill",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The restore test of automatic snapshots failed or was not run.",
 			Cause: "Reported by `etcd health`, `cluster-info` and `etcd snapshots --hosts`. A host tests its automatic " +
 				"snapshots (`spec.etcd.backup.drillEvery`) by restoring them into a separate etcd. The latest test " +
@@ -252,6 +280,7 @@ var scheduledBackups = Section{
 		},
 		{
 			ID:      "backup-copy-unreachable",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "A copy target cannot be listed.",
 			Cause: "Reported by `etcd snapshots --copies` and `etcd snapshot --copy`. It cannot be listed from this " +
 				"machine, or from the hosts of its directory, or did not respond in time. The message has the target " +
@@ -265,6 +294,7 @@ var scheduledBackups = Section{
 		},
 		{
 			ID:      "backup-not-there",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host or target has no such snapshot.",
 			Cause: "Reported by `etcd snapshot`. With `--of HOST`, this host is unreachable, or has no such scheduled " +
 				"snapshot. With `--copy PLACE`, the cluster has no copy target with this name, or the target does " +

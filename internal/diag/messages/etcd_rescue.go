@@ -1,11 +1,14 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var etcdRescue = Section{
 	Title: "Rescue of etcd",
 	Intro: "[rescue.md](rescue.md) has the steps.",
 	Messages: []Message{
 		{
 			ID:      "rescue-unknown-host",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A host of `--lost` is not part of a rescue.",
 			Cause: "It is not a host of the cluster, or has neither an etcd member nor a control plane, so a rescue does " +
 				"not concern it.",
@@ -13,6 +16,7 @@ var etcdRescue = Section{
 		},
 		{
 			ID:      "rescue-unfinished",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A rescue of etcd has begun to move data, and no other change is possible before it is finished.",
 			Cause:   "Lost hosts can be removed only after the rescue.",
 			Remedy: "Run `slipway resume NAME`. If a worker has died since then: `slipway resume NAME --ignore-errors`. If " +
@@ -21,6 +25,7 @@ var etcdRescue = Section{
 		},
 		{
 			ID:      "rescue-host-answers",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A host that was declared lost responds.",
 			Cause: "The host, its etcd member or another machine at its address responds. Its data is not lost and may be " +
 				"more recent. If it continued next to the rescued cluster, there would be two clusters. Nothing was " +
@@ -29,12 +34,14 @@ var etcdRescue = Section{
 		},
 		{
 			ID:      "rescue-host-silent",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "A host with an etcd member or a control plane is unreachable but was not declared lost.",
 			Cause:   "Its data may be more recent. Nothing was changed.",
 			Remedy:  "Make it reachable, or, if it is permanently lost, add it to `--lost`.",
 		},
 		{
 			ID:      "rescue-not-needed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A rescue is not needed.",
 			Cause: "Etcd works, or would work if the hosts that are not declared lost were up: more than half of its " +
 				"members remain. So no data has to be discarded.",
@@ -43,6 +50,7 @@ var etcdRescue = Section{
 		},
 		{
 			ID:      "rescue-from",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host of `--from` cannot be used.",
 			Cause: "It is declared lost, has no etcd member, or has no usable data: no data at all, or neither a readable " +
 				"log nor a readable database. The message has the reason. Nothing was changed.",
@@ -50,12 +58,14 @@ var etcdRescue = Section{
 		},
 		{
 			ID:      "rescue-no-data",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "No remaining etcd member has readable data in `/var/lib/etcd`.",
 			Cause:   "The message has the reason.",
 			Remedy:  "Mount the data disk, or restore a backup: [backup.md](backup.md).",
 		},
 		{
 			ID:      "rescue-several-clusters",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The remaining members have data of different etcd clusters.",
 			Cause: "Their data cannot be compared. A restore or rescue creates a new etcd cluster, and a host that was " +
 				"down at that time still has the earlier data. Nothing was changed.",
@@ -67,6 +77,7 @@ var etcdRescue = Section{
 		},
 		{
 			ID:      "etcd-moved",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The data of the member chosen for a rescue have changed since the rescue was planned.",
 			Cause:   "The member had contact with others, or more of its data was damaged. Nothing was changed.",
 			Remedy:  "Run `slipway etcd rescue` again, which checks the data again.",

@@ -1,5 +1,7 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var hostChecks = Section{
 	Title: "Checks of the hosts",
 	Intro: "Before every operation, Slipway checks the hosts that the operation changes. `slipway precheck` runs " +
@@ -9,16 +11,19 @@ var hostChecks = Section{
 	Messages: []Message{
 		{
 			ID:      "unknown-check",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "`--ignore-check` names a check that does not exist or cannot be ignored.",
 			Remedy:  "Use an id of this section that can be ignored, or omit the flag.",
 		},
 		{
 			ID:      "host-facts",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The host was reached, but its facts could not be collected.",
 			Remedy:  "This is a bug: run the command again with `--debug` and report it.",
 		},
 		{
 			ID:      "systemd-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Process 1 is not systemd.",
 			Cause: "The kubelet and containerd run as systemd units, so containers and systems with another init cannot be " +
 				"nodes.",
@@ -33,6 +38,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "kernel-too-old",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The kernel is too old.",
 			Cause: "Kubernetes needs kernel 5.4 or newer. The nftables mode of kube-proxy, which is the default, needs " +
 				"5.13.",
@@ -41,6 +47,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "kernel-feature-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The kernel lacks a feature, built in or as a module.",
 			Cause: "containerd needs `overlay`, kube-proxy needs `nf_tables`, `ip_tables` or `ipvs`, and flannel needs " +
 				"`vxlan`. Services between pods of one node need `br_netfilter`.",
@@ -49,6 +56,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "cgroup-v1",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host uses cgroup v1.",
 			Cause:   "With the default settings, the kubelet of Kubernetes 1.35 and later does not start with cgroup v1.",
 			Remedy: "Boot the host with cgroup v2, or write:\n\n" +
@@ -62,6 +70,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "cgroup-controller-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A cgroup controller is missing.",
 			Cause: "The kubelet needs the cgroup controllers `cpu`, `cpuset`, `memory` and `pids` (with cgroup v1 also " +
 				"`cpuacct`, `devices` and `freezer`).",
@@ -70,16 +79,19 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "architecture-mismatch",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The file has another `arch` than the host.",
 			Remedy:  "Correct the field, or remove it: Slipway then detects the architecture.",
 		},
 		{
 			ID:      "architecture-not-in-bundle",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The bundle has no programs and images for the architecture of this host.",
 			Remedy:  "Build a bundle that has them: `slipway bundle build --arch amd64,arm64`.",
 		},
 		{
 			ID:      "program-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A program is missing on the host.",
 			Cause: "The kubelet, kubeadm, the container runtime or Slipway need it: `systemctl`, `mount`, `umount`, " +
 				"`losetup`, `modprobe` or `cp`. With `type: docker`, `nsenter` and `ip` are needed too, and on the " +
@@ -104,6 +116,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "swap-on",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Swap is on.",
 			Cause: "The kubelet does not start while swap is on. By default Slipway turns swap off; with " +
 				"`system.skipConfigure` it does not.",
@@ -111,12 +124,14 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "machine-id-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "`/etc/machine-id` is empty.",
 			Cause:   "Nodes are identified by it.",
 			Remedy:  "Create an id: `systemd-machine-id-setup`.",
 		},
 		{
 			ID:      "machine-id-duplicate",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Two hosts have the same machine id.",
 			Cause:   "One disk is a copy of the other, or both hosts were created from the same template.",
 			Remedy: "Create a new id on all of them but one: `rm -f /etc/machine-id /var/lib/dbus/machine-id && " +
@@ -124,11 +139,13 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "same-machine",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Two hosts of the file are the same machine, reached at two addresses.",
 			Remedy:  "Remove one of them.",
 		},
 		{
 			ID:      "clock-skew",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The clock of the host differs by more than 5 seconds from the clocks of most other hosts.",
 			Cause:   "Leases, certificates and logs depend on it.",
 			Remedy:  "Write `ntpServers` under `spec.system`, or set the clock.",
@@ -143,6 +160,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "internal-address-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The internal address is not on an interface of the host.",
 			Cause: "Other nodes reach a host at `internalAddress` (default: `address`). It must be an address on one of " +
 				"the interfaces of the host. It cannot be a name, a loopback address, or the outer address of a " +
@@ -152,6 +170,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "dual-stack-address-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The host lacks an address of one IP version.",
 			Cause: "With two ranges at `spec.network.podCIDR` every host needs an address of each IP version that is not " +
 				"link-local, because the node is registered with both. Slipway takes the one on the interface that has " +
@@ -161,6 +180,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "address-in-use",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The address of a host, or of the API, is in use elsewhere.",
 			Cause: "The address of a host is also on an interface of another host, so packets can reach the wrong host. " +
 				"Or, with `mode: keepalived` or `kube-vip`, the API address belongs to a host, or something answers at " +
@@ -170,6 +190,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "network-overlap",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The pod or the service network overlaps with a network that the host is in or has a route to.",
 			Cause: "It is an error if the other network is inside the network of the cluster: its machines could no longer " +
 				"be reached. It is a warning if the network of the cluster is inside a wider network: pods cannot reach " +
@@ -188,6 +209,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "hosts-file-conflict",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "`/etc/hosts` has another line for a name of the cluster, with a different address.",
 			Cause: "The first line counts, and the lines of Slipway come last. For the API name this is an error, because " +
 				"the node would connect to the wrong address. For the name of another host it is a warning.",
@@ -195,6 +217,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "dns-server-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Pods would receive no usable DNS server.",
 			Cause: "Pods receive the DNS servers of their host. These are in `/etc/resolv.conf`, or, with " +
 				"systemd-resolved, in its own file. Without the file the kubelet cannot start pods. If it has no " +
@@ -204,6 +227,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "etcd-data-lost",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The host is an etcd member, and its data is gone.",
 			Cause: "A disk is not mounted or was replaced. The other members rely on what this member has acknowledged. It " +
 				"must not start empty under its name, because committed changes could be lost. A cluster with a single " +
@@ -216,6 +240,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "etcd-unreachable",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "A control plane cannot reach an external etcd at `spec.etcd.external.endpoints`.",
 			Cause: "Nothing accepts the connection. It is a warning if other endpoints are reachable, and an error if none " +
 				"is.",
@@ -223,6 +248,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "endpoint-unreachable",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "A worker cannot reach the load balancer at `spec.controlPlaneEndpoint.address`.",
 			Cause: "Nothing accepts the connection. On a node of a running cluster it is a warning. The load balancer must " +
 				"accept connections before there are API servers behind it.",
@@ -231,6 +257,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "other-cluster",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The host belongs to another cluster.",
 			Cause: "Or it belongs to a cluster of this name that was created by another manager (or with another " +
 				"`SLIPWAY_HOME`) and is unknown here.",
@@ -239,6 +266,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "leftovers",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The host has files of a cluster that Slipway did not create.",
 			Cause: "Empty directories, such as a new disk mounted at `/var/lib/etcd` with its `lost+found`, are not " +
 				"leftovers. On a host with an etcd member any other content of `/var/lib/etcd` is reported: etcd needs " +
@@ -248,6 +276,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "runtime-running",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "Another container runtime is running on the host, or has left its files.",
 			Cause: "It is containerd, Docker, CRI-O, k3s or k0s, or has left its `cri-docker.service` in " +
 				"`/etc/systemd/system`. Slipway installs its own containerd, or Docker, in the same directories, and " +
@@ -257,6 +286,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "other-network",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The host has files or interfaces of another pod network.",
 			Cause: "`/etc/cni/net.d` has configuration files of another pod network. containerd uses the first file by " +
 				"name. Or the host still has the interfaces of a pod network (`cni0`, `flannel.1`), which `kubeadm " +
@@ -266,6 +296,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "unit-drop-in",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A systemd drop-in replaces the command of a service that Slipway installs.",
 			Cause: "An example is `10-kubeadm.conf` of a kubelet package. The service would run without the settings of " +
 				"Slipway, or be another program. On a node of the cluster it is a warning. Drop-ins with other " +
@@ -293,18 +324,21 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "port-in-use",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A process listens on a port that a component of the node needs.",
 			Cause:   "The message names the process and the component.",
 			Remedy:  "Stop the process, or move it to another port.",
 		},
 		{
 			ID:      "cpu-too-few",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "A control plane needs two CPUs.",
 			Cause:   "With one, the API server and etcd time out under load. kubeadm has the same requirement.",
 			Remedy:  "For a test cluster, use `--ignore-check cpu-too-few`.",
 		},
 		{
 			ID:      "memory-too-small",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "A control plane needs 1700 MiB of memory, as with kubeadm; a worker needs 700 MiB.",
 			Remedy:  "Add memory, or change the role of the host.",
 		},
@@ -317,6 +351,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "disk-too-small",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "The disk is too small for the bundle and etcd.",
 			Cause: "The file systems that hold `/var/lib/containerd` (with Docker, `/var/lib/docker`), `/var/lib/kubelet`, " +
 				"`/var/lib/etcd`, `/var/lib/slipway` and `/usr/local/bin` do not have enough space for the unpacked " +
@@ -340,6 +375,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "inodes-too-few",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "The file system has too few free inodes.",
 			Cause: "Images consist of many small files. Fewer than 10 000 free inodes is an error, fewer than 100 000 a " +
 				"warning.",
@@ -347,6 +383,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "filesystem-unfit",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The file system is not suitable.",
 			Cause: "Image layers cannot be stacked on an overlay or a network file system, and etcd loses its leader on a " +
 				"slow network file system.",
@@ -354,6 +391,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "filesystem-noexec",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Programs cannot run on this file system.",
 			Cause: "`/usr/local/bin` or `/opt/cni/bin` is on a file system mounted with `noexec`, but Slipway installs " +
 				"programs there.",
@@ -361,6 +399,7 @@ var hostChecks = Section{
 		},
 		{
 			ID:      "filesystem-read-only",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A directory that a node writes to is on a file system mounted read-only.",
 			Remedy:  "Mount it writable. If the kernel made it read-only, the kernel log says why.",
 		},

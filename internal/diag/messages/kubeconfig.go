@@ -1,10 +1,13 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var kubeconfigs = Section{
 	Title: "Your kubeconfig",
 	Messages: []Message{
 		{
 			ID:      "kubeconfig-conflict",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "Your kubeconfig has a context or cluster with the same name that leads to another cluster.",
 			Cause: "The message has both addresses. Slipway does not overwrite the entry, because you would lose access to " +
 				"the other cluster.",
@@ -13,6 +16,7 @@ var kubeconfigs = Section{
 		},
 		{
 			ID:      "kubeconfig-invalid",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The file of `KUBECONFIG`, or `~/.kube/config`, is not a kubeconfig.",
 			Cause: "It has another kind, is not text, uses YAML aliases, or is a device, a pipe or a directory. Slipway " +
 				"did not change it.",
@@ -20,12 +24,14 @@ var kubeconfigs = Section{
 		},
 		{
 			ID:      "kubeconfig-locked",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "Another program holds the lock of the kubeconfig.",
 			Cause:   "The lock is the file `FILE.lock`. kubectl holds it for a moment while it writes.",
 			Remedy:  "If no such program is running, it was killed: remove the lock file.",
 		},
 		{
 			ID:      "kubeconfig-foreign",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The path of the kubeconfig leads through a link to a directory of another user.",
 			Cause: "A symbolic link of a user leads to a directory of another user, such as `/etc/kubernetes`. Root does " +
 				"not change a file through such a link.",
@@ -33,6 +39,7 @@ var kubeconfigs = Section{
 		},
 		{
 			ID:      "no-kubectl",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Slipway has no kubectl that works on this machine.",
 			Cause: "`slipway kubectl` runs the kubectl of the cluster's bundle, but this machine has no such bundle, or " +
 				"the bundle has no kubectl for it.\n\n" +
@@ -43,12 +50,14 @@ var kubeconfigs = Section{
 		},
 		{
 			ID:      "no-kubeconfig",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "The admin kubeconfig is not saved yet.",
 			Cause:   "It is saved when the control plane of the cluster is running.",
 			Remedy:  "Run `slipway resume NAME`.",
 		},
 		{
 			ID:      "kubeconfig-untrusted",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "The administrator's kubeconfig on a control plane cannot be trusted.",
 			Cause: "Root on a control plane can write anything into `/etc/kubernetes/admin.conf`, also a program that " +
 				"`kubectl` would run on your machine. Slipway uses only the client certificate, its key and the CA from " +

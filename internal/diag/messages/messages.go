@@ -1,5 +1,6 @@
-// Package messages holds the explanation of every message id: a summary, the cause and
-// the remedy. docs/guide/errors.md is generated from it:
+// Package messages holds the explanation of every message id: a summary, the cause, the
+// remedy and the error code. docs/guide/errors.md and the table of package errorcode are
+// generated from it:
 //
 //	go test ./internal/diag/messages -update
 //
@@ -7,9 +8,13 @@
 // test compares these declarations with the table.
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 // A Message explains one id. Its texts are Markdown, and a link is relative to docs/guide.
 type Message struct {
 	ID string
+	// Code is the error code of an operation that ends with this message; "" for a warning.
+	Code v1alpha1.ErrorCode
 	// IsWarning is true if the problem never stops an operation.
 	IsWarning bool
 	// Summary is one sentence with the problem.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag/messages"
 	"slipway.dev/slipway/internal/testutil/golden"
 )
@@ -21,6 +22,35 @@ import (
 // not generated after a change of the table.
 func TestPage_IsGeneratedFromTable(t *testing.T) {
 	golden.Check(t, "../../../docs/guide/errors.md", messages.Page())
+}
+
+// TestCodeTable_IsGeneratedFromTable fails if the table of package errorcode was not
+// generated after a change of the table.
+func TestCodeTable_IsGeneratedFromTable(t *testing.T) {
+	text, err := messages.CodeTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "../errorcode/table.go", text)
+}
+
+// codes lists all error codes.
+var codes = []v1alpha1.ErrorCode{
+	v1alpha1.ErrorUserInput, v1alpha1.ErrorCredentials, v1alpha1.ErrorUnreachable,
+	v1alpha1.ErrorCapacity, v1alpha1.ErrorConflict, v1alpha1.ErrorInternal,
+}
+
+func TestTable_HasCodeOfEachError(t *testing.T) {
+	for _, s := range messages.Table() {
+		for _, m := range s.Messages {
+			switch {
+			case m.IsWarning && m.Code != "":
+				t.Errorf("%s is a warning, which ends no operation, but has the code %s", m.ID, m.Code)
+			case !m.IsWarning && !slices.Contains(codes, m.Code):
+				t.Errorf("%s has the code %q, want one of %v", m.ID, m.Code, codes)
+			}
+		}
+	}
 }
 
 func TestTable_EntriesAreComplete(t *testing.T) {

@@ -1,10 +1,13 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var operations = Section{
 	Title: "Clusters and operations",
 	Messages: []Message{
 		{
 			ID:      "cluster-exists",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The cluster exists already.",
 			Cause:   "`create` was called for it.",
 			Remedy: "Change it with `slipway apply -f FILE`. If its creation has not finished, run `slipway resume NAME`. " +
@@ -12,24 +15,28 @@ var operations = Section{
 		},
 		{
 			ID:      "cluster-paused",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The cluster is paused.",
 			Cause:   "`spec.paused` is true in the cluster file. Nothing was changed.",
 			Remedy:  "Remove `spec.paused` from the file, or set it to `false`, and run the command again.",
 		},
 		{
 			ID:      "bundle-version",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The bundle of the file has another Kubernetes version than the file.",
 			Remedy: "Name another bundle, omit `spec.bundle`, or set `spec.kubernetes.version` to the version of the " +
 				"bundle.",
 		},
 		{
 			ID:      "check-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A step could not determine its changes on a host, so there is no plan.",
 			Cause:   "The message has the step and the cause. Nothing was changed.",
 			Remedy:  "Fix the cause and plan again. `--ignore-errors` continues with the other hosts.",
 		},
 		{
 			ID:      "plan-without-password",
+			Code:    v1alpha1.ErrorCredentials,
 			Summary: "The plan does not have the passwords that it needs.",
 			Cause: "Plans never contain passwords. A plan for `--out` needs them elsewhere when it is applied: in the " +
 				"saved cluster, if it exists with the same passwords, or where `passwordFrom` points.",
@@ -37,12 +44,14 @@ var operations = Section{
 		},
 		{
 			ID:      "unknown-operation",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Another version of Slipway began the unfinished operation.",
 			Cause:   "The operation has a kind that this version does not know. No host was contacted.",
 			Remedy:  "Resume it with that version.",
 		},
 		{
 			ID:      "nothing-unfinished",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "There is no unfinished operation.",
 			Cause: "`resume` and `rollback` need one, but the latest operation succeeded. `init os` does not count as an " +
 				"operation of the cluster.",
@@ -53,6 +62,7 @@ var operations = Section{
 		},
 		{
 			ID:      "spec-changed",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The file has changed since the unfinished operation began.",
 			Cause: "`resume` continues with the old version: it refuses a changed file that is given with `-f`, and " +
 				"without `-f` it warns about a change of the original file. If the file of an upgrade over several " +
@@ -62,12 +72,14 @@ var operations = Section{
 		},
 		{
 			ID:      "no-way-back",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The operation cannot be rolled back.",
 			Cause:   "Its type has no rollback (for example a delete), or no earlier description of the cluster is saved.",
 			Remedy:  "Run `slipway resume NAME`.",
 		},
 		{
 			ID:      "host-left-behind",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "An earlier attempt to create or change the cluster changed a host that the file no longer contains.",
 			Cause:   "Its files would remain there; for a control plane this includes the keys of the cluster's CAs.",
 			Remedy: "One of these applies:\n\n" +
@@ -82,6 +94,7 @@ var operations = Section{
 		},
 		{
 			ID:      "ledger-lost",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The ledger of the host is missing, empty or damaged.",
 			Cause: "The ledger (`/var/lib/slipway/ledger`) has the state from before Slipway changed the host. The message " +
 				"names the file. Slipway no longer knows what to restore, so it changes nothing on that host, and the " +
@@ -96,6 +109,7 @@ var operations = Section{
 		},
 		{
 			ID:      "host-unmanaged",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A host must be reset, but it has no Slipway ledger.",
 			Cause: "Slipway did not install the software that runs there, or the host was reinstalled since. Slipway " +
 				"neither stops nor removes anything; the detail lists the findings.",
@@ -105,6 +119,7 @@ var operations = Section{
 		},
 		{
 			ID:      "no-lock-majority",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "The lock of the cluster is not held on a majority of the control planes.",
 			Cause: "The lock must be held on more than half of the control planes, but too few of them are reachable. " +
 				"Control planes that are permanently lost and are removed with `--forget` do not count.",
@@ -113,12 +128,14 @@ var operations = Section{
 		},
 		{
 			ID:      "reboots-own-machine",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Slipway runs on a host that is to be rebooted: the reboot would end the operation.",
 			Remedy: "Run Slipway on another machine. You can also name only the other hosts, and reboot this host without " +
 				"Slipway: drain its node, reboot, and uncordon the node.",
 		},
 		{
 			ID:      "operation-unfinished",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The latest operation on the cluster failed or was stopped.",
 			Cause: "`cluster-info` reports this, and an upgrade or a rotation of the cluster CA is refused until it is " +
 				"finished.\n\n" +
@@ -132,11 +149,13 @@ var operations = Section{
 		},
 		{
 			ID:      "ambiguous-operation",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Several operation ids begin with the given characters.",
 			Remedy:  "Give more characters, or the whole id: `slipway operations list`.",
 		},
 		{
 			ID:      "nothing-running",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "`cancel` found no running operation on the cluster.",
 			Cause:   "It has ended or was killed.",
 			Remedy:  "List the operations: `slipway operations list`.",
@@ -149,6 +168,7 @@ var health = Section{
 	Messages: []Message{
 		{
 			ID:      "api-down",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "No API server responds, neither through a control plane nor from this machine.",
 			Cause: "Reported by `cluster-info`. The shown nodes, versions and add-ons are from the saved state, and the " +
 				"resources are from the hosts.",
@@ -157,12 +177,14 @@ var health = Section{
 		},
 		{
 			ID:      "node-not-ready",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A node is not ready or is cordoned, its kubelet does not run, or its host cannot be queried.",
 			Cause:   "Reported by `cluster-info`. The message has the reason.",
 			Remedy:  "Find the cause with `slipway exec HOST --sudo -- journalctl -u kubelet -n 50`.",
 		},
 		{
 			ID:      "endpoint-not-answering",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "The API responds, but not to this node at the control plane endpoint.",
 			Cause: "Reported by `cluster-info`. The cause is on the node or in between: the name in /etc/hosts, a firewall " +
 				"or the load balancer. Pods on the node keep running, but its kubelet cannot report.",
@@ -170,6 +192,7 @@ var health = Section{
 		},
 		{
 			ID:      "etcd-member",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "etcd has a problem.",
 			Cause: "Reported by `cluster-info` and `etcd health`. One of these problems was found, or etcd reports an " +
 				"alarm:\n\n" +
@@ -188,6 +211,7 @@ var health = Section{
 		},
 		{
 			ID:      "add-on-not-ready",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "Too few pods of a component of the cluster are ready.",
 			Cause: "Reported by `cluster-info`. The component is the DNS or the pod network, for example. Nodes that are " +
 				"down are not the only reason.",

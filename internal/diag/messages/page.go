@@ -24,6 +24,23 @@ has been changed, and the exit code is 2. A file with only warnings is accepted.
 This page has an entry for each id: the problem, its cause, and the remedy. Search the page for the
 id. [The description of the file](../spec/v1alpha1/cluster.md) lists the values that each field accepts.
 
+## Error codes
+
+Each entry names its error code. If an operation ends with the problem, its status has the code in
+` + "`status.errorCode`, and the id in `status.reason`: see `slipway operations show ID -o json`" + `. A problem
+without an id has a code too.
+
+| code | meaning |
+|---|---|
+| ` + "`UserInput`" + ` | The request cannot be carried out. Correct the file, the command or the host. |
+| ` + "`Credentials`" + ` | A login was refused, or a key or certificate cannot be used. |
+| ` + "`Unreachable`" + ` | A host, the API or a download did not respond in time. Another attempt may succeed. |
+| ` + "`Capacity`" + ` | Disk space, memory or another resource is used up. |
+| ` + "`Conflict`" + ` | Another operation, change or program interferes. |
+| ` + "`Internal`" + ` | Any other cause. |
+
+## Sections
+
 `
 
 // lineLength is the length at which the page wraps text.
@@ -54,11 +71,13 @@ func Page() string {
 	return b.String()
 }
 
-// problem returns the summary and the cause.
+// problem returns the error code, the summary and the cause.
 func (m Message) problem() string {
 	text := "**" + m.Summary + "**"
 	if m.IsWarning {
 		text = "A warning. " + text
+	} else {
+		text = "`" + string(m.Code) + "`: " + text
 	}
 	if m.Cause != "" {
 		text += " " + m.Cause

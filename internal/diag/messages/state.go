@@ -1,10 +1,13 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var savedState = Section{
 	Title: "Saved state on this machine",
 	Messages: []Message{
 		{
 			ID:      "record-damaged",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A file in the state directory cannot be read.",
 			Cause: "The disk failed, or someone changed the file. Slipway does not guess its content. The state directory " +
 				"is `SLIPWAY_HOME`.",
@@ -24,6 +27,7 @@ var savedState = Section{
 		},
 		{
 			ID:      "records-foreign",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A file or directory in the state directory is a symbolic or hard link, or belongs to another user.",
 			Cause: "Under `sudo`, Slipway works there as root on behalf of the calling user, and does not use a file that " +
 				"may belong to another user. The directories `clusters`, `operations` and `backups` may be links to " +
@@ -32,6 +36,7 @@ var savedState = Section{
 		},
 		{
 			ID:      "records-unwritable",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "Slipway cannot write to the state directory, and it does nothing that it cannot save.",
 			Cause: "The disk of this machine is full, the user may not write there, or the path contains a file instead of " +
 				"a directory. A running operation stops when the disk is full.",
@@ -45,6 +50,7 @@ var commandLine = Section{
 	Messages: []Message{
 		{
 			ID:      "usage",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The command line is not valid.",
 			Cause: "It has an unknown command or flag, or a missing, empty or extra argument. Or a flag has an empty " +
 				"value: `-f \"$FILE\"` with an unset `FILE` does not count as a missing `-f`. Or the command does not " +
@@ -54,6 +60,7 @@ var commandLine = Section{
 		},
 		{
 			ID:      "file-unreadable",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A file of the command line cannot be read or written.",
 			Cause: "Or it is larger than a cluster file or plan can be (64 MiB), or already exists and would be " +
 				"overwritten.",
@@ -61,6 +68,7 @@ var commandLine = Section{
 		},
 		{
 			ID:      "cache-foreign",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A path leads through a link to a directory of another user.",
 			Cause: "As root, Slipway follows a symbolic link of a user only to a directory of the same user. Under `sudo`, " +
 				"the cache of the calling user, or the path of a file to write, has a link to a directory of another " +
@@ -69,23 +77,27 @@ var commandLine = Section{
 		},
 		{
 			ID:      "no-cluster",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The command needs a saved cluster, but there is none.",
 			Cause:   "The state is saved below `SLIPWAY_HOME`: another user or another machine has a different state.",
 			Remedy:  "Create one with `slipway create cluster`, or pass the cluster file to commands that accept `-f`.",
 		},
 		{
 			ID:      "not-found",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The cluster or operation is not in the saved state.",
 			Remedy: "Correct the name. `slipway get clusters` and `slipway operations list` list what is saved below " +
 				"`SLIPWAY_HOME`.",
 		},
 		{
 			ID:      "which-cluster",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Several clusters are saved, and the command names none of them.",
 			Remedy:  "Name one, or select the default cluster: `slipway use NAME`.",
 		},
 		{
 			ID:      "name-mismatch",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A file and a name were given, but the file describes another cluster.",
 			Remedy:  "Omit the name, or give the right file.",
 		},
@@ -99,12 +111,14 @@ var commandLine = Section{
 		},
 		{
 			ID:      "no-terminal",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "Confirmation is needed, but standard input is not a terminal.",
 			Cause:   "The command asks for confirmation before it changes or deletes anything.",
 			Remedy:  "In a script, use `--yes`.",
 		},
 		{
 			ID:      "not-confirmed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The confirmation was not given.",
 			Cause: "The answer to the confirmation was not yes or, if hosts or data are removed, not the name of the " +
 				"cluster. Nothing was changed.",
@@ -112,12 +126,14 @@ var commandLine = Section{
 		},
 		{
 			ID:      "removal-not-allowed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The plan removes hosts or data, perhaps because the file has lost a line.",
 			Cause:   "`delete cluster NAME --yes` and `rollback NAME --yes` also count, because they name the cluster.",
 			Remedy:  "If you want the removal, use `--allow-removal`, or type the name of the cluster at the confirmation.",
 		},
 		{
 			ID:      "locked",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "Another operation is running on the cluster.",
 			Cause: "The message has its process and start time, by that machine's clock; the exit code is 5. One control " +
 				"plane with the lock of another manager is enough, because that manager may not know the other control " +
@@ -129,6 +145,7 @@ var commandLine = Section{
 		},
 		{
 			ID:      "fence-unreadable",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "The file that fences off earlier managers is damaged on a host.",
 			Cause: "Each host stores the number of the latest lock of its cluster (in `/var/lib/slipway/fence`, and after " +
 				"the cluster is deleted in `/run/slipway/fence` until the next boot). It rejects managers whose lock " +
@@ -138,12 +155,14 @@ var commandLine = Section{
 		},
 		{
 			ID:      "plan-stale",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A saved plan no longer matches what it would do now.",
 			Cause:   "The hosts, the cluster file or the bundle have changed since. The message shows the difference.",
 			Remedy:  "Make a new plan.",
 		},
 		{
 			ID:      "plan-changed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A saved plan was edited, truncated or damaged.",
 			Cause: "It cannot be read, its digest does not match its content, or it describes another cluster than the one " +
 				"it is for.",
@@ -151,11 +170,13 @@ var commandLine = Section{
 		},
 		{
 			ID:      "no-operation",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The cluster has no operation to show.",
 			Remedy:  "List the operations of all clusters: `slipway operations list`.",
 		},
 		{
 			ID:      "plugin-failed",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A program `slipway-NAME` on `PATH` could not be started.",
 			Remedy:  "List the plugins and their problems: `slipway plugin list`.",
 		},

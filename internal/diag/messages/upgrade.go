@@ -1,11 +1,14 @@
 package messages
 
+import "slipway.dev/slipway/api/v1alpha1"
+
 var upgrades = Section{
 	Title: "Versions and upgrades",
 	Intro: "[upgrade.md](upgrade.md) describes upgrades.",
 	Messages: []Message{
 		{
 			ID:      "unsupported-kubernetes",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "This Slipway does not support that minor version of Kubernetes.",
 			Cause: "The hint lists the supported ones. You can name any patch version of a supported minor, listed or not. " +
 				"You can also name a version of a later minor that a bundle has: a bundle that `slipway bundle import` " +
@@ -15,12 +18,14 @@ var upgrades = Section{
 		},
 		{
 			ID:      "release-catalogue-invalid",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The release catalogue `releases.yaml` is not valid.",
 			Cause:   "`releases.yaml` in `SLIPWAY_HOME` cannot be read, or a new minor in it does not name every component.",
 			Remedy:  "Correct the file. [Bundles](bundle.md) shows the format.",
 		},
 		{
 			ID:      "release-components-differ",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "kubeadm expects other images than the release table has.",
 			Cause: "The catalogue does not list the patch version, and kubeadm expects other images for it than for the " +
 				"rest of its minor.",
@@ -38,6 +43,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-path",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "There is no upgrade path to that version.",
 			Cause: "An upgrade goes one minor version at a time, and never down. The version is older than the cluster's, " +
 				"or a minor in between is neither supported nor in an available bundle.",
@@ -45,6 +51,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-invalid",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The upgrade request is invalid.",
 			Cause: "The file has another version than `--to` or no version, or it has other changes besides the version. " +
 				"Or the number of workers that may be unavailable is invalid.",
@@ -52,6 +59,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-unfinished",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "An upgrade has begun and is unfinished.",
 			Cause:   "Its nodes have two versions, and only the upgrade knows their order.",
 			Remedy: "Finish it with `slipway resume`, or roll it back with `slipway rollback`; then the cluster can be " +
@@ -60,6 +68,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-between-minors",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "One minor of an upgrade is complete, but the next one was not started.",
 			Cause: "The messages before this one have the reason. All nodes of the cluster have the version that was " +
 				"reached, and the cluster can stay at this version. The exit code is 1 (5 if another operation is " +
@@ -68,6 +77,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-committed",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The upgrade is complete, or is already removing the previous version from hosts.",
 			Cause:   "It cannot be rolled back.",
 			Remedy: "In the second case, finish it with `slipway resume`. The message names the backup set from before the " +
@@ -76,6 +86,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "new-kinds-in-use",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "The earlier version does not know the kinds of some existing objects.",
 			Cause: "After a rollback these objects could be neither listed nor deleted. As a warning: there may be such " +
 				"objects, because not every API server could be queried, or because the release table does not know the " +
@@ -85,11 +96,13 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-node-unready",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A node is not ready before its upgrade, so Slipway could not detect whether the upgrade harmed it.",
 			Remedy:  "Fix the node, or remove it from the cluster, and try again.",
 		},
 		{
 			ID:      "kube-proxy-behind",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "A node was upgraded, and its kube-proxy did not apply a new change of Services within three minutes.",
 			Cause: "Until it does, requests that reach a Service through this node may fail, so the node remains cordoned " +
 				"and the upgrade stops. Slipway reads the metrics of kube-proxy at `127.0.0.1:10249`, the default of " +
@@ -99,11 +112,13 @@ var upgrades = Section{
 		},
 		{
 			ID:      "api-not-asked",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "No API server answers, so the cluster cannot be checked before the upgrade.",
 			Remedy:  "Repair the control plane first: `slipway cluster-info` shows what is wrong.",
 		},
 		{
 			ID:      "api-removed",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A client uses an API that the upgrade removes.",
 			Cause: "According to the counter of an API server (`apiserver_requested_deprecated_apis`), a client uses an " +
 				"API that a version on the upgrade path no longer serves. The client would stop working. The audit log " +
@@ -120,6 +135,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "disruption-budget",
+			Code:    v1alpha1.ErrorConflict,
 			Summary: "A PodDisruptionBudget currently allows no disruption.",
 			Cause: "A node with one of its pods cannot be drained, and the upgrade would wait there until the drain times " +
 				"out. Between two minor versions, the upgrade first waits up to five minutes for pods that it has " +
@@ -128,12 +144,14 @@ var upgrades = Section{
 		},
 		{
 			ID:      "upgrade-capacity",
+			Code:    v1alpha1.ErrorCapacity,
 			Summary: "The pods of a node request more CPU or memory than all suitable nodes together have free.",
 			Cause:   "While the node is drained, some pods cannot run, and a budget may block the drain until it times out.",
 			Remedy:  "Add a node, or run fewer pods, for the time of the upgrade.",
 		},
 		{
 			ID:      "kubelet-skew",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The upgrade would exceed the allowed version skew of a kubelet.",
 			Cause:   "API servers may be at most three minor versions newer than a kubelet.",
 			Remedy: "If Slipway manages the node, remove it and add it again. Otherwise its owner must upgrade it or remove " +
@@ -141,6 +159,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "webhook-unanswered",
+			Code:    v1alpha1.ErrorUnreachable,
 			Summary: "An admission webhook cannot be called.",
 			Cause: "An admission webhook has `failurePolicy: Fail`, and its Service has no ready endpoint. Requests that " +
 				"it must review fail, including requests of an upgrade.\n\n" +
@@ -153,6 +172,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "bundle-missing",
+			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The upgrade path has several versions, and the bundle of a later one is missing.",
 			Cause:   "The upgrade would stop there.",
 			Remedy: "Build it with `slipway bundle build --kubernetes VERSION`. If bundles can be built at any time, " +
@@ -160,6 +180,7 @@ var upgrades = Section{
 		},
 		{
 			ID:      "etcd-unready",
+			Code:    v1alpha1.ErrorInternal,
 			Summary: "etcd has a problem.",
 			Cause: "A member does not answer, has no leader or has an alarm, and the upgrade is about to restart another " +
 				"member. As a warning: a database that is nearly full, or a member that lags behind.",
