@@ -301,13 +301,16 @@ func (s service) operation() *v1alpha1.Operation {
 			State: v1alpha1.OperationSucceeded, StartTime: &start, EndTime: &end,
 			Steps: []v1alpha1.OperationStep{{
 				Task: "kubeadm.join", Title: "join node", StartTime: &start,
-				EndTime: &end, Hosts: v1alpha1.HostCounts{Changed: 1, Failed: 1},
+				EndTime: &end, Hosts: v1alpha1.HostCounts{Changed: 1, Failed: 1, Total: 2},
 			}},
+			OtherSteps: &v1alpha1.OtherSteps{Count: 3, Hosts: v1alpha1.HostCounts{Done: 2, Ignored: 4, Total: 6}},
+			HostCounts: v1alpha1.HostCounts{Changed: 1, Failed: 1, Total: 2},
 		},
 	}
 	switch s.History {
 	case "failed":
 		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: no space left"
+		o.Status.Reason, o.Status.ErrorCode = "DiskFull", v1alpha1.ErrorCapacity
 	case "hostile":
 		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: \x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J"
 	case "killed":

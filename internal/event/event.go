@@ -6,6 +6,7 @@ package event
 import (
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -65,6 +66,9 @@ type Event struct {
 	Total   int64    `json:"total,omitempty"`
 	Unit    string   `json:"unit,omitempty"` // of Done and Total; "" is bytes
 	Changes []Change `json:"changes,omitempty"`
+	// Failure is set if a step failed or was skipped because of a failure. On
+	// OperationFinished it is the failure that ended the operation, and Task, Title and Host
+	// are its place.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
@@ -77,10 +81,12 @@ type Change struct {
 
 // A Failure is the cause of a step's failure, for people.
 type Failure struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"`
-	Detail  string `json:"detail,omitempty"`
+	Reason string `json:"reason"`
+	// Code is the error code; "" for a skipped step, and in journals of earlier versions.
+	Code    v1alpha1.ErrorCode `json:"code,omitempty"`
+	Message string             `json:"message"`
+	Remedy  string             `json:"remedy,omitempty"`
+	Detail  string             `json:"detail,omitempty"`
 	// CausedBy is set for a skipped step: the step that failed first.
 	CausedBy string `json:"causedBy,omitempty"`
 }

@@ -1,13 +1,9 @@
 package status
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +42,8 @@ func endEvent(s int, task, host string, o event.Outcome) event.Event {
 
 func TestReduce_BuildsTheStatus(t *testing.T) {
 	failure := []v1alpha1.StepFailure{{Task: "a", Host: "w2", Reason: "DiskFull", Message: "no space left"}}
+	one := v1alpha1.HostCounts{Failed: 1, Total: 1}
+	failed := []v1alpha1.OperationHost{{Name: "w2", State: v1alpha1.HostFailed, Seconds: 1}}
 	for _, tc := range []struct {
 		name, reason string
 		events       []event.Event
@@ -59,23 +57,34 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 			name: "running", reason: "a step has no end while a host is at it",
 			events: []event.Event{startedEvent(0), beginEvent(1, "a", "w1"), beginEvent(1, "a", "w2"), endEvent(2, "a", "w1", event.Changed)},
 			want: v1alpha1.OperationStatus{
-				State: v1alpha1.OperationRunning, StartTime: apiTimeAt(0),
+				State: v1alpha1.OperationRunning, StartTime: apiTimeAt(0), HostCounts: v1alpha1.HostCounts{Changed: 1, Total: 2},
+				Hosts: []v1alpha1.OperationHost{
+					{Name: "w1", State: v1alpha1.HostChanged, Seconds: 1}, {Name: "w2", State: v1alpha1.HostRunning},
+				},
 				Steps: []v1alpha1.OperationStep{{
-					Task: "a", Title: "doing a", StartTime: apiTimeAt(1), Hosts: v1alpha1.HostCounts{Changed: 1},
+					Task: "a", Title: "doing a", StartTime: apiTimeAt(1), Hosts: v1alpha1.HostCounts{Changed: 1, Total: 2},
 				}},
 			},
 		},
 		{
-			name: "succeeded", reason: "the plain case",
+			name: "succeeded", reason: "the manager counts as a host of its step only",
 			events: []event.Event{
 				startedEvent(0), beginEvent(1, "a", "w1"), endEvent(2, "a", "w1", event.Unchanged),
 				beginEvent(2, "b", ""), endEvent(3, "b", "", event.Changed), finishedEvent(4, event.Succeeded),
 			},
 			want: v1alpha1.OperationStatus{
 				State: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(4),
+				HostCounts: v1alpha1.HostCounts{Done: 1, Total: 1},
+				Hosts:      []v1alpha1.OperationHost{{Name: "w1", State: v1alpha1.HostDone, Seconds: 1}},
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Done: 1}},
-					{Task: "b", Title: "doing b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(3), Hosts: v1alpha1.HostCounts{Changed: 1}},
+					{
+						Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
+						Hosts: v1alpha1.HostCounts{Done: 1, Total: 1},
+					},
+					{
+						Task: "b", Title: "doing b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(3),
+						Hosts: v1alpha1.HostCounts{Changed: 1, Total: 1},
+					},
 				},
 			},
 		},
@@ -91,54 +100,61 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 			},
 			want: v1alpha1.OperationStatus{
 				State: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3),
-				Reason: "DiskFull", Message: "doing a: w2: no space left",
+				Reason: "DiskFull", ErrorCode: v1alpha1.ErrorCapacity, Message: "doing a: w2: no space left",
+				HostCounts: one, Hosts: failed,
 				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Failed: 1}},
-					{Task: "b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Skipped: 1}},
+					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2), Hosts: one},
+					{Task: "b", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Skipped: 1, Total: 1}},
 				},
-				Failures: failure,
+				FailureCount: 1, Failures: failure,
 			},
 		},
 		{
-			name: "ignored", reason: "an ignored failure is counted and told, and is not the cause of anything",
+			name: "ignored", reason: "an ignored failure is counted and reported, and is not the cause of anything",
 			events: []event.Event{
 				startedEvent(0), beginEvent(1, "a", "w2"), endEvent(2, "a", "w2", event.Ignored),
 				finishedEvent(3, event.Succeeded),
 			},
 			want: v1alpha1.OperationStatus{
 				State: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3),
-				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Failed: 1}},
-				},
-				Failures: failure,
+				HostCounts: v1alpha1.HostCounts{Ignored: 1, Total: 1},
+				Hosts:      []v1alpha1.OperationHost{{Name: "w2", State: v1alpha1.HostIgnored, Seconds: 1}},
+				Steps: []v1alpha1.OperationStep{{
+					Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(2),
+					Hosts: v1alpha1.HostCounts{Ignored: 1, Total: 1},
+				}},
+				FailureCount: 1, Failures: failure,
 			},
 		},
 		{
 			name: "partial", reason: "hosts were left behind: there is something to resume",
 			events: []event.Event{startedEvent(0), endEvent(2, "a", "w2", event.Failed), finishedEvent(3, event.Partial)},
 			want: v1alpha1.OperationStatus{
-				State: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3), Reason: "DiskFull", Message: "w2: no space left",
-				Steps: []v1alpha1.OperationStep{
-					{Task: "a", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: v1alpha1.HostCounts{Failed: 1}},
-				},
-				Failures: failure,
+				State: v1alpha1.OperationFailed, StartTime: apiTimeAt(0), EndTime: apiTimeAt(3),
+				Reason: "DiskFull", ErrorCode: v1alpha1.ErrorCapacity, Message: "w2: no space left",
+				HostCounts: one, Hosts: []v1alpha1.OperationHost{{Name: "w2", State: v1alpha1.HostFailed}},
+				Steps:        []v1alpha1.OperationStep{{Task: "a", StartTime: apiTimeAt(2), EndTime: apiTimeAt(2), Hosts: one}},
+				FailureCount: 1, Failures: failure,
 			},
 		},
 		{
-			name: "resumed", reason: "what a resume does again replaces what was known of the host",
+			name: "resumed", reason: "the outcomes of a resume replace earlier ones, and a host that was interrupted is not running",
 			events: []event.Event{
 				startedEvent(0), endEvent(1, "a", "w2", event.Failed), beginEvent(1, "a", "w1"), finishedEvent(2, event.Cancelled),
 				startedEvent(10), endEvent(11, "a", "w2", event.Changed), finishedEvent(12, event.Succeeded),
 			},
 			want: v1alpha1.OperationStatus{
 				State: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(12),
-				Steps: []v1alpha1.OperationStep{
-					{Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(11), Hosts: v1alpha1.HostCounts{Changed: 1}},
-				},
+				HostCounts: v1alpha1.HostCounts{Changed: 1, Total: 2},
+				Hosts:      []v1alpha1.OperationHost{{Name: "w1", State: v1alpha1.HostSkipped}, {Name: "w2", State: v1alpha1.HostChanged}},
+				Steps: []v1alpha1.OperationStep{{
+					Task: "a", Title: "doing a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(11),
+					Hosts: v1alpha1.HostCounts{Changed: 1, Total: 2},
+				}},
 			},
 		},
 		{
-			name: "cancelled", reason: "the state says so",
+			name: "cancelled", reason: "the state tells it, and a stopped operation has no error code",
 			events: []event.Event{startedEvent(0), finishedEvent(2, event.Cancelled)},
 			want:   v1alpha1.OperationStatus{State: v1alpha1.OperationCancelled, StartTime: apiTimeAt(0), EndTime: apiTimeAt(2)},
 		},
@@ -152,42 +168,77 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 	}
 }
 
-// maxSize is the limit of an object in the API.
-const maxSize = 64 << 10
-
-func TestReduce_IsBounded(t *testing.T) {
-	var r Reducer
-	r.Emit(startedEvent(0))
-	for task := range 128 { // more tasks than any pipeline has
-		for host := range 200 {
-			e := endEvent(1, fmt.Sprintf("module.task-%d", task), fmt.Sprintf("worker-%d", host), event.Failed)
-			e.Module, e.Title, e.Failure.Message = "module", "wait until the task is done", strings.Repeat("ü", 1000)
-			r.Emit(e)
-		}
+// TestReduce_ReturnsErrorCode tests the reason, the code and the message of an operation that
+// has ended.
+func TestReduce_ReturnsErrorCode(t *testing.T) {
+	root := endEvent(1, "a", "w1", event.Failed)
+	with := func(e event.Event, f event.Failure) event.Event {
+		e.Failure = &f
+		return e
 	}
-	r.Emit(finishedEvent(2, event.Failed))
-	got := r.Status()
-	if n := len(got.Failures); n != v1alpha1.MaxFailures || got.Steps[0].Hosts.Failed != 200 {
-		t.Errorf("%d failures of %d on the first step: want the first %d, and all counted", n, got.Steps[0].Hosts.Failed, v1alpha1.MaxFailures)
+	end := finishedEvent(3, event.Failed)
+	end.Task, end.Title, end.Host = "b", "join node", "w2"
+	unreachable := event.Failure{Reason: "host-unreachable", Code: v1alpha1.ErrorUnreachable, Message: "no answer"}
+	type result struct {
+		Reason  string
+		Code    v1alpha1.ErrorCode
+		Message string
 	}
-	if f := got.Failures[49]; f.Host != "worker-49" || len(f.Message) > v1alpha1.MaxFailureMessage || !utf8.ValidString(f.Message) {
-		t.Errorf("failure 50 is of %s, with %d bytes", f.Host, len(f.Message))
-	}
-	text, err := json.Marshal(got)
-	if err != nil || len(text) > maxSize {
-		t.Errorf("the status has %d bytes (%v), want at most %d", len(text), err, maxSize)
-	}
-}
-
-func TestLimitMessage_CutsBetweenCharacters(t *testing.T) {
-	for _, tc := range []struct{ message, want string }{
-		{"", ""},
-		{"12345678", "12345678"},
-		{"123456789", "12345…"},
-		{"1234üüü", "1234…"},
+	for _, tc := range []struct {
+		name, reason string
+		events       []event.Event
+		want         result
+	}{
+		{
+			"end with a code", "the end of the operation decides", []event.Event{root, with(end, unreachable)},
+			result{"host-unreachable", v1alpha1.ErrorUnreachable, "join node: w2: no answer"},
+		},
+		{
+			"end without a step", "a lost lock is a failure of no step",
+			[]event.Event{with(finishedEvent(3, event.Failed), event.Failure{Reason: "LockLost", Code: v1alpha1.ErrorConflict, Message: "lost"})},
+			result{"LockLost", v1alpha1.ErrorConflict, "lost"},
+		},
+		{
+			"journal without codes, id", "an earlier version wrote it: the table has the code of the id",
+			[]event.Event{
+				with(root, event.Failure{Reason: "ssh-auth-failed", Message: "refused"}),
+				with(end, event.Failure{Reason: "ssh-auth-failed", Message: "refused"}),
+			},
+			result{"ssh-auth-failed", v1alpha1.ErrorCredentials, "w1: refused"},
+		},
+		{
+			"journal without codes, other reason", "a reason without a code is internal",
+			[]event.Event{with(root, event.Failure{Reason: "CommandFailed", Message: "exit 1"}), finishedEvent(3, event.Failed)},
+			result{"CommandFailed", v1alpha1.ErrorInternal, "w1: exit 1"},
+		},
+		{
+			"no failure", "the state is Failed, so it has a code",
+			[]event.Event{finishedEvent(3, event.Failed)}, result{"", v1alpha1.ErrorInternal, ""},
+		},
+		{
+			"message of the end", "it is complete", []event.Event{func() event.Event {
+				e := with(finishedEvent(3, event.Failed), event.Failure{Reason: "locked", Code: v1alpha1.ErrorConflict, Message: "in use"})
+				e.Message = "cluster prod is locked"
+				return e
+			}()},
+			result{"locked", v1alpha1.ErrorConflict, "cluster prod is locked"},
+		},
+		{
+			"consequence first", "it is not the cause", []event.Event{
+				with(endEvent(1, "z", "w3", event.Failed), event.Failure{Reason: "Skipped", CausedBy: "a@w1"}), root, finishedEvent(3, event.Failed),
+			},
+			result{"DiskFull", v1alpha1.ErrorCapacity, "w1: no space left"},
+		},
+		{
+			"resumed", "the failure of the first attempt is over",
+			[]event.Event{root, with(end, unreachable), startedEvent(10), finishedEvent(12, event.Cancelled)}, result{},
+		},
 	} {
-		if got := LimitMessage(tc.message, 8); got != tc.want {
-			t.Errorf("%q: %q, want %q", tc.message, got, tc.want)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			got := ReduceEvents(slices.Values(append([]event.Event{startedEvent(0)}, tc.events...)))
+			if d := cmp.Diff(tc.want, result{got.Reason, got.ErrorCode, got.Message}); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
 	}
 }

@@ -21,6 +21,8 @@ func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 		{"Type", o.Spec.Kind},
 		{"Phase", string(o.Status.State)},
 		{"Took", FormatOperationDuration(o.Status)},
+		{"Hosts", formatHostCounts(o.Status.HostCounts)},
+		{"Error", formatErrorCode(o.Status)},
 		{"Message", o.Status.Message},
 		{"Ignored", strings.Join(o.Spec.Parameters.IgnoredChecks, ", ")},
 	} {
@@ -28,20 +30,10 @@ func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 			fmt.Fprintf(w, "%-11s%s\n", line[0]+":", line[1])
 		}
 	}
-	var rows [][]string
-	for _, s := range o.Status.Steps {
-		length := "-"
-		if s.StartTime != nil && s.EndTime != nil {
-			length = Duration(s.EndTime.Sub(s.StartTime.Time))
-		}
-		n := s.Hosts
-		rows = append(rows, []string{
-			s.Task, cmp.Or(s.Title, "-"), formatCount(n.Changed), formatCount(n.Done), formatCount(n.Failed), formatCount(n.Skipped), length,
-		})
-	}
-	if len(rows) > 0 {
+	if rows := stepRows(o.Status); len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := WriteTable(w, []string{"TASK", "TITLE", "CHANGED", "UNCHANGED", "FAILED", "SKIPPED", "TOOK"}, rows); err != nil {
+		head := []string{"TASK", "TITLE", "CHANGED", "UNCHANGED", "FAILED", "IGNORED", "SKIPPED", "TOOK"}
+		if err := WriteTable(w, head, rows); err != nil {
 			return err
 		}
 	}
@@ -61,6 +53,53 @@ func WriteOperation(w io.Writer, o *v1alpha1.Operation, h *History) error {
 		fmt.Fprintf(w, "\nNext: %s\n", next)
 	}
 	return nil
+}
+
+// stepRows returns the rows of the table of steps.
+func stepRows(s v1alpha1.OperationStatus) (rows [][]string) {
+	add := func(task, title string, n v1alpha1.HostCounts, took string) {
+		rows = append(rows, []string{
+			task, title, formatCount(n.Changed), formatCount(n.Done), formatCount(n.Failed), formatCount(n.Ignored),
+			formatCount(n.Skipped), took,
+		})
+	}
+	for _, s := range s.Steps {
+		took := "-"
+		if s.StartTime != nil && s.EndTime != nil {
+			took = Duration(s.EndTime.Sub(s.StartTime.Time))
+		}
+		add(s.Task, cmp.Or(s.Title, "-"), s.Hosts, took)
+	}
+	if others := s.OtherSteps; others != nil {
+		add("-", fmt.Sprintf("%d other steps", others.Count), others.Hosts, "-")
+	}
+	return rows
+}
+
+// formatHostCounts formats the number of hosts by outcome; "" if no host took part.
+func formatHostCounts(n v1alpha1.HostCounts) string {
+	if n.Total == 0 {
+		return ""
+	}
+	var parts []string
+	for _, p := range []struct {
+		count   int
+		outcome string
+	}{{n.Failed, "failed"}, {n.Ignored, "ignored"}, {n.Changed, "changed"}, {n.Done, "unchanged"}, {n.Skipped, "skipped"}} {
+		if p.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.count, p.outcome))
+		}
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%d: %s", n.Total, strings.Join(parts, ", ")), ": ")
+}
+
+// formatErrorCode formats why an operation failed, for example "Unreachable
+// (host-unreachable)"; "" if it did not fail.
+func formatErrorCode(s v1alpha1.OperationStatus) string {
+	if s.ErrorCode == "" || s.Reason == "" {
+		return string(s.ErrorCode)
+	}
+	return fmt.Sprintf("%s (%s)", s.ErrorCode, s.Reason)
 }
 
 func formatCount(n int) string {
