@@ -7,15 +7,19 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/remote"
 )
 
 func TestApply_SecondPlanIsEmpty(t *testing.T) {
@@ -600,9 +604,29 @@ func TestFailures_HaveRemedies(t *testing.T) {
 		"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true,
 		op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false,
 	} {
-		f := explainFailure(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
+		f := ExplainFailure(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
 		if f.Reason != reason || f.Message != "m" || (f.Remedy != "") != want {
 			t.Errorf("%s: %+v", reason, f)
+		}
+	}
+}
+
+func TestExplainFailure_ReturnsErrorCode(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		err          error
+		want         v1alpha1.ErrorCode
+	}{
+		{"host", "its disk is full", &op.Error{Reason: "DiskFull", Message: "m"}, v1alpha1.ErrorCapacity},
+		{"connection", "the login was refused", &remote.Error{Reason: remote.AuthFailed, Cause: "m"}, v1alpha1.ErrorCredentials},
+		{"time limit", "the host did not finish in time", &timeoutError{time.Minute}, v1alpha1.ErrorUnreachable},
+		{"old plan", "another change came first", &staleError{}, v1alpha1.ErrorConflict},
+		{"diagnosis", "its id has a code", diag.Refuse("drain-blocked", "m", "h"), v1alpha1.ErrorConflict},
+		{"network", "no program listens", fmt.Errorf("asking: %w", syscall.ECONNREFUSED), v1alpha1.ErrorUnreachable},
+		{"other", "nothing is known", errors.New("m"), v1alpha1.ErrorInternal},
+	} {
+		if f := ExplainFailure(fmt.Errorf("applying x: %w", tc.err)); f.Code != tc.want {
+			t.Errorf("%s: %+v, want code %s: %s", tc.name, f, tc.want, tc.reason)
 		}
 	}
 }

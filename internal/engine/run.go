@@ -177,7 +177,7 @@ type outcome struct {
 }
 
 func failedOutcome(err error) outcome {
-	return outcome{state: event.Failed, failure: explainFailure(err), blocks: true}
+	return outcome{state: event.Failed, failure: ExplainFailure(err), blocks: true}
 }
 
 // walk is a pass over a program. It decides which steps may run.

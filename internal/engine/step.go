@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -176,7 +177,7 @@ func (r *Run) tryOnce(ctx context.Context, s *step, try int, allowed *declaratio
 	case try < t.Retry.Attempts && !isFinal(err):
 		return outcome{}, err
 	case t.IgnoreError:
-		return outcome{state: event.Ignored, failure: explainFailure(err)}, nil
+		return outcome{state: event.Ignored, failure: ExplainFailure(err)}, nil
 	}
 	return failedOutcome(err), nil
 }
@@ -298,8 +299,8 @@ func isFinal(err error) bool {
 		errors.As(err, &oe) && slices.Contains([]string{"Fenced", op.ReasonNotServing, op.ReasonUnhealthy}, oe.Reason)
 }
 
-// explainFailure converts an error into a failure for the user.
-func explainFailure(err error) *event.Failure {
+// ExplainFailure converts an error into a failure for the user.
+func ExplainFailure(err error) *event.Failure {
 	f := &event.Failure{Reason: "Error", Message: err.Error()}
 	var (
 		oe    *op.Error
@@ -322,6 +323,7 @@ func explainFailure(err error) *event.Failure {
 	case errors.As(err, &list) && len(list) > 0:
 		f.Reason, f.Remedy = list[0].ID, list[0].Hint
 	}
+	f.Code = errorcode.Of(f.Reason, err)
 	return f
 }
 

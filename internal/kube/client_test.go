@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag/errorcode"
 )
 
 func TestNew_RefusesUnsafeKubeconfigs(t *testing.T) {
@@ -94,13 +97,16 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 		status int
 		want   Reason
 		temp   bool
+		code   v1alpha1.ErrorCode
 	}{
-		"unauthorized": {"the certificate of the kubeconfig is of no use", 401, ReasonUnauthorized, false},
-		"forbidden":    {"waiting does not grant a permission", 403, ReasonForbidden, false},
-		"conflict":     {"it can succeed after the object is read again", 409, ReasonConflict, true},
-		"invalid":      {"the object must be changed", 422, ReasonInvalid, false},
-		"unavailable":  {"the server is starting", 503, ReasonUnavailable, true},
-		"internal":     {"etcd has no leader at the moment", 500, ReasonUnavailable, true},
+		"unauthorized": {
+			"the certificate of the kubeconfig is of no use", 401, ReasonUnauthorized, false, v1alpha1.ErrorCredentials,
+		},
+		"forbidden":   {"waiting does not grant a permission", 403, ReasonForbidden, false, v1alpha1.ErrorCredentials},
+		"conflict":    {"it can succeed after the object is read again", 409, ReasonConflict, true, v1alpha1.ErrorConflict},
+		"invalid":     {"the object must be changed", 422, ReasonInvalid, false, v1alpha1.ErrorInternal},
+		"unavailable": {"the server is starting", 503, ReasonUnavailable, true, v1alpha1.ErrorUnreachable},
+		"internal":    {"etcd has no leader at the moment", 500, ReasonUnavailable, true, v1alpha1.ErrorUnreachable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +115,9 @@ func TestDescribeError_GivesReasonAndPlainMessage(t *testing.T) {
 			wantReason(t, err, tt.want)
 			if IsTemporary(err) != tt.temp {
 				t.Errorf("temporary is %v, want %v: %s", IsTemporary(err), tt.temp, tt.reason)
+			}
+			if code := errorcode.Of("Error", err); code != tt.code {
+				t.Errorf("code %s, want %s: %s", code, tt.code, tt.reason)
 			}
 		})
 	}

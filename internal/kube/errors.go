@@ -13,6 +13,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"slipway.dev/slipway/api/v1alpha1"
 )
 
 // A Reason is a stable word for the reason why a request failed.
@@ -58,6 +60,19 @@ func (e *Error) Unwrap() error { return e.Err }
 // Temporary reports whether the same request may succeed later.
 func (e *Error) Temporary() bool {
 	return e.Reason == ReasonUnreachable || e.Reason == ReasonUnavailable || e.Reason == ReasonConflict
+}
+
+// ErrorCode returns the error code of an operation that fails because of the request.
+func (e *Error) ErrorCode() v1alpha1.ErrorCode {
+	switch e.Reason {
+	case ReasonUnreachable, ReasonUnavailable, ReasonTimeout:
+		return v1alpha1.ErrorUnreachable
+	case ReasonUnauthorized, ReasonForbidden, ReasonCertificate:
+		return v1alpha1.ErrorCredentials
+	case ReasonConflict:
+		return v1alpha1.ErrorConflict
+	}
+	return v1alpha1.ErrorInternal
 }
 
 // IsTemporary reports whether err is a request that may succeed later.

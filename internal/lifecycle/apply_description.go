@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/records"
@@ -284,7 +285,7 @@ func (p settingsRevert) revertSettings(ctx context.Context, failed *Result, unde
 	}
 	failed.Reverted = true
 	root.Detail = strings.TrimSpace(root.Reason + "\n" + root.Detail)
-	root.Reason = idReverted
+	root.Reason, root.Code = idReverted, errorcode.Of(idReverted, nil)
 	root.Message += fmt.Sprintf("; the settings of this host and of hosts changed before it were rolled back (%s)", back.Operation)
 	root.Remedy = "correct the failed settings in the cluster file, then apply the file"
 }
@@ -317,7 +318,9 @@ func (p settingsRevert) runRollback(ctx context.Context, under *locks, sinks []e
 
 // rollbackFailures returns the failures of a rollback of settings that did not succeed.
 func rollbackFailures(root *HostFailure, back *Result, err error) []HostFailure {
-	why := event.Failure{Reason: idRevertFailed, Remedy: "fix the cause, then run: slipway rollback"}
+	why := event.Failure{
+		Reason: idRevertFailed, Code: errorcode.Of(idRevertFailed, nil), Remedy: "fix the cause, then run: slipway rollback",
+	}
 	host := root.Host
 	switch {
 	case err != nil:

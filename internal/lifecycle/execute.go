@@ -15,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
@@ -233,7 +234,7 @@ func (p execution) begin(o *v1alpha1.Operation) error {
 		o.Status.StartTime = &now
 	}
 	o.Status.Attempt++
-	o.Status.EndTime, o.Status.Reason, o.Status.Message = nil, "", ""
+	o.Status.EndTime, o.Status.Reason, o.Status.ErrorCode, o.Status.Message = nil, "", "", ""
 	return p.svc.Store.Operations().Save(o)
 }
 
@@ -285,10 +286,43 @@ func (p execution) abandon(o *v1alpha1.Operation, why error) error {
 	if p.continues != nil {
 		return nil
 	}
-	now := metav1.NewTime(p.svc.Now())
-	o.Status.State, o.Status.EndTime = v1alpha1.OperationFailed, &now
-	o.Status.Message = status.LimitMessage(why.Error(), v1alpha1.MaxStatusMessage)
-	return p.svc.Store.Operations().Save(o)
+	events, err := p.svc.Store.Journals().Open(o.Name)
+	if err != nil {
+		return err
+	}
+	last := p.lastEvent(o, event.Failed)
+	last.Message, last.Failure = why.Error(), explainFailure(why)
+	err = journal.NewRecorder(events, events.LastSeq(), p.svc.Now, nil).Emit(last)
+	err = errors.Join(err, events.Close(), p.reduceStatus(o))
+	return errors.Join(err, p.svc.Store.Operations().Save(o))
+}
+
+// explainFailure converts the error that ended an operation into a failure for the user.
+func explainFailure(err error) *event.Failure {
+	f := engine.ExplainFailure(err)
+	var locked *LockedError
+	switch {
+	case errors.As(err, &locked):
+		f.Reason = idLocked
+	case errors.Is(err, clusterlock.ErrLost):
+		f.Reason = "LockLost"
+	}
+	f.Code = errorcode.Of(f.Reason, err)
+	return f
+}
+
+func (p execution) lastEvent(o *v1alpha1.Operation, end event.Outcome) event.Event {
+	return event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: end}
+}
+
+// reduceStatus sets the status of an operation from its journal.
+func (p execution) reduceStatus(o *v1alpha1.Operation) error {
+	var reducer status.Reducer
+	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error { reducer.Emit(e); return nil })
+	planned, attempt := o.Status.Plan, o.Status.Attempt
+	o.Status = reducer.Status()
+	o.Status.Plan, o.Status.Attempt = planned, attempt
+	return err
 }
 
 // noteCancel emits a note when a user requests to cancel the operation. end waits for the note.
@@ -337,12 +371,7 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	}
 	res := p.result(o, out, p.svc.Now().Sub(start))
 	if err != nil {
-		f := HostFailure{Title: "run operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}}
-		var list diag.List
-		if errors.As(err, &list) && len(list) > 0 {
-			f.Reason, f.Message, f.Remedy = list[0].ID, list[0].Message, list[0].Hint
-		}
-		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
+		res.Outcome, res.Failures = event.Failed, append(res.Failures, HostFailure{Title: "run operation", Failure: *explainFailure(err)})
 	}
 	if res.Outcome != event.Succeeded && p.mayHaveJoinTokens(o) && !errors.Is(err, clusterlock.ErrLost) {
 		p.deleteJoinTokens(context.WithoutCancel(ctx), o, hl.Fence())
@@ -466,20 +495,12 @@ func (p execution) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, 
 
 // finish saves the end of an operation.
 func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
-	last := event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: res.Outcome}
+	last := p.lastEvent(o, res.Outcome)
 	if len(res.Failures) > 0 {
 		f := res.Failures[0]
-		last.Failure, last.Host = &f.Failure, f.Host
+		last.Task, last.Title, last.Host, last.Failure = f.Task, f.Title, f.Host, &f.Failure
 	}
-	err := rec.Emit(last)
-	var events []event.Event
-	err = errors.Join(err, p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
-		events = append(events, e)
-		return nil
-	}))
-	planned, attempt := o.Status.Plan, o.Status.Attempt
-	o.Status = status.ReduceEvents(slices.Values(events))
-	o.Status.Plan, o.Status.Attempt = planned, attempt
+	err := errors.Join(rec.Emit(last), p.reduceStatus(o))
 	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
 	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))

@@ -41,6 +41,7 @@ const (
 	idRevertFailed        = "revert-failed"
 	idOperationUnfinished = history.IDOperationUnfinished
 	idRebootsItself       = "reboots-own-machine"
+	idLocked              = "locked" // as in package cli
 )
 
 // Ids of certificates, rotations and keys.

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/addonsource"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
@@ -215,11 +216,13 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 // error.
 func (p hostChecks) reasonToDrop(host string, err error) *event.Failure {
 	var re *remote.Error
-	if errors.As(err, &re) {
-		return &event.Failure{Reason: string(re.Reason), Message: re.Cause, Remedy: re.Remedy}
-	}
-	if err != nil {
-		return &event.Failure{Reason: "Error", Message: err.Error()}
+	switch {
+	case errors.As(err, &re):
+		return &event.Failure{
+			Reason: string(re.Reason), Code: errorcode.Of(string(re.Reason), err), Message: re.Cause, Remedy: re.Remedy,
+		}
+	case err != nil:
+		return explainFailure(err)
 	}
 	i := slices.IndexFunc(p.findings, func(d diag.Diagnostic) bool {
 		return d.Host == host && d.Severity == diag.Error && (p.request.forget || d.ID == idHostLeaves)
@@ -227,7 +230,8 @@ func (p hostChecks) reasonToDrop(host string, err error) *event.Failure {
 	if i < 0 {
 		return nil
 	}
-	return &event.Failure{Reason: p.findings[i].ID, Message: p.findings[i].Message, Remedy: p.findings[i].Hint}
+	f := p.findings[i]
+	return &event.Failure{Reason: f.ID, Code: errorcode.Of(f.ID, nil), Message: f.Message, Remedy: f.Hint}
 }
 
 // hostsLeftOut returns the hosts of the description that do not take part.

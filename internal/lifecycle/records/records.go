@@ -198,6 +198,7 @@ func (r *Records) interrupted(o *v1alpha1.Operation) error {
 	*o = *now
 	if o.Status.State == v1alpha1.OperationRunning {
 		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, store.ErrNoEnd.Error()
+		o.Status.Reason, o.Status.ErrorCode = "Interrupted", v1alpha1.ErrorInternal
 	}
 	return nil
 }
