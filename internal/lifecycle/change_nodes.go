@@ -287,11 +287,11 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 }
 
 // leaving returns the saved hosts that are no longer wanted.
-func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.LeavingHost) {
-	for _, h := range recorded.Spec.Hosts {
+func (p *prepared) leaving(wanted *v1alpha1.Cluster) (out []module.LeavingHost) {
+	for _, h := range p.recorded.Spec.Hosts {
 		if spec.FindHost(wanted.Spec.Hosts, h.Name) < 0 {
 			was := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h)}
-			out = append(out, module.LeavingHost{Host: h, MachineID: machineID(recorded, was)})
+			out = append(out, module.LeavingHost{Host: h, MachineID: p.machineID(was)})
 		}
 	}
 	return out

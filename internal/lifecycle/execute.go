@@ -270,7 +270,7 @@ func (p execution) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end 
 	st.Phase, err = status.MovePhase(st.Phase, status.PhaseAfter(p.kind, end, st.Phase))
 	if !p.kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
-		st.Nodes = p.nodeStatuses(ctx)
+		err = errors.Join(err, p.noteNodes(st, p.nodeStatuses(ctx)))
 	}
 	return err
 }

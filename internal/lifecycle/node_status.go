@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/records"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/status"
 )
 
 // nodesTime limits the query of a cluster's nodes after an operation.
@@ -36,7 +37,7 @@ func (p *prepared) nodeStatuses(ctx context.Context) []v1alpha1.NodeStatus {
 		if err != nil {
 			n.Message = err.Error()
 		}
-		n.MachineID = machineID(p.recorded, n)
+		n.MachineID = p.machineID(n)
 		if i := slices.IndexFunc(seen, func(o corev1.Node) bool { return o.Name == h.Name }); i >= 0 {
 			st := kube.NodeStateOf(&seen[i])
 			n.Version, n.Ready, n.Message = st.Version, st.Ready, st.Message
@@ -49,16 +50,23 @@ func (p *prepared) nodeStatuses(ctx context.Context) []v1alpha1.NodeStatus {
 
 // machineID returns the machine id that a node had when it was last seen. The cluster no
 // longer knows the id of a deleted node.
-func machineID(recorded *v1alpha1.Cluster, n v1alpha1.NodeStatus) string {
-	if recorded == nil {
-		return ""
-	}
-	for _, was := range recorded.Status.Nodes {
+func (p *prepared) machineID(n v1alpha1.NodeStatus) string {
+	for _, was := range p.seen {
 		if was.Name == n.Name && was.InternalIP == n.InternalIP {
 			return was.MachineID
 		}
 	}
 	return ""
+}
+
+// noteNodes sets the nodes in the status of a cluster. If the status lists only some, it saves
+// all of them.
+func (p *prepared) noteNodes(st *v1alpha1.ClusterStatus, nodes []v1alpha1.NodeStatus) error {
+	status.SetNodes(st, nodes)
+	if status.ListsAllNodes(st) {
+		nodes = nil
+	}
+	return p.svc.Store.Clusters().SaveNodes(p.env.Cluster.Name, nodes)
 }
 
 func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {

@@ -74,6 +74,8 @@ type prepared struct {
 	// the cluster.
 	placed   []v1alpha1.Host
 	recorded *v1alpha1.Cluster
+	// seen are all nodes of the saved cluster, when they were last seen.
+	seen []v1alpha1.NodeStatus
 	// before is the description before a change of settings; nil if it is not known.
 	before *v1alpha1.Cluster
 	// reconnect is how long a lost connection to a host is dialled again, because the
@@ -134,7 +136,7 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	if p.env.Removal = p.request.removal; p.kind.ChangesCluster() {
-		p.env.Leaving = append(leaving(p.recorded, wanted), p.returned...)
+		p.env.Leaving = append(p.leaving(wanted), p.returned...)
 	}
 	differs := p.fileDiffers(wanted)
 	if len(differs) > 0 {
@@ -417,7 +419,7 @@ func (s *Service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	switch {
 	case p.kind.ChangesVersion():
 	case records.IsCreated(p.recorded):
-		p.env.Leaving = leaving(p.recorded, wanted)
+		p.env.Leaving = p.leaving(wanted)
 	default:
 		if err := p.become(p.kind.OnNewCluster()); err != nil {
 			return nil, err

@@ -79,7 +79,9 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 	if r.Cluster != nil {
 		name = r.Cluster.Name
 	}
-	p.recorded, err = s.Saved(name)
+	if p.recorded, err = s.Saved(name); p.recorded != nil {
+		p.seen, err = s.Store.Clusters().LoadNodes(p.recorded)
+	}
 	if err = errors.Join(err, refuseUnbounded(r.rollout.MaxUnavailable)); err != nil {
 		return nil, err
 	}

@@ -88,23 +88,28 @@ func TestReduceEvents_StaysBelowLimit(t *testing.T) {
 	}{
 		{
 			"large cluster", "all steps of a usual pipeline are listed",
-			size{hosts: 1000, tasks: 120, failures: 1000, task: "-x", title: " it", message: "no space left on device "}, 120,
+			size{hosts: 1000, tasks: 120, failures: 1000, task: "-x", title: " it", message: "no space left on device "},
+			120,
 		},
 		{
 			"worst case", "names and messages have their maximal lengths",
-			size{hosts: 1000, tasks: 512, failures: 10000, module: "m", task: "n", title: "t", message: "ü"}, 64,
+			size{hosts: 1000, tasks: 512, failures: 10000, module: "m", task: "n", title: "t", message: "ü"},
+			64,
 		},
 		{
 			"worst case with short names", "most counts of steps are kept",
-			size{hosts: 200, tasks: 512, failures: 10000, message: "m"}, 256,
+			size{hosts: 200, tasks: 512, failures: 10000, message: "m"},
+			256,
 		},
 		{
 			"escaped names", "JSON needs six bytes for each character",
-			size{hosts: 200, tasks: 512, failures: 10000, module: "<", task: "<", title: "<", message: "<"}, 1,
+			size{hosts: 200, tasks: 512, failures: 10000, module: "<", task: "<", title: "<", message: "<"},
+			1,
 		},
 		{
 			"too many steps", "the definition of the resource allows 512",
-			size{hosts: 2, tasks: 700, failures: 3}, 128,
+			size{hosts: 2, tasks: 700, failures: 3},
+			128,
 		},
 		{"failures of one step", "each host has one", size{hosts: 10000, tasks: 1, failures: 10000, message: "m"}, 1},
 	} {

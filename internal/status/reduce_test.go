@@ -190,7 +190,8 @@ func TestReduce_ReturnsErrorCode(t *testing.T) {
 		want         result
 	}{
 		{
-			"end with a code", "the end of the operation decides", []event.Event{root, with(end, unreachable)},
+			"end with a code", "the end of the operation decides",
+			[]event.Event{root, with(end, unreachable)},
 			result{"host-unreachable", v1alpha1.ErrorUnreachable, "join node: w2: no answer"},
 		},
 		{
@@ -213,10 +214,12 @@ func TestReduce_ReturnsErrorCode(t *testing.T) {
 		},
 		{
 			"no failure", "the state is Failed, so it has a code",
-			[]event.Event{finishedEvent(3, event.Failed)}, result{"", v1alpha1.ErrorInternal, ""},
+			[]event.Event{finishedEvent(3, event.Failed)},
+			result{"", v1alpha1.ErrorInternal, ""},
 		},
 		{
-			"message of the end", "it is complete", []event.Event{func() event.Event {
+			"message of the end", "it is complete",
+			[]event.Event{func() event.Event {
 				e := with(finishedEvent(3, event.Failed), event.Failure{Reason: "locked", Code: v1alpha1.ErrorConflict, Message: "in use"})
 				e.Message = "cluster prod is locked"
 				return e
@@ -224,14 +227,16 @@ func TestReduce_ReturnsErrorCode(t *testing.T) {
 			result{"locked", v1alpha1.ErrorConflict, "cluster prod is locked"},
 		},
 		{
-			"consequence first", "it is not the cause", []event.Event{
+			"consequence first", "it is not the cause",
+			[]event.Event{
 				with(endEvent(1, "z", "w3", event.Failed), event.Failure{Reason: "Skipped", CausedBy: "a@w1"}), root, finishedEvent(3, event.Failed),
 			},
 			result{"DiskFull", v1alpha1.ErrorCapacity, "w1: no space left"},
 		},
 		{
 			"resumed", "the failure of the first attempt is over",
-			[]event.Event{root, with(end, unreachable), startedEvent(10), finishedEvent(12, event.Cancelled)}, result{},
+			[]event.Event{root, with(end, unreachable), startedEvent(10), finishedEvent(12, event.Cancelled)},
+			result{},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/status"
 )
 
 // Clusters is the store of specs, their cluster files and the latest status.
@@ -116,6 +117,41 @@ func (s Clusters) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 		return fmt.Errorf("saving the status of cluster %s: %w", name, err)
 	}
 	return nil
+}
+
+// SaveNodes saves all nodes of a cluster whose status lists only some. Without nodes, it removes
+// the saved list.
+func (s Clusters) SaveNodes(name string, nodes []v1alpha1.NodeStatus) error {
+	err := checkName(name)
+	path := s.clusterPath(name, "nodes.json")
+	switch {
+	case err != nil:
+	case len(nodes) == 0:
+		if err = s.removeFile(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	default:
+		err = errors.Join(s.makeDir(s.clusterPath(name)), s.writeJSON(path, nodes))
+	}
+	if err != nil {
+		return fmt.Errorf("saving the nodes of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// LoadNodes returns all nodes of a saved cluster when they were last seen.
+func (s Clusters) LoadNodes(c *v1alpha1.Cluster) ([]v1alpha1.NodeStatus, error) {
+	if status.ListsAllNodes(&c.Status) {
+		return c.Status.Nodes, nil
+	}
+	var nodes []v1alpha1.NodeStatus
+	switch err := s.readJSON(s.clusterPath(c.Name, "nodes.json"), &nodes); {
+	case errors.Is(err, ErrNotFound):
+		return c.Status.Nodes, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the nodes of cluster %s: %w", c.Name, err)
+	}
+	return nodes, nil
 }
 
 // List returns the names of the saved clusters, sorted.

@@ -43,6 +43,7 @@ func fillStore(t *testing.T, s *Store) {
 	requireNoError(t, err)
 	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), &Source{Text: []byte(id)}))
 	requireNoError(t, s.Clusters().SaveStatus("prod", v1alpha1.ClusterStatus{}))
+	requireNoError(t, s.Clusters().SaveNodes("prod", []v1alpha1.NodeStatus{{Name: "a"}}))
 	requireNoError(t, s.Kubeconfigs().Save("prod", adminKubeconfig(t)))
 	requireNoError(t, s.Clusters().SetDefault("prod"))
 	_, err = s.KnownHosts()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -78,6 +79,11 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 			"cluster that is null", "clusters/prod/cluster.json", "null",
 			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
 		},
+		{"nodes", "clusters/prod/nodes.json", `[{`, func(s *Store, _ string) error {
+			c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
+			c.Status.NodeCounts.Total = 1
+			return errorOf(s.Clusters().LoadNodes(c))
+		}, nil},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }, nil},
 		{

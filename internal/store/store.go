@@ -9,6 +9,7 @@
 //	              source.path       the path of that file
 //	              kept.yaml         the file that a rollback restores
 //	              status.json       the latest status
+//	              nodes.json        all nodes, if the status lists only some
 //	              kubeconfig        the admin kubeconfig
 //	              registry.…        password, password hashes and CA of its registry
 //	              backup-signing.key  signs its backup sets

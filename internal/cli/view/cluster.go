@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/status"
 )
 
 // WriteCluster writes the state of a cluster and its nodes, and the next command.
@@ -19,6 +20,7 @@ func WriteCluster(w io.Writer, c *v1alpha1.Cluster) error {
 		{"Kubernetes", cmp.Or(s.Version, c.Spec.Kubernetes.Version)},
 		{"Network", cmp.Or(s.Plugin, c.Spec.Network.Plugin)},
 		{"Endpoint", s.Endpoint},
+		{"Nodes", formatNodeCounts(s.NodeCounts)},
 		{"Operation", s.Operation},
 	} {
 		if line[1] != "" {
@@ -29,24 +31,55 @@ func WriteCluster(w io.Writer, c *v1alpha1.Cluster) error {
 		fmt.Fprintf(w, "%-12s%s: %s\n", cond.Type+":", cond.Status, cond.Message)
 	}
 	fmt.Fprintln(w)
-	var rows [][]string
-	for _, h := range c.Spec.Hosts {
-		n := v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}
-		i := slices.IndexFunc(s.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == h.Name })
-		ready := "-"
-		if i >= 0 {
-			n = s.Nodes[i]
-			ready = map[bool]string{true: "yes", false: "no"}[n.Ready]
-		}
-		rows = append(rows, []string{h.Name, joinRoles(h.Roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})
-	}
-	if err := WriteTable(w, []string{"NODE", "ROLES", "ADDRESS", "VERSION", "READY", ""}, rows); err != nil {
+	if err := writeNodes(w, c); err != nil {
 		return err
 	}
 	if next := nextClusterCommand(c); next != "" {
 		fmt.Fprintf(w, "\nNext: %s\n", next)
 	}
 	return nil
+}
+
+// writeNodes writes the hosts with their nodes. If the status does not list all nodes, it writes
+// the listed ones, which are not ready.
+func writeNodes(w io.Writer, c *v1alpha1.Cluster) error {
+	var rows [][]string
+	row := func(name string, roles []v1alpha1.Role, n v1alpha1.NodeStatus, ready string) {
+		rows = append(rows, []string{name, joinRoles(roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})
+	}
+	isReady := map[bool]string{true: "yes", false: "no"}
+	complete := status.ListsAllNodes(&c.Status)
+	if !complete {
+		for _, n := range c.Status.Nodes {
+			row(n.Name, n.Roles, n, isReady[n.Ready])
+		}
+	} else {
+		for _, h := range c.Spec.Hosts {
+			i := slices.IndexFunc(c.Status.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == h.Name })
+			if i < 0 {
+				row(h.Name, h.Roles, v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}, "-")
+				continue
+			}
+			row(h.Name, h.Roles, c.Status.Nodes[i], isReady[c.Status.Nodes[i].Ready])
+		}
+	}
+	if len(rows) > 0 {
+		if err := WriteTable(w, []string{"NODE", "ROLES", "ADDRESS", "VERSION", "READY", ""}, rows); err != nil {
+			return err
+		}
+	}
+	if !complete {
+		fmt.Fprintf(w, "%d other nodes are not listed: slipway kubectl %s -- get nodes\n", c.Status.NodeCounts.Total-len(c.Status.Nodes), c.Name)
+	}
+	return nil
+}
+
+// formatNodeCounts formats the numbers of ready nodes; "" if none are known.
+func formatNodeCounts(n v1alpha1.NodeCounts) string {
+	if n.Total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d ready; control planes: %d of %d ready", n.Ready, n.Total, n.ReadyControlPlanes, n.ControlPlanes)
 }
 
 func joinRoles(list []v1alpha1.Role) string {

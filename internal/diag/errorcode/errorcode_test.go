@@ -22,7 +22,9 @@ func (e codedError) Error() string { return "failed" }
 func (e codedError) ErrorCode() v1alpha1.ErrorCode { return v1alpha1.ErrorCode(e) }
 
 func TestOf_ReturnsCode(t *testing.T) {
-	dial := func(why error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", why)} }
+	dial := func(why error) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", why)}
+	}
 	for _, tc := range []struct {
 		name, why, reason string
 		err               error

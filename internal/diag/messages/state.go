@@ -12,7 +12,7 @@ var savedState = Section{
 			Cause: "The disk failed, or someone changed the file. Slipway does not guess its content. The state directory " +
 				"is `SLIPWAY_HOME`.",
 			Remedy: "Restore it from a backup, or move it away. The effect depends on the file:\n\n" +
-				"- `status.json` of a cluster or `journal.jsonl` of an operation: little is lost.\n" +
+				"- `status.json` or `nodes.json` of a cluster, or `journal.jsonl` of an operation: little is lost.\n" +
 				"- `default`: `slipway use NAME` writes it again. Commands with a cluster name do not need it.\n" +
 				"- `operation.json`: the other operations are listed, with a warning about this one. Without the file, " +
 				"the operation is forgotten.\n" +

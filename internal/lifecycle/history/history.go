@@ -162,8 +162,12 @@ func (h History) TouchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1a
 	if err != nil {
 		return nil, nil, err
 	}
+	nodes, err := h.Records.Store.Clusters().LoadNodes(recorded)
+	if err != nil {
+		return nil, nil, err
+	}
 	touched = slices.DeleteFunc(a.Touched, func(h v1alpha1.Host) bool {
-		return ContainsAddressOf(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
+		return ContainsAddressOf(before.Spec.Hosts, h) || slices.ContainsFunc(nodes, func(n v1alpha1.NodeStatus) bool {
 			return n.Name == h.Name && n.InternalIP == module.InternalAddress(h) && n.Version != ""
 		})
 	})

@@ -129,6 +129,10 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	if err != nil {
 		return nil, err
 	}
+	seen, err := in.c.Store.Clusters().LoadNodes(c)
+	if err != nil {
+		return nil, err
+	}
 	ctx, s, done, err := in.StartSession(ctx, c)
 	if err != nil {
 		return nil, err
@@ -148,7 +152,7 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	asked.Wait()
 	for _, h := range s.Hosts {
 		if facts.RunsKubelet(h.Spec.Roles) {
-			info.Nodes = append(info.Nodes, newNodeInfo(c, h))
+			info.Nodes = append(info.Nodes, newNodeInfo(h, seen))
 		}
 		info.Certificates = append(info.Certificates, h.certificates...)
 	}
@@ -162,13 +166,13 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	return info, nil
 }
 
-// newNodeInfo describes a node from its host and the saved state.
-func newNodeInfo(c *v1alpha1.Cluster, h *Host) NodeInfo {
+// newNodeInfo describes a node from its host and from the nodes that were last seen.
+func newNodeInfo(h *Host, seen []v1alpha1.NodeStatus) NodeInfo {
 	n := NodeInfo{
 		Name: h.Spec.Name, Roles: h.Spec.Roles, Address: module.InternalAddress(h.Spec), Ready: "Unknown", Host: "ok",
 		Kubelet: h.kubelet,
 	}
-	for _, st := range c.Status.Nodes {
+	for _, st := range seen {
 		if st.Name == n.Name {
 			n.Version = st.Version
 		}

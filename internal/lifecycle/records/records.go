@@ -109,18 +109,26 @@ func (r *Records) summary(ctx context.Context, name string) (sum ClusterSummary,
 	}
 	sum = ClusterSummary{
 		Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version,
-		Hosts: len(c.Spec.Hosts), Endpoint: access.OutsideAddress(c),
-	}
-	for _, n := range c.Status.Nodes {
-		if n.Ready && spec.FindHost(c.Spec.Hosts, n.Name) >= 0 { // the host may have left since then
-			sum.Ready++
-		}
+		Hosts: len(c.Spec.Hosts), Ready: readyNodes(c), Endpoint: access.OutsideAddress(c),
 	}
 	if len(ops) > 0 {
 		sum.Operation = &ops[0]
 	}
 	sum.Created = begun(ops)
 	return sum, nil
+}
+
+// readyNodes returns the number of hosts that were ready nodes when they were last seen.
+func readyNodes(c *v1alpha1.Cluster) (ready int) {
+	if !status.ListsAllNodes(&c.Status) {
+		return min(c.Status.NodeCounts.Ready, len(c.Spec.Hosts))
+	}
+	for _, n := range c.Status.Nodes {
+		if n.Ready && spec.FindHost(c.Spec.Hosts, n.Name) >= 0 { // the host may have left since then
+			ready++
+		}
+	}
+	return ready
 }
 
 // begun returns when the first attempt to create an existing cluster began. Its operations

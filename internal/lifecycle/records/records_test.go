@@ -10,6 +10,41 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
+func TestReadyNodes_CountsHostsOfTheSpec(t *testing.T) {
+	rows := []v1alpha1.NodeStatus{{Name: "cp1", Ready: true}, {Name: "w1"}, {Name: "left", Ready: true}}
+	for _, tc := range []struct {
+		name, reason string
+		status       v1alpha1.ClusterStatus
+		want         int
+	}{
+		{"no status", "nothing was seen", v1alpha1.ClusterStatus{}, 0},
+		{"without counts", "an earlier version saved it, and a host has left since", v1alpha1.ClusterStatus{Nodes: rows}, 1},
+		{
+			"with counts", "the rows are complete",
+			v1alpha1.ClusterStatus{Nodes: rows, NodeCounts: v1alpha1.NodeCounts{Total: 3, Ready: 2}},
+			1,
+		},
+		{
+			"not all rows", "ready nodes are not listed",
+			v1alpha1.ClusterStatus{Nodes: rows[1:2], NodeCounts: v1alpha1.NodeCounts{Total: 3, Ready: 2}},
+			2,
+		},
+		{
+			"not all rows, and hosts have left", "a cluster never has more ready nodes than hosts",
+			v1alpha1.ClusterStatus{NodeCounts: v1alpha1.NodeCounts{Total: 300, Ready: 300}},
+			2,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &v1alpha1.Cluster{Status: tc.status}
+			c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1"}, {Name: "w1"}}
+			if got := readyNodes(c); got != tc.want {
+				t.Errorf("%d ready nodes, want %d: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
 // The age of a cluster counts from its first attempt. A deleted cluster with the same name
 // does not count.
 func TestClusterAge_CountsFromFirstAttempt(t *testing.T) {

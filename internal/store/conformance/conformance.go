@@ -32,6 +32,8 @@ type Clusters interface {
 	KeepSource(name string) error
 	LoadKeptSource(name string) ([]byte, error)
 	SaveStatus(name string, status v1alpha1.ClusterStatus) error
+	SaveNodes(name string, nodes []v1alpha1.NodeStatus) error
+	LoadNodes(c *v1alpha1.Cluster) ([]v1alpha1.NodeStatus, error)
 	Remove(name string) error
 }
 
@@ -92,6 +94,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("manager id", func(t *testing.T) { managerID(t, open(t)) })
 	t.Run("default", func(t *testing.T) { defaultCluster(t, open(t)) })
 	t.Run("clusters", func(t *testing.T) { testClusters(t, open(t)) })
+	t.Run("nodes", func(t *testing.T) { testNodes(t, open(t)) })
 	t.Run("sources", func(t *testing.T) { testSources(t, open(t)) })
 	t.Run("names", func(t *testing.T) { testNames(t, open(t)) })
 	t.Run("lock", func(t *testing.T) { testLock(t, open(t)) })
@@ -205,6 +208,34 @@ func testClusters(t *testing.T, s Subject) {
 		t.Errorf("the default is %q after its removal", d)
 	}
 	requireNoError(t, s.Clusters.Remove("prod"))
+}
+
+// testNodes saves the nodes of a cluster whose status lists one of them.
+func testNodes(t *testing.T, s Subject) {
+	all := []v1alpha1.NodeStatus{{Name: "cp1", Ready: true, Version: "v1.37.1"}, {Name: "w1", Message: "no report"}}
+	c := newCluster("prod")
+	c.Status.Nodes, c.Status.NodeCounts = all[1:], v1alpha1.NodeCounts{Total: 2, Ready: 1}
+	requireNoError(t, s.Clusters.Save(c, nil))
+	wantNodes := func(when string, want []v1alpha1.NodeStatus) {
+		t.Helper()
+		got, err := s.Again().Clusters.LoadNodes(c)
+		requireNoError(t, err)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("nodes %s (-want +got):\n%s", when, d)
+		}
+	}
+	wantNodes("without a saved list", all[1:])
+	requireNoError(t, s.Clusters.SaveNodes("prod", all))
+	wantNodes("with a saved list", all)
+	c.Status.Nodes = []v1alpha1.NodeStatus{all[1], all[0]}
+	wantNodes("of a complete status", c.Status.Nodes)
+	c.Status.Nodes = all[:1]
+	requireNoError(t, s.Clusters.SaveNodes("prod", nil))
+	requireNoError(t, s.Clusters.SaveNodes("prod", nil))
+	wantNodes("after the list was removed", all[:1])
+	if err := s.Clusters.SaveNodes("../prod", all); err == nil {
+		t.Error("the nodes of a cluster with an invalid name were saved")
+	}
 }
 
 func testSources(t *testing.T, s Subject) {
