@@ -80,7 +80,10 @@ func (r *Reducer) cut(out *v1alpha1.OperationStatus) {
 	out.Message = LimitMessage(out.Message, v1alpha1.MaxStatusMessage/2)
 	out.Failures = firstOf(out.Failures, maxFailureList)
 	out.Hosts = firstOf(out.Hosts, maxHostList)
-	steps := out.Steps
+	var steps []v1alpha1.OperationStep
+	for _, s := range r.steps {
+		steps = append(steps, s.status(details[len(details)-1]))
+	}
 	out.Steps, out.OtherSteps = nil, &v1alpha1.OtherSteps{Count: math.MaxInt, Hosts: v1alpha1.HostCounts{
 		Done: math.MaxInt, Changed: math.MaxInt, Failed: math.MaxInt, Ignored: math.MaxInt, Skipped: math.MaxInt, Total: math.MaxInt,
 	}}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -111,6 +112,11 @@ func TestReduceEvents_StaysBelowLimit(t *testing.T) {
 			size{hosts: 2, tasks: 700, failures: 3},
 			128,
 		},
+		{
+			"too many steps with maximal names", "the steps at the end count too",
+			size{hosts: 20, tasks: 700, failures: 10, module: "m", task: "n", title: "t", message: "m"},
+			64,
+		},
 		{"failures of one step", "each host has one", size{hosts: 10000, tasks: 1, failures: 10000, message: "m"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -150,20 +156,23 @@ type model struct {
 	outcomes map[string]map[string]event.Event // by task and host: the latest end, or a start
 	busy     map[string]time.Duration
 	started  map[[2]string]time.Time
+	hosts    map[string]bool // that had a step
 }
 
 func newModel(events []event.Event) model {
-	m := model{outcomes: map[string]map[string]event.Event{}, busy: map[string]time.Duration{}}
+	m := model{outcomes: map[string]map[string]event.Event{}, busy: map[string]time.Duration{}, hosts: map[string]bool{}}
 	for _, e := range events {
 		k := [2]string{e.Task, e.Host}
 		switch e.Type {
 		case event.OperationStarted:
 			m.started = map[[2]string]time.Time{}
+			m.forgetFailures()
 			continue
 		case event.StepStarted, event.StepFinished:
 		default:
 			continue
 		}
+		m.hosts[e.Host] = true
 		if m.outcomes[e.Task] == nil {
 			m.outcomes[e.Task] = map[string]event.Event{}
 		}
@@ -183,6 +192,16 @@ func newModel(events []event.Event) model {
 	return m
 }
 
+// forgetFailures removes the failures of the attempts so far.
+func (m model) forgetFailures() {
+	for task, hosts := range m.outcomes {
+		maps.DeleteFunc(hosts, func(_ string, e event.Event) bool { return e.Outcome == event.Failed || e.Outcome == event.Ignored })
+		if len(hosts) == 0 {
+			delete(m.outcomes, task)
+		}
+	}
+}
+
 // countsOf returns the counts of a task.
 func (m model) countsOf(task string) (c v1alpha1.HostCounts) {
 	for _, e := range m.outcomes[task] {
@@ -195,6 +214,11 @@ func (m model) countsOf(task string) (c v1alpha1.HostCounts) {
 // hostCounts returns the counts of all hosts by their worst outcomes.
 func (m model) hostCounts() (c v1alpha1.HostCounts) {
 	worst := map[string]int{}
+	for host := range m.hosts {
+		if host != "" {
+			worst[host] = 0
+		}
+	}
 	order := []event.Outcome{"", event.Skipped, event.Unchanged, event.Changed, event.Ignored, event.Failed}
 	for _, hosts := range m.outcomes {
 		for host, e := range hosts {

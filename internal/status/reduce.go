@@ -104,14 +104,34 @@ func (r *Reducer) operationStarted(e event.Event) {
 	if r.start.IsZero() {
 		r.start = e.Time
 	}
-	for _, s := range r.steps { // steps of the interrupted run
-		s.running = 0
-		for _, h := range s.hosts {
-			h.started = time.Time{}
-		}
-	}
 	for _, h := range r.hosts {
 		h.running = 0
+	}
+	r.steps = slices.DeleteFunc(r.steps, func(s *step) bool {
+		r.forgetFailures(s)
+		if s.counts.Total == 0 {
+			delete(r.byTask, s.task)
+		}
+		return s.counts.Total == 0
+	})
+}
+
+// forgetFailures removes what the interrupted run left of a step: this run repeats it, if it is
+// still needed.
+func (r *Reducer) forgetFailures(s *step) {
+	s.running = 0
+	clear(s.failures)
+	for name, on := range s.hosts {
+		on.started = time.Time{}
+		if on.outcome != event.Failed && on.outcome != event.Ignored {
+			continue
+		}
+		count(&s.counts, on.outcome, -1)
+		if h := r.hosts[name]; h != nil {
+			count(&h.counts, on.outcome, -1)
+		}
+		s.counts.Total--
+		delete(s.hosts, name)
 	}
 }
 

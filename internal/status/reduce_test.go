@@ -154,6 +154,22 @@ func TestReduce_BuildsTheStatus(t *testing.T) {
 			},
 		},
 		{
+			name: "resumed with a lost host", reason: "a failure that the resume does not repeat is over",
+			events: []event.Event{
+				startedEvent(0), endEvent(0, "connect", "w1", event.Failed), endEvent(1, "a", "w2", event.Changed), finishedEvent(2, event.Partial),
+				startedEvent(10), endEvent(11, "a", "w1", event.Changed), endEvent(11, "a", "w2", event.Unchanged), finishedEvent(12, event.Succeeded),
+			},
+			want: v1alpha1.OperationStatus{
+				State: v1alpha1.OperationSucceeded, StartTime: apiTimeAt(0), EndTime: apiTimeAt(12),
+				HostCounts: v1alpha1.HostCounts{Done: 1, Changed: 1, Total: 2},
+				Hosts:      []v1alpha1.OperationHost{{Name: "w1", State: v1alpha1.HostChanged}, {Name: "w2", State: v1alpha1.HostDone}},
+				Steps: []v1alpha1.OperationStep{{
+					Task: "a", StartTime: apiTimeAt(1), EndTime: apiTimeAt(11),
+					Hosts: v1alpha1.HostCounts{Done: 1, Changed: 1, Total: 2},
+				}},
+			},
+		},
+		{
 			name: "cancelled", reason: "the state tells it, and a stopped operation has no error code",
 			events: []event.Event{startedEvent(0), finishedEvent(2, event.Cancelled)},
 			want:   v1alpha1.OperationStatus{State: v1alpha1.OperationCancelled, StartTime: apiTimeAt(0), EndTime: apiTimeAt(2)},
