@@ -16,9 +16,6 @@ import (
 var ofReason = map[string]v1alpha1.ErrorCode{
 	op.ReasonRegistryLogin: v1alpha1.ErrorCredentials,
 
-	// A program waited for a host or the API in vain, or a host did not finish a task in time.
-	"Timeout": v1alpha1.ErrorUnreachable,
-
 	"DiskFull":             v1alpha1.ErrorCapacity,
 	op.ReasonScratchMemory: v1alpha1.ErrorCapacity,
 

@@ -35,7 +35,8 @@ func TestOf_ReturnsCode(t *testing.T) {
 		{"reason of a host", "it is a well-known word", "DiskFull", errors.New("no space"), v1alpha1.ErrorCapacity},
 		{"other manager", "its fencing number is higher", "Fenced", nil, v1alpha1.ErrorConflict},
 		{"registry", "it refused the login", "RegistryLogin", nil, v1alpha1.ErrorCredentials},
-		{"time limit", "a host did not finish in time", "Timeout", context.DeadlineExceeded, v1alpha1.ErrorUnreachable},
+		{"time limit", "a program on the host was slow", "Timeout", context.DeadlineExceeded, v1alpha1.ErrorInternal},
+		{"time limit of a connection", "the host did not respond", "Timeout", dial(syscall.ETIMEDOUT), v1alpha1.ErrorUnreachable},
 		{"unknown reason", "the program failed", "CommandFailed", nil, v1alpha1.ErrorInternal},
 		{"no reason", "nothing is known", "", nil, v1alpha1.ErrorInternal},
 		{"coded error", "it knows its code", "Error", fmt.Errorf("x: %w", codedError(v1alpha1.ErrorConflict)), v1alpha1.ErrorConflict},
@@ -45,7 +46,7 @@ func TestOf_ReturnsCode(t *testing.T) {
 		{"no route", "the network has none", "Error", dial(syscall.EHOSTUNREACH), v1alpha1.ErrorUnreachable},
 		{"slow connection", "it timed out", "Error", &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, v1alpha1.ErrorUnreachable},
 		{"unknown name", "DNS does not have it", "Error", &net.DNSError{Name: "w9", IsNotFound: true}, v1alpha1.ErrorUnreachable},
-		{"end of a context", "it does not tell who was slow", "Error", context.DeadlineExceeded, v1alpha1.ErrorInternal},
+		{"end of a context", "it does not tell what was slow", "Error", context.DeadlineExceeded, v1alpha1.ErrorInternal},
 		{"closed connection", "the program itself closed it", "Error", net.ErrClosed, v1alpha1.ErrorInternal},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
