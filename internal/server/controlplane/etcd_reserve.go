@@ -149,7 +149,7 @@ func clearSegment(path string) error {
 }
 
 // keepSegment reserves the space of the next segment until the next start. etcd has stopped.
-// If the disk has too little space, keepSegment does nothing.
+// If the disk has too little space, or the file system cannot reserve it, keepSegment does nothing.
 func keepSegment(dir string) error {
 	path := filepath.Join(dir, "member", "wal", firstSegment)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -160,7 +160,10 @@ func keepSegment(dir string) error {
 	if err = errors.Join(err, f.Close()); err == nil {
 		return nil
 	}
-	if err := os.Remove(path); err != nil {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	if err = errors.Join(err, os.Remove(path)); err != nil {
 		return fmt.Errorf("reserving space for the log: %w", err)
 	}
 	return nil

@@ -52,7 +52,7 @@ func isNumber(label string) bool {
 // isOwnName reports whether a name means each machine itself: RFC 6761, and the hosts files of
 // distributions.
 func isOwnName(labels []string) bool {
-	names := []string{"localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}
+	names := []string{"localhost", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback", "ipv6-localhost", "ipv6-loopback"}
 	return slices.Contains(names, labels[0]) || labels[len(labels)-1] == "localhost"
 }
 
