@@ -36,6 +36,7 @@ type Journal struct {
 	f    *os.File
 	seq  int64
 	fail error
+	told bool // a caller has received fail
 
 	sync              func(*os.File) error // (*os.File).Sync
 	appended, durable int64                // numbers of events
@@ -88,6 +89,7 @@ func (j *Journal) Append(e event.Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.fail != nil {
+		j.told = true
 		return j.fail
 	}
 	if e.Seq == 0 {
@@ -98,12 +100,13 @@ func (j *Journal) Append(e event.Event) error {
 		_, err = j.f.Write(append(line, '\n'))
 	}
 	if err != nil {
+		j.told = true
 		return j.failWith(err)
 	}
 	j.seq = max(j.seq, e.Seq)
 	j.appended++
 	if j.later == nil {
-		j.later = time.AfterFunc(syncDelay, func() { _ = j.Sync() }) // Append and Close report the error
+		j.later = time.AfterFunc(syncDelay, func() { _ = j.syncAppended() }) // Append and Close report the error
 	}
 	return nil
 }
@@ -117,6 +120,17 @@ func (j *Journal) failWith(err error) error {
 // Sync returns when all events that were appended before are on disk. Callers at the same time
 // share one sync of the file.
 func (j *Journal) Sync() error {
+	err := j.syncAppended()
+	if err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.told = true
+	}
+	return err
+}
+
+// syncAppended is Sync for a caller that may drop the error.
+func (j *Journal) syncAppended() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for want := j.appended; j.fail == nil && j.durable < want; {
@@ -149,26 +163,19 @@ func (j *Journal) syncFile() {
 	j.synced.Broadcast()
 }
 
-// Close syncs and closes the journal. An error of Append is not repeated.
+// Close syncs and closes the journal. It does not repeat an error that Append or Sync has
+// returned.
 func (j *Journal) Close() error {
-	failed := j.failure()
-	err := j.Sync()
-	if failed != nil { // the caller knows it
-		err = nil
-	}
+	err := j.syncAppended()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for j.syncing {
 		j.synced.Wait()
 	}
+	if j.told {
+		err = nil
+	}
 	return errors.Join(err, j.f.Close())
-}
-
-// failure returns the first error of the journal.
-func (j *Journal) failure() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.fail
 }
 
 // ReadEvents calls fn for each event of an operation, in order, and stops at the

@@ -102,6 +102,11 @@ func TestJournal_FailsAfterFailedSync(t *testing.T) {
 			return j.Append(event.Event{Type: event.Note})
 		}},
 		{"at the end", "Close learns of it", (*Journal).Close},
+		{"later, and no event follows", "Close learns of it", func(j *Journal) error {
+			<-time.After(syncDelay)
+			synctest.Wait()
+			return j.Close()
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
