@@ -102,6 +102,9 @@ func (c upgradeCommand) upgradeStepwise(ctx context.Context, r lifecycle.Upgrade
 		if err != nil || res == nil || res.Onward == "" {
 			return err
 		}
+		if res.Cancelled != nil {
+			return &exitError{code: exitInterrupted, err: &betweenError{error: res.Cancelled, before: res, file: file}}
+		}
 		before = res
 		r.Version, r.Bundle, r.Follows = res.Onward, "", true // the given bundle was for the previous version
 	}

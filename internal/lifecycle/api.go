@@ -66,6 +66,9 @@ type Result struct {
 	Forgotten bool
 	// Reverted reports whether the cluster was rolled back to its previous settings.
 	Reverted bool
+	// Cancelled is the reason why the operation was asked to stop, nil if it was not. An
+	// operation that is asked in its last step succeeds.
+	Cancelled error
 	// Onward is the target version of an upgrade that has more minors to go, "" if the
 	// cluster has reached it. OnwardFile is the cluster file of the upgrade in the form
 	// of operation.UpgradeCommand. Reached is the current version.

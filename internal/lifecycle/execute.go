@@ -15,7 +15,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
@@ -118,7 +117,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	defer stopWatch()
 	hostLock, err := hostLocks{p}.lockHosts(ctx, o.Name)
 	if err != nil {
-		return nil, errors.Join(err, e.abandon(o, err))
+		return nil, errors.Join(err, e.abandon(ctx, o, err))
 	}
 	defer hostLock.Release(context.WithoutCancel(ctx))
 	if err := e.begin(o); err != nil {
@@ -131,6 +130,9 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	rec := journal.NewRecorder(events, events.LastSeq(), p.svc.Now, sinks)
 	revert := settingsRevert{p}
 	res, err := e.execute(ctx, o, rec, hostLock)
+	if res != nil && ctx.Err() != nil {
+		res.Cancelled = context.Cause(ctx)
+	}
 	if err = errors.Join(err, events.Close()); err == nil && revert.revertsSettings(ctx, res) {
 		revert.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
 	}
@@ -281,68 +283,6 @@ func (p execution) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionSt
 	})
 }
 
-// abandon saves that a new operation never began: it changed nothing.
-func (p execution) abandon(o *v1alpha1.Operation, why error) error {
-	if p.continues != nil {
-		return nil
-	}
-	events, err := p.svc.Store.Journals().Open(o.Name)
-	if err != nil {
-		return err
-	}
-	last := p.lastEvent(o, event.Failed)
-	last.Message, last.Failure = why.Error(), explainFailure(why)
-	err = journal.NewRecorder(events, events.LastSeq(), p.svc.Now, nil).Emit(last)
-	err = errors.Join(err, events.Close(), p.reduceStatus(o))
-	return errors.Join(err, p.svc.Store.Operations().Save(o))
-}
-
-// explainFailure converts the error that ended an operation into a failure for the user.
-func explainFailure(err error) *event.Failure {
-	f := engine.ExplainFailure(err)
-	var locked *LockedError
-	switch {
-	case errors.As(err, &locked):
-		f.Reason = idLocked
-	case errors.Is(err, clusterlock.ErrLost):
-		f.Reason = "LockLost"
-	}
-	f.Code = errorcode.Of(f.Reason, err)
-	return f
-}
-
-func (p execution) lastEvent(o *v1alpha1.Operation, end event.Outcome) event.Event {
-	return event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: end}
-}
-
-// reduceStatus sets the status of an operation from its journal.
-func (p execution) reduceStatus(o *v1alpha1.Operation) error {
-	var reducer status.Reducer
-	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error { reducer.Emit(e); return nil })
-	planned, attempt := o.Status.Plan, o.Status.Attempt
-	o.Status = reducer.Status()
-	o.Status.Plan, o.Status.Attempt = planned, attempt
-	return err
-}
-
-// noteCancel emits a note when a user requests to cancel the operation. end waits for the note.
-func noteCancel(ctx context.Context, rec *journal.Recorder, note event.Event) (end func()) {
-	noted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(noted)
-		var cancelled *records.CancelledError
-		if errors.As(context.Cause(ctx), &cancelled) {
-			note.Message = cancelled.Error()
-			_ = rec.Emit(note) // the journal keeps its first error
-		}
-	})
-	return func() {
-		if !stop() {
-			<-noted
-		}
-	}
-}
-
 // execute runs the pipeline and saves its outcome.
 func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, hl *clusterlock.Lock) (*Result, error) {
 	start := p.svc.Now()
@@ -371,7 +311,7 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	}
 	res := p.result(o, out, p.svc.Now().Sub(start))
 	if err != nil {
-		res.Outcome, res.Failures = event.Failed, append(res.Failures, HostFailure{Title: "run operation", Failure: *explainFailure(err)})
+		res.Outcome, res.Failures = event.Failed, append(res.Failures, HostFailure{Title: endedRun, Failure: *explainFailure(err)})
 	}
 	if res.Outcome != event.Succeeded && p.mayHaveJoinTokens(o) && !errors.Is(err, clusterlock.ErrLost) {
 		p.deleteJoinTokens(context.WithoutCancel(ctx), o, hl.Fence())
@@ -491,26 +431,4 @@ func (p execution) deleteJoinTokens(ctx context.Context, o *v1alpha1.Operation, 
 	if err != nil {
 		p.svc.Log.Warn("join tokens may remain; they expire within an hour", "error", err)
 	}
-}
-
-// finish saves the end of an operation.
-func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
-	last := p.lastEvent(o, res.Outcome)
-	if len(res.Failures) > 0 {
-		f := res.Failures[0]
-		last.Task, last.Title, last.Host, last.Failure = f.Task, f.Title, f.Host, &f.Failure
-	}
-	err := errors.Join(rec.Emit(last), p.reduceStatus(o))
-	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
-	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
-		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))
-	}
-	// The cluster is saved first: after an interruption in between, the operation can
-	// be resumed and finds nothing to do.
-	if p.kind.CreatesCluster() && res.Outcome == event.Partial ||
-		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
-		err = errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
-	}
-	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
-	return errors.Join(err, p.svc.Store.Operations().Save(o))
 }

@@ -606,6 +606,21 @@ func TestCancel_StopsOperationAtSafePoint(t *testing.T) {
 			t.Errorf("request %+v, %v", r, err)
 		}
 	})
+	t.Run("before its first step", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("interrupted by SIGINT")
+		p := w.prepared(w.service().Prepare(ctx, creating(w.Manifest()), nil))
+		w.Hosts["cp1"].OnChange = func(what string) {
+			if what == "lock" {
+				cancel(why)
+			}
+		}
+		if _, err := p.Apply(ctx); !errors.Is(err, why) {
+			t.Errorf("error %v, want the cause", err)
+		}
+		w.wantStatus("", "create Cancelled")
+	})
 	t.Run("without an operation", func(t *testing.T) {
 		silent := event.SinkFunc(func(e event.Event) { t.Errorf("got message %q, but nothing was stopped", e.Message) })
 		refusal(t, newWorld(t, "cp1").service().Cancel(t.Context(), "prod", silent), idNothingRunning)

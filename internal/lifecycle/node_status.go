@@ -64,7 +64,7 @@ func (p *prepared) machineID(n v1alpha1.NodeStatus) string {
 func (p *prepared) noteNodes(st *v1alpha1.ClusterStatus, nodes []v1alpha1.NodeStatus) error {
 	status.SetNodes(st, nodes)
 	if status.ListsAllNodes(st) {
-		nodes = nil
+		return nil
 	}
 	return p.svc.Store.Clusters().SaveNodes(p.env.Cluster.Name, nodes)
 }

@@ -43,17 +43,18 @@ func (s Operations) LoadCancelRequest(id string) (CancelRequest, error) {
 }
 
 // WaitForCancel waits for a request to the holder of a lock, and returns it. It returns the cause
-// if ctx ends before, and an error if the requests cannot be read.
-func (s Operations) WaitForCancel(ctx context.Context, id string, holder Holder) (CancelRequest, error) {
+// if ctx ends before. warn is called once if a request cannot be read; the next look can succeed.
+func (s Operations) WaitForCancel(ctx context.Context, id string, holder Holder, warn func(error)) (CancelRequest, error) {
 	tick := time.NewTicker(cancelInterval)
 	defer tick.Stop()
 	for {
 		r, err := s.LoadCancelRequest(id)
-		if err == nil && r.Holder.equal(holder) {
+		switch {
+		case err == nil && r.Holder.equal(holder):
 			return r, nil
-		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return r, err
+		case err != nil && !errors.Is(err, ErrNotFound) && warn != nil:
+			warn(err)
+			warn = nil
 		}
 		select {
 		case <-ctx.Done():

@@ -53,6 +53,11 @@ func writeNodes(w io.Writer, c *v1alpha1.Cluster) error {
 		for _, n := range c.Status.Nodes {
 			row(n.Name, n.Roles, n, isReady[n.Ready])
 		}
+		for _, h := range c.Spec.Hosts {
+			if !slices.Contains(h.Roles, v1alpha1.RoleControlPlane) && !slices.Contains(h.Roles, v1alpha1.RoleWorker) {
+				row(h.Name, h.Roles, v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}, "-")
+			}
+		}
 	} else {
 		for _, h := range c.Spec.Hosts {
 			i := slices.IndexFunc(c.Status.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == h.Name })

@@ -160,6 +160,13 @@ var operations = Section{
 			Cause:   "It has ended or was killed.",
 			Remedy:  "List the operations: `slipway operations list`.",
 		},
+		{
+			ID:        "cancel-unreadable",
+			IsWarning: true,
+			Summary:   "Slipway cannot read the requests to cancel the operation that it runs.",
+			Cause:     "The state directory cannot be read at this moment. Slipway continues to try.",
+			Remedy:    "To stop the operation, press Ctrl-C in its terminal.",
+		},
 	},
 }
 

@@ -150,9 +150,12 @@ func (c *Conn) ReadLock(context.Context) (remote.LockState, error) {
 }
 
 // TakeLock takes the cluster lock if it is free or stale, or with breaking.
-func (c *Conn) TakeLock(_ context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+func (c *Conn) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
 	if c.OnChange != nil {
 		c.OnChange("lock")
+	}
+	if ctx.Err() != nil {
+		return remote.LockState{}, false, context.Cause(ctx)
 	}
 	c.Mu.Lock()
 	defer c.Mu.Unlock()

@@ -2,6 +2,7 @@ package records
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,14 +38,14 @@ func (r *Records) Cancel(ctx context.Context, name string, progress event.Sink) 
 			return err
 		case asked == nil && now == nil:
 			return diag.Refuse(idNothingRunning, "no operation is running on cluster "+name, "list its operations: slipway operations list "+name)
-		case asked == nil && now.Operation != "": // otherwise it has not begun
-			if err := r.request(now); err != nil {
+		case now == nil || asked != nil && !now.IsSameProcess(*asked) && now.PID != 0:
+			return nil
+		case now.Operation != "" && (asked == nil || now.Operation != asked.Operation): // otherwise it has not begun
+			if err := r.request(now, store.ThisProcess()); err != nil {
 				return err
 			}
 			asked = now
 			event.SendNote(progress, "", "stopping the operation on cluster "+name)
-		case asked != nil && (now == nil || !now.IsSameProcess(*asked)):
-			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -54,29 +55,32 @@ func (r *Records) Cancel(ctx context.Context, name string, progress event.Sink) 
 	}
 }
 
-// request saves a request of this process that a holder stops.
-func (r *Records) request(holder *store.Holder) error {
+// request saves the request of a process that a holder stops.
+func (r *Records) request(holder *store.Holder, by store.Holder) error {
 	return r.Store.Operations().RequestCancel(holder.Operation, store.CancelRequest{
-		By: store.ThisProcess(), Time: time.Now().UTC(), Holder: *holder,
+		By: by, Time: time.Now().UTC(), Holder: *holder,
 	})
 }
 
 // WatchCancel returns a context that ends when a user requests to cancel an operation. Its cause
-// is a *CancelledError then. If parent ends before, this process saves the same request, so that
-// the records show who has cancelled the operation. stop ends the watch.
+// is a *CancelledError then. If parent ends before, this process saves the same request: the
+// records then name the process that has cancelled the operation. stop ends the watch.
 func (r *Records) WatchCancel(parent context.Context, id string, holder store.Holder) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
-		request, err := r.Store.Operations().WaitForCancel(ctx, id, holder)
+		request, err := r.Store.Operations().WaitForCancel(ctx, id, holder, func(err error) {
+			r.WarnOf(diag.List{{ID: idCancelUnreadable, Message: err.Error(), Hint: "to stop the operation, press Ctrl-C in its terminal"}})
+		})
+		var outer *CancelledError
 		switch {
 		case err == nil:
 			cancel(&CancelledError{By: request.By})
+		case errors.As(context.Cause(parent), &outer):
+			_ = r.request(&holder, outer.By) // the operation stops without it
 		case parent.Err() != nil:
-			_ = r.request(&holder) // the operation stops without it
-		case ctx.Err() == nil: // this operation cannot be cancelled, but can continue
-			r.WarnOf(diag.List{{Message: fmt.Sprintf("operation %s cannot be cancelled by other processes: %v", id, err)}})
+			_ = r.request(&holder, store.ThisProcess())
 		}
 	}()
 	return ctx, func() {

@@ -23,6 +23,8 @@ import (
 const (
 	idAmbiguous      = "ambiguous-operation"
 	idNothingRunning = "nothing-running"
+
+	idCancelUnreadable = "cancel-unreadable"
 )
 
 // Records are the saved clusters and operations.

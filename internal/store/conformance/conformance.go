@@ -53,7 +53,7 @@ type Operations interface {
 	LoadPlan(id string) (*plan.Plan, error)
 	RequestCancel(id string, r store.CancelRequest) error
 	LoadCancelRequest(id string) (store.CancelRequest, error)
-	WaitForCancel(ctx context.Context, id string, holder store.Holder) (store.CancelRequest, error)
+	WaitForCancel(ctx context.Context, id string, holder store.Holder, warn func(error)) (store.CancelRequest, error)
 }
 
 // Journals is the part of a store under test that reads journals.

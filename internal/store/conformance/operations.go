@@ -126,12 +126,12 @@ func testCancel(t *testing.T, s Subject) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, gone)
 	defer cancel()
-	_, err = s.Operations.WaitForCancel(ctx, o.Name, *holder)
+	_, err = s.Operations.WaitForCancel(ctx, o.Name, *holder, nil)
 	wantErr(t, "a request to an earlier holder", err, gone)
 
 	seen := make(chan store.CancelRequest)
 	go func() {
-		r, err := s.Operations.WaitForCancel(t.Context(), o.Name, *holder)
+		r, err := s.Operations.WaitForCancel(t.Context(), o.Name, *holder, nil)
 		if err != nil {
 			t.Error(err)
 		}

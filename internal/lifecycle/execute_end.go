@@ -1,0 +1,130 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag/errorcode"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/clusterlock"
+	"slipway.dev/slipway/internal/lifecycle/journal"
+	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/status"
+)
+
+// endedRun is the title of the failure that ended the run of all steps.
+const endedRun = "run operation"
+
+// noteCancel emits a note when a user requests to cancel the operation. end waits for the note.
+func noteCancel(ctx context.Context, rec *journal.Recorder, note event.Event) (end func()) {
+	noted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(noted)
+		var cancelled *records.CancelledError
+		if errors.As(context.Cause(ctx), &cancelled) {
+			note.Message = cancelled.Error()
+			_ = rec.Emit(note) // the journal keeps its first error
+		}
+	})
+	return func() {
+		if !stop() {
+			<-noted
+		}
+	}
+}
+
+// abandon saves that a new operation never began: it changed nothing.
+func (p execution) abandon(ctx context.Context, o *v1alpha1.Operation, why error) error {
+	if p.continues != nil {
+		return nil
+	}
+	events, err := p.svc.Store.Journals().Open(o.Name)
+	if err != nil {
+		return err
+	}
+	last := p.lastEvent(o, event.Failed)
+	last.Message = why.Error()
+	if ctx.Err() != nil && errors.Is(why, context.Cause(ctx)) {
+		last.Outcome = event.Cancelled
+	} else {
+		last.Failure = explainFailure(why)
+	}
+	err = journal.NewRecorder(events, events.LastSeq(), p.svc.Now, nil).Emit(last)
+	err = errors.Join(err, events.Close(), p.reduceStatus(o))
+	return errors.Join(err, p.svc.Store.Operations().Save(o))
+}
+
+// explainFailure converts the error that ended an operation into a failure for the user.
+func explainFailure(err error) *event.Failure {
+	f := engine.ExplainFailure(err)
+	var locked *LockedError
+	switch {
+	case errors.As(err, &locked):
+		f.Reason = idLocked
+	case errors.Is(err, clusterlock.ErrLost):
+		f.Reason = "LockLost"
+	}
+	f.Code = errorcode.Of(f.Reason, err)
+	return f
+}
+
+func (p execution) lastEvent(o *v1alpha1.Operation, end event.Outcome) event.Event {
+	return event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: end}
+}
+
+// reduceStatus sets the status of an operation from its journal.
+func (p execution) reduceStatus(o *v1alpha1.Operation) error {
+	var reducer status.Reducer
+	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error { reducer.Emit(e); return nil })
+	planned, attempt := o.Status.Plan, o.Status.Attempt
+	o.Status = reducer.Status()
+	o.Status.Plan, o.Status.Attempt = planned, attempt
+	return err
+}
+
+// finish saves the end of an operation.
+func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
+	last := p.lastEvent(o, res.Outcome)
+	if f := p.decisiveFailure(res); f != nil {
+		last.Task, last.Title, last.Host, last.Failure = f.Task, f.Title, f.Host, &f.Failure
+	}
+	err := errors.Join(rec.Emit(last), p.reduceStatus(o))
+	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
+	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
+		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))
+	}
+	// The cluster is saved first: after an interruption in between, the operation can
+	// be resumed and finds nothing to do.
+	if p.kind.CreatesCluster() && res.Outcome == event.Partial ||
+		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
+		err = errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
+	}
+	var saved *v1alpha1.ClusterStatus
+	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error {
+		saved = st
+		return p.noteEnd(ctx, st, res.Outcome)
+	}))
+	if err == nil && saved != nil && status.ListsAllNodes(saved) { // not before: until then, the status can lack nodes
+		err = p.svc.Store.Clusters().SaveNodes(p.env.Cluster.Name, nil)
+	}
+	return errors.Join(err, p.svc.Store.Operations().Save(o))
+}
+
+// decisiveFailure returns the failure that decided the outcome of an operation, nil if there is
+// none: the error that ended the run, the first failure with which the whole operation has
+// failed, or the first failure.
+func (p execution) decisiveFailure(res *Result) *HostFailure {
+	for _, decides := range []func(f HostFailure) bool{
+		func(f HostFailure) bool { return f.Title == endedRun && f.Task == "" },
+		func(f HostFailure) bool { return res.Outcome == event.Failed && p.firstFailed([]HostFailure{f}) },
+		func(HostFailure) bool { return true },
+	} {
+		if i := slices.IndexFunc(res.Failures, decides); i >= 0 {
+			return &res.Failures[i]
+		}
+	}
+	return nil
+}
