@@ -619,7 +619,7 @@ func TestExplainFailure_ReturnsErrorCode(t *testing.T) {
 	}{
 		{"host", "its disk is full", &op.Error{Reason: "DiskFull", Message: "m"}, v1alpha1.ErrorCapacity},
 		{"connection", "the login was refused", &remote.Error{Reason: remote.AuthFailed, Cause: "m"}, v1alpha1.ErrorCredentials},
-		{"time limit", "the host did not finish in time", &timeoutError{time.Minute}, v1alpha1.ErrorUnreachable},
+		{"time limit", "a program on the host was slow", &timeoutError{time.Minute}, v1alpha1.ErrorInternal},
 		{"old plan", "another change came first", &staleError{}, v1alpha1.ErrorConflict},
 		{"diagnosis", "its id has a code", diag.Refuse("drain-blocked", "m", "h"), v1alpha1.ErrorConflict},
 		{"network", "no program listens", fmt.Errorf("asking: %w", syscall.ECONNREFUSED), v1alpha1.ErrorUnreachable},

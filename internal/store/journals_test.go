@@ -69,23 +69,23 @@ func TestJournal_SharesOneSyncAmongCallers(t *testing.T) {
 func TestJournal_SyncsLaterIfNoCallerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := openJournal(t, t.TempDir())
-		syncs := 0
-		j.sync = func(*os.File) error { syncs++; return nil }
+		var syncs atomic.Int32
+		j.sync = func(*os.File) error { syncs.Add(1); return nil }
 		for range 3 {
 			requireNoError(t, j.Append(event.Event{Type: event.Note}))
 		}
-		if syncs != 0 {
-			t.Errorf("%d syncs: Append waits for the disk", syncs)
+		if n := syncs.Load(); n != 0 {
+			t.Errorf("%d syncs: Append waits for the disk", n)
 		}
 		<-time.After(syncDelay)
 		synctest.Wait()
-		if syncs != 1 || j.durable != 3 {
-			t.Errorf("%d syncs, %d durable events", syncs, j.durable)
+		if n := syncs.Load(); n != 1 || j.durable != 3 {
+			t.Errorf("%d syncs, %d durable events", n, j.durable)
 		}
 		requireNoError(t, j.Sync())
 		requireNoError(t, j.Close())
-		if syncs != 1 {
-			t.Errorf("%d syncs, although all events were durable", syncs)
+		if n := syncs.Load(); n != 1 {
+			t.Errorf("%d syncs, although all events were durable", n)
 		}
 	})
 }
