@@ -321,7 +321,7 @@ func ExplainFailure(err error) *event.Failure {
 	case errors.As(err, &list) && len(list) == 1:
 		f.Reason, f.Message, f.Remedy = list[0].ID, list[0].Message, list[0].Hint
 	case errors.As(err, &list) && len(list) > 0:
-		f.Reason, f.Remedy = list[0].ID, list[0].Hint
+		f.Reason, f.Message, f.Remedy, f.Detail = list[0].ID, list[0].Message, list[0].Hint, list[1:].Error()
 	}
 	f.Code = errorcode.Of(f.Reason, err)
 	return f

@@ -120,6 +120,17 @@ func TestOperation_HasErrorCodeIfProcessWasKilled(t *testing.T) {
 	}
 }
 
+// TestExplainFailure_SeparatesMessageAndRemedy: the command line prints both, and compares the
+// message with the diagnostics of an error, so that it does not print the error again.
+func TestExplainFailure_SeparatesMessageAndRemedy(t *testing.T) {
+	list := diag.List{{ID: "records-unwritable", Message: "m", Hint: "h"}, {Message: "more"}}
+	got := explainFailure(fmt.Errorf("writing the journal: %w", list))
+	want := &event.Failure{Reason: "records-unwritable", Code: v1alpha1.ErrorCapacity, Message: "m", Remedy: "h", Detail: "more"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("failure (-want +got):\n%s", d)
+	}
+}
+
 func TestExplainFailure_ReturnsReasonAndCode(t *testing.T) {
 	for _, tc := range []struct {
 		name, why string

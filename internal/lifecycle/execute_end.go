@@ -66,8 +66,10 @@ func explainFailure(err error) *event.Failure {
 		f.Reason = idLocked
 	case errors.Is(err, clusterlock.ErrLost):
 		f.Reason = "LockLost"
+	default:
+		return f
 	}
-	f.Code = errorcode.Of(f.Reason, err)
+	f.Code = errorcode.Of(f.Reason, nil)
 	return f
 }
 
@@ -102,14 +104,7 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
 	}
-	var saved *v1alpha1.ClusterStatus
-	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error {
-		saved = st
-		return p.noteEnd(ctx, st, res.Outcome)
-	}))
-	if err == nil && saved != nil && status.ListsAllNodes(saved) { // not before: until then, the status can lack nodes
-		err = p.svc.Store.Clusters().SaveNodes(p.env.Cluster.Name, nil)
-	}
+	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
 	return errors.Join(err, p.svc.Store.Operations().Save(o))
 }
 

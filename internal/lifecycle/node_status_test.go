@@ -101,7 +101,7 @@ func TestNoteNodes_SavesAllNodesOfLargeCluster(t *testing.T) {
 	}{
 		{"small", "the status has all nodes", 3, 3},
 		{"large", "the status has the nodes that are not ready", 1000, 1},
-		{"small again", "the saved list is removed", 2, 2},
+		{"small again", "the saved list is not used", 2, 2},
 	} {
 		var nodes []v1alpha1.NodeStatus
 		for i := range tc.total {

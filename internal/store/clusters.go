@@ -119,19 +119,15 @@ func (s Clusters) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 	return nil
 }
 
-// SaveNodes saves all nodes of a cluster whose status lists only some. Without nodes, it removes
-// the saved list.
+// SaveNodes saves all nodes of a cluster whose status lists only some. The list is saved before
+// that status.
 func (s Clusters) SaveNodes(name string, nodes []v1alpha1.NodeStatus) error {
-	err := checkName(name)
-	path := s.clusterPath(name, "nodes.json")
-	switch {
-	case err != nil:
-	case len(nodes) == 0:
-		if err = s.removeFile(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	default:
-		err = errors.Join(s.makeDir(s.clusterPath(name)), s.writeJSON(path, nodes))
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("saving nodes: %w", err)
+	}
+	err := s.makeDir(s.clusterPath(name))
+	if err == nil {
+		err = s.writeJSON(s.clusterPath(name, "nodes.json"), nodes)
 	}
 	if err != nil {
 		return fmt.Errorf("saving the nodes of cluster %s: %w", name, err)
@@ -139,7 +135,8 @@ func (s Clusters) SaveNodes(name string, nodes []v1alpha1.NodeStatus) error {
 	return nil
 }
 
-// LoadNodes returns all nodes of a saved cluster when they were last seen.
+// LoadNodes returns all nodes of a saved cluster when they were last seen. It uses the saved list
+// only if the status is not complete: an earlier list can exist.
 func (s Clusters) LoadNodes(c *v1alpha1.Cluster) ([]v1alpha1.NodeStatus, error) {
 	if status.ListsAllNodes(&c.Status) {
 		return c.Status.Nodes, nil

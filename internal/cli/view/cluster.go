@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/status"
 )
 
@@ -40,33 +41,22 @@ func WriteCluster(w io.Writer, c *v1alpha1.Cluster) error {
 	return nil
 }
 
-// writeNodes writes the hosts with their nodes. If the status does not list all nodes, it writes
-// the listed ones, which are not ready.
+// writeNodes writes the hosts with their nodes. If the status does not list all nodes, it omits
+// the other nodes.
 func writeNodes(w io.Writer, c *v1alpha1.Cluster) error {
-	var rows [][]string
-	row := func(name string, roles []v1alpha1.Role, n v1alpha1.NodeStatus, ready string) {
-		rows = append(rows, []string{name, joinRoles(roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})
-	}
-	isReady := map[bool]string{true: "yes", false: "no"}
 	complete := status.ListsAllNodes(&c.Status)
-	if !complete {
-		for _, n := range c.Status.Nodes {
-			row(n.Name, n.Roles, n, isReady[n.Ready])
+	var rows [][]string
+	for _, h := range c.Spec.Hosts {
+		n, ready := v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}, "-"
+		i := slices.IndexFunc(c.Status.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == h.Name })
+		switch {
+		case i >= 0:
+			n = c.Status.Nodes[i]
+			ready = map[bool]string{true: "yes", false: "no"}[n.Ready]
+		case !complete && facts.RunsKubelet(h.Roles):
+			continue
 		}
-		for _, h := range c.Spec.Hosts {
-			if !slices.Contains(h.Roles, v1alpha1.RoleControlPlane) && !slices.Contains(h.Roles, v1alpha1.RoleWorker) {
-				row(h.Name, h.Roles, v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}, "-")
-			}
-		}
-	} else {
-		for _, h := range c.Spec.Hosts {
-			i := slices.IndexFunc(c.Status.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == h.Name })
-			if i < 0 {
-				row(h.Name, h.Roles, v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}, "-")
-				continue
-			}
-			row(h.Name, h.Roles, c.Status.Nodes[i], isReady[c.Status.Nodes[i].Ready])
-		}
+		rows = append(rows, []string{h.Name, joinRoles(h.Roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})
 	}
 	if len(rows) > 0 {
 		if err := WriteTable(w, []string{"NODE", "ROLES", "ADDRESS", "VERSION", "READY", ""}, rows); err != nil {
