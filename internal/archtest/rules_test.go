@@ -377,8 +377,9 @@ var rules = []rule{
 		why: "from manifests and charts to objects, and certificates for them; asks no cluster",
 	},
 	{layer: 2, pkg: "internal/engine", may: []string{"internal/remote"}, why: "pipelines over hosts; knows no module"},
-	{layer: 2, pkg: "internal/store", why: "where clusters and operations are kept"},
-	{layer: 2, pkg: "internal/store/conformance", may: []string{"internal/store"}, why: "one suite for every backend"},
+	{layer: 2, pkg: "internal/records", why: "how clusters and operations are kept; knows no backend"},
+	{layer: 2, pkg: "internal/records/conformance", may: []string{"internal/records"}, why: "one suite for every backend"},
+	{layer: 2, pkg: "internal/store", may: []string{"internal/records"}, why: "clusters and operations in files"},
 
 	{layer: 3, pkg: "internal/bundle", may: []string{"internal/ocitransport"}, why: "from a catalogue to verified content"},
 	{
@@ -462,13 +463,13 @@ var rules = []rule{
 		why: "backup sets and the keys that sign them; changes no cluster",
 	},
 	{
-		layer: 4, pkg: "internal/lifecycle/records", may: []string{"internal/lifecycle/access"},
+		layer: 4, pkg: "internal/lifecycle/savedstate", may: []string{"internal/lifecycle/access"},
 		why: "the saved clusters and operations; reaches no host",
 	},
 	{
 		layer: 4, pkg: "internal/lifecycle/history",
 		may: []string{
-			"internal/lifecycle/records", "internal/module", "internal/module/etcdbackup", "internal/module/noderemoval",
+			"internal/lifecycle/savedstate", "internal/module", "internal/module/etcdbackup", "internal/module/noderemoval",
 		},
 		why: "what earlier operations have done, from the records alone",
 	},
@@ -683,6 +684,7 @@ var fences = []fence{
 		[]string{"internal/backup/verify", "internal/server/controlplane"},
 		"etcd's own file is read to verify it, and for nothing else",
 	},
+	{"internal/store", []string{"internal/cli"}, "a front end selects the backend of the records"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", []string{"internal/server/controlplane"}, "one place knows the libraries of the API server"},
 	{"go.etcd.io/etcd/...", []string{"internal/server/controlplane"}, "one place knows the server and the client of etcd"},

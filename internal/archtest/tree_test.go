@@ -104,7 +104,7 @@ func (f *goFile) parseFile(root fs.FS) error {
 // onlyForTests reports whether the packages in dir link into no program.
 func onlyForTests(dir string) bool {
 	return strings.HasSuffix(dir, "test") || strings.HasPrefix(dir, "test/") ||
-		strings.HasPrefix(dir, "internal/testutil/") || dir == "internal/store/conformance"
+		strings.HasPrefix(dir, "internal/testutil/") || dir == "internal/records/conformance"
 }
 
 func (f *goFile) lineOf(p token.Pos) int { return f.fset.PositionFor(p, false).Line }

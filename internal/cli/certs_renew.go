@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // certsRenewCommand holds what "certs renew" needs.
@@ -79,7 +79,7 @@ func (c certsRenewCommand) splitArguments(ctx context.Context, args []string) (c
 		return nil, nil, err
 	}
 	list, err := svc.Clusters(ctx)
-	if slices.ContainsFunc(list, func(c records.ClusterSummary) bool { return c.Name == args[0] }) {
+	if slices.ContainsFunc(list, func(c savedstate.ClusterSummary) bool { return c.Name == args[0] }) {
 		return args[:1], args[1:], err
 	}
 	return nil, args, err

@@ -25,7 +25,7 @@ func (c *clusterChooser) chooseCluster(ctx context.Context, args []string) (stri
 	if err != nil {
 		return "", err
 	}
-	if name, err := records.Clusters().Default(); err != nil || name != "" {
+	if name, err := records.Preferences().DefaultCluster(); err != nil || name != "" {
 		return name, markRefused(err)
 	}
 	svc, err := c.open(ctx)

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // The exit codes.
@@ -73,7 +73,7 @@ func exitCodeForError(ctx context.Context, err error) int {
 		list    diag.List
 		exit    *exitError
 		stop    *interruptError
-		cancel  *records.CancelledError
+		cancel  *savedstate.CancelledError
 	)
 	switch {
 	case errors.As(err, &program):
@@ -86,7 +86,7 @@ func exitCodeForError(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, &list), errors.As(err, &stale), errors.Is(err, records.ErrNotFound):
+	case errors.As(err, &list), errors.As(err, &stale), errors.Is(err, savedstate.ErrNotFound):
 		return exitRefused
 	}
 	return exitFailed

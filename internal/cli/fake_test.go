@@ -21,12 +21,12 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
-	"slipway.dev/slipway/internal/store"
 )
 
 var epoch = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
@@ -319,15 +319,15 @@ func (s service) operation() *v1alpha1.Operation {
 	return o
 }
 
-func (s service) Clusters(context.Context) ([]records.ClusterSummary, error) {
-	var out []records.ClusterSummary
+func (s service) Clusters(context.Context) ([]savedstate.ClusterSummary, error) {
+	var out []savedstate.ClusterSummary
 	for _, name := range s.fake.Clusters {
-		out = append(out, records.ClusterSummary{
+		out = append(out, savedstate.ClusterSummary{
 			Name: name, Phase: v1alpha1.Phase(s.Phase), Kubernetes: "v1.37.1", Hosts: 2, Operation: s.operation(), Created: epoch,
 		})
 	}
 	for _, name := range s.fake.Damaged {
-		out = append(out, records.ClusterSummary{Name: name, Problem: &newDamage(name)[0]})
+		out = append(out, savedstate.ClusterSummary{Name: name, Problem: &newDamage(name)[0]})
 	}
 	return out, nil
 }
@@ -359,7 +359,7 @@ func (s service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, err
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("cluster %s: %w", name, records.ErrNotFound)
+	return nil, fmt.Errorf("cluster %s: %w", name, savedstate.ErrNotFound)
 }
 
 func (s service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
@@ -371,7 +371,7 @@ func (s service) Operations(_ context.Context, cluster string) ([]v1alpha1.Opera
 
 func (s service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
 	if s.History == "" || !strings.HasPrefix(operationID, id) {
-		return nil, fmt.Errorf("operation %s: %w", id, records.ErrNotFound)
+		return nil, fmt.Errorf("operation %s: %w", id, savedstate.ErrNotFound)
 	}
 	return s.operation(), nil
 }
@@ -409,7 +409,7 @@ func (s service) Events(ctx context.Context, id string, follow bool, fn func(eve
 		}
 	}
 	if follow && s.History == "killed" {
-		return fmt.Errorf("following: %w", store.ErrNoEnd)
+		return fmt.Errorf("following: %w", records.ErrNoEnd)
 	}
 	return nil
 }

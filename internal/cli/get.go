@@ -10,7 +10,7 @@ import (
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -36,7 +36,7 @@ func newGetCommand(c getCommand) *cobra.Command {
 				return err
 			}
 			if list == nil {
-				list = []records.ClusterSummary{}
+				list = []savedstate.ClusterSummary{}
 			}
 			if err := c.writeResult(list, func(w io.Writer) error { return c.writeClusterTable(w, list, noHeaders) }); err != nil {
 				return err
@@ -67,7 +67,7 @@ func newGetCommand(c getCommand) *cobra.Command {
 
 // reportDamaged prints the clusters of a list that could not be read, and returns an exit
 // code for an incomplete list. JSON and YAML output already contains the problems.
-func (c getCommand) reportDamaged(list []records.ClusterSummary) error {
+func (c getCommand) reportDamaged(list []savedstate.ClusterSummary) error {
 	var problems diag.List
 	for _, c := range list {
 		if c.Problem != nil {
@@ -81,14 +81,14 @@ func (c getCommand) reportDamaged(list []records.ClusterSummary) error {
 	return &exitError{code: exitRefused}
 }
 
-func (c getCommand) writeClusterTable(w io.Writer, list []records.ClusterSummary, noHeaders bool) error {
+func (c getCommand) writeClusterTable(w io.Writer, list []savedstate.ClusterSummary, noHeaders bool) error {
 	if len(list) == 0 {
 		c.printMessage("No clusters found. Create one: slipway create cluster")
 		return nil
 	}
 	chosen := ""
 	if s, err := c.openStore(); err == nil {
-		chosen, _ = s.Clusters().Default() // without it, no line is marked
+		chosen, _ = s.Preferences().DefaultCluster() // without it, no line is marked
 	}
 	var rows [][]string
 	for _, cluster := range list {

@@ -7,7 +7,7 @@ import (
 
 	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/kubeconfig"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // mergedContexts finds and removes the contexts that Slipway merged into the caller's
@@ -66,7 +66,7 @@ func (w *workspace) findOwnKubeconfig() (path string, to *fileowner.Owner, err e
 	return kubeconfig.DefaultPath(d.User), d.Owner, err
 }
 
-func containsCluster(list []records.ClusterSummary, name string) bool {
+func containsCluster(list []savedstate.ClusterSummary, name string) bool {
 	for _, c := range list {
 		if c.Name == name {
 			return true

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/records"
 )
 
 func newOperationsWatchCommand(c operationsCommand) *cobra.Command {
@@ -68,7 +68,7 @@ func (c operationsCommand) watchOperation(ctx context.Context, svc operationRead
 	}
 	ending := view.Ending{Result: res, Kind: kinds.Kind(o.Spec.Kind), Style: c.errStyle()}
 	switch code := exitCodeForOutcome(last.Outcome); {
-	case errors.Is(err, store.ErrNoEnd):
+	case errors.Is(err, records.ErrNoEnd):
 		c.printMessage("Operation %s is no longer running: its process was killed.", o.Name)
 		ending.Onward(c.Err)
 		return &exitError{code: exitFailed}

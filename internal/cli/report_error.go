@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // reportError prints an error and returns the exit code.
@@ -56,7 +56,7 @@ func (c *console) printError(err error, code int) {
 			hint = "watch or stop the operation on that manager; if that manager is gone, try again in a minute"
 		}
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
-	case errors.Is(err, records.ErrNotFound):
+	case errors.Is(err, savedstate.ErrNotFound):
 		const hint = "list clusters and operations: slipway get clusters; slipway operations list"
 		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: hint}}
 	case errors.As(err, &stale):

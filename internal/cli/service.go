@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/release"
@@ -47,7 +47,7 @@ type planner interface {
 
 // A clusterReader reads the saved clusters.
 type clusterReader interface {
-	Clusters(ctx context.Context) ([]records.ClusterSummary, error)
+	Clusters(ctx context.Context) ([]savedstate.ClusterSummary, error)
 	Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error)
 }
 
@@ -113,14 +113,35 @@ type Settings struct {
 // NewService creates the service that commands call.
 type NewService func(context.Context, Settings) (Service, error)
 
+// lifecycleService is the real service. It knows the kubeconfigs on this machine too.
+type lifecycleService struct {
+	*lifecycle.Service
+	preferences store.Preferences
+}
+
+// AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
+// absolute path.
+func (s lifecycleService) AddMerged(name, path string) error {
+	return s.preferences.AddMergedKubeconfig(name, path)
+}
+
+// Merged returns the files into which a cluster's kubeconfig was merged.
+func (s lifecycleService) Merged(name string) ([]string, error) {
+	return s.preferences.ListMergedKubeconfigs(name)
+}
+
 // NewLifecycleService creates the real service.
-func NewLifecycleService(_ context.Context, s Settings) (Service, error) {
+func NewLifecycleService(ctx context.Context, s Settings) (Service, error) {
 	dialer := dial.New(nil)
-	return lifecycle.New(lifecycle.Config{
-		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
+	files, err := s.Store.Files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return lifecycleService{preferences: s.Store.Preferences(), Service: lifecycle.New(lifecycle.Config{
+		Records: s.Store, Files: files, Owner: s.Store.Owner(), Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
 		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 		BootID: process.BootID(),
-	}), nil
+	})}, nil
 }
 
 // services creates the service when a command first needs it.
@@ -143,9 +164,6 @@ func (s *services) openService(ctx context.Context) (Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Commands that only read work without the list. A command that adds a key to
-	// it reports why it cannot be written.
-	_, _ = saved.KnownHosts()
 	level := slog.LevelWarn
 	if s.debug {
 		level = slog.LevelDebug

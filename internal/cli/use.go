@@ -15,12 +15,12 @@ func newUseCommand(c getCommand) *cobra.Command {
 shows the default cluster.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.clusters.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			records, err := c.openStore()
+			state, err := c.openStore()
 			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				name, err := records.Clusters().Default()
+				name, err := state.Preferences().DefaultCluster()
 				if err != nil {
 					return err
 				}
@@ -39,7 +39,7 @@ shows the default cluster.`,
 			if _, err := svc.Cluster(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if err := records.Clusters().SetDefault(args[0]); err != nil {
+			if err := state.Preferences().SetDefaultCluster(args[0]); err != nil {
 				return err
 			}
 			return c.writeResult(map[string]string{"default": args[0]}, func(w io.Writer) error {

@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -20,7 +20,7 @@ import (
 // are trusted with this key too. The manager takes over the key when the plan is applied:
 // see adoptSigner.
 func (p *prepared) findSigner(ctx context.Context) error {
-	if p.env.BackupSigner == "" || !p.kind.NeedsBundle() || !records.IsCreated(p.recorded) {
+	if p.env.BackupSigner == "" || !p.kind.NeedsBundle() || !savedstate.IsCreated(p.recorded) {
 		return nil
 	}
 	for _, h := range p.hosts {
@@ -54,9 +54,9 @@ func (p *prepared) findSigner(ctx context.Context) error {
 
 // adoptSigner saves the key that findSigner found as this manager's key. The caller holds
 // the cluster's lock.
-func (p *prepared) adoptSigner() error {
+func (p *prepared) adoptSigner(ctx context.Context) error {
 	if p.formerSigner == "" {
 		return nil
 	}
-	return p.svc.Store.Backups().AdoptKey(p.env.Cluster.Name, []byte(p.env.BackupKey.Reveal()), p.formerSigner)
+	return p.svc.Records.Backups().AdoptKey(ctx, p.env.Cluster.Name, []byte(p.env.BackupKey.Reveal()), p.formerSigner)
 }

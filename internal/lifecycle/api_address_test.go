@@ -25,7 +25,7 @@ func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)
 	w.API.PutObject("/readyz", object{"ok": true})
-	kept, err := w.service().SavedKubeconfig("prod")
+	kept, err := w.service().SavedKubeconfig(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 					t.Errorf("live %t: %s, %v; want %s: %s", live, conf, err, tc.want, tc.reason)
 				}
 			}
-			c, err := s.Store.Clusters().Load("prod")
+			c, err := s.Records.Clusters().Load(t.Context(), "prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,10 +70,10 @@ func TestKubeconfig_UsesControlPlaneThatAnswers(t *testing.T) {
 				t.Errorf("kubectl uses %s, %v; want %s: %s", conf, err, tc.want, tc.reason)
 			}
 			done()
-			if _, err := os.Stat(path); (path != s.Store.Kubeconfigs().Path("prod")) != errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(path); (path != s.Records.Kubeconfigs().Location("prod")) != errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: %v: only the saved kubeconfig may remain", path, err)
 			}
-			if now, err := s.SavedKubeconfig("prod"); err != nil || !bytes.Equal(now, kept) {
+			if now, err := s.SavedKubeconfig(t.Context(), "prod"); err != nil || !bytes.Equal(now, kept) {
 				t.Errorf("the saved kubeconfig has changed: %s, %v", now, err)
 			}
 		})
@@ -93,7 +93,7 @@ func TestKubeconfig_SkipsUntrustedControlPlane(t *testing.T) {
 	runs := strings.Replace(good, "  user:\n",
 		"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
 	token := regexp.MustCompile(`(?m)^ +client-.*-data: .*$`).ReplaceAllString(good, "    tokenFile: /canary")
-	kept, err := w.service().SavedKubeconfig("prod")
+	kept, err := w.service().SavedKubeconfig(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 		{"no certificate", "apiVersion: v1\nkind: Config\n", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := os.WriteFile(s.Store.Kubeconfigs().Path("prod"), []byte(tc.text), 0o600); err != nil {
+			if err := os.WriteFile(s.Records.Kubeconfigs().Location("prod"), []byte(tc.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			conf, _, err := s.Kubeconfig(t.Context(), "prod", false)
@@ -160,7 +160,7 @@ func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 			if _, bad := kubeconfig.ParseAdmin(conf); bad != nil || err != nil {
 				t.Errorf("%s, %v, %v", conf, bad, err)
 			}
-			c, err := s.Store.Clusters().Load("prod")
+			c, err := s.Records.Clusters().Load(t.Context(), "prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestKubeconfig_ChecksSavedOneOfEarlierVersion(t *testing.T) {
 				t.Fatal(err)
 			}
 			path, done, _, err := s.WriteKubeconfigFile(t.Context(), env)
-			if err != nil || path == s.Store.Kubeconfigs().Path("prod") {
+			if err != nil || path == s.Records.Kubeconfigs().Location("prod") {
 				t.Errorf("kubectl is given %s, %v", path, err)
 			}
 			done()

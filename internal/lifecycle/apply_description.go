@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
@@ -57,29 +57,29 @@ func (r ApplyRequest) behaviour() behaviour { return applyDescription() }
 func applyDescription() behaviour {
 	b := usual()
 	b.begin = createInstead
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (made engine.Pipeline, err error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (made engine.Pipeline, err error) {
 		parts.PruneBundles = true
-		made, p.before, err = p.applyPipeline(parts)
+		made, p.before, err = p.applyPipeline(ctx, parts)
 		return made, err
 	}
 	b.summary = clusterReady
-	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
+	b.rollBack = func(ctx context.Context, p *prepared, o *v1alpha1.Operation) (err error) {
 		p.nodes = o.Spec.Parameters.Nodes
-		p.request.Cluster, err = p.asBefore(o)
+		p.request.Cluster, err = p.asBefore(ctx, o)
 		return err
 	}
 	return b
 }
 
 // createInstead creates a cluster that never finished its creation.
-func createInstead(p *prepared) error {
-	if p.continues != nil || records.IsCreated(p.recorded) {
+func createInstead(ctx context.Context, p *prepared) error {
+	if p.continues != nil || savedstate.IsCreated(p.recorded) {
 		return nil
 	}
 	if err := p.become(p.kind.OnNewCluster()); err != nil {
 		return err
 	}
-	before, err := p.svc.past.EarlierAttempts(p.name)
+	before, err := p.svc.past.EarlierAttempts(ctx, p.name)
 	p.done, p.touched = before.Done, before.Touched
 	return err
 }
@@ -88,8 +88,8 @@ func createInstead(p *prepared) error {
 // It compares with the descriptions since the latest successful operation to decide
 // whether settings change, with which a component may not start. was is the description
 // of the latest successful operation, nil if it is not known.
-func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
-	if was, err = p.svc.past.DescriptionBefore(p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
+func (p *prepared) applyPipeline(ctx context.Context, parts pipeline.Parts) (made engine.Pipeline, was *v1alpha1.Cluster, err error) {
+	if was, err = p.svc.past.DescriptionBefore(ctx, p.env.Cluster.Name); err == nil { // otherwise it is unknown and not used
 		now := &p.env.Cluster.Spec
 		p.env.NewControlPlaneSettings = !equal(settings(&was.Spec), settings(now))
 		for _, h := range now.Hosts {
@@ -98,7 +98,7 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 			}
 		}
 	}
-	been, err := p.svc.past.DescriptionsSince(p.env.Cluster)
+	been, err := p.svc.past.DescriptionsSince(ctx, p.env.Cluster)
 	if err != nil {
 		return made, was, err
 	}
@@ -117,7 +117,7 @@ func (p *prepared) applyPipeline(parts pipeline.Parts) (made engine.Pipeline, wa
 	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
 	p.env.Upgrade = p.request.rollout
 	p.env.Upgrade.IsRollback = p.under != nil
-	migrates, err := p.changesRuntime(been)
+	migrates, err := p.changesRuntime(ctx, been)
 	switch {
 	case err != nil:
 	case migrates:
@@ -140,12 +140,12 @@ func (s *Service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 
 // fromFile returns the cluster that a file describes. During a change of the container
 // runtime, also an unfinished one, nothing else may change.
-func (s *Service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (s *Service) fromFile(ctx context.Context, c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	wanted := s.complete(c, recorded)
-	if !records.IsCreated(recorded) {
+	if !savedstate.IsCreated(recorded) {
 		return wanted, nil
 	}
-	been, err := s.past.DescriptionsSince(recorded)
+	been, err := s.past.DescriptionsSince(ctx, recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *Service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, er
 // changesRuntime reports whether the container runtime differs from the one since the latest
 // successful operation. Such a change must come alone: otherwise the reason why a node
 // does not work afterwards would be unknown.
-func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) {
+func (p *prepared) changesRuntime(ctx context.Context, been []*v1alpha1.Cluster) (_ bool, err error) {
 	if len(been) == 0 { // only the saved description is known
 		been = []*v1alpha1.Cluster{p.recorded}
 	}
@@ -168,7 +168,7 @@ func (p *prepared) changesRuntime(been []*v1alpha1.Cluster) (_ bool, err error) 
 	if !p.env.NewRuntime {
 		return false, nil
 	}
-	if p.env.MidRuntimeChange, err = p.svc.past.NodesBetweenRuntimes(p.env.Cluster.Name); err != nil {
+	if p.env.MidRuntimeChange, err = p.svc.past.NodesBetweenRuntimes(ctx, p.env.Cluster.Name); err != nil {
 		return false, err
 	}
 	p.env.Upgrade.Resumed = p.continues != nil || p.under != nil || len(been) > 1

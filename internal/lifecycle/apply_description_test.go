@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/store"
 )
 
 // turns returns the hosts that a step has changed, in the order of the changes.
@@ -414,8 +414,8 @@ func TestRevert_KeepsTheLock(t *testing.T) {
 	t.Run("kept", func(t *testing.T) {
 		w, c, before := b.broken(t)
 		res := turns(t, w, c, func() {
-			var held *store.HeldError
-			if _, err := w.service().Store.Locks().Acquire(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
+			var held *records.HeldError
+			if _, err := w.service().Records.Locks().Acquire(t.Context(), "prod", records.Holder{}); !errors.As(err, &held) {
 				t.Errorf("another process here: %v", err)
 			}
 			for _, cp := range []string{"cp1", "cp2", "cp3"} {
@@ -489,7 +489,7 @@ func TestBadSettings_RollBackWithNewSSHSettings(t *testing.T) {
 				return w.Connect(ctx, h, o)
 			}
 			by(t, s, applying(c))
-			is, err := s.Store.Clusters().Load("prod")
+			is, err := s.Records.Clusters().Load(t.Context(), "prod")
 			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
 				t.Errorf("saved: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
 			}

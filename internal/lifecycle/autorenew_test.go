@@ -157,7 +157,7 @@ func TestKubeconfig_ReplacesExpiredOne(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.service().Store.Kubeconfigs().Save("prod", kept); err != nil {
+			if err := w.service().Records.Kubeconfigs().Save(t.Context(), "prod", kept); err != nil {
 				t.Fatal(err)
 			}
 			w.Hosts["cp1"].Files["/etc/kubernetes/admin.conf"] = conf(tc.theirs)

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -239,7 +239,7 @@ func TestCertificates_CanBeCheckedWithClusterFileOnly(t *testing.T) {
 	w.create(event.Succeeded)
 	w.issueCertificates(200 * certDay)
 	w.home = t.TempDir()
-	if _, err := w.service().Certificates(t.Context(), Subject{Name: "prod"}, 0, nil); !errors.Is(err, records.ErrNotFound) {
+	if _, err := w.service().Certificates(t.Context(), Subject{Name: "prod"}, 0, nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("the cluster is not saved: %v", err)
 	}
 	c, err := w.service().Certificates(t.Context(), Subject{Cluster: w.Manifest()}, 0, nil)

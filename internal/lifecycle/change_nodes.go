@@ -42,7 +42,7 @@ func addNodes(hosts []spec.HostFlag) behaviour {
 		wanted, err := p.withAdded(hosts)
 		return wanted, false, err
 	}
-	b.summary = func(p *prepared, res *Result) []string {
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string {
 		added := slices.DeleteFunc(slices.Clone(p.nodes), res.isUndone)
 		if len(added) == 0 {
 			return nil
@@ -77,12 +77,14 @@ func deleteNodes(r DeleteNodesRequest) behaviour {
 	b := changeNodes()
 	b.wanted = r.withoutRemoved
 	b.instead = r.forgetInstead
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		parts.PruneBundles = true
-		made, _, err := p.applyPipeline(parts)
+		made, _, err := p.applyPipeline(ctx, parts)
 		return made, err
 	}
-	b.summary = func(p *prepared, res *Result) []string { return p.describeLeftHosts(res, p.describeLeftHost) } // empty if all had left before
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string {
+		return p.describeLeftHosts(res, p.describeLeftHost)
+	} // empty if all had left before
 	return b
 }
 
@@ -90,17 +92,17 @@ func deleteNodes(r DeleteNodesRequest) behaviour {
 // existing ones.
 func changeNodes() behaviour {
 	b := usual()
-	b.begin = func(p *prepared) (err error) { // other kinds query all hosts anyway
-		p.queriesAll, err = p.svc.past.HasUnfinishedEndpointChange(p.recorded)
+	b.begin = func(ctx context.Context, p *prepared) (err error) { // other kinds query all hosts anyway
+		p.queriesAll, err = p.svc.past.HasUnfinishedEndpointChange(ctx, p.recorded)
 		return err
 	}
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		made, _, err := p.applyPipeline(parts)
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		made, _, err := p.applyPipeline(ctx, parts)
 		return made, err
 	}
-	b.rollBack = func(p *prepared, o *v1alpha1.Operation) (err error) {
+	b.rollBack = func(ctx context.Context, p *prepared, o *v1alpha1.Operation) (err error) {
 		p.nodes = o.Spec.Parameters.Nodes
-		p.target, err = p.asBefore(o)
+		p.target, err = p.asBefore(ctx, o)
 		return err
 	}
 	return b
@@ -228,7 +230,7 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 
 // fileDiffers warns if the cluster file will differ from the saved cluster after this
 // operation: the next apply of that file would undo the operation.
-func (p *prepared) fileDiffers(wanted *v1alpha1.Cluster) diag.List {
+func (p *prepared) fileDiffers(ctx context.Context, wanted *v1alpha1.Cluster) diag.List {
 	s, r := p.svc, &p.request
 	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
 	switch {
@@ -242,7 +244,7 @@ func (p *prepared) fileDiffers(wanted *v1alpha1.Cluster) diag.List {
 		d.Hint = "show the changes: slipway plan -f " + cmp.Or(r.File, "FILE")
 		return diag.List{d}
 	}
-	source, err := s.Store.Clusters().LoadSource(wanted.Name)
+	source, err := s.Records.Clusters().LoadSource(ctx, wanted.Name)
 	if err != nil || source.Path == "" {
 		return nil // there is no file to keep in step
 	}

@@ -415,7 +415,7 @@ func TestRemoveNodes_SavesRemainingHosts(t *testing.T) {
 // these hosts.
 func (w *world) wantRecords(names ...string) {
 	w.t.Helper()
-	c, err := w.service().Store.Clusters().Load("prod")
+	c, err := w.service().Records.Clusters().Load(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // A moment is the world that a process leaves if it is killed then.
@@ -71,7 +71,7 @@ func (w *world) killedAt(t *testing.T, prepare func(*Service) (Prepared, error))
 // unbegun reports whether there is nothing to resume.
 func unbegun(err error) bool {
 	var list diag.List
-	return errors.Is(err, records.ErrNotFound) || errors.As(err, &list) && list[0].ID == idNothingUnfinished
+	return errors.Is(err, savedstate.ErrNotFound) || errors.As(err, &list) && list[0].ID == idNothingUnfinished
 }
 
 // goOn resumes an operation if it has started, and starts it otherwise.

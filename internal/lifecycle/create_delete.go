@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func createCluster() behaviour {
 		return exists(recorded)
 	}
 	b.warnings = func(p *prepared) diag.List { return precheck.WarnUnlisted(p.env.Release) }
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.CreateCluster(p.env, parts), nil
 	}
 	b.summary = clusterReady
@@ -52,7 +53,7 @@ func exists(recorded *v1alpha1.Cluster) error {
 }
 
 // clusterReady describes a running cluster, or the hosts that left it.
-func clusterReady(p *prepared, res *Result) []string {
+func clusterReady(_ context.Context, p *prepared, res *Result) []string {
 	if len(p.env.Leaving) > 0 {
 		return p.describeLeftHosts(res, p.describeLeftHost)
 	}
@@ -91,10 +92,10 @@ func (r DeleteRequest) behaviour() behaviour { return deleteCluster() }
 func deleteCluster() behaviour {
 	b := usual()
 	b.wanted = savedOrFile
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.DeleteCluster(p.env), nil
 	}
-	b.summary = func(p *prepared, res *Result) []string {
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string {
 		return []string{count(len(p.working(res)), "host") + " reset"}
 	}
 	return b
@@ -103,7 +104,7 @@ func deleteCluster() behaviour {
 // rollbackCreate rolls back a creation: it resets the hosts as a delete does.
 func rollbackCreate() behaviour {
 	b := deleteCluster()
-	b.rollBack = func(*prepared, *v1alpha1.Operation) error { return nil }
+	b.rollBack = func(context.Context, *prepared, *v1alpha1.Operation) error { return nil }
 	return b
 }
 
@@ -122,7 +123,11 @@ func (r InitOSRequest) behaviour() behaviour { return initOS() }
 // initOS prepares hosts.
 func initOS() behaviour {
 	b := usual()
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) { return pipeline.InitOS(p.env), nil }
-	b.summary = func(p *prepared, _ *Result) []string { return []string{count(len(p.hosts), "host") + " prepared"} }
+	b.pipeline = func(ctx context.Context, p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+		return pipeline.InitOS(p.env), nil
+	}
+	b.summary = func(_ context.Context, p *prepared, _ *Result) []string {
+		return []string{count(len(p.hosts), "host") + " prepared"}
+	}
 	return b
 }

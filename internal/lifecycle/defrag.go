@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -34,8 +35,8 @@ func defragEtcd() behaviour {
 	d := &defragmentation{}
 	b := usual()
 	b.wanted = savedOrFile
-	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a defragmentation") }
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+	b.begin = func(ctx context.Context, p *prepared) error { return mayMaintain(p.recorded, "a defragmentation") }
+	b.pipeline = func(ctx context.Context, p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.DefragEtcd(p.env, d.add), nil
 	}
 	b.summary = d.summary
@@ -50,7 +51,7 @@ func (d *defragmentation) add(host string, before, after int64) {
 	d.bytes += before - after
 }
 
-func (d *defragmentation) summary(*prepared, *Result) []string {
+func (d *defragmentation) summary(context.Context, *prepared, *Result) []string {
 	d.Lock()
 	defer d.Unlock()
 	slices.Sort(d.lines)

@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/access"
@@ -19,11 +17,11 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/lifecycle/supportbundle"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // waitTimes limit waits that package inspect does not know.
@@ -41,7 +39,7 @@ func usualWaits() waitTimes {
 
 // savedClusters are the saved clusters, with errors for front ends.
 type savedClusters struct {
-	*records.Records
+	*savedstate.View
 	*bundlesource.Finder
 }
 
@@ -50,13 +48,13 @@ type savedClusters struct {
 // whose kubeconfig was refused.
 func (s *Service) Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error) {
 	conf, warnings, err = s.Access.Kubeconfig(ctx, name, live)
-	conf, err = records.ConvertNotFound(conf, err)
+	conf, err = savedstate.ConvertNotFound(conf, err)
 	return conf, warnings, err
 }
 
 // dialer returns the dialer for queries and work outside of operations.
 func (s *Service) dialer() hostconn.Dialer {
-	return hostconn.Dialer{Connect: s.Connect, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
+	return hostconn.Dialer{Connect: s.Connect, KnownHosts: s.Files.KnownHosts(), Home: s.Home, Log: s.Log}
 }
 
 // parts are the parts of the service that are separate packages.
@@ -66,7 +64,7 @@ type parts struct {
 	*hostexec.Executor
 	*inspect.Inspector
 	*supportbundle.Collector
-	*records.Records
+	*savedstate.View
 	keys    backups.SigningKeys
 	past    history.History
 	bundles *bundlesource.Finder
@@ -74,29 +72,31 @@ type parts struct {
 
 // delegate sets up the parts.
 func (s *Service) delegate() {
-	s.Records = &records.Records{Store: s.Store, Warn: s.Warn}
-	s.past = history.History{Records: s.Records}
+	s.View = &savedstate.View{Records: s.Records, Warn: s.Warn}
+	s.past = history.History{View: s.View}
 	s.bundles = bundlesource.New(bundlesource.Config{
-		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, Now: s.Now,
+		Owner: s.Owner, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, Now: s.Now,
 	})
-	saved := savedClusters{s.Records, s.bundles}
-	s.keys = backups.SigningKeys{Store: s.Store}
+	saved := savedClusters{s.View, s.bundles}
+	s.keys = backups.SigningKeys{Records: s.Records}
 	s.Executor = hostexec.New(hostexec.Config{
 		Clusters: saved, Dialer: s.dialer(), Resolve: s.Resolve, Shell: s.Shell, Warn: s.WarnOf,
 	})
 	s.Access = access.New(access.Config{
-		Store: s.Store, Clusters: saved, Catalogue: s.Catalogue, Cache: s.Cache, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
+		Records: s.Records, Files: s.Files, Owner: s.Owner, Clusters: saved, Catalogue: s.Catalogue,
+		Cache: s.Cache, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
 	})
 	s.Inspector = inspect.New(inspect.Config{
-		Clusters: saved, Store: s.Store, Access: s.Access, Catalogue: s.Catalogue, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
+		Clusters: saved, Records: s.Records, Access: s.Access, Catalogue: s.Catalogue, Dialer: s.dialer(), DialAPI: s.Dial, Now: s.Now,
 		SigningKey: s.keys.Known, CAIDs: backups.CAIDs,
 	})
 	s.Backups = backups.New(backups.Config{
-		Clusters: saved, Store: s.Store, Keys: s.keys, Access: s.Access, Inspector: s.Inspector, Executor: s.Executor,
+		Clusters: saved, Records: s.Records, Files: s.Files, Owner: s.Owner,
+		Keys: s.keys, Access: s.Access, Inspector: s.Inspector, Executor: s.Executor,
 		Dialer: s.dialer(), Now: s.Now, Log: s.Log,
 	})
 	s.Collector = supportbundle.New(supportbundle.Config{
-		Clusters: saved, Store: s.Store, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,
+		Clusters: saved, Records: s.Records, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,
 	})
 }
 
@@ -117,7 +117,7 @@ func (s *Service) described(ctx context.Context, of Subject) (*v1alpha1.Cluster,
 		c, err := s.Cluster(ctx, of.Name)
 		return c, errors.Join(err, unrecorded(c))
 	}
-	recorded, err := s.Saved(of.Cluster.Name)
+	recorded, err := s.Saved(ctx, of.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func (s *Service) described(ctx context.Context, of Subject) (*v1alpha1.Cluster,
 
 // readableSecrets returns the secrets of a cluster's registry and copy targets that this
 // machine can read.
-func (s *Service) readableSecrets(c *v1alpha1.Cluster) []string {
-	out := s.registrySecrets(c)
+func (s *Service) readableSecrets(ctx context.Context, c *v1alpha1.Cluster) []string {
+	out := s.registrySecrets(ctx, c)
 	if keys, err := inspect.ReadCopySecrets(c); err == nil {
 		for _, key := range keys {
 			out = append(out, key.Reveal())
@@ -138,7 +138,7 @@ func (s *Service) readableSecrets(c *v1alpha1.Cluster) []string {
 
 // registrySecrets returns the password of the cluster's registry, if this machine can read
 // it, and the login with it.
-func (s *Service) registrySecrets(c *v1alpha1.Cluster) []string {
+func (s *Service) registrySecrets(ctx context.Context, c *v1alpha1.Cluster) []string {
 	p := c.Spec.Registry.Private
 	if p == nil {
 		return nil
@@ -148,7 +148,7 @@ func (s *Service) registrySecrets(c *v1alpha1.Cluster) []string {
 		if value, err := secret.ResolveSource(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
 			password = value.Reveal()
 		}
-	} else if text, err := bounded.ReadFile(s.Store.ClusterFiles().Path(c.Name, store.RegistryPassword), bounded.Word); err == nil {
+	} else if text, err := s.Records.ClusterFiles().Load(ctx, c.Name, records.RegistryPassword); err == nil {
 		password = string(text)
 	}
 	if password == "" {

@@ -23,7 +23,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -243,7 +243,7 @@ func TestInternalAddresses_AreSavedForLaterOperations(t *testing.T) {
 			c := w.Manifest()
 			tc.change(w, c)
 			w.do(creating(c), event.Succeeded)
-			recorded, err := w.service().Store.Clusters().Load("prod")
+			recorded, err := w.service().Records.Clusters().Load(t.Context(), "prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -483,8 +483,8 @@ func TestQueries_ReturnSavedDataOrNotFound(t *testing.T) {
 		"live kubeconfig": third(s.Kubeconfig(ctx, "other", true)),
 		"events":          s.Events(ctx, "other", false, nil),
 	} {
-		if !errors.Is(err, records.ErrNotFound) {
-			t.Errorf("%s of nothing: %v, want records.ErrNotFound", what, err)
+		if !errors.Is(err, savedstate.ErrNotFound) {
+			t.Errorf("%s of nothing: %v, want savedstate.ErrNotFound", what, err)
 		}
 	}
 }
@@ -504,7 +504,7 @@ func TestOperations_ListedWithDamagedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	var heard diag.List
-	s.Records.Warn = func(l diag.List) { heard = append(heard, l...) }
+	s.View.Warn = func(l diag.List) { heard = append(heard, l...) }
 	ops, err := s.Operations(ctx, "")
 	if err != nil || len(ops) != 1 || ops[0].Name == first.Operation {
 		t.Errorf("operations %v, %v; want the undamaged one", ops, err)
@@ -675,7 +675,7 @@ func TestLock_NotTakenByCopyOfState(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a killed process blocks the next one: %v", err)
 	}
-	if err := first.svc.Store.Locks().EndHold("prod"); err != nil { // as in a copy that was made earlier
+	if err := first.svc.Records.Locks().EndHold(t.Context(), "prod"); err != nil { // as in a copy that was made earlier
 		t.Fatal(err)
 	}
 	var locked *LockedError

@@ -20,7 +20,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/lifecycle/supportbundle/supportbundletest"
 )
 
@@ -168,7 +168,7 @@ func TestDump_ListsUnreachableHosts(t *testing.T) {
 			t.Errorf("missing.txt lacks %q: %s", want, files["prod/missing.txt"])
 		}
 	}
-	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, records.ErrNotFound) {
+	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }

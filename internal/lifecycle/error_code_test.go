@@ -103,12 +103,12 @@ func TestOperation_HasErrorCodeIfProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	res := w.create(event.Succeeded)
-	o, err := w.service().Store.Operations().Load(res.Operation)
+	o, err := w.service().Records.Operations().Load(t.Context(), res.Operation)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Status.State, o.Status.EndTime = v1alpha1.OperationRunning, nil
-	if err := w.service().Store.Operations().Save(o); err != nil {
+	if err := w.service().Records.Operations().Save(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	got, err := w.service().Operation(t.Context(), res.Operation)

@@ -233,7 +233,7 @@ func (w *world) otherAuthority() {
 	ca := pkitest.NewAuthority(w.t, "other", certTime.Add(-certYear), certTime.Add(certYear))
 	cert, key := ca.IssueCertificate(w.t, "admin", certTime.Add(certYear))
 	other := pkitest.MakeKubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
-	if err := os.WriteFile(w.service().Store.Kubeconfigs().Path("prod"), []byte(other), 0o600); err != nil {
+	if err := os.WriteFile(w.service().Records.Kubeconfigs().Location("prod"), []byte(other), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -303,7 +303,7 @@ func TestEtcdReport_ListsMembersOrEndpointsOfExternalEtcd(t *testing.T) {
 			e.members[i].at, e.members[i].name = at, fmt.Sprintf("x%d", i)
 			c.Spec.Etcd.External.Endpoints = append(c.Spec.Etcd.External.Endpoints, "https://"+at+":2379")
 		}
-		if err := w.service().Store.Clusters().Save(c, nil); err != nil {
+		if err := w.service().Records.Clusters().Save(t.Context(), c, nil); err != nil {
 			t.Fatal(err)
 		}
 		e.unlist = unlisted

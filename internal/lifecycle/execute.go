@@ -21,13 +21,13 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/bundlesource"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/lifecycle/journal"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/status"
-	"slipway.dev/slipway/internal/store"
 )
 
 // lateBlobs serves the blobs of a bundle that is opened after hosts are connected.
@@ -63,19 +63,19 @@ func (p *prepared) isSettled() bool {
 
 // locks holds the locks of a cluster: on this machine and on its control planes.
 type locks struct {
-	records *store.Lock
+	records records.Lock
 	hosts   *clusterlock.Lock
 }
 
 // lockRecords takes the cluster's lock on this machine, unless the operation that is
 // rolled back already holds it.
-func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release func() error, err error) {
+func (p *prepared) lockRecords(ctx context.Context) (lock records.Lock, release func() error, err error) {
 	if p.under != nil {
 		return p.under.records, func() error { return nil }, nil
 	}
 	name := p.env.Cluster.Name
-	lock, err = p.svc.Store.Locks().Acquire(ctx, name, store.Holder{})
-	var held *store.HeldError
+	lock, err = p.svc.Records.Locks().Acquire(ctx, name, records.Holder{})
+	var held *records.HeldError
 	switch {
 	case errors.As(err, &held):
 		return nil, nil, &LockedError{Cluster: name, Operation: held.Holder.Operation, Holder: held.Holder.String()}
@@ -100,17 +100,18 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if err := p.current(); err != nil {
+	saving := context.WithoutCancel(ctx) // a request to stop must not stop halfway through the records
+	if err := p.current(saving); err != nil {
 		return nil, err
 	}
 	if settled {
-		return e.unchanged(), e.recordSettled()
+		return e.unchanged(), e.recordSettled(saving)
 	}
-	o, err := p.operation()
+	o, err := p.operation(saving)
 	if err != nil {
 		return nil, err
 	}
-	if err := lock.SetHolder(store.Holder{Operation: o.Name}); err != nil {
+	if err := lock.SetHolder(saving, records.Holder{Operation: o.Name}); err != nil {
 		return nil, err
 	}
 	ctx, stopWatch := p.svc.WatchCancel(ctx, o.Name, lock.Holder())
@@ -120,10 +121,10 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, errors.Join(err, e.abandon(ctx, o, err))
 	}
 	defer hostLock.Release(context.WithoutCancel(ctx))
-	if err := e.begin(o); err != nil {
+	if err := e.begin(saving, o); err != nil {
 		return nil, err
 	}
-	events, err := p.svc.Store.Journals().Open(o.Name)
+	events, err := p.svc.Records.Journals().Open(saving, o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -149,12 +150,12 @@ func (p execution) unchanged() *Result {
 
 // recordSettled saves the changes that a plan without steps makes on this machine. The
 // caller holds the lock.
-func (p execution) recordSettled() error {
-	if err := p.adoptSigner(); err != nil || !p.changesSavedState() {
+func (p execution) recordSettled(ctx context.Context) error {
+	if err := p.adoptSigner(ctx); err != nil || !p.changesSavedState() {
 		return err
 	}
-	err := p.svc.Store.Clusters().Save(p.env.Cluster, p.request.savedSource())
-	return errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
+	err := p.svc.Records.Clusters().Save(ctx, p.env.Cluster, p.request.savedSource())
+	return errors.Join(err, p.svc.Records.Clusters().KeepSource(ctx, p.env.Cluster.Name))
 }
 
 // changesSavedState reports whether the description to save differs from the saved one, for
@@ -172,12 +173,12 @@ func same(a, b *v1alpha1.Cluster) bool {
 
 // current refuses a plan if another operation has changed the cluster since the plan
 // was made. The caller holds the lock.
-func (p *prepared) current() error {
+func (p *prepared) current(ctx context.Context) error {
 	if !p.kind.DependsOnState() {
 		return nil
 	}
 	if p.continues != nil {
-		o, err := p.svc.Store.Operations().Load(p.continues.Name)
+		o, err := p.svc.Records.Operations().Load(ctx, p.continues.Name)
 		if err != nil {
 			return err
 		}
@@ -185,7 +186,7 @@ func (p *prepared) current() error {
 			return &StaleError{} // another process has finished it
 		}
 	}
-	now, err := p.svc.Saved(p.env.Cluster.Name)
+	now, err := p.svc.Saved(ctx, p.env.Cluster.Name)
 	if err != nil {
 		return err
 	}
@@ -198,7 +199,7 @@ func (p *prepared) current() error {
 }
 
 // operation returns the operation that continues, or a new one.
-func (p *prepared) operation() (*v1alpha1.Operation, error) {
+func (p *prepared) operation(ctx context.Context) (*v1alpha1.Operation, error) {
 	if p.continues != nil {
 		return p.continues, nil
 	}
@@ -209,7 +210,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		MaxUnavailable: p.request.rollout.MaxUnavailable,
 	}
 	p.behaviour.save(p, &parameters)
-	return p.svc.Store.Operations().Create(p.svc.Now(), v1alpha1.OperationSpec{
+	return p.svc.Records.Operations().Create(ctx, p.svc.Now(), v1alpha1.OperationSpec{
 		ClusterRef: v1alpha1.ClusterReference{Name: p.env.Cluster.Name}, Kind: string(p.kind), Parameters: parameters,
 	}, p.plan)
 }
@@ -217,17 +218,17 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // begin saves the cluster, then the operation's name in the cluster's status, then the
 // operation's start. After an interruption in between, the operation can be resumed if
 // the cluster's status names it; otherwise it never began.
-func (p execution) begin(o *v1alpha1.Operation) error {
+func (p execution) begin(ctx context.Context, o *v1alpha1.Operation) error {
 	if !p.kind.RemovesCluster() && (p.continues == nil || p.kind.ChangesVersion()) && p.kind.SetsStatus() {
 		// Leaving hosts stay in the saved cluster until they have left.
-		if err := p.svc.Store.Clusters().Save(p.env.WithLeaving(), p.request.savedSource()); err != nil {
+		if err := p.svc.Records.Clusters().Save(ctx, p.env.WithLeaving(), p.request.savedSource()); err != nil {
 			return err
 		}
 	}
-	if err := p.adoptSigner(); err != nil {
+	if err := p.adoptSigner(ctx); err != nil {
 		return err
 	}
-	if err := p.note(o, p.noteBegin); err != nil {
+	if err := p.note(ctx, o, p.noteBegin); err != nil {
 		return err
 	}
 	o.Status.State = v1alpha1.OperationRunning
@@ -237,13 +238,13 @@ func (p execution) begin(o *v1alpha1.Operation) error {
 	}
 	o.Status.Attempt++
 	o.Status.EndTime, o.Status.Reason, o.Status.ErrorCode, o.Status.Message = nil, "", "", ""
-	return p.svc.Store.Operations().Save(o)
+	return p.svc.Records.Operations().Save(ctx, o)
 }
 
 // note saves the cluster status that an operation sets. Operations that only concern
 // hosts, certificates or lost nodes set none.
-func (p execution) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
-	c, err := p.svc.Saved(p.env.Cluster.Name)
+func (p execution) note(ctx context.Context, o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
+	c, err := p.svc.Saved(ctx, p.env.Cluster.Name)
 	if c == nil || err != nil || !p.kind.SetsStatus() {
 		return err
 	}
@@ -254,7 +255,7 @@ func (p execution) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStat
 	st.Operation = o.Name
 	st.Version, st.Plugin = p.env.Release.Kubernetes, p.env.Cluster.Spec.Network.Plugin
 	st.Endpoint = p.env.APIEndpoint()
-	return p.svc.Store.Clusters().SaveStatus(c.Name, st)
+	return p.svc.Records.Clusters().SaveStatus(ctx, c.Name, st)
 }
 
 // noteBegin sets the status while the operation runs.
@@ -272,14 +273,14 @@ func (p execution) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end 
 	st.Phase, err = status.MovePhase(st.Phase, status.PhaseAfter(p.kind, end, st.Phase))
 	if !p.kind.RemovesCluster() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
-		err = errors.Join(err, p.noteNodes(st, p.nodeStatuses(ctx)))
+		err = errors.Join(err, p.noteNodes(ctx, st, p.nodeStatuses(ctx)))
 	}
 	return err
 }
 
 func (p execution) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionStatus, reason string) {
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
-		Type: records.ConditionCreated, Status: is, Reason: reason, LastTransitionTime: metav1.NewTime(p.svc.Now()),
+		Type: savedstate.ConditionCreated, Status: is, Reason: reason, LastTransitionTime: metav1.NewTime(p.svc.Now()),
 	})
 }
 
@@ -309,14 +310,15 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	if asked.Err() != nil && errors.Is(err, context.Cause(asked)) {
 		err = nil // the caller stopped it: this is not a failure
 	}
-	res := p.result(o, out, p.svc.Now().Sub(start))
+	saving := context.WithoutCancel(ctx)
+	res := p.result(saving, o, out, p.svc.Now().Sub(start))
 	if err != nil {
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, HostFailure{Title: endedRun, Failure: *explainFailure(err)})
 	}
-	if res.Outcome != event.Succeeded && p.mayHaveJoinTokens(o) && !errors.Is(err, clusterlock.ErrLost) {
-		p.deleteJoinTokens(context.WithoutCancel(ctx), o, hl.Fence())
+	if res.Outcome != event.Succeeded && p.mayHaveJoinTokens(saving, o) && !errors.Is(err, clusterlock.ErrLost) {
+		p.deleteJoinTokens(saving, o, hl.Fence())
 	}
-	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
+	return res, p.finish(saving, o, rec, res)
 }
 
 // tellLost records the hosts that do not take part as failed.
@@ -331,7 +333,7 @@ func (p execution) tellLost(rec *journal.Recorder, operation string) error {
 	return nil
 }
 
-func (p execution) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
+func (p execution) result(ctx context.Context, o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
 	res := &Result{
 		Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took,
 		Changed: out.Changed, Nodes: p.nodes, Kubeconfig: p.kubeconfig(),
@@ -360,7 +362,7 @@ func (p execution) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Outcome = event.Paused
 	}
 	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
-		res.Ready = p.behaviour.summary(p.prepared, res)
+		res.Ready = p.behaviour.summary(ctx, p.prepared, res)
 	}
 	p.behaviour.finish(p.prepared, o, res)
 	return res
@@ -388,7 +390,7 @@ func (p *prepared) kubeconfig() string {
 	if p.kind.RemovesCluster() || p.kind.PreparesHosts() {
 		return ""
 	}
-	return p.svc.Store.Kubeconfigs().Path(p.env.Cluster.Name)
+	return p.svc.Records.Kubeconfigs().Location(p.env.Cluster.Name)
 }
 
 // refusePaused refuses to apply a cluster file that pauses its cluster. The plan can be made.
@@ -402,9 +404,9 @@ func (p *prepared) refusePaused() error {
 
 // mayHaveJoinTokens reports whether the operation has begun to create a join token, in this
 // attempt or an earlier one. A create that fails before that can lack an API server.
-func (p execution) mayHaveJoinTokens(o *v1alpha1.Operation) bool {
+func (p execution) mayHaveJoinTokens(ctx context.Context, o *v1alpha1.Operation) bool {
 	begun := false
-	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
+	err := p.svc.Records.Journals().ReadEvents(ctx, o.Name, func(e event.Event) error {
 		begun = begun || e.Type == event.StepStarted && kubeadm.CreatesToken(e.Task)
 		return nil
 	})

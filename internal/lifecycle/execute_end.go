@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/lifecycle/journal"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/status"
 )
 
@@ -23,7 +23,7 @@ func noteCancel(ctx context.Context, rec *journal.Recorder, note event.Event) (e
 	noted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(noted)
-		var cancelled *records.CancelledError
+		var cancelled *savedstate.CancelledError
 		if errors.As(context.Cause(ctx), &cancelled) {
 			note.Message = cancelled.Error()
 			_ = rec.Emit(note) // the journal keeps its first error
@@ -41,7 +41,8 @@ func (p execution) abandon(ctx context.Context, o *v1alpha1.Operation, why error
 	if p.continues != nil {
 		return nil
 	}
-	events, err := p.svc.Store.Journals().Open(o.Name)
+	saving := context.WithoutCancel(ctx)
+	events, err := p.svc.Records.Journals().Open(saving, o.Name)
 	if err != nil {
 		return err
 	}
@@ -53,8 +54,8 @@ func (p execution) abandon(ctx context.Context, o *v1alpha1.Operation, why error
 		last.Failure = explainFailure(why)
 	}
 	err = journal.NewRecorder(events, events.LastSeq(), p.svc.Now, nil).Emit(last)
-	err = errors.Join(err, events.Close(), p.reduceStatus(o))
-	return errors.Join(err, p.svc.Store.Operations().Save(o))
+	err = errors.Join(err, events.Close(), p.reduceStatus(saving, o))
+	return errors.Join(err, p.svc.Records.Operations().Save(saving, o))
 }
 
 // explainFailure converts the error that ended an operation into a failure for the user.
@@ -78,9 +79,9 @@ func (p execution) lastEvent(o *v1alpha1.Operation, end event.Outcome) event.Eve
 }
 
 // reduceStatus sets the status of an operation from its journal.
-func (p execution) reduceStatus(o *v1alpha1.Operation) error {
+func (p execution) reduceStatus(ctx context.Context, o *v1alpha1.Operation) error {
 	var reducer status.Reducer
-	err := p.svc.Store.Journals().ReadEvents(o.Name, func(e event.Event) error { reducer.Emit(e); return nil })
+	err := p.svc.Records.Journals().ReadEvents(ctx, o.Name, func(e event.Event) error { reducer.Emit(e); return nil })
 	planned, attempt := o.Status.Plan, o.Status.Attempt
 	o.Status = reducer.Status()
 	o.Status.Plan, o.Status.Attempt = planned, attempt
@@ -93,19 +94,19 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 	if f := p.decisiveFailure(res); f != nil {
 		last.Task, last.Title, last.Host, last.Failure = f.Task, f.Title, f.Host, &f.Failure
 	}
-	err := errors.Join(rec.Emit(last), p.reduceStatus(o))
+	err := errors.Join(rec.Emit(last), p.reduceStatus(ctx, o))
 	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
 	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
-		return errors.Join(err, p.svc.Store.Operations().Save(o), p.svc.Store.Clusters().Remove(p.env.Cluster.Name))
+		return errors.Join(err, p.svc.Records.Operations().Save(ctx, o), p.svc.Records.Clusters().Remove(ctx, p.env.Cluster.Name))
 	}
 	// The cluster is saved first: after an interruption in between, the operation can
 	// be resumed and finds nothing to do.
 	if p.kind.CreatesCluster() && res.Outcome == event.Partial ||
 		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
-		err = errors.Join(err, p.svc.Store.Clusters().KeepSource(p.env.Cluster.Name))
+		err = errors.Join(err, p.svc.Records.Clusters().KeepSource(ctx, p.env.Cluster.Name))
 	}
-	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
-	return errors.Join(err, p.svc.Store.Operations().Save(o))
+	err = errors.Join(err, p.note(ctx, o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
+	return errors.Join(err, p.svc.Records.Operations().Save(ctx, o))
 }
 
 // decisiveFailure returns the failure that decided the outcome of an operation, nil if there is

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -14,7 +15,7 @@ import (
 // forgetInstead makes a request to force-remove hosts one of kind ForgetNodes, which
 // leaves an unfinished upgrade, restore or runtime change alone. It does so if that
 // unfinished operation is the reason for the refusal, and reports whether it did.
-func (r DeleteNodesRequest) forgetInstead(p *prepared, refusal error) bool {
+func (r DeleteNodesRequest) forgetInstead(ctx context.Context, p *prepared, refusal error) bool {
 	var list diag.List
 	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) ||
 		!r.Forget || len(r.Hosts) > 0 {
@@ -35,14 +36,14 @@ func forgetDuring(unfinished string, r DeleteNodesRequest) behaviour {
 	b := usual()
 	b.wanted = r.withoutRemoved
 	b.hostFindings = func(p *prepared) diag.List { return p.refuseReachableHosts(unfinished) }
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
-		swaps, err := p.svc.past.UnfinishedEtcdSwap(p.env.Cluster.Name)
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+		swaps, err := p.svc.past.UnfinishedEtcdSwap(ctx, p.env.Cluster.Name)
 		if stateOnly = swaps != nil; stateOnly {
 			return pipeline.ForgetNodesFromState(p.env, parts), err
 		}
 		return pipeline.ForgetNodes(p.env, parts), err
 	}
-	b.summary = func(p *prepared, res *Result) []string {
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string {
 		if stateOnly {
 			return p.describeLeftHosts(res, func(l module.LeavingHost) string {
 				return l.Name + " was removed from the saved state, and a new restore leaves it out; if its node is listed after " +

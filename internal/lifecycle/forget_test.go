@@ -215,7 +215,7 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 			}
 			w.do(gone, event.Failed)
 			w.Hosts["cp1"].Refuse = nil
-			c, err := w.service().Store.Clusters().Load("prod")
+			c, err := w.service().Records.Clusters().Load(t.Context(), "prod")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,14 +240,14 @@ func TestForgetNode_ResumesAfterKill(t *testing.T) {
 				k := m.world
 				k.useT(t)
 				k.Hosts[host].Down = errDown
-				c, err := k.service().Store.Clusters().Load("prod")
+				c, err := k.service().Records.Clusters().Load(t.Context(), "prod")
 				if err != nil {
 					t.Fatal(err)
 				}
 				if k.isMember(host) && spec.FindHost(c.Spec.Hosts, host) < 0 {
 					t.Errorf("%s is an etcd member, but not in state", host)
 				}
-				o, err := k.service().past.Unfinished("prod")
+				o, err := k.service().past.Unfinished(t.Context(), "prod")
 				if err == nil && operation.Kind(o.Spec.Kind) == operation.Upgrade { // the removal has not begun, or is complete
 					if spec.FindHost(c.Spec.Hosts, host) >= 0 {
 						k.do(gone, event.Succeeded)

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +28,7 @@ func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, p *prepared,
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{
-		Blobs: p.content, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Reconnect: p.reconnect, Log: s.Log,
+		Blobs: p.content, KnownHosts: s.Files.KnownHosts(), Home: s.Home, Reconnect: p.reconnect, Log: s.Log,
 	}
 	wanted := facts.WantedFacts(c)
 	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(),

@@ -12,10 +12,10 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/store"
 )
 
 // An operation that ignores errors is partial without failed hosts, and a resume or an
@@ -153,10 +153,10 @@ func TestForgetCluster_RemovesStateDespiteLostHosts(t *testing.T) {
 			t.Errorf("forgotten: %t; not reset (-want +got):\n%s", res.Forgotten, d)
 		}
 		w.wantStatus("", "delete Failed", "create Succeeded")
-		if names, err := w.service().Store.Clusters().List(); err != nil || len(names) > 0 {
+		if names, err := w.service().Records.Clusters().List(t.Context()); err != nil || len(names) > 0 {
 			t.Errorf("state has clusters %v, %v", names, err)
 		}
-		if _, err := w.service().Store.Kubeconfigs().Load("prod"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := w.service().Records.Kubeconfigs().Load(t.Context(), "prod"); !errors.Is(err, records.ErrNotFound) {
 			t.Errorf("the kubeconfig: %v", err)
 		}
 		o, err := w.service().Operation(t.Context(), res.Operation)
@@ -206,7 +206,8 @@ func TestForgetCluster_RemovesStateDespiteLostHosts(t *testing.T) {
 		broken := forget
 		broken.BreakLock = true
 		res := w.do(broken, event.Partial)
-		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, records.ErrNotFound) || w.Hosts["w1"].HasLedger {
+		_, err = w.service().Cluster(t.Context(), "prod")
+		if !res.Forgotten || !errors.Is(err, savedstate.ErrNotFound) || w.Hosts["w1"].HasLedger {
 			t.Errorf("forgotten: %t, %v; w1 is reset: %t", res.Forgotten, err, !w.Hosts["w1"].HasLedger)
 		}
 	})

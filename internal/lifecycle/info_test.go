@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
@@ -101,7 +101,7 @@ func TestClusterInfo_ReportsEveryProblemAndNextCommand(t *testing.T) {
 			}
 		})
 	}
-	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, records.ErrNotFound) {
+	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }

@@ -69,9 +69,9 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 		!strings.Contains(err.Error(), "only the owner of the external etcd can have a backup") {
 		t.Errorf("the refusal does not name the owner of the external etcd: %v", err)
 	}
-	if o, err := w.service().past.LatestUpgrade("prod"); err != nil ||
-		!strings.Contains(w.service().describeRestoreInstead(o), "ask the owner of the external etcd to restore the data") {
-		t.Errorf("the hint instead of a rollback is %s, %v", w.service().describeRestoreInstead(o), err)
+	if o, err := w.service().past.LatestUpgrade(t.Context(), "prod"); err != nil ||
+		!strings.Contains(w.service().describeRestoreInstead(t.Context(), o), "ask the owner of the external etcd to restore the data") {
+		t.Errorf("the hint instead of a rollback is %s, %v", w.service().describeRestoreInstead(t.Context(), o), err)
 	}
 
 	// Nor does the set have data for a cluster with stacked etcd.
@@ -80,7 +80,7 @@ func TestUpgrade_SavesKeysWithExternalEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdStacked}
-	if err := w.service().Store.Clusters().Save(c, nil); err != nil {
+	if err := w.service().Records.Clusters().Save(t.Context(), c, nil); err != nil {
 		t.Fatal(err)
 	}
 	_, err = w.service().Prepare(t.Context(),
@@ -114,7 +114,7 @@ func (w *world) etcdOfOthers() {
 	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
 		Endpoints: []string{"https://" + w.Hosts["cp1"].Address + ":2379"}, CAFile: cert, CertFile: cert, KeyFile: key,
 	}}
-	if err := w.service().Store.Clusters().Save(c, nil); err != nil {
+	if err := w.service().Records.Clusters().Save(w.t.Context(), c, nil); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -25,12 +25,12 @@ type behaviour struct {
 	writesManifests func() bool
 	// instead makes the operation another one that is possible although this one is
 	// refused, and reports whether it did.
-	instead func(p *prepared, refusal error) bool
+	instead func(ctx context.Context, p *prepared, refusal error) bool
 	// accepts refuses a valid description that the operation cannot apply.
 	accepts func(recorded, wanted *v1alpha1.Cluster) error
 	// begin refuses an operation that is not possible, and finds an earlier operation
 	// that it continues.
-	begin func(p *prepared) error
+	begin func(ctx context.Context, p *prepared) error
 	// prepare reads what the operation needs besides hosts, before they are connected.
 	prepare func(ctx context.Context, p *prepared, progress event.Sink) error
 	// warnings returns the findings of prepare. findings returns the findings about the
@@ -41,7 +41,7 @@ type behaviour struct {
 	// observe determines on the hosts what the pipeline depends on.
 	observe func(ctx context.Context, p *prepared) error
 	// pipeline returns the pipeline.
-	pipeline func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error)
+	pipeline func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error)
 	// planned refuses a plan because of its steps.
 	planned func(p *prepared) error
 	// needs reports whether the operation cannot continue without a host. awaits reports
@@ -52,12 +52,12 @@ type behaviour struct {
 	losses func(p *prepared) []string
 	// finish completes the result, and summary describes what works now.
 	finish  func(p *prepared, o *v1alpha1.Operation, res *Result)
-	summary func(p *prepared, res *Result) []string
+	summary func(ctx context.Context, p *prepared, res *Result) []string
 	// save adds what only this kind has to the saved operation, and resume reads it.
 	save   func(p *prepared, o *v1alpha1.OperationParameters)
 	resume func(o *v1alpha1.OperationParameters)
 	// rollBack makes this operation roll back another one, if this is its RollbackKind.
-	rollBack func(p *prepared, o *v1alpha1.Operation) error
+	rollBack func(ctx context.Context, p *prepared, o *v1alpha1.Operation) error
 	close    func() error
 }
 
@@ -158,9 +158,9 @@ func usual() behaviour {
 	return behaviour{
 		wanted:          fileOrSaved,
 		writesManifests: func() bool { return false },
-		instead:         func(*prepared, error) bool { return false },
+		instead:         func(context.Context, *prepared, error) bool { return false },
 		accepts:         func(_, _ *v1alpha1.Cluster) error { return nil },
-		begin:           func(*prepared) error { return nil },
+		begin:           func(context.Context, *prepared) error { return nil },
 		prepare:         func(context.Context, *prepared, event.Sink) error { return nil },
 		warnings:        func(*prepared) diag.List { return nil },
 		findings:        func(context.Context, *prepared, precheck.Options, event.Sink) (diag.List, error) { return nil, nil },
@@ -173,7 +173,7 @@ func usual() behaviour {
 		finish:          func(*prepared, *v1alpha1.Operation, *Result) {},
 		save:            func(*prepared, *v1alpha1.OperationParameters) {},
 		resume:          func(*v1alpha1.OperationParameters) {},
-		rollBack: func(_ *prepared, o *v1alpha1.Operation) error {
+		rollBack: func(_ context.Context, _ *prepared, o *v1alpha1.Operation) error {
 			return fmt.Errorf("an operation of kind %q is not rolled back by this kind", o.Spec.Kind)
 		},
 		close: func() error { return nil },
@@ -181,11 +181,11 @@ func usual() behaviour {
 }
 
 // fileOrSaved returns the cluster of the file, or the saved one if there is no file.
-func fileOrSaved(_ context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
+func fileOrSaved(ctx context.Context, p *prepared) (*v1alpha1.Cluster, bool, error) {
 	if p.request.Cluster == nil {
 		return p.recorded.DeepCopy(), true, nil
 	}
-	wanted, err := p.svc.fromFile(p.request.Cluster, p.recorded)
+	wanted, err := p.svc.fromFile(ctx, p.request.Cluster, p.recorded)
 	return wanted, false, err
 }
 

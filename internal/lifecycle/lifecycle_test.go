@@ -16,11 +16,11 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/store"
 )
 
 // refusal checks for a diagnostic with this id and a hint.
@@ -123,7 +123,7 @@ func TestApply_SavesNewPasswordWithoutOperation(t *testing.T) {
 	c.Spec.SSH.Password = "canary"
 	w.do(applying(c), event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
-	recorded, err := w.service().Store.Clusters().Load("prod")
+	recorded, err := w.service().Records.Clusters().Load(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestApply_KeepsLoginSavedByEarlierVersion(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.create(event.Succeeded)
 	s := w.service()
-	recorded, err := s.Store.Clusters().Load("prod")
+	recorded, err := s.Records.Clusters().Load(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestApply_KeepsLoginSavedByEarlierVersion(t *testing.T) {
 			t.Errorf("%s: the plan has %v", name, p.Steps)
 		}
 		w.do(r, event.Succeeded)
-		is, err := s.Store.Clusters().Load("prod")
+		is, err := s.Records.Clusters().Load(t.Context(), "prod")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,10 +172,10 @@ func TestRefusedRequests_DoNotChangeCluster(t *testing.T) {
 	w := newWorld(t, "cp1")
 	s := w.service()
 	ctx := t.Context()
-	if _, err := s.Prepare(ctx, DeleteRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, records.ErrNotFound) {
+	if _, err := s.Prepare(ctx, DeleteRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("deleting an unknown cluster: %v", err)
 	}
-	if _, err := s.PrepareResume(ctx, resuming(), nil); !errors.Is(err, records.ErrNotFound) {
+	if _, err := s.PrepareResume(ctx, resuming(), nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("resuming an unknown cluster: %v", err)
 	}
 	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
@@ -343,7 +343,7 @@ func TestSavedPlan_IsAppliedUnlessHostsChanged(t *testing.T) {
 	w.do(ApplyRequest{Subject: Subject{Cluster: w.changed(), Source: []byte("# mine")}}, event.Succeeded)
 	saved = save(applying(w.Manifest()))
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, ApplyOptions{}, nil)), event.Succeeded)
-	if source, err := s.Store.Clusters().LoadSource("prod"); !errors.Is(err, store.ErrNotFound) {
+	if source, err := s.Records.Clusters().LoadSource(t.Context(), "prod"); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("the saved file is %+v (%v), want none as in the plan", source, err)
 	}
 
@@ -406,7 +406,7 @@ func TestLock_BlocksOtherProcessesAndManagers(t *testing.T) {
 	t.Run("by another process", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		p := w.prepared(w.service().Prepare(t.Context(), creating(w.Manifest()), nil))
-		l, err := w.service().Store.Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		l, err := w.service().Records.Locks().Acquire(t.Context(), "prod", records.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -437,7 +437,8 @@ func TestLock_BlocksOtherProcessesAndManagers(t *testing.T) {
 		_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
 		refusal(t, err, idNothingUnfinished)
 		// the default
-		if recorded, err := w.service().Store.Clusters().Load("prod"); err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 {
+		recorded, err := w.service().Records.Clusters().Load(t.Context(), "prod")
+		if err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 {
 			t.Errorf("the state is from an operation that never began (%v)", err)
 		}
 
@@ -574,7 +575,7 @@ func TestCancel_StopsOperationAtSafePoint(t *testing.T) {
 				ended <- w.service().Cancel(t.Context(), "prod", progress)
 			}()
 			<-saved
-			if text := <-noted; !strings.Contains(text, store.ThisProcess().String()) {
+			if text := <-noted; !strings.Contains(text, records.ThisProcess().String()) {
 				t.Errorf("note %q: it does not name the process", text)
 			}
 		}
@@ -601,8 +602,8 @@ func TestCancel_StopsOperationAtSafePoint(t *testing.T) {
 		if err != nil || len(ops) != 1 {
 			t.Fatalf("%d operations, %v", len(ops), err)
 		}
-		r, err := w.service().Store.Operations().LoadCancelRequest(ops[0].Name)
-		if err != nil || !r.By.IsSameProcess(store.ThisProcess()) || r.Holder.Operation != ops[0].Name {
+		r, err := w.service().Records.Operations().LoadCancelRequest(t.Context(), ops[0].Name)
+		if err != nil || !r.By.IsSameProcess(records.ThisProcess()) || r.Holder.Operation != ops[0].Name {
 			t.Errorf("request %+v, %v", r, err)
 		}
 	})
@@ -661,7 +662,8 @@ func TestPrecheck_ReportsProblemsOfAllHosts(t *testing.T) {
 		t.Errorf("findings %v, want all findings of w1 and w2", list)
 	}
 	w.wantStatus("")
-	if _, err := w.service().Precheck(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil); !errors.Is(err, records.ErrNotFound) {
+	_, err = w.service().Precheck(t.Context(), ApplyRequest{Subject: Subject{Name: "prod"}}, nil)
+	if !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("got %v, want the error of an unknown cluster", err)
 	}
 }

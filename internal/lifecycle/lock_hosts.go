@@ -7,7 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -23,7 +23,7 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 		return &clusterlock.Lock{}, nil
 	}
 	r := clusterlock.Request{
-		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Store: p.svc.Store, Log: p.svc.Log,
+		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Records: p.svc.Records, Log: p.svc.Log,
 		Restart: p.reconnect,
 	}
 	r.Keepers, r.AllKeepers = p.lockKeepers()
@@ -38,7 +38,7 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 // cluster, so that a manager that adds control planes uses control planes that all managers
 // know. It includes leaving control planes until they have left.
 func (p hostLocks) lockedCluster() *v1alpha1.Cluster {
-	if records.IsCreated(p.recorded) {
+	if savedstate.IsCreated(p.recorded) {
 		return p.recorded
 	}
 	return p.env.WithLeaving()

@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/status"
 )
@@ -61,20 +61,20 @@ func (p *prepared) machineID(n v1alpha1.NodeStatus) string {
 
 // noteNodes sets the nodes in the status of a cluster. If the status lists only some, it saves
 // all of them.
-func (p *prepared) noteNodes(st *v1alpha1.ClusterStatus, nodes []v1alpha1.NodeStatus) error {
+func (p *prepared) noteNodes(ctx context.Context, st *v1alpha1.ClusterStatus, nodes []v1alpha1.NodeStatus) error {
 	status.SetNodes(st, nodes)
 	if status.ListsAllNodes(st) {
 		return nil
 	}
-	return p.svc.Store.Clusters().SaveNodes(p.env.Cluster.Name, nodes)
+	return p.svc.Records.Clusters().SaveNodes(ctx, p.env.Cluster.Name, nodes)
 }
 
 func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
 	i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && h.Conn != nil })
 	if i < 0 {
-		return nil, records.ErrNotFound
+		return nil, savedstate.ErrNotFound
 	}
-	conf, err := p.svc.Store.Kubeconfigs().Load(p.env.Cluster.Name)
+	conf, err := p.svc.Records.Kubeconfigs().Load(ctx, p.env.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -14,16 +14,16 @@ import (
 // hideNodes makes the saved cluster look like a large one: its status does not list ready nodes.
 func (w *world) hideNodes() {
 	w.t.Helper()
-	clusters := w.service().Store.Clusters()
-	c, err := clusters.Load("prod")
+	clusters := w.service().Records.Clusters()
+	c, err := clusters.Load(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := clusters.SaveNodes("prod", c.Status.Nodes); err != nil {
+	if err := clusters.SaveNodes(w.t.Context(), "prod", c.Status.Nodes); err != nil {
 		w.t.Fatal(err)
 	}
 	c.Status.Nodes = nil
-	if err := clusters.SaveStatus("prod", c.Status); err != nil {
+	if err := clusters.SaveStatus(w.t.Context(), "prod", c.Status); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -58,11 +58,11 @@ func TestNodes_AreCompleteIfStatusListsFew(t *testing.T) {
 		for _, n := range info.Nodes {
 			a.Versions[n.Name] = n.Version
 		}
-		c, err := s.Store.Clusters().Load("prod")
+		c, err := s.Records.Clusters().Load(t.Context(), "prod")
 		if err != nil {
 			t.Fatal(err)
 		}
-		touched, _, err := s.past.TouchedHosts(c)
+		touched, _, err := s.past.TouchedHosts(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestNodes_AreCompleteIfStatusListsFew(t *testing.T) {
 			a.Touched = append(a.Touched, h.Name)
 		}
 		p := &prepared{svc: s, recorded: c}
-		if p.seen, err = s.Store.Clusters().LoadNodes(c); err != nil {
+		if p.seen, err = s.Records.Clusters().LoadNodes(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		for _, h := range p.leaving(&v1alpha1.Cluster{}) {
@@ -109,10 +109,10 @@ func TestNoteNodes_SavesAllNodesOfLargeCluster(t *testing.T) {
 		}
 		c := &v1alpha1.Cluster{}
 		c.Name = "prod"
-		if err := p.noteNodes(&c.Status, nodes); err != nil {
+		if err := p.noteNodes(t.Context(), &c.Status, nodes); err != nil {
 			t.Fatal(err)
 		}
-		got, err := p.svc.Store.Clusters().LoadNodes(c)
+		got, err := p.svc.Records.Clusters().LoadNodes(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}

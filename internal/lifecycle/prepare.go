@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/bundlesource"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	addons "slipway.dev/slipway/internal/module/addon"
 	"slipway.dev/slipway/internal/module/noderemoval"
@@ -26,10 +26,10 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/p2p"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // prepared implements Prepared.
@@ -124,11 +124,11 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	p.name = wanted.Name
-	if err := p.behaviour.begin(p); err != nil {
+	if err := p.behaviour.begin(ctx, p); err != nil {
 		return nil, err
 	}
 	if p.kind.ChangesCluster() && p.continues == nil {
-		if p.touched, p.placed, err = s.past.TouchedHosts(p.recorded); err != nil {
+		if p.touched, p.placed, err = s.past.TouchedHosts(ctx, p.recorded); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if p.env.Removal = p.request.removal; p.kind.ChangesCluster() {
 		p.env.Leaving = append(p.leaving(wanted), p.returned...)
 	}
-	differs := p.fileDiffers(wanted)
+	differs := p.fileDiffers(ctx, wanted)
 	if len(differs) > 0 {
 		p.request.Source = nil // the saved file differs
 	}
@@ -184,7 +184,7 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		}
 		options.Architectures = p.bundle.Architectures()
 	}
-	if records.IsCreated(p.recorded) && (p.kind.ChangesCluster() || p.kind.NeedsCluster()) {
+	if savedstate.IsCreated(p.recorded) && (p.kind.ChangesCluster() || p.kind.NeedsCluster()) {
 		p.env.Leader = findLeader(p.env.Cluster.Name, found[:staying])
 	}
 	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
@@ -244,16 +244,16 @@ func (p *prepared) hostsLeftOut() []v1alpha1.Host {
 }
 
 // choosePipeline picks the pipeline.
-func (p *prepared) choosePipeline() (err error) {
+func (p *prepared) choosePipeline(ctx context.Context) (err error) {
 	p.env.Absent = p.hostsLeftOut()
-	parts := pipeline.Parts{Bundle: p.bundle, State: clusterState{p.svc.Store}, Owner: "slipway", Addons: p.addons}
-	p.pipeline, err = p.behaviour.pipeline(p, parts)
+	parts := pipeline.Parts{Bundle: p.bundle, State: clusterState{p.svc.Records}, Owner: "slipway", Addons: p.addons}
+	p.pipeline, err = p.behaviour.pipeline(ctx, p, parts)
 	p.pipeline.Kind = string(p.kind)
 	return err
 }
 
 func (s *Service) makePlan(ctx context.Context, p *prepared) error {
-	if err := p.choosePipeline(); err != nil {
+	if err := p.choosePipeline(ctx); err != nil {
 		return err
 	}
 	run := p.run("", 0)
@@ -367,11 +367,11 @@ func (p *prepared) Savable() error {
 // PrepareSaved plans again for the cluster of a saved plan. It returns a *StaleError with
 // the difference if the plan would have another effect now.
 func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOptions, progress event.Sink) (Prepared, error) {
-	c, err := store.ClusterOfPlan(saved)
+	c, err := records.ClusterOfPlan(saved)
 	if err != nil {
 		return nil, diag.Refuse(idPlanChanged, "the plan is damaged: "+err.Error(), "copy the plan again, or make a new plan")
 	}
-	recorded, err := s.Saved(c.Name)
+	recorded, err := s.Saved(ctx, c.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -418,7 +418,7 @@ func (s *Service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	}
 	switch {
 	case p.kind.ChangesVersion():
-	case records.IsCreated(p.recorded):
+	case savedstate.IsCreated(p.recorded):
 		p.env.Leaving = p.leaving(wanted)
 	default:
 		if err := p.become(p.kind.OnNewCluster()); err != nil {

@@ -26,7 +26,7 @@ func (r *UpgradeRequest) readiness(ctx context.Context, p *prepared, o precheck.
 	if is.Missing, is.Unknown, err = r.wayThere(ctx, p); err != nil && !errors.As(err, &unfit) {
 		return nil, err
 	}
-	session := p.svc.NewSession(p.env)
+	session := p.svc.NewSession(ctx, p.env)
 	session.Hosts = nil
 	for _, h := range p.hosts {
 		if h.Facts != nil {

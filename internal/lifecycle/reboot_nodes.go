@@ -48,18 +48,18 @@ func rebootNodes(nodes []string) behaviour {
 	r := &reboot{asked: nodes}
 	b := usual()
 	b.wanted = r.withRebooted
-	b.begin = func(p *prepared) error {
+	b.begin = func(ctx context.Context, p *prepared) error {
 		p.reconnect = upgrade.RebootTime
-		return refuseReboot(p)
+		return refuseReboot(ctx, p)
 	}
 	b.observe = r.observe
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Reboots, p.env.Upgrade = r.boots, p.request.rollout
 		p.env.Upgrade.Resumed = p.continues != nil
 		return pipeline.RebootNodes(p.env)
 	}
 	b.needs = needsPart
-	b.summary = func(p *prepared, _ *Result) []string {
+	b.summary = func(_ context.Context, p *prepared, _ *Result) []string {
 		return []string{count(len(p.nodes), "host") + " rebooted: " + strings.Join(p.nodes, ", ")}
 	}
 	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Boots = r.boots }
@@ -91,9 +91,9 @@ func (r *reboot) withRebooted(_ context.Context, p *prepared) (*v1alpha1.Cluster
 
 // refuseReboot refuses a reboot while another operation is unfinished: only that operation
 // knows which hosts have to run, and which components are not started at a boot.
-func refuseReboot(p *prepared) error {
+func refuseReboot(ctx context.Context, p *prepared) error {
 	if p.recorded.Status.Phase == v1alpha1.PhaseRunning {
-		return p.svc.past.RefuseDuringEtcdSwap(p.recorded)
+		return p.svc.past.RefuseDuringEtcdSwap(ctx, p.recorded)
 	}
 	return diag.Refuse(idOperationUnfinished, "the latest operation of cluster "+p.recorded.Name+" is unfinished",
 		"finish the operation first: slipway resume "+p.recorded.Name)

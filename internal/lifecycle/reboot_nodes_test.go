@@ -295,7 +295,7 @@ func TestRebootNodes_ResumesWithoutHostThatLeft(t *testing.T) {
 	w.create(event.Succeeded)
 	w.refusing("w1", "reboot.host")
 	w.do(reboots("w1", "w2"), event.Failed)
-	if _, err := (clusterState{w.service().Store}).TakeOff("prod", "w1"); err != nil {
+	if _, err := (clusterState{w.service().Records}).TakeOff(t.Context(), "prod", "w1"); err != nil {
 		t.Fatal(err)
 	}
 	w.resume(event.Succeeded)

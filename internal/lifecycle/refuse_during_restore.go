@@ -6,7 +6,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/etcdrescue"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // mayMaintain returns an error if an operation on etcd is not possible: the etcd is
@@ -15,7 +15,7 @@ func mayMaintain(recorded *v1alpha1.Cluster, what string) error {
 	switch {
 	case recorded.Spec.Etcd.External != nil:
 		return inspect.RefuseExternalEtcd(recorded.Name, what)
-	case !records.IsCreated(recorded):
+	case !savedstate.IsCreated(recorded):
 		return diag.Refuse(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
 	}

@@ -9,7 +9,7 @@ import (
 
 // load reads data from this machine that goes to hosts or into the cluster.
 func (p *prepared) load(ctx context.Context) error {
-	if err := p.loadPasswords(); err != nil {
+	if err := p.loadPasswords(ctx); err != nil {
 		return err
 	}
 	return p.loadAddons(ctx)
@@ -18,9 +18,9 @@ func (p *prepared) load(ctx context.Context) error {
 // loadPasswords reads the passwords of registries and the credentials of copy targets,
 // for operations that set them up. They are neither in plans nor in the saved state:
 // each operation reads them again.
-func (p *prepared) loadPasswords() error {
+func (p *prepared) loadPasswords(ctx context.Context) error {
 	if !p.kind.NeedsBundle() {
-		return p.svc.keys.AddKnownTo(&p.env)
+		return p.svc.keys.AddKnownTo(ctx, &p.env)
 	}
 	var err error
 	if p.env.Passwords, err = bundlesource.ReadPasswords(p.env.Cluster); err != nil {
@@ -29,9 +29,9 @@ func (p *prepared) loadPasswords() error {
 	if p.env.CopySecrets, err = inspect.ReadCopySecrets(p.env.Cluster); err != nil {
 		return err
 	}
-	if err := p.svc.keys.AddTo(&p.env); err != nil {
+	if err := p.svc.keys.AddTo(ctx, &p.env); err != nil {
 		return err
 	}
-	p.env.Registry, err = p.svc.ownRegistry(p.env)
+	p.env.Registry, err = p.svc.ownRegistry(ctx, p.env)
 	return err
 }

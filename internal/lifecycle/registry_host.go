@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -13,15 +15,15 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/registry"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // An InitRegistryRequest asks to set up the private registry of a cluster.
@@ -40,7 +42,7 @@ func (r InitRegistryRequest) behaviour() behaviour { return initRegistry() }
 func initRegistry() behaviour {
 	b := usual()
 	b.accepts = becomesRegistry
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.InitRegistry(p.env, parts), nil
 	}
 	b.planned = refuseOtherLogin
@@ -58,7 +60,7 @@ func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
 	if recorded == nil {
 		return nil
 	}
-	if err := spec.RegistryChange(recorded, wanted).Err(); err != nil || !records.IsCreated(recorded) ||
+	if err := spec.RegistryChange(recorded, wanted).Err(); err != nil || !savedstate.IsCreated(recorded) ||
 		equal(known(recorded), known(wanted)) {
 		return err
 	}
@@ -90,7 +92,7 @@ func oneSided(c *v1alpha1.Cluster) error {
 // refuseOtherLogin refuses a password or CA that differs from the one of the registry of a
 // running cluster, although the file refers to it in the same way.
 func refuseOtherLogin(p *prepared) error {
-	if !records.IsCreated(p.recorded) {
+	if !savedstate.IsCreated(p.recorded) {
 		return nil
 	}
 	for _, s := range p.plan.Steps {
@@ -110,20 +112,20 @@ const maxRegistryPassword = 72
 // ownRegistry returns the secrets of the cluster's registry, nil if it has none. They are
 // the user's, or are generated once and saved with the cluster. Plans contain none of
 // them.
-func (s *Service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
+func (s *Service) ownRegistry(ctx context.Context, env module.Env) (_ *module.Registry, err error) {
 	if _, ok := spec.RegistryHost(env.Cluster); !ok {
 		return nil, nil
 	}
 	own, r := env.Cluster.Spec.Registry.Private, &module.Registry{}
-	if r.Password, err = s.registryPassword(env.Cluster.Name, own); err != nil {
+	if r.Password, err = s.registryPassword(ctx, env.Cluster.Name, own); err != nil {
 		return nil, err
 	}
 	r.Made = own.PasswordFrom == nil
-	if r.Hash, err = s.registryHash(env.Cluster.Name, r); err != nil {
+	if r.Hash, err = s.registryHash(ctx, env.Cluster.Name, r); err != nil {
 		return nil, err
 	}
 	if own.CertFile == "" {
-		return r, s.registryAuthority(env, r)
+		return r, s.registryAuthority(ctx, env, r)
 	}
 	for _, f := range []struct {
 		name string
@@ -140,9 +142,9 @@ func (s *Service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 	return r, nil
 }
 
-func (s *Service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
+func (s *Service) registryPassword(ctx context.Context, cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
 	if own.PasswordFrom == nil {
-		text, err := s.Store.ClusterFiles().LoadOrCreate(cluster, store.RegistryPassword,
+		text, err := s.Records.ClusterFiles().LoadOrCreate(ctx, cluster, records.RegistryPassword,
 			func() ([]byte, error) { return []byte(rand.Text()), nil })
 		return secret.New(string(text)), err
 	}
@@ -169,8 +171,8 @@ const mostHashes = 3
 // registryHash returns a hash of the registry's password: a saved one, or a new one. The
 // saved hashes are sorted by their last use, latest first; the oldest are removed. If two
 // processes write at the same time, one hash is lost: then the one on the host counts.
-func (s *Service) registryHash(cluster string, r *module.Registry) (string, error) {
-	text, err := s.Store.ClusterFiles().Load(cluster, store.RegistryHashes)
+func (s *Service) registryHash(ctx context.Context, cluster string, r *module.Registry) (string, error) {
+	text, err := s.Records.ClusterFiles().Load(ctx, cluster, records.RegistryHashes)
 	if err != nil {
 		return "", err
 	}
@@ -187,23 +189,22 @@ func (s *Service) registryHash(cluster string, r *module.Registry) (string, erro
 		return "", err
 	}
 	hashes = append([]string{hash}, hashes[:min(len(hashes), mostHashes-1)]...)
-	return hash, s.Store.ClusterFiles().Save(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
+	return hash, s.Records.ClusterFiles().Save(ctx, cluster, records.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
 }
 
 // registryAuthority sets the CA that signs the registry's certificate, and generates it
 // if there is none.
-func (s *Service) registryAuthority(env module.Env, r *module.Registry) error {
+func (s *Service) registryAuthority(ctx context.Context, env module.Env, r *module.Registry) error {
 	name := env.Cluster.Name
 	var err error
-	r.CAKey, err = s.Store.ClusterFiles().LoadOrCreate(name, store.RegistryCAKey, func() ([]byte, error) {
+	r.CAKey, err = s.Records.ClusterFiles().LoadOrCreate(ctx, name, records.RegistryCAKey, func() ([]byte, error) {
 		_, text, err := pki.NewKey()
 		return text, err
 	})
 	if err != nil {
 		return err
 	}
-	r.CAFile = s.Store.ClusterFiles().Path(name, store.RegistryCA)
-	r.CA, err = s.Store.ClusterFiles().LoadOrCreate(name, store.RegistryCA, func() ([]byte, error) {
+	r.CA, err = s.Records.ClusterFiles().LoadOrCreate(ctx, name, records.RegistryCA, func() ([]byte, error) {
 		key, err := pki.ParseKey(r.CAKey)
 		if err != nil {
 			return nil, err
@@ -216,20 +217,24 @@ func (s *Service) registryAuthority(env module.Env, r *module.Registry) error {
 		}
 		return pki.SignCertificate(c, c, key.Public(), key)
 	})
+	if err == nil {
+		r.CAFile, err = s.Files.ClusterFile(ctx, name, records.RegistryCA)
+	}
 	return err
 }
 
 // registryReady describes how to use the registry.
-func registryReady(p *prepared, _ *Result) []string {
+func registryReady(_ context.Context, p *prepared, _ *Result) []string {
 	own, name := p.env.Cluster.Spec.Registry.Private, spec.RegistryName(p.env.Cluster)
 	out := []string{"Registry at https://" + name + ", with the images of the bundle"}
 	if own.PasswordFrom == nil {
 		out = append(out,
 			"Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+
-				p.svc.Store.ClusterFiles().Path(p.env.Cluster.Name, store.RegistryPassword))
+				p.svc.Records.ClusterFiles().Location(p.env.Cluster.Name, records.RegistryPassword))
 	}
-	if f := p.env.Registry.CAFile; f != "" {
-		out = append(out, "Its CA, for machines outside the cluster: "+f)
+	if p.env.Registry.CAFile != "" {
+		ca := cmp.Or(own.CAFile, p.svc.Records.ClusterFiles().Location(p.env.Cluster.Name, records.RegistryCA))
+		out = append(out, "Its CA, for machines outside the cluster: "+ca)
 	}
 	return out
 }

@@ -18,8 +18,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 const ownHosts = "/etc/containerd/certs.d/192.0.2.13:5000/hosts.toml"
@@ -36,7 +36,7 @@ func (w *world) withRegistry() *v1alpha1.Cluster {
 func (w *world) login(password string) string {
 	w.t.Helper()
 	if password == "" {
-		text, err := os.ReadFile(filepath.Join(w.home, "clusters/prod", store.RegistryPassword))
+		text, err := os.ReadFile(filepath.Join(w.home, "clusters/prod", records.RegistryPassword))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func (w *world) secretIsKept() {
 	}
 	_, password, _ := strings.Cut(string(raw), ":")
 	err = filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || d.Name() == store.RegistryPassword {
+		if err != nil || !d.Type().IsRegular() || d.Name() == records.RegistryPassword {
 			return err
 		}
 		text, err := os.ReadFile(path)
@@ -296,7 +296,7 @@ func TestPrivateRegistry_GeneratesNoPasswordIfUserSetsOne(t *testing.T) {
 	if text := w.Hosts["w1"].Files[ownHosts]; !strings.Contains(text, w.login("parrot-two")) {
 		t.Errorf("w1 has %q", text)
 	}
-	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", store.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", records.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a password was generated: %v", err)
 	}
 	c = c.DeepCopy()
@@ -315,7 +315,7 @@ func TestPrivateRegistry_KeepsHashUntilPasswordChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	c := w.withRegistry()
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
-	kept := filepath.Join(w.home, "clusters/prod", store.RegistryHashes)
+	kept := filepath.Join(w.home, "clusters/prod", records.RegistryHashes)
 	seen := map[string]string{}
 	for _, tc := range []struct {
 		password, reason string

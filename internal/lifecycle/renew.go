@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -72,7 +72,7 @@ func renewCerts(r Renewal) behaviour {
 		return p.recorded.DeepCopy(), true, errors.Join(unrecorded(p.recorded), unknownNames(w.wish.Names))
 	}
 	b.observe = w.observe
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RenewCerts(p.env, parts, w.wish), nil
 	}
 	b.summary = w.renewed
@@ -183,7 +183,7 @@ func warnBeyondAuthority(looks []*certLook, now time.Time, valid time.Duration) 
 }
 
 // renewed describes what was renewed.
-func (w *renewing) renewed(p *prepared, res *Result) []string {
+func (w *renewing) renewed(_ context.Context, p *prepared, res *Result) []string {
 	files, on := 0, map[string]bool{}
 	for _, s := range p.plan.Steps {
 		for _, c := range s.Changes {
@@ -208,7 +208,7 @@ func (w *renewing) renewed(p *prepared, res *Result) []string {
 
 // unrecorded refuses a cluster whose creation has not finished.
 func unrecorded(recorded *v1alpha1.Cluster) error {
-	if records.IsCreated(recorded) || recorded == nil {
+	if savedstate.IsCreated(recorded) || recorded == nil {
 		return nil
 	}
 	return diag.Refuse(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",

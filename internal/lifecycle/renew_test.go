@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -133,7 +133,7 @@ func TestRenew_ReplacesOnlyDueCertificates(t *testing.T) {
 // stored returns the kubeconfig that the manager saves.
 func (w *world) stored() []byte {
 	w.t.Helper()
-	text, err := w.service().Store.Kubeconfigs().Load("prod")
+	text, err := w.service().Records.Kubeconfigs().Load(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestRenew_ChangesNothingWhenRefused(t *testing.T) {
 		})
 	}
 	w := newWorld(t, "cp1")
-	if _, err := w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil); !errors.Is(err, records.ErrNotFound) {
+	if _, err := w.service().Prepare(t.Context(), RenewCertsRequest{Name: "prod"}, nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 	w.Hosts["cp1"].Refuse = func(step string, _ op.Op) *op.Error {

@@ -6,7 +6,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/records"
 )
 
 // A Request asks for an operation. Each kind that a front end can ask for has its own
@@ -63,11 +63,11 @@ func (s *Service) start(r Request) *prepared {
 }
 
 // savedSource returns the cluster file to save, nil to keep the saved one.
-func (s Subject) savedSource() *store.Source {
+func (s Subject) savedSource() *records.Source {
 	if s.Source == nil {
 		return nil
 	}
-	return &store.Source{Text: s.Source, Path: s.File}
+	return &records.Source{Text: s.Source, Path: s.File}
 }
 
 // inFile adds the positions in the cluster file to findings, if the file is known.

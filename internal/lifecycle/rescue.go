@@ -39,7 +39,7 @@ func rescueEtcd(r *RescueEtcdRequest) behaviour {
 		p.nodes = r.Lost
 		return savedOrFile(ctx, p)
 	}
-	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a rescue") }
+	b.begin = func(ctx context.Context, p *prepared) error { return mayMaintain(p.recorded, "a rescue") }
 	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) error {
 		return r.mayRescue(ctx, p, progress)
 	}
@@ -47,12 +47,12 @@ func rescueEtcd(r *RescueEtcdRequest) behaviour {
 		rescue, err = r.survey(ctx, p, mark)
 		return err
 	}
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RescueEtcd(p.env, rescue.Source), nil
 	}
 	b.needs = needsPart
 	b.losses = func(p *prepared) []string { return rescue.Losses(p.env, p.nodes) }
-	b.summary = func(p *prepared, res *Result) []string { return p.rescued(rescue, res) }
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string { return p.rescued(rescue, res) }
 	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Restores = rescue.Mark() }
 	b.resume = func(o *v1alpha1.OperationParameters) { r.Lost, mark = o.Nodes, o.Restores }
 	return b
@@ -91,10 +91,10 @@ func (r *RescueEtcdRequest) survey(ctx context.Context, p *prepared, mark string
 	if err != nil {
 		return nil, err
 	}
-	if rescue.Source.Kubeconfig, err = p.svc.SavedKubeconfig(p.env.Cluster.Name); err != nil {
+	if rescue.Source.Kubeconfig, err = p.svc.SavedKubeconfig(ctx, p.env.Cluster.Name); err != nil {
 		return nil, err
 	}
-	if rescue.Source.Before, err = p.svc.past.CountEtcdReplacements(p.env.Cluster.Name, p.continues); err != nil {
+	if rescue.Source.Before, err = p.svc.past.CountEtcdReplacements(ctx, p.env.Cluster.Name, p.continues); err != nil {
 		return nil, err
 	}
 	if p.env.HasStackedEtcd() { // only this host has an API server then

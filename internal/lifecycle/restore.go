@@ -39,19 +39,19 @@ func restoreEtcd(r *RestoreEtcdRequest) behaviour {
 	var earlier backups.BegunRestore
 	b := usual()
 	b.wanted = savedOrFile
-	b.begin = func(p *prepared) error { return mayMaintain(p.recorded, "a restore") }
+	b.begin = func(ctx context.Context, p *prepared) error { return mayMaintain(p.recorded, "a restore") }
 	b.prepare = func(ctx context.Context, p *prepared, progress event.Sink) (err error) {
 		set, err = r.openSet(ctx, p, earlier, progress)
 		p.blobs.backup, p.marks = set, set.MarkPaths(p.env.Cluster)
 		return err
 	}
 	b.warnings = func(*prepared) diag.List { return set.Warnings() }
-	b.pipeline = func(p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, _ pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RestoreEtcd(p.env, set.Source), nil
 	}
 	b.needs = needsPart
 	b.losses = func(p *prepared) []string { return set.Losses(p.env.Cluster.Name) }
-	b.summary = func(p *prepared, res *Result) []string { return p.restored(set.Set, res) }
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string { return p.restored(set.Set, res) }
 	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) {
 		o.Backup, o.Identity, o.SignedBy, o.Unverified, o.WithKeys = r.Backup, r.Identity, r.SignedBy, r.Unverified, r.WithKeys
 		o.Verified, o.Restores = set.IsVerified(), set.Key()
@@ -73,12 +73,12 @@ func (r *RestoreEtcdRequest) openSet(
 	if _, _, err := p.svc.CurrentKubeconfig(ctx, p.env); err != nil { // the API is queried with it at the end
 		return nil, err
 	}
-	before, err := p.svc.past.CountEtcdReplacements(p.env.Cluster.Name, p.continues)
+	before, err := p.svc.past.CountEtcdReplacements(ctx, p.env.Cluster.Name, p.continues)
 	if err != nil {
 		return nil, err
 	}
 	selected := backups.Selection{File: r.Backup, Identity: r.Identity, SetTrust: r.SetTrust, Before: before, Earlier: earlier}
-	set, err := p.svc.Backups.Open(&selected, p.env)
+	set, err := p.svc.Backups.Open(ctx, &selected, p.env)
 	r.Backup, r.Identity = selected.File, selected.Identity
 	return set, err
 }

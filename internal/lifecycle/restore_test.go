@@ -89,14 +89,14 @@ func TestRestore_RaisesRevisionEachTime(t *testing.T) {
 		}
 	}
 	s := w.service()
-	ops, err := s.Store.Operations().List("prod")
+	ops, err := s.Records.Operations().List(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.past.CountEtcdReplacements("prod", &ops[0]); n != 2 || err != nil {
+	if n, err := s.past.CountEtcdReplacements(t.Context(), "prod", &ops[0]); n != 2 || err != nil {
 		t.Errorf("before the third restore there were %d, %v", n, err)
 	}
-	if n, err := s.past.CountEtcdReplacements("prod", nil); n != 3 || err != nil {
+	if n, err := s.past.CountEtcdReplacements(t.Context(), "prod", nil); n != 3 || err != nil {
 		t.Errorf("there were %d, %v", n, err)
 	}
 }
@@ -213,7 +213,7 @@ func TestRestore_CanBeRepeatedWithoutLostHost(t *testing.T) {
 			w.API.StopMember("cp3")
 			w.API.MarkNodeLost("cp3")
 			w.do(gone, event.Succeeded)
-			c, err := w.service().Store.Clusters().Load("prod")
+			c, err := w.service().Records.Clusters().Load(t.Context(), "prod")
 			if err != nil || spec.FindHost(c.Spec.Hosts, "cp3") >= 0 {
 				t.Errorf("cp3 is still saved: %v", err)
 			}
@@ -258,7 +258,7 @@ func TestRestore_AllowsRemovalOfSeveralLostHosts(t *testing.T) {
 		w.API.MarkNodeLost(name)
 	}
 	w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
-	c, err := w.service().Store.Clusters().Load("prod")
+	c, err := w.service().Records.Clusters().Load(t.Context(), "prod")
 	if err != nil || spec.FindHost(c.Spec.Hosts, "cp2") >= 0 || spec.FindHost(c.Spec.Hosts, "cp3") >= 0 {
 		t.Errorf("cp2 or cp3 is still saved: %v", err)
 	}
@@ -277,7 +277,7 @@ func (w *world) swapped() bool {
 // rewritten returns a set with changed metadata, signed with the cluster's key.
 func (w *world) rewritten(t *testing.T, file string, change func(*backup.Set)) string {
 	t.Helper()
-	key, _, err := w.service().keys.LoadOrCreate("prod")
+	key, _, err := w.service().keys.LoadOrCreate(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}

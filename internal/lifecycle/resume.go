@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // A ResumeRequest asks to resume the latest unfinished operation of a cluster. The rest is as
@@ -33,22 +33,22 @@ type ResumeRequest struct {
 // PrepareResume prepares to resume the latest unfinished operation of a cluster.
 func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress event.Sink) (Prepared, error) {
 	name := r.Name
-	o, err := s.past.Unfinished(name)
+	o, err := s.past.Unfinished(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	done, _, err := s.past.Steps(o.Name)
+	done, _, err := s.past.Steps(ctx, o.Name)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := s.Saved(name)
+	recorded, err := s.Saved(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	wanted, target := recorded, (*v1alpha1.Cluster)(nil)
 	kind := operation.Kind(o.Spec.Kind)
 	if recorded == nil || kind.ChangesCluster() { // otherwise hosts were only prepared or forgotten
-		if wanted, err = s.past.PlannedCluster(o.Name); err != nil {
+		if wanted, err = s.past.PlannedCluster(ctx, o.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -59,7 +59,7 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 		wanted = resumeTarget(recorded, wanted)
 		target = wanted
 	}
-	changed, err := s.compareFile(o, wanted, r.Subject)
+	changed, err := s.compareFile(ctx, o, wanted, r.Subject)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (r ResumeRequest) resumed(o *v1alpha1.OperationParameters) sharedRequest {
 // file that the saved cluster was made from, if that exists, and a difference is a
 // warning. It compares nothing if the operation removes the cluster or is about
 // certificates.
-func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Subject) (diag.List, error) {
+func (s *Service) compareFile(ctx context.Context, o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Subject) (diag.List, error) {
 	if !operation.Kind(o.Spec.Kind).ComparesFile() {
 		return nil, nil
 	}
@@ -117,8 +117,8 @@ func (s *Service) compareFile(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 		}
 		return nil, diag.List{d}
 	}
-	source, err := s.Store.Clusters().LoadSource(goesOn.Name)
-	if errors.Is(err, store.ErrNotFound) || err == nil && source.Path == "" {
+	source, err := s.Records.Clusters().LoadSource(ctx, goesOn.Name)
+	if errors.Is(err, records.ErrNotFound) || err == nil && source.Path == "" {
 		return nil, nil
 	}
 	if err != nil {

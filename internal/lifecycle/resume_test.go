@@ -15,8 +15,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // A rollback is possible after several failed attempts.
@@ -56,7 +56,7 @@ func TestUnknownOperation_IsRefusedWithoutQueryingHosts(t *testing.T) {
 	w.Hosts["w1"].Refuse = breaking("join.kubelet-start")
 	w.create(event.Failed)
 	s := w.service()
-	ops, err := s.Store.Operations().List("prod")
+	ops, err := s.Records.Operations().List(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestUnknownOperation_IsRefusedWithoutQueryingHosts(t *testing.T) {
 	}
 	o := ops[0]
 	o.Spec.Kind = "bogus"
-	if err := s.Store.Operations().Save(&o); err != nil {
+	if err := s.Records.Operations().Save(t.Context(), &o); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.PrepareResume(t.Context(), resuming(), nil)
@@ -143,13 +143,13 @@ func TestRollback_RestoresClusterFile(t *testing.T) {
 			}
 			w.do(ApplyRequest{Subject: Subject{Cluster: w.changed(), Source: []byte("# second")}}, event.Failed)
 			w.Hosts["w1"].Refuse = nil
-			if source, err := w.service().Store.Clusters().LoadSource("prod"); err != nil || string(source.Text) != "# second" {
+			if source, err := w.service().Records.Clusters().LoadSource(t.Context(), "prod"); err != nil || string(source.Text) != "# second" {
 				t.Errorf("before the rollback the file is %+v, %v", source, err)
 			}
 			w.rollback(event.Succeeded)
-			source, err := w.service().Store.Clusters().LoadSource("prod")
-			if errors.Is(err, store.ErrNotFound) {
-				source, err = new(store.Source), nil
+			source, err := w.service().Records.Clusters().LoadSource(t.Context(), "prod")
+			if errors.Is(err, records.ErrNotFound) {
+				source, err = new(records.Source), nil
 			}
 			if err != nil || string(source.Text) != tc.want {
 				t.Errorf("the file is %+v (%v), want %q: %s", source, err, tc.want, tc.reason)
@@ -356,7 +356,7 @@ func TestResume_CountsAttemptsAndKeepsPlan(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.Hosts["w1"].Refuse = breaking("join.kubelet-start")
 	res := w.create(event.Failed)
-	first, err := w.service().Store.Operations().Load(res.Operation)
+	first, err := w.service().Records.Operations().Load(t.Context(), res.Operation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestResume_CountsAttemptsAndKeepsPlan(t *testing.T) {
 	}
 	w.Hosts["w1"].Refuse = nil
 	w.resume(event.Succeeded)
-	second, err := w.service().Store.Operations().Load(res.Operation)
+	second, err := w.service().Records.Operations().Load(t.Context(), res.Operation)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,9 +34,9 @@ func (s *Service) PrepareRollback(ctx context.Context, r RollbackRequest, progre
 
 func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress event.Sink) (*prepared, error) {
 	name := p.request.Name
-	o, err := s.past.Unfinished(name)
+	o, err := s.past.Unfinished(ctx, name)
 	if err != nil {
-		return nil, s.refuseCompletedUpgrade(name, err)
+		return nil, s.refuseCompletedUpgrade(ctx, name, err)
 	}
 	kind, ok := operation.Kind(o.Spec.Kind).RollbackKind()
 	if !ok {
@@ -46,7 +46,7 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 	if err := p.become(kind); err != nil {
 		return nil, err
 	}
-	if err := p.behaviour.rollBack(p, o); err != nil {
+	if err := p.behaviour.rollBack(ctx, p, o); err != nil {
 		return nil, err
 	}
 	return s.prepare(ctx, p, progress)
@@ -54,19 +54,19 @@ func (s *Service) prepareRollback(ctx context.Context, p *prepared, progress eve
 
 // asBefore returns the description before an operation, and sets the previous cluster file
 // in the request that rolls it back.
-func (p *prepared) asBefore(o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
+func (p *prepared) asBefore(ctx context.Context, o *v1alpha1.Operation) (*v1alpha1.Cluster, error) {
 	s, name := p.svc, o.Spec.ClusterRef.Name
-	before, err := s.past.DescriptionBefore(name)
+	before, err := s.past.DescriptionBefore(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := s.Saved(name)
+	recorded, err := s.Saved(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	copyPasswords(before, recorded)
 	copySSHSettings(before, recorded)
-	p.request.Source, err = s.past.SourceBefore(name)
+	p.request.Source, err = s.past.SourceBefore(ctx, name)
 	return before, err
 }
 

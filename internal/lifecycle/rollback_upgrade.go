@@ -31,10 +31,10 @@ func rollbackUpgrade() behaviour {
 	b.findings = func(ctx context.Context, p *prepared, _ precheck.Options, _ event.Sink) (diag.List, error) {
 		return upgradeRollback{p}.findNewerObjects(ctx)
 	}
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Upgrade = p.request.rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.IsRollback = true, true
-		_, begun, err := upgradeRollback{p}.upgradeProgress()
+		_, begun, err := upgradeRollback{p}.upgradeProgress(ctx)
 		if err != nil {
 			return engine.Pipeline{}, err
 		}
@@ -44,11 +44,11 @@ func rollbackUpgrade() behaviour {
 	}
 	b.awaits = func(h *engine.Host) bool { return facts.RunsKubelet(h.Roles) }
 	b.summary = clusterReady
-	b.rollBack = func(p *prepared, o *v1alpha1.Operation) error {
-		if err := p.svc.refuseOnceRetired(o); err != nil {
+	b.rollBack = func(ctx context.Context, p *prepared, o *v1alpha1.Operation) error {
+		if err := p.svc.refuseOnceRetired(ctx, o); err != nil {
 			return err
 		}
-		return upgradeRollback{p}.targetBeforeUpgrade(o)
+		return upgradeRollback{p}.targetBeforeUpgrade(ctx, o)
 	}
 	return b
 }
@@ -58,18 +58,18 @@ type upgradeRollback struct{ *prepared }
 
 // targetBeforeUpgrade makes the operation roll back an upgrade, or continue such a rollback. Hosts
 // that have left since then are not added again.
-func (p upgradeRollback) targetBeforeUpgrade(o *v1alpha1.Operation) error {
+func (p upgradeRollback) targetBeforeUpgrade(ctx context.Context, o *v1alpha1.Operation) error {
 	s, r := p.svc, &p.request
-	recorded, err := s.Store.Clusters().Load(o.Spec.ClusterRef.Name)
+	recorded, err := s.Records.Clusters().Load(ctx, o.Spec.ClusterRef.Name)
 	if err != nil {
 		return err
 	}
-	to, err := s.past.PlannedCluster(o.Name)
+	to, err := s.past.PlannedCluster(ctx, o.Name)
 	if err != nil {
 		return err
 	}
 	if history.IsUpgrade(o) {
-		was, err := s.past.ClusterBeforeUpgrade(o.Spec.ClusterRef.Name, to.Spec.Kubernetes.Version)
+		was, err := s.past.ClusterBeforeUpgrade(ctx, o.Spec.ClusterRef.Name, to.Spec.Kubernetes.Version)
 		if err != nil {
 			return err
 		}
@@ -85,13 +85,13 @@ func (p upgradeRollback) targetBeforeUpgrade(o *v1alpha1.Operation) error {
 	if r.rollout.MaxUnavailable == "" {
 		r.rollout.MaxUnavailable = o.Spec.Parameters.MaxUnavailable
 	}
-	r.Source, err = s.past.SourceBefore(o.Spec.ClusterRef.Name)
+	r.Source, err = s.past.SourceBefore(ctx, o.Spec.ClusterRef.Name)
 	return err
 }
 
 // describeBackupBefore describes the backup set from before an upgrade, and what a restore of it loses.
-func (s *Service) describeBackupBefore(o *v1alpha1.Operation) string {
-	set := s.Backups.MadeBy(o)
+func (s *Service) describeBackupBefore(ctx context.Context, o *v1alpha1.Operation) string {
+	set := s.Backups.MadeBy(ctx, o)
 	if set == nil {
 		return "; this machine has no backup set from before the upgrade"
 	}
@@ -105,12 +105,12 @@ func (s *Service) describeBackupBefore(o *v1alpha1.Operation) string {
 
 // refuseCompletedUpgrade replaces the error "nothing unfinished" if the latest operation is a completed
 // upgrade: it explains that this upgrade cannot be rolled back.
-func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
+func (s *Service) refuseCompletedUpgrade(ctx context.Context, name string, unfinished error) error {
 	var list diag.List
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
 		return unfinished
 	}
-	ops, err := s.Store.Operations().List(name)
+	ops, err := s.Records.Operations().List(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 	if at < 0 || !history.IsUpgrade(&ops[at]) {
 		return unfinished
 	}
-	is, err := s.past.PlannedCluster(ops[at].Name)
+	is, err := s.past.PlannedCluster(ctx, ops[at].Name)
 	if err != nil {
 		return err
 	}
@@ -129,23 +129,23 @@ func (s *Service) refuseCompletedUpgrade(name string, unfinished error) error {
 		hint = "ask the owner of the external etcd to restore the earlier data"
 	}
 	return diag.Refuse(idUpgradeCommitted,
-		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.describeBackupBefore(&ops[at]), hint)
+		"the upgrade to "+is.Spec.Kubernetes.Version+" is complete and cannot be rolled back"+s.describeBackupBefore(ctx, &ops[at]), hint)
 }
 
 // refuseOnceRetired refuses to roll back an upgrade that has begun to remove the files of the
 // previous version from hosts. All other steps of such an upgrade are done.
-func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
+func (s *Service) refuseOnceRetired(ctx context.Context, o *v1alpha1.Operation) error {
 	if !history.IsUpgrade(o) {
 		return nil
 	}
-	_, begun, err := s.past.Steps(o.Name)
+	_, begun, err := s.past.Steps(ctx, o.Name)
 	if err != nil {
 		return err
 	}
 	for step := range begun {
 		if strings.HasPrefix(step, containerruntime.StepPrune+"@") {
 			return diag.Refuse(idUpgradeCommitted,
-				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.describeBackupBefore(o),
+				"the upgrade is already removing the previous version from hosts and can no longer be rolled back"+s.describeBackupBefore(ctx, o),
 				"finish the upgrade: slipway resume "+o.Spec.ClusterRef.Name)
 		}
 	}
@@ -156,14 +156,14 @@ func (s *Service) refuseOnceRetired(o *v1alpha1.Operation) error {
 // objects: these objects could not be listed or deleted after it. Objects that the
 // API servers create for themselves do not count.
 func (p upgradeRollback) findNewerObjects(ctx context.Context) (diag.List, error) {
-	newer, _, err := p.upgradeProgress()
+	newer, _, err := p.upgradeProgress(ctx)
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
 	}
 	if newer.Beyond {
 		return warnKindsUnlisted(newer.Kubernetes, p.env.Release.Kubernetes), nil
 	}
-	l := p.svc.NewSession(p.env)
+	l := p.svc.NewSession(ctx, p.env)
 	var servers []*inspect.Host
 	for _, h := range p.hosts {
 		if h.Facts != nil && h.HasRole(v1alpha1.RoleControlPlane) && module.IsJoined(h) {
@@ -211,17 +211,17 @@ func (p upgradeRollback) findNewerObjects(ctx context.Context) (diag.List, error
 		}}, nil
 	}
 	slices.Sort(used)
-	return p.refuseObjectsInUse(used)
+	return p.refuseObjectsInUse(ctx, used)
 }
 
 // refuseObjectsInUse refuses the rollback because of these objects.
-func (p upgradeRollback) refuseObjectsInUse(used []string) (diag.List, error) {
+func (p upgradeRollback) refuseObjectsInUse(ctx context.Context, used []string) (diag.List, error) {
 	name := p.env.Cluster.Name
 	hint := "delete these objects if you do not need them, or finish the upgrade: slipway resume " + name
-	if o, err := p.svc.past.LatestUpgrade(name); err != nil {
+	if o, err := p.svc.past.LatestUpgrade(ctx, name); err != nil {
 		return nil, err
 	} else if o != nil {
-		hint += "; " + p.svc.describeRestoreInstead(o)
+		hint += "; " + p.svc.describeRestoreInstead(ctx, o)
 	}
 	return diag.Refuse(idKindsInUse,
 		fmt.Sprintf("Kubernetes %s does not know the kinds of these existing objects: %s", p.env.Release.Kubernetes,
@@ -229,9 +229,9 @@ func (p upgradeRollback) refuseObjectsInUse(used []string) (diag.List, error) {
 }
 
 // describeRestoreInstead describes the restore of the data from before an upgrade, and what it loses.
-func (s *Service) describeRestoreInstead(o *v1alpha1.Operation) string {
+func (s *Service) describeRestoreInstead(ctx context.Context, o *v1alpha1.Operation) string {
 	const again = "restore the data from before the upgrade, which loses these objects and all other later writes"
-	set := s.Backups.MadeBy(o)
+	set := s.Backups.MadeBy(ctx, o)
 	switch {
 	case set == nil:
 		return "this machine has no backup set from before the upgrade"
@@ -255,15 +255,15 @@ func warnKindsUnlisted(newer, older string) diag.List {
 // upgradeProgress returns the release that a rollback starts from, and the steps of the upgrade
 // that have begun. The release has no component versions: perhaps only a bundle that
 // no longer exists has them.
-func (p upgradeRollback) upgradeProgress() (is release.Release, begun map[string]bool, err error) {
-	o, err := p.svc.past.LatestUpgrade(p.env.Cluster.Name)
+func (p upgradeRollback) upgradeProgress(ctx context.Context) (is release.Release, begun map[string]bool, err error) {
+	o, err := p.svc.past.LatestUpgrade(ctx, p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
 	}
 	if o == nil {
 		return p.env.Release, nil, nil
 	}
-	c, err := p.svc.past.PlannedCluster(o.Name)
+	c, err := p.svc.past.PlannedCluster(ctx, o.Name)
 	if err != nil {
 		return is, nil, err
 	}
@@ -271,6 +271,6 @@ func (p upgradeRollback) upgradeProgress() (is release.Release, begun map[string
 	if is, err = p.svc.Catalogue.WithVersion(version, release.Components{}).ResolveVersion(version); err != nil {
 		return is, nil, err
 	}
-	_, begun, err = p.svc.past.Steps(o.Name)
+	_, begun, err = p.svc.past.Steps(ctx, o.Name)
 	return is, begun, err
 }

@@ -184,7 +184,7 @@ func TestRollback_HintReportsMissingBackup(t *testing.T) {
 	t.Parallel()
 	s := newWorld(t, "cp1").service()
 	o := &v1alpha1.Operation{Spec: v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}}}
-	if got := s.describeRestoreInstead(o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
+	if got := s.describeRestoreInstead(t.Context(), o); !strings.Contains(got, "this machine has no backup set from before the upgrade") {
 		t.Errorf("without a set: %s", got)
 	}
 }

@@ -50,7 +50,7 @@ func rotateCA(names []string) behaviour {
 	b.writesManifests = w.writesManifests
 	b.begin = w.resumeSameRotation
 	b.observe = w.observe
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		return pipeline.RotateCA(p.env, parts, w.rotations), nil
 	}
 	b.needs = func(p *prepared, h *engine.Host) bool {
@@ -73,11 +73,11 @@ func (w *rotating) writesManifests() bool { return slices.Contains(w.asked, cert
 // resumeSameRotation resumes an interrupted rotation of exactly the requested CAs and keys.
 // This matters at the end of a rotation, when the files on hosts no longer show that
 // one was in progress.
-func (w *rotating) resumeSameRotation(p *prepared) error {
+func (w *rotating) resumeSameRotation(ctx context.Context, p *prepared) error {
 	if p.continues != nil {
 		return nil
 	}
-	ops, err := p.svc.Store.Operations().List(p.name)
+	ops, err := p.svc.Records.Operations().List(ctx, p.name)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (w *rotating) resumeSameRotation(p *prepared) error {
 	for _, o := range history.UnfinishedRotations(ops) {
 		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Parameters.Rotates)), slices.Compact(asked)) {
 			p.continues, w.from = o, o.Spec.Parameters.Rotates
-			p.done, _, err = p.svc.past.Steps(o.Name)
+			p.done, _, err = p.svc.past.Steps(ctx, o.Name)
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func dropUnjoinedNodes(p *prepared) error {
 }
 
 // rotated describes what was rotated.
-func (w *rotating) rotated(p *prepared, _ *Result) (out []string) {
+func (w *rotating) rotated(_ context.Context, p *prepared, _ *Result) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.from)) {
 		out = append(out, map[string][]string{
 			certs.ServiceAccount: {

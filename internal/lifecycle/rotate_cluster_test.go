@@ -57,7 +57,7 @@ func withAuthority(t *testing.T) (w *world, old string) {
 			m.State["read by "+o.Manifest] = "what was there before"
 		}
 	}
-	if err := w.service().Store.Kubeconfigs().Save("prod", w.outside("cp1")); err != nil {
+	if err := w.service().Records.Kubeconfigs().Save(t.Context(), "prod", w.outside("cp1")); err != nil {
 		t.Fatal(err)
 	}
 	w.API.ServingCert, w.API.KubeletCert = w.ServingCert, w.ServingCertFor
@@ -155,7 +155,7 @@ func (w *world) underAnother(old string) {
 	if is := w.reads(lifecycletest.PublishedCAsPath, "client-ca-file"); is != next {
 		w.t.Error("the CA bundle for extension API servers differs")
 	}
-	kept, err := clusterState{w.service().Store}.Kubeconfig("prod")
+	kept, err := clusterState{w.service().Records}.Kubeconfig(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,19 +14,25 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/history"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
-// A Config configures a service. All fields except Resolve, Dial, Log, Warn and Source
+// A Config configures a service. All fields except Owner, Resolve, Dial, Log, Warn and Source
 // are required.
 type Config struct {
-	Store     *store.Store
+	Records records.Backend
+	// Files are the records as files.
+	Files records.Files
+	// Owner is the owner of files that the service creates for the user; nil is the user who runs
+	// the program.
+	Owner     *fileowner.Owner
 	Catalogue *release.Catalogue
 	// Cache is the directory for downloads, builds and bundles.
 	Cache string
@@ -79,23 +85,23 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 	if r.Cluster != nil {
 		name = r.Cluster.Name
 	}
-	if p.recorded, err = s.Saved(name); p.recorded != nil {
-		p.seen, err = s.Store.Clusters().LoadNodes(p.recorded)
+	if p.recorded, err = s.Saved(ctx, name); p.recorded != nil {
+		p.seen, err = s.Records.Clusters().LoadNodes(ctx, p.recorded)
 	}
 	if err = errors.Join(err, refuseUnbounded(r.rollout.MaxUnavailable)); err != nil {
 		return nil, err
 	}
 	recorded := p.recorded
 	if recorded == nil && (r.Cluster == nil || p.kind.NeedsCluster()) {
-		return nil, fmt.Errorf("cluster %s: %w", name, records.ErrNotFound)
+		return nil, fmt.Errorf("cluster %s: %w", name, savedstate.ErrNotFound)
 	}
 	if p.target != nil {
 		return p.target, nil
 	}
 	if recorded != nil && (p.kind.ChangesCluster() || p.behaviour.writesManifests()) {
-		err := cmp.Or(s.past.RefuseDuringEtcdSwap(recorded), s.past.RefuseDuringUpgrade(recorded),
-			history.RefuseUnbegunUpgrade(p.kind, recorded), s.past.RefuseDuringRuntimeChange(p.kind, recorded), p.refuseWhileUnfinished())
-		if err != nil && !p.behaviour.instead(p, err) {
+		err := cmp.Or(s.past.RefuseDuringEtcdSwap(ctx, recorded), s.past.RefuseDuringUpgrade(ctx, recorded),
+			history.RefuseUnbegunUpgrade(p.kind, recorded), s.past.RefuseDuringRuntimeChange(ctx, p.kind, recorded), p.refuseWhileUnfinished())
+		if err != nil && !p.behaviour.instead(ctx, p, err) {
 			return nil, err
 		}
 	}
@@ -113,8 +119,8 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), p.behaviour.accepts(recorded, wanted)); err != nil {
 		return nil, err
 	}
-	if p.kind.ChangesCluster() && !p.kind.ChangesVersion() && records.IsCreated(recorded) {
-		if err := s.changeable(recorded, wanted); err != nil {
+	if p.kind.ChangesCluster() && !p.kind.ChangesVersion() && savedstate.IsCreated(recorded) {
+		if err := s.changeable(ctx, recorded, wanted); err != nil {
 			return nil, err
 		}
 	}
@@ -122,11 +128,11 @@ func (p *prepared) subject(ctx context.Context) (wanted *v1alpha1.Cluster, err e
 }
 
 // changeable refuses changes that an existing cluster does not support.
-func (s *Service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
+func (s *Service) changeable(ctx context.Context, recorded, wanted *v1alpha1.Cluster) (err error) {
 	var been []*v1alpha1.Cluster
 	is, want := recorded.Spec, wanted.Spec
 	if !reflect.DeepEqual(is.ControlPlaneEndpoint, want.ControlPlaneEndpoint) || is.Kubernetes.ProxyMode != want.Kubernetes.ProxyMode {
-		if been, err = s.past.DescriptionsSince(recorded); err != nil {
+		if been, err = s.past.DescriptionsSince(ctx, recorded); err != nil {
 			return err
 		}
 	}
@@ -187,22 +193,22 @@ func (s *Service) valid(ctx context.Context, from Subject, c, recorded *v1alpha1
 }
 
 // clusterState adapts the store to the interface of the record module.
-type clusterState struct{ *store.Store }
+type clusterState struct{ records records.Backend }
 
-func (r clusterState) Kubeconfig(name string) ([]byte, error) {
-	text, err := r.Store.Kubeconfigs().Load(name)
-	if errors.Is(err, store.ErrNotFound) {
+func (r clusterState) Kubeconfig(ctx context.Context, name string) ([]byte, error) {
+	text, err := r.records.Kubeconfigs().Load(ctx, name)
+	if errors.Is(err, records.ErrNotFound) {
 		return nil, nil
 	}
 	return text, err
 }
 
-func (r clusterState) SaveKubeconfig(name string, content []byte) error {
-	return r.Store.Kubeconfigs().Save(name, content)
+func (r clusterState) SaveKubeconfig(ctx context.Context, name string, content []byte) error {
+	return r.records.Kubeconfigs().Save(ctx, name, content)
 }
 
-func (r clusterState) TakeOff(cluster, host string) (left []string, err error) {
-	c, err := r.Store.Clusters().Load(cluster)
+func (r clusterState) TakeOff(ctx context.Context, cluster, host string) (left []string, err error) {
+	c, err := r.records.Clusters().Load(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +216,7 @@ func (r clusterState) TakeOff(cluster, host string) (left []string, err error) {
 	for _, h := range c.Spec.Hosts {
 		left = append(left, h.Name)
 	}
-	return left, r.Store.Clusters().Save(c, nil)
+	return left, r.records.Clusters().Save(ctx, c, nil)
 }
 
 // note sends a note about an event before an operation has begun.

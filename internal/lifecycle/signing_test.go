@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/clusterstate"
-	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/records"
 )
 
 // otherKey returns the signing key of another manager or of an attacker.
@@ -171,14 +171,14 @@ func TestRestore_ResumesOperationFromBeforeSigning(t *testing.T) {
 			w.do(r, event.Failed)
 			w.Hosts["cp3"].Refuse = nil
 			s := w.service()
-			ops, err := s.Store.Operations().List("prod")
+			ops, err := s.Records.Operations().List(t.Context(), "prod")
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, o := range ops {
 				if operation.Kind(o.Spec.Kind) == operation.RestoreEtcd {
 					tc.record(&o.Spec.Parameters)
-					if err := s.Store.Operations().Save(&o); err != nil {
+					if err := s.Records.Operations().Save(t.Context(), &o); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -241,7 +241,7 @@ func TestSigningKey_ExistsOnlyOnBackupHosts(t *testing.T) {
 	t.Parallel()
 	const at = "/etc/slipway/backup-signing.key"
 	w, m, name := copying(t)
-	key, text, err := w.service().keys.LoadOrCreate("prod")
+	key, text, err := w.service().keys.LoadOrCreate(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestSigningKey_IsTakenOverFromFirstManager(t *testing.T) {
 	w, _, _ := copying(t)
 	first := w.Hosts["cp1"].Files[at]
 	s := w.service()
-	own, _, err := s.keys.LoadOrCreate("prod")
+	own, _, err := s.keys.LoadOrCreate(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,16 +323,16 @@ func TestSigningKey_IsTakenOverFromFirstManager(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		former, err := s.Store.Backups().LoadFormerSigners("prod")
+		former, err := s.Records.Backups().LoadFormerSigners(t.Context(), "prod")
 		if err != nil || len(former) > 0 {
 			t.Errorf("a plan has added %v to the former keys, %v", former, err)
 		}
-		if _, text, err := s.keys.LoadOrCreate("prod"); err != nil || text.Reveal() != first {
+		if _, text, err := s.keys.LoadOrCreate(t.Context(), "prod"); err != nil || text.Reveal() != first {
 			t.Errorf("a plan has changed the key of the manager: %v", err)
 		}
 	}
 	p := w.prepared(s.Prepare(t.Context(), apply, nil))
-	lock, err := s.Store.Locks().Acquire(t.Context(), "prod", store.Holder{})
+	lock, err := s.Records.Locks().Acquire(t.Context(), "prod", records.Holder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,11 +348,11 @@ func TestSigningKey_IsTakenOverFromFirstManager(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, text, err := s.keys.LoadOrCreate("prod")
+	_, text, err := s.keys.LoadOrCreate(t.Context(), "prod")
 	if err != nil || text.Reveal() != string(other) || text.Reveal() == first {
 		t.Errorf("the manager has not taken the key over: %v", err)
 	}
-	keys, err := s.keys.Trusted("prod", backups.SetTrust{})
+	keys, err := s.keys.Trusted(t.Context(), "prod", backups.SetTrust{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestSigningKey_IsTakenOverFromFirstManager(t *testing.T) {
 		t.Error("the key of the first manager is no longer on its host")
 	}
 	// Without any other change, the key is taken over as well, under the lock.
-	if err := s.Store.Backups().AdoptKey("prod", []byte(first), own.PublicKey().String()); err != nil {
+	if err := s.Records.Backups().AdoptKey(t.Context(), "prod", []byte(first), own.PublicKey().String()); err != nil {
 		t.Fatal(err)
 	}
 	p = w.prepared(s.Prepare(t.Context(), apply, nil))
@@ -375,7 +375,7 @@ func TestSigningKey_IsTakenOverFromFirstManager(t *testing.T) {
 		t.Errorf("the plan is empty: %t; findings: %+v", p.Plan().IsEmpty(), p.Findings())
 	}
 	w.apply(p, event.Succeeded)
-	if _, text, err := s.keys.LoadOrCreate("prod"); err != nil || text.Reveal() != string(other) {
+	if _, text, err := s.keys.LoadOrCreate(t.Context(), "prod"); err != nil || text.Reveal() != string(other) {
 		t.Errorf("the manager has not taken the key over: %v", err)
 	}
 }

@@ -128,11 +128,11 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	w, m := newWorld(t, "cp1", "w1"), copiestest.ListenSFTP(t)
 	w.create(event.Succeeded)
 	w.do(applying(copiedTo(t, w.everyHour(8), m)), event.Succeeded)
-	admin, err := w.service().Store.Kubeconfigs().Load("prod")
+	admin, err := w.service().Records.Kubeconfigs().Load(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := w.service().keys.Known("prod")
+	key, err := w.service().keys.Known(t.Context(), "prod")
 	if err != nil || key == nil {
 		t.Fatalf("hosts copy snapshots without a signing key: %v", err)
 	}
@@ -224,14 +224,14 @@ func TestCopies_NewestUnknownWhileHostIsDown(t *testing.T) {
 	m := copiestest.ListenSFTP(t)
 	svc := w.impatient()
 	c := copiedTo(t, w.everyHour(8), m)
-	if err := svc.Store.Clusters().Save(c, nil); err != nil {
+	if err := svc.Records.Clusters().Save(t.Context(), c, nil); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := svc.Store.Kubeconfigs().Load("prod")
+	admin, err := svc.Records.Kubeconfigs().Load(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _, err := svc.keys.LoadOrCreate("prod")
+	key, _, err := svc.keys.LoadOrCreate(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}

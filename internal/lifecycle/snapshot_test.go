@@ -19,7 +19,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -82,7 +82,7 @@ func TestSnapshot_ContainsDatabaseAndClusterKeys(t *testing.T) {
 	t.Parallel()
 	w, _ := backedUp(t)
 	i := w.snapshot(backups.SnapshotOptions{})
-	key, _, err := w.service().keys.LoadOrCreate("prod")
+	key, _, err := w.service().keys.LoadOrCreate(t.Context(), "prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func (w *world) noneLeft() {
 			}
 		}
 	}
-	dir, err := w.service().Store.Backups().Dir("prod")
+	dir, err := w.service().Records.Backups().Dir("prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestSnapshot_KeepsPlainDataPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := w.service().Store.Backups().Dir("prod")
+	own, err := w.service().Records.Backups().Dir("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +228,7 @@ func TestSnapshot_RemovesOldTemporaryFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := w.service().Store
-	own, err := store.Backups().MakeDir("prod")
+	own, err := w.service().Records.Backups().MakeDir("prod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +395,7 @@ func TestSnapshotList_ReportsDamagedSets(t *testing.T) {
 	if list[0].File != second.File || list[0].Problem == nil || list[1].Problem != nil || list[1].Snapshot == nil {
 		t.Errorf("%+v", list)
 	}
-	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, records.ErrNotFound) ||
+	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, savedstate.ErrNotFound) ||
 		strings.Count(err.Error(), "not found") != 1 {
 		t.Errorf("sets of an unknown cluster: %+v, %v", list, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -31,7 +31,7 @@ func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 // offerRest adds to the hints about unreachable hosts how to change an existing
 // cluster without them.
 func (p hostChecks) offerRest(staying []facts.Host) {
-	if !records.IsCreated(p.recorded) || !p.kind.OffersIgnoreErrors() {
+	if !savedstate.IsCreated(p.recorded) || !p.kind.OffersIgnoreErrors() {
 		return
 	}
 	for i, h := range p.hosts[:len(staying)] {

@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
@@ -54,7 +54,7 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 		return wanted, false, err
 	}
 	b.findings = r.readiness
-	b.pipeline = func(p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
+	b.pipeline = func(ctx context.Context, p *prepared, parts pipeline.Parts) (engine.Pipeline, error) {
 		p.env.Upgrade = p.request.rollout
 		p.env.Upgrade.Resumed = p.continues != nil
 		p.env.Upgrade.Backup = p.beginsUpgrade() || p.continues != nil
@@ -67,12 +67,12 @@ func upgradeCluster(r *UpgradeRequest) behaviour {
 			res.Onward, res.OnwardFile, res.Reached = v, o.Spec.Parameters.File, p.env.Release.Kubernetes
 		}
 	}
-	b.summary = func(p *prepared, res *Result) []string {
-		lines := clusterReady(p, res)
+	b.summary = func(ctx context.Context, p *prepared, res *Result) []string {
+		lines := clusterReady(ctx, p, res)
 		if len(p.env.Leaving) > 0 {
 			return lines
 		}
-		return append(lines, upgrading{p}.describeCompletedUpgrade(res)...)
+		return append(lines, upgrading{p}.describeCompletedUpgrade(ctx, res)...)
 	}
 	b.save = func(p *prepared, o *v1alpha1.OperationParameters) {
 		o.Version, o.File = r.Version, p.request.upgradeFile()
@@ -91,7 +91,7 @@ func (p *prepared) beginsUpgrade() bool {
 // the request, and clears the source if the file describes the end of the path only.
 func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.Cluster, error) {
 	s, recorded := p.svc, p.recorded
-	if !records.IsCreated(recorded) {
+	if !savedstate.IsCreated(recorded) {
 		return nil, diag.Refuse(idNotCreated, "cluster "+recorded.Name+" is not running yet: its creation has not finished",
 			"finish the creation first: slipway resume "+recorded.Name)
 	}
@@ -208,7 +208,7 @@ type upgrading struct{ *prepared }
 // takeBackup makes a backup set of a cluster that still has the previous version.
 func (p upgrading) takeBackup(ctx context.Context, tell func(event.Event)) error {
 	name := p.env.Cluster.Name
-	from, err := p.svc.past.ClusterBeforeUpgrade(name, p.env.Release.Kubernetes)
+	from, err := p.svc.past.ClusterBeforeUpgrade(ctx, name, p.env.Release.Kubernetes)
 	if err != nil {
 		return err
 	}
@@ -227,16 +227,16 @@ func (p upgrading) takeBackup(ctx context.Context, tell func(event.Event)) error
 
 // describeCompletedUpgrade describes how the previous state can be restored after a
 // completed upgrade.
-func (p upgrading) describeCompletedUpgrade(res *Result) []string {
+func (p upgrading) describeCompletedUpgrade(ctx context.Context, res *Result) []string {
 	if res.Outcome != event.Succeeded {
 		return nil
 	}
-	o, err := p.svc.Store.Operations().Load(res.Operation)
+	o, err := p.svc.Records.Operations().Load(ctx, res.Operation)
 	if err != nil {
 		return nil // there was nothing to do
 	}
 	out := []string{"this upgrade can no longer be rolled back with 'slipway rollback'"}
-	if set := p.svc.Backups.MadeBy(o); set != nil && set.KeysOnly {
+	if set := p.svc.Backups.MadeBy(ctx, o); set != nil && set.KeysOnly {
 		out = append(out, "backup of the keys from before the upgrade "+
 			"(without the data of the external etcd, which its owner has to back up): "+set.File)
 	} else if set != nil {

@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
@@ -358,7 +358,7 @@ func TestUpgrade_RefusesInvalidRequestOrUnreadyNode(t *testing.T) {
 		})
 	}
 	if _, err := w.service().Prepare(t.Context(), UpgradeRequest{Subject: Subject{Name: "other"}, Version: "v1.37.1"},
-		nil); !errors.Is(err, records.ErrNotFound) {
+		nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 	w.API.MarkNodeLost("w1")
@@ -389,7 +389,7 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 	w.Hosts["w1"].Refuse = nil
 	s := w.service()
 	for _, k := range []operation.Kind{operation.RenewCerts, operation.DefragEtcd, operation.RestoreEtcd} {
-		o, err := s.Store.Operations().Create(w.Now(), v1alpha1.OperationSpec{
+		o, err := s.Records.Operations().Create(t.Context(), w.Now(), v1alpha1.OperationSpec{
 			ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(k),
 		}, &plan.Plan{Cluster: "prod"})
 		if err != nil {
@@ -397,7 +397,7 @@ func TestUpgrade_StaysUnfinishedAfterLaterOperations(t *testing.T) {
 		}
 		now := metav1.NewTime(w.Now())
 		o.Status.State, o.Status.StartTime = v1alpha1.OperationSucceeded, &now
-		if err := s.Store.Operations().Save(o); err != nil {
+		if err := s.Records.Operations().Save(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -424,15 +424,15 @@ func TestUpgrade_IsDetectedIfKilledWhileSaved(t *testing.T) {
 			w := aged(t, threeAndTwo...)
 			s := w.service()
 			p := w.prepared(s.Prepare(t.Context(), toNewest, nil)).(*prepared)
-			o, err := p.operation()
+			o, err := p.operation(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Store.Clusters().Save(p.env.Cluster, nil); err != nil {
+			if err := s.Records.Clusters().Save(t.Context(), p.env.Cluster, nil); err != nil {
 				t.Fatal(err)
 			}
 			if tc.noted {
-				if err := (execution{p}).note(o, execution{p}.noteBegin); err != nil {
+				if err := (execution{p}).note(t.Context(), o, execution{p}.noteBegin); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -51,11 +51,11 @@ func TestUpgrade_HasNothingToResumeBetweenMinors(t *testing.T) {
 	}
 	said("after the first minor version")
 	p := w.prepared(s.Prepare(t.Context(), toNewest, nil)).(*prepared)
-	if _, err := p.operation(); err != nil {
+	if _, err := p.operation(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	said("after the next operation is saved")
-	if err := s.Store.Clusters().Save(p.env.Cluster, nil); err != nil {
+	if err := s.Records.Clusters().Save(t.Context(), p.env.Cluster, nil); err != nil {
 		t.Fatal(err)
 	}
 	said("after its version is saved")
@@ -125,7 +125,7 @@ spec:
 			if res := w.apply(w.prepared(p, err), event.Succeeded); res.Onward != "v1.37.1" || res.OnwardFile != path || res.Reached != older {
 				t.Errorf("reached %s, next version %s with file %q", res.Reached, res.Onward, res.OnwardFile)
 			}
-			if source, err := w.service().Store.Clusters().LoadSource("prod"); err != nil || string(source.Text) != file {
+			if source, err := w.service().Records.Clusters().LoadSource(t.Context(), "prod"); err != nil || string(source.Text) != file {
 				t.Errorf("the saved file has the final version: %s, %v", source.Text, err)
 			}
 			_, err = w.service().PrepareResume(t.Context(), resuming(), nil)

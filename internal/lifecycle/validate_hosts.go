@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/spec"
@@ -147,7 +147,7 @@ func findLeader(cluster string, found []facts.Host) string {
 // lacksLeader reports whether the cluster exists, but no staying control plane that was
 // queried holds it.
 func (p *prepared) lacksLeader() bool {
-	return records.IsCreated(p.recorded) && p.kind.ChangesCluster() && p.env.Leader == ""
+	return savedstate.IsCreated(p.recorded) && p.kind.ChangesCluster() && p.env.Leader == ""
 }
 
 // refuseWithoutLeader refuses to continue if no control plane holds the cluster: kubeadm would
@@ -174,7 +174,7 @@ func (p *prepared) lacksEtcdMembers(staying []facts.Host) bool {
 		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.IsManagedFor(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) &&
 			!isLeaving(h)
 	}
-	return records.IsCreated(p.recorded) && p.kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
+	return savedstate.IsCreated(p.recorded) && p.kind.ChangesCluster() && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)
 }
 

@@ -30,7 +30,7 @@ func (w *world) recorded(ca *pkitest.Authority) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.service().Store.Kubeconfigs().Save("prod", conf); err != nil {
+	if err := w.service().Records.Kubeconfigs().Save(w.t.Context(), "prod", conf); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -129,7 +129,7 @@ func (w *world) useT(t testing.TB) { w.t, w.Cluster.T, w.API.T = t, t, t }
 // manager returns the ID of this manager on the machines.
 func (w *world) manager() string {
 	w.t.Helper()
-	id, err := w.service().Store.ManagerID()
+	id, err := w.service().Records.ManagerID(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -154,8 +154,12 @@ func (w *world) service() *Service {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	files, err := st.Files(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	return New(Config{
-		Store: st, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
+		Records: st, Files: files, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
 		Connect: w.Connect, Dial: w.Dial, Now: w.Now, BootID: w.boot,
 	})
 }

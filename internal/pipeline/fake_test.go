@@ -108,11 +108,13 @@ func (emptyState) Have(context.Context) (module.Content, error) { return nil, ni
 func (emptyState) Make(context.Context, func(event.Event)) (module.Content, error) {
 	return nil, errors.New("planning builds no bundle")
 }
-func (emptyState) Describe() string                    { return "build" }
-func (emptyState) Kubeconfig(string) ([]byte, error)   { return nil, nil }
-func (emptyState) SaveKubeconfig(string, []byte) error { return errors.New("planning saves nothing") }
+func (emptyState) Describe() string                                   { return "build" }
+func (emptyState) Kubeconfig(context.Context, string) ([]byte, error) { return nil, nil }
+func (emptyState) SaveKubeconfig(context.Context, string, []byte) error {
+	return errors.New("planning saves nothing")
+}
 
-func (emptyState) TakeOff(string, string) ([]string, error) {
+func (emptyState) TakeOff(context.Context, string, string) ([]string, error) {
 	return nil, errors.New("planning saves nothing")
 }
 

@@ -5,23 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"slipway.dev/slipway/internal/records"
 )
 
 // cancelInterval is the time between two looks for a request to cancel.
 const cancelInterval = 200 * time.Millisecond
 
-// A CancelRequest asks the process that runs an operation to stop at the next safe point.
-type CancelRequest struct {
-	By   Holder    `json:"by"` // the process that has written the request
-	Time time.Time `json:"time"`
-	// Holder is the process that shall stop. Another process, which resumes the operation
-	// later, does not stop.
-	Holder Holder `json:"holder"`
-}
-
 // RequestCancel saves a request to cancel an operation. A later request replaces it.
-func (s Operations) RequestCancel(id string, r CancelRequest) error {
-	if err := checkName(id); err != nil {
+func (s operations) RequestCancel(_ context.Context, id string, r records.CancelRequest) error {
+	if err := records.CheckName(id); err != nil {
 		return fmt.Errorf("cancelling an operation: %w", err)
 	}
 	if err := s.writeJSON(s.operationPath(id, "cancel.json"), r); err != nil {
@@ -31,9 +24,9 @@ func (s Operations) RequestCancel(id string, r CancelRequest) error {
 }
 
 // LoadCancelRequest returns the last request to cancel an operation, or ErrNotFound.
-func (s Operations) LoadCancelRequest(id string) (CancelRequest, error) {
-	var r CancelRequest
-	if err := checkName(id); err != nil {
+func (s operations) LoadCancelRequest(_ context.Context, id string) (records.CancelRequest, error) {
+	var r records.CancelRequest
+	if err := records.CheckName(id); err != nil {
 		return r, fmt.Errorf("reading a request to cancel: %w", err)
 	}
 	if err := s.readJSON(s.operationPath(id, "cancel.json"), &r); err != nil {
@@ -44,21 +37,21 @@ func (s Operations) LoadCancelRequest(id string) (CancelRequest, error) {
 
 // WaitForCancel waits for a request to the holder of a lock, and returns it. It returns the cause
 // if ctx ends before. warn is called once if a request cannot be read; the next look can succeed.
-func (s Operations) WaitForCancel(ctx context.Context, id string, holder Holder, warn func(error)) (CancelRequest, error) {
+func (s operations) WaitForCancel(ctx context.Context, id string, holder records.Holder, warn func(error)) (records.CancelRequest, error) {
 	tick := time.NewTicker(cancelInterval)
 	defer tick.Stop()
 	for {
-		r, err := s.LoadCancelRequest(id)
+		r, err := s.LoadCancelRequest(ctx, id)
 		switch {
-		case err == nil && r.Holder.equal(holder):
+		case err == nil && r.Holder.Equal(holder):
 			return r, nil
-		case err != nil && !errors.Is(err, ErrNotFound) && warn != nil:
+		case err != nil && !errors.Is(err, records.ErrNotFound) && warn != nil:
 			warn(err)
 			warn = nil
 		}
 		select {
 		case <-ctx.Done():
-			return CancelRequest{}, context.Cause(ctx)
+			return records.CancelRequest{}, context.Cause(ctx)
 		case <-tick.C:
 		}
 	}

@@ -1,35 +1,22 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"slipway.dev/slipway/internal/records"
 )
 
-// ClusterFiles is the store of generated passwords and keys of clusters.
-type ClusterFiles struct{ *directory }
-
-// The files of a cluster's registry: its generated password, the hashes of passwords, and
-// its CA.
-const (
-	RegistryPassword = "registry.password"
-	RegistryHashes   = "registry.hashes"
-	RegistryCA       = "registry-ca.crt"
-	RegistryCAKey    = "registry-ca.key"
-)
-
-// BackupKey is the file of the key that signs a cluster's backup sets.
-const BackupKey = "backup-signing.key"
-
-// FormerSigners is the file of the public keys of former signing keys for a cluster's
-// backup sets, one per line.
-const FormerSigners = "backup-signers.pub"
+// clusterFiles is the store of generated passwords and keys of clusters.
+type clusterFiles struct{ *directory }
 
 // LoadOrCreate returns a file of a cluster, and creates it if it does not exist. It is created
 // once: concurrent callers all get the first content.
-func (s ClusterFiles) LoadOrCreate(name, file string, content func() ([]byte, error)) ([]byte, error) {
+func (s clusterFiles) LoadOrCreate(_ context.Context, name, file string, content func() ([]byte, error)) ([]byte, error) {
 	for range 2 {
-		if text, err := s.readClusterFile(name, file); !errors.Is(err, ErrNotFound) {
+		if text, err := s.readClusterFile(name, file); !errors.Is(err, records.ErrNotFound) {
 			return text, err
 		}
 		text, err := content()
@@ -47,17 +34,17 @@ func (s ClusterFiles) LoadOrCreate(name, file string, content func() ([]byte, er
 }
 
 // Load returns a file of a cluster, nil if it does not exist.
-func (s ClusterFiles) Load(name, file string) ([]byte, error) {
+func (s clusterFiles) Load(_ context.Context, name, file string) ([]byte, error) {
 	text, err := s.readClusterFile(name, file)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, records.ErrNotFound) {
 		return nil, nil
 	}
 	return text, err
 }
 
 // Save writes a file of a cluster.
-func (s ClusterFiles) Save(name, file string, content []byte) error {
-	if err := checkName(name); err != nil {
+func (s clusterFiles) Save(_ context.Context, name, file string, content []byte) error {
+	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("saving %s: %w", file, err)
 	}
 	err := s.makeDir(s.clusterPath(name))
@@ -70,5 +57,5 @@ func (s ClusterFiles) Save(name, file string, content []byte) error {
 	return nil
 }
 
-// Path returns the path of a file of a cluster, which may not exist.
-func (s ClusterFiles) Path(name, file string) string { return s.clusterPath(name, file) }
+// Location returns the path of a file of a cluster, which may not exist.
+func (s clusterFiles) Location(name, file string) string { return s.clusterPath(name, file) }

@@ -1,22 +1,24 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/status"
 )
 
-// Clusters is the store of specs, their cluster files and the latest status.
-type Clusters struct{ *directory }
+// clusters is the store of specs, their cluster files and the latest status.
+type clusters struct{ *directory }
 
 // Load returns the saved spec of a cluster with its latest status, or ErrNotFound.
-func (s Clusters) Load(name string) (*v1alpha1.Cluster, error) {
-	if err := checkName(name); err != nil {
+func (s clusters) Load(_ context.Context, name string) (*v1alpha1.Cluster, error) {
+	if err := records.CheckName(name); err != nil {
 		return nil, fmt.Errorf("reading cluster: %w", err)
 	}
 	c := new(v1alpha1.Cluster)
@@ -35,37 +37,30 @@ func (s Clusters) Load(name string) (*v1alpha1.Cluster, error) {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, damagedFileError(path, wrong))
 	}
 	spec.CanonicalizeAddresses(c) // earlier versions saved the spelling of the cluster file
-	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// A Source is a cluster file as the user wrote it.
-type Source struct {
-	Text []byte
-	// Path is its absolute path, "" if it was not a file.
-	Path string
-}
-
 // LoadSource returns the cluster file that a cluster was made from, or ErrNotFound if it was
 // made without one.
-func (s Clusters) LoadSource(name string) (*Source, error) {
+func (s clusters) LoadSource(_ context.Context, name string) (*records.Source, error) {
 	text, err := s.readClusterFile(name, "source.yaml")
 	if err != nil {
 		return nil, err
 	}
 	path, err := s.readClusterFile(name, "source.path")
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, err
 	}
-	return &Source{Text: text, Path: strings.TrimSuffix(string(path), "\n")}, nil
+	return &records.Source{Text: text, Path: strings.TrimSuffix(string(path), "\n")}, nil
 }
 
 // KeepSource keeps the current cluster file for a rollback.
-func (s Clusters) KeepSource(name string) error {
+func (s clusters) KeepSource(_ context.Context, name string) error {
 	text, err := s.readClusterFile(name, "source.yaml")
-	if err == nil || errors.Is(err, ErrNotFound) {
+	if err == nil || errors.Is(err, records.ErrNotFound) {
 		err = s.putFile(name, "kept.yaml", text)
 	}
 	if err != nil {
@@ -75,14 +70,14 @@ func (s Clusters) KeepSource(name string) error {
 }
 
 // LoadKeptSource returns the file that KeepSource kept, or ErrNotFound.
-func (s Clusters) LoadKeptSource(name string) ([]byte, error) {
+func (s clusters) LoadKeptSource(_ context.Context, name string) ([]byte, error) {
 	return s.readClusterFile(name, "kept.yaml")
 }
 
 // Save saves a spec and its cluster file. A nil source keeps the saved file, and a
 // source without text removes it. The status is not saved.
-func (s Clusters) Save(c *v1alpha1.Cluster, source *Source) error {
-	if err := checkName(c.Name); err != nil {
+func (s clusters) Save(_ context.Context, c *v1alpha1.Cluster, source *records.Source) error {
+	if err := records.CheckName(c.Name); err != nil {
 		return fmt.Errorf("saving cluster: %w", err)
 	}
 	if err := s.makeDir(s.clusterPath(c.Name)); err != nil {
@@ -106,8 +101,8 @@ func (s Clusters) Save(c *v1alpha1.Cluster, source *Source) error {
 }
 
 // SaveStatus saves the latest status of a cluster.
-func (s Clusters) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
-	if err := checkName(name); err != nil {
+func (s clusters) SaveStatus(_ context.Context, name string, status v1alpha1.ClusterStatus) error {
+	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("saving status: %w", err)
 	}
 	if err := s.makeDir(s.clusterPath(name)); err != nil {
@@ -121,8 +116,8 @@ func (s Clusters) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 
 // SaveNodes saves all nodes of a cluster whose status lists only some. The list is saved before
 // that status.
-func (s Clusters) SaveNodes(name string, nodes []v1alpha1.NodeStatus) error {
-	if err := checkName(name); err != nil {
+func (s clusters) SaveNodes(_ context.Context, name string, nodes []v1alpha1.NodeStatus) error {
+	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("saving nodes: %w", err)
 	}
 	err := s.makeDir(s.clusterPath(name))
@@ -137,13 +132,13 @@ func (s Clusters) SaveNodes(name string, nodes []v1alpha1.NodeStatus) error {
 
 // LoadNodes returns all nodes of a saved cluster when they were last seen. It uses the saved list
 // only if the status is not complete: an earlier list can exist.
-func (s Clusters) LoadNodes(c *v1alpha1.Cluster) ([]v1alpha1.NodeStatus, error) {
+func (s clusters) LoadNodes(_ context.Context, c *v1alpha1.Cluster) ([]v1alpha1.NodeStatus, error) {
 	if status.ListsAllNodes(&c.Status) {
 		return c.Status.Nodes, nil
 	}
 	var nodes []v1alpha1.NodeStatus
 	switch err := s.readJSON(s.clusterPath(c.Name, "nodes.json"), &nodes); {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, records.ErrNotFound):
 		return c.Status.Nodes, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading the nodes of cluster %s: %w", c.Name, err)
@@ -152,14 +147,14 @@ func (s Clusters) LoadNodes(c *v1alpha1.Cluster) ([]v1alpha1.NodeStatus, error) 
 }
 
 // List returns the names of the saved clusters, sorted.
-func (s Clusters) List() ([]string, error) {
+func (s clusters) List(_ context.Context) ([]string, error) {
 	entries, err := s.readDir(s.joinHome("clusters"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
-		if checkName(e.Name()) != nil {
+		if records.CheckName(e.Name()) != nil {
 			continue // for example a manual copy
 		}
 		if _, err := s.statFile(s.clusterPath(e.Name(), "cluster.json")); err == nil {
@@ -172,8 +167,8 @@ func (s Clusters) List() ([]string, error) {
 // Remove removes a cluster, and resets the default cluster if it is this one. Its
 // operations are kept. The caller holds the cluster's lock, which is valid until it is
 // released.
-func (s Clusters) Remove(name string) error {
-	if err := checkName(name); err != nil {
+func (s clusters) Remove(_ context.Context, name string) error {
+	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("removing cluster: %w", err)
 	}
 	// cluster.json is removed first: after a crash in between, the cluster is no longer
@@ -185,8 +180,8 @@ func (s Clusters) Remove(name string) error {
 	if err := s.removeAll(s.clusterPath(name)); err != nil {
 		return fmt.Errorf("removing cluster %s: %w", name, err)
 	}
-	if d, err := s.Default(); err == nil && d == name {
-		if err := s.SetDefault(""); err != nil {
+	if d, err := Preferences(s).DefaultCluster(); err == nil && d == name {
+		if err := Preferences(s).SetDefaultCluster(""); err != nil {
 			return fmt.Errorf("removing cluster %s: %w", name, err)
 		}
 	}
@@ -194,36 +189,4 @@ func (s Clusters) Remove(name string) error {
 		return err
 	}
 	return nil
-}
-
-// Default returns the cluster that SetDefault selected, or "".
-func (s Clusters) Default() (string, error) {
-	file := s.joinHome("default")
-	b, err := s.readFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	name := strings.TrimSpace(string(b))
-	if err == nil && name != "" {
-		err = checkName(name)
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the default cluster: %w", damagedFileError(file, err))
-	}
-	return name, nil
-}
-
-// SetDefault selects the cluster for commands that do not name one; "" removes the
-// selection.
-func (s Clusters) SetDefault(name string) error {
-	if name == "" {
-		if err := s.removeFile(s.joinHome("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	if err := checkName(name); err != nil {
-		return err
-	}
-	return s.writeFile(s.joinHome("default"), []byte(name+"\n"))
 }

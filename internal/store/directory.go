@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/records"
 )
 
 // A directory is a state directory: it reads and writes files below it. All stores by
@@ -222,12 +223,12 @@ func (s *directory) putFile(name, file string, content []byte) error {
 
 // readClusterFile returns a file of a cluster.
 func (s *directory) readClusterFile(name, file string) ([]byte, error) {
-	if err := checkName(name); err != nil {
+	if err := records.CheckName(name); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
 	b, err := s.readFile(s.clusterPath(name, file))
 	if errors.Is(err, fs.ErrNotExist) {
-		err = ErrNotFound
+		err = records.ErrNotFound
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s of cluster %s: %w", file, name, err)

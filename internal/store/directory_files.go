@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"slipway.dev/slipway/internal/records"
 )
 
 // tmpPrefix begins the names of temporary files. After a crash, the cluster's next lock
@@ -75,7 +77,7 @@ func (s *directory) writeJSON(path string, v any) error {
 func (s *directory) readJSON(path string, v any) error {
 	b, err := s.readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return ErrNotFound
+		return records.ErrNotFound
 	}
 	if err == nil {
 		err = json.Unmarshal(b, v)

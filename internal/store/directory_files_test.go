@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
@@ -39,20 +40,20 @@ func adminKubeconfig(t *testing.T) []byte {
 // fillStore makes one of everything.
 func fillStore(t *testing.T, s *Store) {
 	t.Helper()
-	id, err := s.ManagerID()
+	id, err := s.ManagerID(t.Context())
 	requireNoError(t, err)
-	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), &Source{Text: []byte(id)}))
-	requireNoError(t, s.Clusters().SaveStatus("prod", v1alpha1.ClusterStatus{}))
-	requireNoError(t, s.Clusters().SaveNodes("prod", []v1alpha1.NodeStatus{{Name: "a"}}))
-	requireNoError(t, s.Kubeconfigs().Save("prod", adminKubeconfig(t)))
-	requireNoError(t, s.Clusters().SetDefault("prod"))
-	_, err = s.KnownHosts()
+	requireNoError(t, s.Clusters().Save(t.Context(), clusterNamed("prod", ""), &records.Source{Text: []byte(id)}))
+	requireNoError(t, s.Clusters().SaveStatus(t.Context(), "prod", v1alpha1.ClusterStatus{}))
+	requireNoError(t, s.Clusters().SaveNodes(t.Context(), "prod", []v1alpha1.NodeStatus{{Name: "a"}}))
+	requireNoError(t, s.Kubeconfigs().Save(t.Context(), "prod", adminKubeconfig(t)))
+	requireNoError(t, s.Preferences().SetDefaultCluster("prod"))
+	_, err = s.Files(t.Context())
 	requireNoError(t, err)
-	l, err := s.Locks().Acquire(t.Context(), "prod", Holder{})
+	l, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{})
 	requireNoError(t, err)
-	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
+	o, err := s.Operations().Create(t.Context(), time.Unix(0, 0), creation(), &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.Journals().Open(o.Name)
+	j, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	requireNoError(t, j.Close())
@@ -96,7 +97,7 @@ func TestRoot_KeepsTheHomesOwner(t *testing.T) {
 	requireNoError(t, os.Chown(home, 1000, 1001))
 	s, err := Open(home)
 	requireNoError(t, err)
-	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), nil))
+	requireNoError(t, s.Clusters().Save(t.Context(), clusterNamed("prod", ""), nil))
 	info, err := os.Stat(filepath.Join(home, "clusters", "prod", "cluster.json"))
 	requireNoError(t, err)
 	if st := info.Sys().(*syscall.Stat_t); st.Uid != 1000 || st.Gid != 1001 {
@@ -110,10 +111,10 @@ func TestCluster_ReadsOldSpellings(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
-	requireNoError(t, s.Clusters().Save(clusterNamed("prod", ""), nil))
+	requireNoError(t, s.Clusters().Save(t.Context(), clusterNamed("prod", ""), nil))
 	record := `{"metadata": {"name": "prod"}, "spec": {"hosts": [{"name": "cp1", "address": "FD00:0::11", "roles": ["control-plane"]}]}}`
 	requireNoError(t, os.WriteFile(filepath.Join(home, "clusters", "prod", "cluster.json"), []byte(record), 0o600))
-	c, err := s.Clusters().Load("prod")
+	c, err := s.Clusters().Load(t.Context(), "prod")
 	requireNoError(t, err)
 	if got := c.Spec.Hosts[0].Address; got != "fd00::11" {
 		t.Errorf("the host is at %q: it would be another than that of its file", got)
@@ -124,26 +125,26 @@ func TestWrite_SurvivesACrash(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)
 	requireNoError(t, err)
-	requireNoError(t, s.Clusters().Save(clusterNamed("prod", "old"), nil))
+	requireNoError(t, s.Clusters().Save(t.Context(), clusterNamed("prod", "old"), nil))
 	crash := errors.New("crash")
 	s.rename = func(string, string) error { return crash }
-	if err := s.Clusters().Save(clusterNamed("prod", "new"), nil); !errors.Is(err, crash) {
+	if err := s.Clusters().Save(t.Context(), clusterNamed("prod", "new"), nil); !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
 
 	s, err = Open(home)
 	requireNoError(t, err)
-	c, err := s.Clusters().Load("prod")
+	c, err := s.Clusters().Load(t.Context(), "prod")
 	requireNoError(t, err)
 	if c.Spec.Bundle != "old" {
 		t.Errorf("bundle %q after the crash, want the old record whole", c.Spec.Bundle)
 	}
-	names, err := s.Clusters().List()
+	names, err := s.Clusters().List(t.Context())
 	requireNoError(t, err)
 	if len(names) != 1 {
 		t.Errorf("clusters %v", names)
 	}
-	l, err := s.Locks().Acquire(t.Context(), "prod", Holder{})
+	l, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{})
 	requireNoError(t, err)
 	entries, err := os.ReadDir(filepath.Join(home, "clusters", "prod"))
 	requireNoError(t, err)
@@ -166,11 +167,11 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 		}
 		return os.Rename(from, to)
 	}
-	_, err = s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
+	_, err = s.Operations().Create(t.Context(), time.Unix(0, 0), creation(), &plan.Plan{})
 	if !errors.Is(err, crash) {
 		t.Fatalf("error %v, want the crash", err)
 	}
-	ops, err := s.Operations().List("")
+	ops, err := s.Operations().List(t.Context(), "")
 	requireNoError(t, err)
 	if len(ops) != 0 {
 		t.Errorf("%d operations, want none: it never began", len(ops))
@@ -180,10 +181,11 @@ func TestNewOperation_SurvivesACrash(t *testing.T) {
 func TestJournal_FailureIsFinal(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
-	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
+	o, err := s.Operations().Create(t.Context(), time.Unix(0, 0), creation(), &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.Journals().Open(o.Name)
+	opened, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
+	j := opened.(*journalFile)
 	good := j.f
 	broken, err := os.Open(good.Name())
 	requireNoError(t, err)
@@ -208,14 +210,14 @@ func requireNoError(t *testing.T, err error) {
 func TestManagerID_ChangesInACopy(t *testing.T) {
 	s, err := Open(t.TempDir())
 	requireNoError(t, err)
-	id, err := s.ManagerID()
+	id, err := s.ManagerID(t.Context())
 	requireNoError(t, err)
 	raw, err := os.ReadFile(s.joinHome("manager-id"))
 	requireNoError(t, err)
 	other, err := Open(t.TempDir())
 	requireNoError(t, err)
 	requireNoError(t, os.WriteFile(other.joinHome("manager-id"), raw, 0o600))
-	if of, err := other.ManagerID(); err != nil || of == id {
+	if of, err := other.ManagerID(t.Context()); err != nil || of == id {
 		t.Errorf("the copy is manager %s, as the original (%v)", of, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 )
 
 // checkExplained wants an error that people can do something about, and that names a
@@ -43,74 +44,80 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 	}{
 		{
 			"cluster", "clusters/prod/cluster.json", garbage,
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{
 			"cluster that is no file", "clusters/prod/cluster.json", unreadable,
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{
 			"cluster with copies nowhere", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{
 			"cluster with copies by no key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`,
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{
 			"cluster with copies by half a key", "clusters/prod/cluster.json",
 			`{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":` +
 				`{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`,
 			func(s *Store, _ string) error {
-				return errorOf(s.Clusters().Load("prod"))
-			}, ErrNotFound,
+				return errorOf(s.Clusters().Load(t.Context(), "prod"))
+			}, records.ErrNotFound,
 		},
 		{
 			"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`,
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{
 			"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`,
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{
 			"cluster that is null", "clusters/prod/cluster.json", "null",
-			func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, ErrNotFound,
+			func(s *Store, _ string) error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }, records.ErrNotFound,
 		},
 		{"nodes", "clusters/prod/nodes.json", `[{`, func(s *Store, _ string) error {
 			c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
 			c.Status.NodeCounts.Total = 1
-			return errorOf(s.Clusters().LoadNodes(c))
+			return errorOf(s.Clusters().LoadNodes(t.Context(), c))
 		}, nil},
-		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return errorOf(s.Clusters().Load("prod")) }, nil},
-		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }, nil},
+		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error {
+			return errorOf(s.Clusters().Load(t.Context(), "prod"))
+		}, nil},
+		{"operation", "OP/operation.json", "", func(s *Store, _ string) error {
+			return errorOf(s.Operations().List(t.Context(), ""))
+		}, nil},
 		{
 			"operation of a format without its cluster", "OP/operation.json", `{"spec":{"cluster":"prod","type":"create"}}`,
-			func(s *Store, _ string) error { return errorOf(s.Operations().List("prod")) }, nil,
+			func(s *Store, _ string) error { return errorOf(s.Operations().List(t.Context(), "prod")) }, nil,
 		},
 		{
 			"operation that may be the latest", "OP/operation.json", garbage,
-			func(s *Store, _ string) error { return errorOf(s.Operations().List("prod")) }, nil,
+			func(s *Store, _ string) error { return errorOf(s.Operations().List(t.Context(), "prod")) }, nil,
 		},
-		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return errorOf(s.Operations().LoadPlan(id)) }, ErrNotFound},
+		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error {
+			return errorOf(s.Operations().LoadPlan(t.Context(), id))
+		}, records.ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
-				return s.Journals().ReadEvents(id, func(event.Event) error { return nil })
+				return s.Journals().ReadEvents(t.Context(), id, func(event.Event) error { return nil })
 			}, nil,
 		},
 		{
 			"journal, when it is followed", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
 				return s.Journals().FollowEvents(t.Context(), id, func(event.Event) error { return nil })
-			}, ErrNoEnd,
+			}, records.ErrNoEnd,
 		},
 		{
 			"journal, when it goes on", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
 			func(s *Store, id string) error {
-				j, err := s.Journals().Open(id)
+				j, err := s.Journals().Open(t.Context(), id)
 				if err == nil {
 					err = j.Close()
 				}
@@ -119,23 +126,29 @@ func TestDamagedFiles_AreNamed(t *testing.T) {
 		},
 		{
 			"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`,
-			func(s *Store, id string) error { return errorOf(s.Operations().LoadPlannedCluster(id)) }, ErrNotFound,
+			func(s *Store, id string) error { return errorOf(s.Operations().LoadPlannedCluster(t.Context(), id)) }, records.ErrNotFound,
 		},
 		{
 			"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`,
-			func(s *Store, id string) error { return errorOf(s.Operations().LoadPlannedCluster(id)) }, ErrNotFound,
+			func(s *Store, id string) error { return errorOf(s.Operations().LoadPlannedCluster(t.Context(), id)) }, records.ErrNotFound,
 		},
-		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return errorOf(s.Clusters().Default()) }, nil},
-		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return errorOf(s.Clusters().Default()) }, nil},
-		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
-		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return errorOf(s.ManagerID()) }, nil},
+		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error {
+			return errorOf(s.Preferences().DefaultCluster())
+		}, nil},
+		{"default that is no file", "default", unreadable, func(s *Store, _ string) error {
+			return errorOf(s.Preferences().DefaultCluster())
+		}, nil},
+		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return errorOf(s.ManagerID(t.Context())) }, nil},
+		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error {
+			return errorOf(s.ManagerID(t.Context()))
+		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			home := t.TempDir()
 			s, err := Open(home)
 			requireNoError(t, err)
 			fillStore(t, s)
-			ops, err := s.Operations().List("prod")
+			ops, err := s.Operations().List(t.Context(), "prod")
 			requireNoError(t, err)
 			id := ops[0].Name
 			file := filepath.Join(home, strings.Replace(tc.file, "OP", "operations/"+id, 1))
@@ -162,7 +175,7 @@ func TestRecords_IgnoreRemains(t *testing.T) {
 	s, err := Open(home)
 	requireNoError(t, err)
 	fillStore(t, s)
-	before, err := s.Operations().List("")
+	before, err := s.Operations().List(t.Context(), "")
 	requireNoError(t, err)
 	for _, file := range []string{
 		"clusters/half/source.yaml", "clusters/half/.tmp-cluster.json-0a1b2c", "clusters/prod.bak/cluster.json", "clusters/notes",
@@ -172,21 +185,21 @@ func TestRecords_IgnoreRemains(t *testing.T) {
 		requireNoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
 		requireNoError(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))
 	}
-	names, err := s.Clusters().List()
+	names, err := s.Clusters().List(t.Context())
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{"prod"}, names); d != "" {
 		t.Errorf("clusters (-want +got):\n%s", d)
 	}
-	after, err := s.Operations().List("")
+	after, err := s.Operations().List(t.Context(), "")
 	requireNoError(t, err)
 	if d := cmp.Diff(before, after); d != "" {
 		t.Errorf("operations (-before +after):\n%s", d)
 	}
-	if _, err := s.Clusters().Load("half"); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Clusters().Load(t.Context(), "half"); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("half a cluster: %v", err)
 	}
-	requireNoError(t, s.Clusters().Save(clusterNamed("half", ""), nil)) // and can become a whole one
-	requireNoError(t, errorOf(s.Clusters().Load("half")))
+	requireNoError(t, s.Clusters().Save(t.Context(), clusterNamed("half", ""), nil)) // and can become a whole one
+	requireNoError(t, errorOf(s.Clusters().Load(t.Context(), "half")))
 }
 
 // TestUnwritable_ExplainsTheError uses the errors of system calls for full disks and for
@@ -202,7 +215,7 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 	requireNoError(t, err)
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM} {
 		s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: errno} }
-		err := s.Clusters().Save(clusterNamed("prod", ""), nil)
+		err := s.Clusters().Save(t.Context(), clusterNamed("prod", ""), nil)
 		checkExplained(t, errno.Error(), err, idUnwritable, filepath.Join(home, "clusters/prod/cluster.json"))
 		if strings.Count(err.Error(), home) != 1 {
 			t.Errorf("%v: names the file more than once", err)
@@ -210,15 +223,16 @@ func TestUnwritable_ExplainsTheError(t *testing.T) {
 	}
 	s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EIO} }
 	var list diag.List
-	if err := s.Clusters().Save(clusterNamed("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
+	if err := s.Clusters().Save(t.Context(), clusterNamed("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("a disk that fails is no full one: %v", err)
 	}
 	s.rename = os.Rename
 
-	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
+	o, err := s.Operations().Create(t.Context(), time.Unix(0, 0), creation(), &plan.Plan{})
 	requireNoError(t, err)
-	j, err := s.Journals().Open(o.Name)
+	opened, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
+	j := opened.(*journalFile)
 	requireNoError(t, j.Append(event.Event{Type: event.Note}))
 	good := j.f
 	j.f = full
@@ -236,25 +250,25 @@ func TestReadable_SkipsDamagedOperations(t *testing.T) {
 	s, err := Open(home)
 	requireNoError(t, err)
 	fillStore(t, s)
-	ops, err := s.Operations().List("")
+	ops, err := s.Operations().List(t.Context(), "")
 	requireNoError(t, err)
 	file := filepath.Join(home, "operations", ops[0].Name, "operation.json")
 	requireNoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	requireNoError(t, s.writeJSON(filepath.Join(filepath.Dir(file), "plan.json"), &plan.Plan{Cluster: "prod"}))
-	got, bad, err := s.Operations().ListReadable("")
+	got, bad, err := s.Operations().ListReadable(t.Context(), "")
 	requireNoError(t, err)
 	if d := cmp.Diff(append([]v1alpha1.Operation(nil), ops[1:]...), got); d != "" {
 		t.Errorf("the others (-want +got):\n%s", d)
 	}
 	checkExplained(t, "the damaged one", bad, idDamaged, file)
 	for cluster, want := range map[string]int{ops[0].Spec.ClusterRef.Name: 1, "other": 0} {
-		_, bad, err := s.Operations().ListReadable(cluster)
+		_, bad, err := s.Operations().ListReadable(t.Context(), cluster)
 		requireNoError(t, err)
 		if len(bad) != want {
 			t.Errorf("cluster %s: %d damaged operations, want %d: its plan says whose it is", cluster, len(bad), want)
 		}
 	}
-	requireNoError(t, errorOf(s.Operations().List("other")))
+	requireNoError(t, errorOf(s.Operations().List(t.Context(), "other")))
 }
 
 // TestOpen_RefusesAFileAsHome: a home that cannot be a directory is rejected with a remedy.

@@ -15,13 +15,11 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/records"
 )
 
-// Journals is the store of the events of operations.
-type Journals struct{ *directory }
-
-// ErrNoEnd is the error for an operation without an end whose process was killed.
-var ErrNoEnd = errors.New("the operation was interrupted: its process no longer runs")
+// journals is the store of the events of operations.
+type journals struct{ *directory }
 
 // followInterval is how often FollowEvents checks for new events.
 const followInterval = 100 * time.Millisecond
@@ -29,9 +27,8 @@ const followInterval = 100 * time.Millisecond
 // syncDelay is the time after which events are durable, even if no caller waits for them.
 const syncDelay = 200 * time.Millisecond
 
-// A Journal is the append-only log of one operation: events as JSON lines. Its methods
-// may be called from several goroutines.
-type Journal struct {
+// A journalFile is the journal of one operation: events as JSON lines.
+type journalFile struct {
 	mu   sync.Mutex
 	f    *os.File
 	seq  int64
@@ -47,8 +44,8 @@ type Journal struct {
 
 // Open opens the journal of an operation for appending. It first removes an incomplete
 // last line, which a crash may have left. The caller holds the cluster's lock.
-func (s Journals) Open(id string) (*Journal, error) {
-	if err := checkName(id); err != nil {
+func (s journals) Open(_ context.Context, id string) (records.Journal, error) {
+	if err := records.CheckName(id); err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
 	path := s.operationPath(id, "journal.jsonl")
@@ -56,7 +53,7 @@ func (s Journals) Open(id string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
-	j := &Journal{f: f, sync: (*os.File).Sync}
+	j := &journalFile{f: f, sync: (*os.File).Sync}
 	j.synced = sync.NewCond(&j.mu)
 	end, err := scanEvents(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
 	if err == nil {
@@ -75,7 +72,7 @@ func (s Journals) Open(id string) (*Journal, error) {
 }
 
 // LastSeq returns the highest event number in the journal, 0 if it is empty.
-func (j *Journal) LastSeq() int64 {
+func (j *journalFile) LastSeq() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.seq
@@ -85,7 +82,7 @@ func (j *Journal) LastSeq() int64 {
 // one. Other processes see it immediately, and it survives the end of this process. Sync makes
 // it survive a power failure; without Sync, this takes at most syncDelay. After an error every
 // further Append fails: a journal with a gap is worse than a short one.
-func (j *Journal) Append(e event.Event) error {
+func (j *journalFile) Append(e event.Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.fail != nil {
@@ -112,14 +109,14 @@ func (j *Journal) Append(e event.Event) error {
 }
 
 // failWith saves the first error of the journal and returns it. The caller holds mu.
-func (j *Journal) failWith(err error) error {
+func (j *journalFile) failWith(err error) error {
 	j.fail = fmt.Errorf("writing the journal: %w", addWriteHint(j.f.Name(), err))
 	return j.fail
 }
 
 // Sync returns when all events that were appended before are on disk. Callers at the same time
 // share one sync of the file.
-func (j *Journal) Sync() error {
+func (j *journalFile) Sync() error {
 	err := j.syncAppended()
 	if err != nil {
 		j.mu.Lock()
@@ -130,7 +127,7 @@ func (j *Journal) Sync() error {
 }
 
 // syncAppended is Sync for a caller that may drop the error.
-func (j *Journal) syncAppended() error {
+func (j *journalFile) syncAppended() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for want := j.appended; j.fail == nil && j.durable < want; {
@@ -144,7 +141,7 @@ func (j *Journal) syncAppended() error {
 }
 
 // syncFile syncs the file. The caller holds mu, which is free during the sync.
-func (j *Journal) syncFile() {
+func (j *journalFile) syncFile() {
 	if j.later != nil {
 		j.later.Stop()
 		j.later = nil
@@ -165,7 +162,7 @@ func (j *Journal) syncFile() {
 
 // Close syncs and closes the journal. It does not repeat an error that Append or Sync has
 // returned.
-func (j *Journal) Close() error {
+func (j *journalFile) Close() error {
 	err := j.syncAppended()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -181,8 +178,8 @@ func (j *Journal) Close() error {
 // ReadEvents calls fn for each event of an operation, in order, and stops at the
 // first error of fn. A torn last line is not an event. An operation that has
 // not begun has none.
-func (s Journals) ReadEvents(id string, fn func(event.Event) error) error {
-	f, err := s.openExisting(id)
+func (s journals) ReadEvents(ctx context.Context, id string, fn func(event.Event) error) error {
+	f, err := s.openExisting(ctx, id)
 	if f == nil || err != nil {
 		return err
 	}
@@ -194,8 +191,8 @@ func (s Journals) ReadEvents(id string, fn func(event.Event) error) error {
 }
 
 // openExisting returns nil if there is no journal yet.
-func (s Journals) openExisting(id string) (*os.File, error) {
-	_, err := Operations(s).Load(id)
+func (s journals) openExisting(ctx context.Context, id string) (*os.File, error) {
+	_, err := operations(s).Load(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +208,8 @@ func (s Journals) openExisting(id string) (*os.File, error) {
 
 // FollowEvents is ReadEvents that continues with new events until the operation has finished (nil),
 // its process no longer runs (ErrNoEnd), or ctx is done.
-func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
-	o, err := Operations(s).Load(id)
+func (s journals) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
+	o, err := operations(s).Load(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -227,13 +224,13 @@ func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Eve
 	defer func() { _ = f.Close() }()
 	for {
 		if f == nil {
-			if f, err = s.openExisting(id); err != nil {
+			if f, err = s.openExisting(ctx, id); err != nil {
 				return err
 			}
 		}
 		// The holder is asked before the journal is read to its end, so
 		// that nothing it wrote last is missed.
-		h, err := Locks(s).Holder(o.Spec.ClusterRef.Name)
+		h, err := locks(s).Holder(ctx, o.Spec.ClusterRef.Name)
 		if err != nil {
 			return err
 		}
@@ -250,7 +247,7 @@ func (s Journals) FollowEvents(ctx context.Context, id string, fn func(event.Eve
 		if offset += n; n > 0 || (h != nil && (h.Operation == id || h.Operation == "")) {
 			orphaned = 0
 		} else if orphaned++; orphaned > 1 {
-			return fmt.Errorf("following operation %s: %w", id, ErrNoEnd)
+			return fmt.Errorf("following operation %s: %w", id, records.ErrNoEnd)
 		}
 		select {
 		case <-ctx.Done():

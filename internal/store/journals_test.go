@@ -16,21 +16,21 @@ import (
 )
 
 // openJournal opens the journal of a new operation.
-func openJournal(tb testing.TB, dir string) *Journal {
+func openJournal(tb testing.TB, dir string) *journalFile {
 	tb.Helper()
 	s, err := Open(dir)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o, err := s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{})
+	o, err := s.Operations().Create(tb.Context(), time.Unix(0, 0), creation(), &plan.Plan{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	j, err := s.Journals().Open(o.Name)
+	j, err := s.Journals().Open(tb.Context(), o.Name)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return j
+	return j.(*journalFile)
 }
 
 func TestJournal_SharesOneSyncAmongCallers(t *testing.T) {
@@ -93,16 +93,16 @@ func TestJournal_SyncsLaterIfNoCallerWaits(t *testing.T) {
 func TestJournal_FailsAfterFailedSync(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
-		wait         func(*Journal) error
+		wait         func(*journalFile) error
 	}{
-		{"waiting", "the caller learns of it", (*Journal).Sync},
-		{"later", "the next event learns of it", func(j *Journal) error {
+		{"waiting", "the caller learns of it", (*journalFile).Sync},
+		{"later", "the next event learns of it", func(j *journalFile) error {
 			<-time.After(syncDelay)
 			synctest.Wait()
 			return j.Append(event.Event{Type: event.Note})
 		}},
-		{"at the end", "Close learns of it", (*Journal).Close},
-		{"later, and no event follows", "Close learns of it", func(j *Journal) error {
+		{"at the end", "Close learns of it", (*journalFile).Close},
+		{"later, and no event follows", "Close learns of it", func(j *journalFile) error {
 			<-time.After(syncDelay)
 			synctest.Wait()
 			return j.Close()

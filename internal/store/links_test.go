@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
@@ -30,30 +31,46 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 		do   func(s *Store, op string) error
 	}{
 		{"lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error {
-			return errorOf(s.Locks().Acquire(t.Context(), "prod", Holder{}))
+			return errorOf(s.Locks().Acquire(t.Context(), "prod", records.Holder{}))
 		}},
-		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error { return errorOf(s.Locks().Holder("prod")) }},
-		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error { return errorOf(s.Journals().Open(op)) }},
+		{"holder of the lock", "clusters/prod/lock", "shadow", func(s *Store, _ string) error {
+			return errorOf(s.Locks().Holder(t.Context(), "prod"))
+		}},
+		{"journal", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error {
+			return errorOf(s.Journals().Open(t.Context(), op))
+		}},
 		{"journal that is read", "operations/OP/journal.jsonl", "shadow", func(s *Store, op string) error {
-			return s.Journals().ReadEvents(op, func(event.Event) error { return nil })
+			return s.Journals().ReadEvents(t.Context(), op, func(event.Event) error { return nil })
 		}},
-		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error { return errorOf(s.Clusters().LoadSource("prod")) }},
-		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return errorOf(s.Kubeconfigs().Load("prod")) }},
-		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().Save(clusterNamed("prod", ""), nil) }},
-		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
+		{"source", "clusters/prod/source.yaml", "shadow", func(s *Store, _ string) error {
+			return errorOf(s.Clusters().LoadSource(t.Context(), "prod"))
+		}},
+		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error {
+			return errorOf(s.Kubeconfigs().Load(t.Context(), "prod"))
+		}},
+		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error {
+			return s.Clusters().Save(t.Context(), clusterNamed("prod", ""), nil)
+		}},
+		{"status", "clusters/prod", "etc", func(s *Store, _ string) error {
+			return s.Clusters().SaveStatus(t.Context(), "prod", v1alpha1.ClusterStatus{})
+		}},
 		{
 			"kubeconfig that is saved", "clusters/prod", "etc",
-			func(s *Store, _ string) error { return s.Kubeconfigs().Save("prod", adminKubeconfig(t)) },
+			func(s *Store, _ string) error { return s.Kubeconfigs().Save(t.Context(), "prod", adminKubeconfig(t)) },
 		},
-		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().Remove("prod") }},
+		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.Clusters().Remove(t.Context(), "prod") }},
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
-			return errorOf(s.Operations().Create(time.Unix(0, 0), creation(), &plan.Plan{}))
+			return errorOf(s.Operations().Create(t.Context(), time.Unix(0, 0), creation(), &plan.Plan{}))
 		}},
-		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error { return errorOf(s.Operations().List("")) }},
-		{"clusters", "clusters", "etc", func(s *Store, _ string) error { return s.Clusters().Save(clusterNamed("lab", ""), nil) }},
+		{"operations that are listed", "operations", "etc", func(s *Store, _ string) error {
+			return errorOf(s.Operations().List(t.Context(), ""))
+		}},
+		{"clusters", "clusters", "etc", func(s *Store, _ string) error {
+			return s.Clusters().Save(t.Context(), clusterNamed("lab", ""), nil)
+		}},
 		{"backups", "backups", "etc", func(s *Store, _ string) error { return errorOf(s.Backups().MakeDir("prod")) }},
 		{"backups of a cluster", "backups/prod", "etc", func(s *Store, _ string) error { return errorOf(s.Backups().MakeDir("prod")) }},
-		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.Clusters().Default()) }},
+		{"default", "default", "shadow", func(s *Store, _ string) error { return errorOf(s.Preferences().DefaultCluster()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := t.TempDir()
@@ -62,7 +79,7 @@ func TestRoot_DoesNotFollowLinks(t *testing.T) {
 			requireNoError(t, err)
 			fillStore(t, s)
 			requireNoError(t, errorOf(s.Backups().MakeDir("lab")))
-			ops, err := s.Operations().List("")
+			ops, err := s.Operations().List(t.Context(), "")
 			requireNoError(t, err)
 			op := ops[0].Name
 			requireNoError(t, os.MkdirAll(filepath.Join(others, "etc"), 0o755))
@@ -116,19 +133,19 @@ func TestReads_CreateNoDirectory(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "none")
 	s, err := Open(home)
 	requireNoError(t, err)
-	names, err := s.Clusters().List()
+	names, err := s.Clusters().List(t.Context())
 	requireNoError(t, err)
-	ops, err := s.Operations().List("")
+	ops, err := s.Operations().List(t.Context(), "")
 	requireNoError(t, err)
 	if len(names)+len(ops) > 0 {
 		t.Errorf("clusters %v and operations %v of a home that is not there", names, ops)
 	}
-	if _, err := s.Clusters().Load("prod"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("cluster: error %v, want ErrNotFound", err)
+	if _, err := s.Clusters().Load(t.Context(), "prod"); !errors.Is(err, records.ErrNotFound) {
+		t.Errorf("cluster: error %v, want records.ErrNotFound", err)
 	}
-	requireNoError(t, errorOf(s.Locks().Holder("prod")))
-	requireNoError(t, errorOf(s.Clusters().Default()))
-	requireNoError(t, errorOf(s.Backups().ListClusters()))
+	requireNoError(t, errorOf(s.Locks().Holder(t.Context(), "prod")))
+	requireNoError(t, errorOf(s.Preferences().DefaultCluster()))
+	requireNoError(t, errorOf(s.Backups().ListClusters(t.Context())))
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("reading has made %s: %v", home, err)
 	}

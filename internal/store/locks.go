@@ -12,52 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/bounded"
-	"slipway.dev/slipway/internal/process"
+	"slipway.dev/slipway/internal/records"
 )
 
-// Locks are the locks of clusters.
-type Locks struct{ *directory }
-
-// A Holder is the process that holds a cluster's lock.
-type Holder struct {
-	PID       int       `json:"pid"`
-	Start     uint64    `json:"start,omitempty"` // of the process, see package process
-	Host      string    `json:"host,omitempty"`  // the machine PID is on
-	Operation string    `json:"operation,omitempty"`
-	Since     time.Time `json:"since,omitzero"`
-}
-
-// String returns the holder for users: "process 4711 on mgr1".
-func (h Holder) String() string {
-	if h.PID == 0 {
-		return "an unknown process"
-	}
-	if h.Host == "" {
-		return fmt.Sprintf("process %d", h.PID)
-	}
-	return fmt.Sprintf("process %d on %s", h.PID, h.Host)
-}
-
-// IsSameProcess reports whether two holders are the same process.
-func (h Holder) IsSameProcess(o Holder) bool {
-	return h.PID == o.PID && h.Start == o.Start && h.Host == o.Host
-}
-
-// equal reports whether two holders are the same process with the same operation, since the
-// same time.
-func (h Holder) equal(o Holder) bool {
-	return h.IsSameProcess(o) && h.Operation == o.Operation && h.Since.Equal(o.Since)
-}
-
-// A HeldError is returned if another process holds a cluster's lock.
-type HeldError struct {
-	Cluster string
-	Holder  Holder
-}
-
-func (e *HeldError) Error() string {
-	return fmt.Sprintf("cluster %s is locked by %s", e.Cluster, e.Holder)
-}
+// locks are the locks of clusters.
+type locks struct{ *directory }
 
 // lockPatience is how long Acquire tries: a process that asks for the holder also holds the
 // lock for an instant.
@@ -66,20 +25,20 @@ const (
 	lockInterval = 10 * time.Millisecond
 )
 
-// A Lock is the permission to change a cluster. The kernel releases it when the process
+// A clusterLock is a lock that is held. The kernel releases it when the process
 // ends in any way.
-type Lock struct {
+type clusterLock struct {
 	f      *os.File
-	holder Holder
+	holder records.Holder
 }
 
 // Acquire takes a cluster's lock, whether the cluster is saved or not. It does not wait for
 // another holder but returns a *HeldError. PID, Host and Since of the holder may be empty.
-func (s Locks) Acquire(ctx context.Context, name string, who Holder) (*Lock, error) {
-	if err := checkName(name); err != nil {
+func (s locks) Acquire(ctx context.Context, name string, who records.Holder) (records.Lock, error) {
+	if err := records.CheckName(name); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
 	}
-	who = who.withDefaults()
+	who = who.WithDefaults()
 	patience := time.NewTimer(lockPatience)
 	defer patience.Stop()
 	tick := time.NewTicker(lockInterval)
@@ -90,7 +49,7 @@ func (s Locks) Acquire(ctx context.Context, name string, who Holder) (*Lock, err
 			return nil, fmt.Errorf("locking cluster %s: %w", name, err)
 		}
 		if l != nil {
-			if err := l.SetHolder(who); err != nil {
+			if err := l.SetHolder(ctx, who); err != nil {
 				return nil, errors.Join(fmt.Errorf("locking cluster %s: %w", name, err), l.Release())
 			}
 			return l, s.removeTempFiles(s.clusterPath(name))
@@ -100,14 +59,14 @@ func (s Locks) Acquire(ctx context.Context, name string, who Holder) (*Lock, err
 			return nil, fmt.Errorf("locking cluster %s: %w", name, context.Cause(ctx))
 		case <-patience.C:
 			h, _ := s.readHolder(s.clusterPath(name, "lock"))
-			return nil, &HeldError{Cluster: name, Holder: h}
+			return nil, &records.HeldError{Cluster: name, Holder: h}
 		case <-tick.C:
 		}
 	}
 }
 
 // tryAcquire returns nil if another process has the lock or has just removed its file.
-func (s Locks) tryAcquire(name string) (*Lock, error) {
+func (s locks) tryAcquire(name string) (*clusterLock, error) {
 	if err := s.makeDir(s.clusterPath(name)); err != nil {
 		return nil, err
 	}
@@ -132,12 +91,12 @@ func (s Locks) tryAcquire(name string) (*Lock, error) {
 	if err1 != nil || err2 != nil || !os.SameFile(have, want) {
 		return nil, f.Close()
 	}
-	return &Lock{f: f}, nil
+	return &clusterLock{f: f}, nil
 }
 
 // SetHolder saves the holder of the lock, once the operation has an id.
-func (l *Lock) SetHolder(who Holder) error {
-	who = who.withDefaults()
+func (l *clusterLock) SetHolder(_ context.Context, who records.Holder) error {
+	who = who.WithDefaults()
 	b, err := json.Marshal(who)
 	if err != nil {
 		return err
@@ -153,17 +112,17 @@ func (l *Lock) SetHolder(who Holder) error {
 }
 
 // Holder returns the saved holder of the lock.
-func (l *Lock) Holder() Holder { return l.holder }
+func (l *clusterLock) Holder() records.Holder { return l.holder }
 
 // Release releases the lock.
-func (l *Lock) Release() error {
+func (l *clusterLock) Release() error {
 	// Closing releases: no other descriptor of this open file exists.
 	return errors.Join(l.f.Truncate(0), l.f.Close())
 }
 
 // Holder returns the holder of a cluster's lock, nil if it is free.
-func (s Locks) Holder(name string) (*Holder, error) {
-	if err := checkName(name); err != nil {
+func (s locks) Holder(_ context.Context, name string) (*records.Holder, error) {
+	if err := records.CheckName(name); err != nil {
 		return nil, fmt.Errorf("checking the lock: %w", err)
 	}
 	path := s.clusterPath(name, "lock")
@@ -189,40 +148,21 @@ func (s Locks) Holder(name string) (*Holder, error) {
 }
 
 // readHolder returns an empty Holder if none is written yet.
-func (s Locks) readHolder(path string) (Holder, error) {
+func (s locks) readHolder(path string) (records.Holder, error) {
 	f, err := s.openFile(path)
 	if err != nil {
-		return Holder{}, err
+		return records.Holder{}, err
 	}
 	defer f.Close()
 	b, err := bounded.ReadAll(f, bounded.Word)
 	if err != nil {
-		return Holder{}, err
+		return records.Holder{}, err
 	}
-	var h Holder
+	var h records.Holder
 	if json.Unmarshal(b, &h) != nil {
-		return Holder{}, nil
+		return records.Holder{}, nil
 	}
 	return h, nil
-}
-
-// ThisProcess returns this process as a Holder.
-func ThisProcess() Holder { return Holder{}.withDefaults() }
-
-func (h Holder) withDefaults() Holder {
-	if h.PID == 0 {
-		h.PID = os.Getpid()
-		if p, err := process.Find(h.PID); err == nil {
-			h.Start = p.Start
-		}
-	}
-	if h.Host == "" {
-		h.Host, _ = os.Hostname()
-	}
-	if h.Since.IsZero() {
-		h.Since = time.Now().UTC()
-	}
-	return h
 }
 
 // lockFile is unix.Flock, repeated if a signal interrupts it.

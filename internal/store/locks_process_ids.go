@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"slipway.dev/slipway/internal/records"
 )
 
 // mostHolds limits the number of saved processes that ended without releasing a cluster's
@@ -16,12 +19,12 @@ const holdsFile = "holds.json"
 // lock on all hosts. For a caller that has the cluster's Lock, all of them have ended:
 // their locks can be taken over immediately. A process with a copy of the store is not
 // among them, unless the copy was made after that process began.
-func (s Locks) ListUnreleased(name string) (processes []string, err error) {
-	err = checkName(name)
+func (s locks) ListUnreleased(_ context.Context, name string) (processes []string, err error) {
+	err = records.CheckName(name)
 	if err == nil {
 		err = s.readJSON(s.clusterPath(name, holdsFile), &processes)
 	}
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, fmt.Errorf("reading the lock holders of cluster %s: %w", name, err)
 	}
 	return processes, nil
@@ -29,8 +32,8 @@ func (s Locks) ListUnreleased(name string) (processes []string, err error) {
 
 // BeginHold generates a random id for this process as the holder of a cluster's lock on
 // hosts, and saves it before any host gets it.
-func (s Locks) BeginHold(name string) (process string, err error) {
-	all, err := s.ListUnreleased(name)
+func (s locks) BeginHold(ctx context.Context, name string) (process string, err error) {
+	all, err := s.ListUnreleased(ctx, name)
 	if err != nil {
 		return "", err
 	}
@@ -48,8 +51,8 @@ func (s Locks) BeginHold(name string) (process string, err error) {
 
 // EndHold removes processes that BeginHold has saved. Without names it removes all of
 // them: no host has a lock of this store.
-func (s Locks) EndHold(name string, processes ...string) error {
-	left, err := s.ListUnreleased(name)
+func (s locks) EndHold(ctx context.Context, name string, processes ...string) error {
+	left, err := s.ListUnreleased(ctx, name)
 	if err != nil {
 		return err
 	}

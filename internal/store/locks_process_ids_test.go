@@ -17,8 +17,8 @@ func TestListUnreleased_ReturnsHolders(t *testing.T) {
 	}
 	begin := func(want ...string) string {
 		t.Helper()
-		before, err1 := s.Locks().ListUnreleased("prod")
-		process, err := s.Locks().BeginHold("prod")
+		before, err1 := s.Locks().ListUnreleased(t.Context(), "prod")
+		process, err := s.Locks().BeginHold(t.Context(), "prod")
 		if err = errors.Join(err1, err); err != nil || len(process) != 2*idBytes {
 			t.Fatalf("%q, %v", process, err)
 		}
@@ -32,28 +32,28 @@ func TestListUnreleased_ReturnsHolders(t *testing.T) {
 	if first == second {
 		t.Error("two processes have one id")
 	}
-	if err := s.Locks().EndHold("prod", second); err != nil {
+	if err := s.Locks().EndHold(t.Context(), "prod", second); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := s.Locks().ListUnreleased("prod"); err != nil || !slices.Equal(all, []string{first}) {
+	if all, err := s.Locks().ListUnreleased(t.Context(), "prod"); err != nil || !slices.Equal(all, []string{first}) {
 		t.Errorf("after one has ended: %q, %v", all, err)
 	}
-	if err := s.Locks().EndHold("prod"); err != nil {
+	if err := s.Locks().EndHold(t.Context(), "prod"); err != nil {
 		t.Fatal(err)
 	}
 	begin()
 	for range 2 * mostHolds {
-		if _, err := s.Locks().BeginHold("prod"); err != nil {
+		if _, err := s.Locks().BeginHold(t.Context(), "prod"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all, err := s.Locks().ListUnreleased("prod"); err != nil || len(all) != mostHolds {
+	if all, err := s.Locks().ListUnreleased(t.Context(), "prod"); err != nil || len(all) != mostHolds {
 		t.Errorf("%d are remembered, %v", len(all), err)
 	}
-	if err := s.Clusters().Remove("prod"); err != nil {
+	if err := s.Clusters().Remove(t.Context(), "prod"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Locks().EndHold("prod"); err != nil {
+	if err := s.Locks().EndHold(t.Context(), "prod"); err != nil {
 		t.Errorf("of a cluster that is gone: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 package store
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,27 +14,11 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 )
 
-// Operations is the store of operations and their plans.
-type Operations struct{ *directory }
-
-// An AmbiguousError is returned for a prefix of several operation ids.
-type AmbiguousError struct {
-	Prefix string
-	IDs    []string // newest first
-}
-
-// fewIDs limits the number of ids in an error.
-const fewIDs = 5
-
-func (e *AmbiguousError) Error() string {
-	few, more := e.IDs, ""
-	if len(few) > fewIDs {
-		few, more = few[:fewIDs], fmt.Sprintf(" and %d more", len(e.IDs)-fewIDs)
-	}
-	return fmt.Sprintf("%q matches several operations: %s%s", e.Prefix, strings.Join(few, ", "), more)
-}
+// operations is the store of operations and their plans.
+type operations struct{ *directory }
 
 // stampFormat is the time at the beginning of an id.
 const stampFormat = "20060102-150405"
@@ -43,8 +27,8 @@ const stampFormat = "20060102-150405"
 // Pending. Its id begins with the time, so that ids sort by age:
 // "20261120-181502-create-x7k2". If that time is not after the time of the latest id, for
 // example because the clock was set back, the id is one second after the latest one.
-func (s Operations) Create(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
-	if err := errors.Join(checkName(spec.ClusterRef.Name), checkName(spec.Kind)); err != nil {
+func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
+	if err := errors.Join(records.CheckName(spec.ClusterRef.Name), records.CheckName(spec.Kind)); err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
 	now = now.UTC()
@@ -79,12 +63,12 @@ func (s Operations) Create(now time.Time, spec v1alpha1.OperationSpec, p *plan.P
 		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
 	}
 	// Last, because an operation without this file is not listed.
-	return o, s.Save(o)
+	return o, s.Save(ctx, o)
 }
 
 // Save saves the state of an operation.
-func (s Operations) Save(o *v1alpha1.Operation) error {
-	if err := checkName(o.Name); err != nil {
+func (s operations) Save(_ context.Context, o *v1alpha1.Operation) error {
+	if err := records.CheckName(o.Name); err != nil {
 		return fmt.Errorf("saving an operation: %w", err)
 	}
 	if err := s.writeJSON(s.operationPath(o.Name, "operation.json"), o); err != nil {
@@ -94,8 +78,8 @@ func (s Operations) Save(o *v1alpha1.Operation) error {
 }
 
 // Load returns the operation with that id, or ErrNotFound.
-func (s Operations) Load(id string) (*v1alpha1.Operation, error) {
-	if err := checkName(id); err != nil {
+func (s operations) Load(_ context.Context, id string) (*v1alpha1.Operation, error) {
+	if err := records.CheckName(id); err != nil {
 		return nil, fmt.Errorf("reading operation: %w", err)
 	}
 	o, path := new(v1alpha1.Operation), s.operationPath(id, "operation.json")
@@ -110,8 +94,8 @@ func (s Operations) Load(id string) (*v1alpha1.Operation, error) {
 }
 
 // LoadPlan returns the plan of an operation.
-func (s Operations) LoadPlan(id string) (*plan.Plan, error) {
-	if err := checkName(id); err != nil {
+func (s operations) LoadPlan(_ context.Context, id string) (*plan.Plan, error) {
+	if err := records.CheckName(id); err != nil {
 		return nil, fmt.Errorf("reading plan: %w", err)
 	}
 	p := new(plan.Plan)
@@ -122,27 +106,14 @@ func (s Operations) LoadPlan(id string) (*plan.Plan, error) {
 }
 
 // LoadPlannedCluster returns the cluster description in the plan of an operation.
-func (s Operations) LoadPlannedCluster(id string) (*v1alpha1.Cluster, error) {
-	p, err := s.LoadPlan(id)
+func (s operations) LoadPlannedCluster(ctx context.Context, id string) (*v1alpha1.Cluster, error) {
+	p, err := s.LoadPlan(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	c, err := ClusterOfPlan(p)
+	c, err := records.ClusterOfPlan(p)
 	if err != nil {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, damagedFileError(s.operationPath(id, "plan.json"), err))
-	}
-	return c, nil
-}
-
-// ClusterOfPlan returns the cluster description in a plan, which must be for the plan's
-// cluster.
-func ClusterOfPlan(p *plan.Plan) (*v1alpha1.Cluster, error) {
-	c := new(v1alpha1.Cluster)
-	if err := json.Unmarshal(p.Spec, c); err != nil {
-		return nil, fmt.Errorf("its cluster description cannot be read: %w", err)
-	}
-	if c.Name != p.Cluster {
-		return nil, fmt.Errorf("it is for cluster %q, but describes cluster %q", p.Cluster, c.Name)
 	}
 	return c, nil
 }
@@ -150,25 +121,25 @@ func ClusterOfPlan(p *plan.Plan) (*v1alpha1.Cluster, error) {
 // List returns the operations of a cluster, or of all clusters if it is "", newest
 // first. A damaged operation that may belong to the cluster is an error: a caller must
 // not take an earlier operation for the latest one.
-func (s Operations) List(cluster string) ([]v1alpha1.Operation, error) {
-	out, damaged, err := s.ListReadable(cluster)
+func (s operations) List(ctx context.Context, cluster string) ([]v1alpha1.Operation, error) {
+	out, damaged, err := s.ListReadable(ctx, cluster)
 	return out, errors.Join(err, damaged.Err())
 }
 
 // ListReadable returns the Operations that can be read, and the problems of the others. The
 // plan of a damaged operation shows its cluster; if the plan is damaged as well, the
 // operation may belong to any cluster.
-func (s Operations) ListReadable(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
+func (s operations) ListReadable(ctx context.Context, cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
 	ids, err := s.listIDs()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range ids {
-		o, err := s.Load(id)
+		o, err := s.Load(ctx, id)
 		var list diag.List
 		switch {
 		case errors.As(err, &list):
-			if p, err := s.LoadPlan(id); err == nil && cluster != "" && p.Cluster != "" && p.Cluster != cluster {
+			if p, err := s.LoadPlan(ctx, id); err == nil && cluster != "" && p.Cluster != "" && p.Cluster != cluster {
 				continue
 			}
 			damaged = append(damaged, list...)
@@ -183,7 +154,7 @@ func (s Operations) ListReadable(cluster string) (out []v1alpha1.Operation, dama
 
 // Find returns the operation whose id begins with prefix, ErrNotFound if there
 // is none, or *AmbiguousError if there are several.
-func (s Operations) Find(prefix string) (*v1alpha1.Operation, error) {
+func (s operations) Find(ctx context.Context, prefix string) (*v1alpha1.Operation, error) {
 	ids, err := s.listIDs()
 	if err != nil {
 		return nil, err
@@ -191,7 +162,7 @@ func (s Operations) Find(prefix string) (*v1alpha1.Operation, error) {
 	var found []string
 	for _, id := range ids {
 		if id == prefix {
-			return s.Load(id)
+			return s.Load(ctx, id)
 		}
 		if strings.HasPrefix(id, prefix) {
 			found = append(found, id)
@@ -199,23 +170,23 @@ func (s Operations) Find(prefix string) (*v1alpha1.Operation, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("operation %s: %w", prefix, ErrNotFound)
+		return nil, fmt.Errorf("operation %s: %w", prefix, records.ErrNotFound)
 	case 1:
-		return s.Load(found[0])
+		return s.Load(ctx, found[0])
 	}
-	return nil, &AmbiguousError{Prefix: prefix, IDs: found}
+	return nil, &records.AmbiguousError{Prefix: prefix, IDs: found}
 }
 
 // listIDs returns all ids, newest first. Incomplete operations that a crash left are
 // not among them.
-func (s Operations) listIDs() ([]string, error) {
+func (s operations) listIDs() ([]string, error) {
 	entries, err := s.readDir(s.joinHome("operations"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing operations: %w", err)
 	}
 	var ids []string
 	for _, e := range entries {
-		if checkName(e.Name()) != nil {
+		if records.CheckName(e.Name()) != nil {
 			continue
 		}
 		if _, err := s.statFile(s.operationPath(e.Name(), "operation.json")); err == nil {

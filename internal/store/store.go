@@ -25,6 +25,7 @@
 package store
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,19 +34,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"slipway.dev/slipway/internal/fileowner"
+	"slipway.dev/slipway/internal/records"
 )
-
-// ErrNotFound is returned for a cluster, operation or file that is not saved.
-var ErrNotFound = errors.New("not found")
-
-// ErrInvalidName is returned for an invalid name of a cluster or operation.
-var ErrInvalidName = errors.New("invalid name: use at most 63 lower-case letters, digits and hyphens")
-
-var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 // A Store is one state directory. It has a method for each subject, which returns a smaller
 // store: st.Clusters().Load(…). All methods may be called from several goroutines and
@@ -53,25 +46,25 @@ var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 type Store struct{ *directory }
 
 // Clusters returns the store of specs, their cluster files and the latest status.
-func (s *Store) Clusters() Clusters { return Clusters{s.directory} }
+func (s *Store) Clusters() records.Clusters { return clusters{s.directory} }
 
 // ClusterFiles returns the store of generated passwords and keys of clusters.
-func (s *Store) ClusterFiles() ClusterFiles { return ClusterFiles{s.directory} }
+func (s *Store) ClusterFiles() records.ClusterFiles { return clusterFiles{s.directory} }
 
 // Kubeconfigs returns the store of admin kubeconfigs.
-func (s *Store) Kubeconfigs() Kubeconfigs { return Kubeconfigs{s.directory} }
+func (s *Store) Kubeconfigs() records.Kubeconfigs { return kubeconfigs{s.directory} }
 
 // Locks returns the locks of clusters.
-func (s *Store) Locks() Locks { return Locks{s.directory} }
+func (s *Store) Locks() records.Locks { return locks{s.directory} }
 
 // Operations returns the store of operations and their plans.
-func (s *Store) Operations() Operations { return Operations{s.directory} }
+func (s *Store) Operations() records.Operations { return operations{s.directory} }
 
 // Journals returns the store of the events of operations.
-func (s *Store) Journals() Journals { return Journals{s.directory} }
+func (s *Store) Journals() records.Journals { return journals{s.directory} }
 
 // Backups returns the store of backup sets and the keys that sign them.
-func (s *Store) Backups() Backups { return Backups{s.directory} }
+func (s *Store) Backups() records.Backups { return backups{s.directory} }
 
 // An Option configures a store.
 type Option func(*Store)
@@ -126,7 +119,7 @@ const idBytes = 16
 // number that is generated once per store, the host name and the path of the store. A copied or
 // shared store is another manager on another machine or at another path: hosts let a
 // manager take over its own lock immediately.
-func (s *Store) ManagerID() (string, error) {
+func (s *Store) ManagerID(context.Context) (string, error) {
 	file := s.joinHome("manager-id")
 	for range 2 {
 		switch b, err := s.readFile(file); {
@@ -153,33 +146,8 @@ func (s *Store) ManagerID() (string, error) {
 	return "", fmt.Errorf("reading the manager id: %w", fs.ErrNotExist)
 }
 
-// KnownHosts returns the path of the file with host keys. It creates an empty file, so
-// that the file belongs to the owner of the store when others append to it.
-func (s *Store) KnownHosts() (string, error) {
-	file := s.joinHome("known_hosts")
-	if _, err := os.Lstat(file); err == nil {
-		return file, nil // the code that appends to it checks the file
-	}
-	if err := s.createFile(file, nil); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("creating the known_hosts file: %w", err)
-	}
-	return file, nil
-}
-
-func checkName(name string) error {
-	if !nameRE.MatchString(name) {
-		return fmt.Errorf("%q: %w", name, ErrInvalidName)
-	}
-	return nil
-}
-
 func randomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
 	return hex.EncodeToString(b)
-}
-
-// ChownToOwner makes the owner of the store the owner of a file outside of it.
-func (s *Store) ChownToOwner(path string) error {
-	return s.owner.GiveFiles(path)
 }

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +9,9 @@ import (
 	"runtime"
 	"testing"
 
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/conformance"
 	"slipway.dev/slipway/internal/store"
-	"slipway.dev/slipway/internal/store/conformance"
 )
 
 func TestStore_Conforms(t *testing.T) {
@@ -24,7 +24,7 @@ func TestStore_Conforms(t *testing.T) {
 // lock.
 func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
-		l, err := openStore(t, home).Locks().Acquire(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		l, err := openStore(t, home).Locks().Acquire(t.Context(), "prod", records.Holder{Operation: "op-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 		t.Fatalf("the holder says %q, %v", line, err)
 	}
 	s := openStore(t, home)
-	h, err := s.Locks().Holder("prod")
+	h, err := s.Locks().Holder(t.Context(), "prod")
 	if err != nil || h == nil || h.PID != cmd.Process.Pid {
 		t.Errorf("holder %+v, %v: want process %d", h, err, cmd.Process.Pid)
 	}
@@ -58,7 +58,7 @@ func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // the expected error is "signal: killed"
-	l, err := s.Locks().Acquire(t.Context(), "prod", store.Holder{})
+	l, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{})
 	if err != nil {
 		t.Fatalf("after the kill: %v", err)
 	}
@@ -70,20 +70,7 @@ func TestLock_ReleasedWhenHolderIsKilled(t *testing.T) {
 func newSubject(t *testing.T, home string) conformance.Subject {
 	s := openStore(t, home)
 	return conformance.Subject{
-		Clusters:    s.Clusters(),
-		Kubeconfigs: s.Kubeconfigs(),
-		Operations:  s.Operations(),
-		Journals:    s.Journals(),
-		ManagerID:   s.ManagerID,
-		Holder:      s.Locks().Holder,
-		Lock: func(ctx context.Context, name string, who store.Holder) (func() error, error) {
-			l, err := s.Locks().Acquire(ctx, name, who)
-			if err != nil {
-				return nil, err
-			}
-			return l.Release, nil
-		},
-		Journal: func(id string) (conformance.Journal, error) { return s.Journals().Open(id) },
+		Backend: s,
 		Again:   func() conformance.Subject { return newSubject(t, home) },
 		Tear: func(id, bytes string) {
 			f, err := os.OpenFile(filepath.Join(home, "operations", id, "journal.jsonl"), os.O_APPEND|os.O_WRONLY, 0)

@@ -8,11 +8,12 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/release"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
@@ -28,8 +29,8 @@ const (
 
 // Clusters are the saved clusters.
 type Clusters interface {
-	// Load returns a cluster, or store.ErrNotFound.
-	Load(name string) (*v1alpha1.Cluster, error)
+	// Load returns a cluster, or records.ErrNotFound.
+	Load(ctx context.Context, name string) (*v1alpha1.Cluster, error)
 	// Environment returns the environment of a cluster.
 	Environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error)
 	// OpenBundle opens the bundle of a cluster for an architecture. It returns nil if no
@@ -39,7 +40,9 @@ type Clusters interface {
 
 // A Config configures Access.
 type Config struct {
-	Store     *store.Store
+	Records   records.Backend
+	Files     records.Files
+	Owner     *fileowner.Owner
 	Clusters  Clusters
 	Catalogue *release.Catalogue
 	// Cache is the directory for unpacked programs.

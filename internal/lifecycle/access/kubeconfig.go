@@ -1,11 +1,9 @@
 package access
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -15,15 +13,15 @@ import (
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Kubeconfig returns the admin kubeconfig, with the first address at which the API is
 // ready. Live asks control planes instead of the store; warnings name the control planes
 // whose kubeconfig was refused.
 func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
-	c, err := a.c.Clusters.Load(name)
+	c, err := a.c.Clusters.Load(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -44,13 +42,13 @@ func (a *Access) Kubeconfig(ctx context.Context, name string, live bool) ([]byte
 }
 
 // SavedKubeconfig returns the saved admin kubeconfig.
-func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
-	c, err := a.c.Clusters.Load(name)
+func (a *Access) SavedKubeconfig(ctx context.Context, name string) ([]byte, error) {
+	c, err := a.c.Clusters.Load(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	conf, err := a.c.Store.Kubeconfigs().Load(name)
-	if errors.Is(err, store.ErrNotFound) {
+	conf, err := a.c.Records.Kubeconfigs().Load(ctx, name)
+	if errors.Is(err, records.ErrNotFound) {
 		return nil, diag.Refuse(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane is not running yet",
 			"finish the creation: slipway resume "+name)
 	}
@@ -63,7 +61,7 @@ func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
 	// Earlier versions saved the fields of the host's file as they were.
 	admin, err := kubeconfig.Untrusted{Text: conf}.Verify(nil)
 	if err != nil {
-		return nil, diag.Refuse(idDamaged, a.c.Store.Kubeconfigs().Path(name)+" cannot be used: "+err.Error(),
+		return nil, diag.Refuse(idDamaged, a.c.Records.Kubeconfigs().Location(name)+" cannot be used: "+err.Error(),
 			"get it from a control plane: slipway kubeconfig "+name+" --live")
 	}
 	return clusterstate.MakeKubeconfigFor(module.Env{Cluster: c}, admin, OutsideAddress(c))
@@ -73,7 +71,7 @@ func (a *Access) SavedKubeconfig(name string) ([]byte, error) {
 // has expired, hosts may have renewed theirs automatically: then it saves and returns the
 // kubeconfig of a control plane. Warnings name the control planes whose kubeconfig was refused.
 func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte, diag.List, error) {
-	kept, err := a.SavedKubeconfig(env.Cluster.Name)
+	kept, err := a.SavedKubeconfig(ctx, env.Cluster.Name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,14 +87,14 @@ func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte,
 		}
 		return kept, warnings, nil
 	}
-	return theirs, warnings, a.c.Store.Kubeconfigs().Save(env.Cluster.Name, theirs)
+	return theirs, warnings, a.c.Records.Kubeconfigs().Save(ctx, env.Cluster.Name, theirs)
 }
 
 // readLiveKubeconfig returns the admin kubeconfig of the first control plane that has a valid one.
 // Warnings name the control planes before it whose kubeconfig was refused.
 func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
-	recorded, err := a.c.Store.Kubeconfigs().Load(env.Cluster.Name)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	recorded, err := a.c.Records.Kubeconfigs().Load(ctx, env.Cluster.Name)
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, nil, err
 	}
 	var refusals diag.List
@@ -138,7 +136,7 @@ func (a *Access) readHostKubeconfig(ctx context.Context, env module.Env, h v1alp
 		return nil, err
 	}
 	if results[0].Missing {
-		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, store.ErrNotFound)
+		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, records.ErrNotFound)
 	}
 	conf, err := clusterstate.MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
 	var list diag.List
@@ -162,20 +160,6 @@ func (a *Access) WriteKubeconfigFile(ctx context.Context, env module.Env) (path 
 	if err != nil {
 		return "", nil, nil, err
 	}
-	if recorded, err := a.c.Store.Kubeconfigs().Load(name); err == nil && bytes.Equal(conf, recorded) {
-		return a.c.Store.Kubeconfigs().Path(name), func() {}, warnings, nil
-	}
-	path, err = a.c.Store.Kubeconfigs().WriteAnother(name, conf)
-	return path, func() { _ = os.Remove(path) }, warnings, err // otherwise the cluster's next lock removes it
-}
-
-// AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
-// absolute path.
-func (a *Access) AddMerged(name, path string) error {
-	return a.c.Store.Kubeconfigs().AddMerged(name, path)
-}
-
-// Merged returns the files into which a cluster's kubeconfig was merged.
-func (a *Access) Merged(name string) ([]string, error) {
-	return a.c.Store.Kubeconfigs().ListMerged(name)
+	path, done, err = a.c.Files.Kubeconfig(ctx, name, conf)
+	return path, done, warnings, err
 }

@@ -25,7 +25,7 @@ import (
 
 // Kubectl runs the bundle's kubectl against the cluster and returns its exit code.
 func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
-	c, err := a.c.Clusters.Load(name)
+	c, err := a.c.Clusters.Load(ctx, name)
 	if err != nil {
 		return 0, err
 	}
@@ -33,7 +33,7 @@ func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.
 	if err != nil {
 		return 0, err
 	}
-	if _, err := a.SavedKubeconfig(name); err != nil {
+	if _, err := a.SavedKubeconfig(ctx, name); err != nil {
 		return 0, err // kubectl would use localhost
 	}
 	opened, err := a.c.Clusters.OpenBundle(ctx, env, runtime.GOARCH)
@@ -42,7 +42,7 @@ func (a *Access) Kubectl(ctx context.Context, name string, args []string, in io.
 	}
 	if opened == nil || runtime.GOOS != "linux" {
 		return 0, diag.Refuse(idNoKubectl, "no available bundle of "+env.Release.Kubernetes+" has a kubectl for this machine",
-			"use your own kubectl: kubectl --kubeconfig "+a.c.Store.Kubeconfigs().Path(name))
+			"use your own kubectl: kubectl --kubeconfig "+a.c.Records.Kubeconfigs().Location(name))
 	}
 	program, err := a.unpackKubectl(opened)
 	if err != nil {
@@ -86,7 +86,7 @@ func setUser(cmd *exec.Cmd, as *fileowner.Owner) {
 // path that belongs to another user, or is below such a path: that user could replace the
 // program, which gets the owner's credentials.
 func (a *Access) findKubectlUser(path string) (*fileowner.Owner, error) {
-	to := a.c.Store.Owner()
+	to := a.c.Owner
 	for at := path; len(at) >= len(a.c.Cache); at = filepath.Dir(at) {
 		if as := to.ProgramUser(at); as != nil && (to == nil || as.UID != to.UID) {
 			return nil, diag.Refuse(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", at, as.UID),

@@ -18,7 +18,6 @@ import (
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/fileowner"
-	"slipway.dev/slipway/internal/store"
 	"slipway.dev/slipway/internal/testutil/requireroot"
 )
 
@@ -36,7 +35,7 @@ func TestUnpackKubectl_RefusesChangedComponent(t *testing.T) {
 	if err := errors.Join(err, z.Close(), os.Remove(blob), os.WriteFile(blob, other.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = New(Config{Store: ownedStore(t, nil), Cache: cache}).unpackKubectl(b)
+	_, err = New(Config{Cache: cache}).unpackKubectl(b)
 	wantRefusal(t, err, bundle.IDCorrupt)
 	if _, err := os.Stat(filepath.Join(cache, "kubectl")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was unpacked: %v", err)
@@ -92,14 +91,14 @@ func TestFindKubectlUser_ReturnsSafeUserOrRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cache := cacheOf(t, tt.parent, tt.cache)
 			if tt.left != nil {
-				if _, err := New(Config{Store: ownedStore(t, tt.left), Cache: cache}).unpackKubectl(b); err != nil {
+				if _, err := New(Config{Owner: tt.left, Cache: cache}).unpackKubectl(b); err != nil {
 					t.Fatal(err)
 				}
 				if err := tt.left.GiveTree(filepath.Join(cache, "kubectl")); err != nil {
 					t.Fatal(err)
 				}
 			}
-			a := New(Config{Store: ownedStore(t, tt.owner), Cache: cache})
+			a := New(Config{Owner: tt.owner, Cache: cache})
 			var as *fileowner.Owner
 			program, err := a.unpackKubectl(b)
 			if err == nil {
@@ -127,7 +126,7 @@ func TestFindKubectlUser_RefusesDirectoryOfAnotherUser(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	caller, other := &fileowner.Owner{UID: 12345, GID: 12346}, &fileowner.Owner{UID: 54321, GID: 54321}
 	b := bundletest.BuildBundle(t)
-	a := New(Config{Store: ownedStore(t, caller), Cache: cacheOf(t, "", nil)})
+	a := New(Config{Owner: caller, Cache: cacheOf(t, "", nil)})
 	program, err := a.unpackKubectl(b)
 	if err == nil {
 		err = other.GiveFiles(filepath.Dir(program))
@@ -157,26 +156,12 @@ func cacheOf(t *testing.T, parent string, to *fileowner.Owner) string {
 	return dir
 }
 
-// ownedStore makes a store that belongs to a user, or to root.
-func ownedStore(t *testing.T, to *fileowner.Owner) *store.Store {
-	t.Helper()
-	var options []store.Option
-	if to != nil {
-		options = append(options, store.OwnedBy(to.UID, to.GID))
-	}
-	s, err := store.Open(t.TempDir(), options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestUnpackKubectl_DoesNotFollowLinkOfCaller(t *testing.T) {
 	requireroot.Need(t, "giving files to others")
 	b, dir := bundletest.BuildBundle(t), t.TempDir()
 	cache := filepath.Join(dir, "cache")
 	to := &fileowner.Owner{UID: 12345, GID: 12346}
-	a := New(Config{Store: ownedStore(t, to), Cache: cache})
+	a := New(Config{Owner: to, Cache: cache})
 	if err := errors.Join(os.Mkdir(cache, 0o755), os.Mkdir(filepath.Join(dir, "etc"), 0o755),
 		os.Symlink("../etc", filepath.Join(cache, "kubectl")), to.GiveFiles(cache, filepath.Join(cache, "kubectl"))); err != nil {
 		t.Fatal(err)

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/records"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change. The ids of
@@ -50,7 +51,9 @@ type Clusters interface {
 // A Config configures Backups.
 type Config struct {
 	Clusters  Clusters
-	Store     *store.Store
+	Records   records.Backend
+	Files     records.Files
+	Owner     *fileowner.Owner
 	Keys      SigningKeys
 	Access    *access.Access
 	Inspector *inspect.Inspector
@@ -72,11 +75,11 @@ type Backups struct {
 func New(c Config) *Backups { return &Backups{c: c, StallTime: op.AutoCopyTime} }
 
 // MadeBy returns the backup set that an operation made, nil if it made none.
-func (b *Backups) MadeBy(o *v1alpha1.Operation) *SnapshotInfo {
+func (b *Backups) MadeBy(ctx context.Context, o *v1alpha1.Operation) *SnapshotInfo {
 	if o.Status.StartTime == nil {
 		return nil
 	}
-	sets, err := b.setsOf(o.Spec.ClusterRef.Name)
+	sets, err := b.setsOf(ctx, o.Spec.ClusterRef.Name)
 	if err != nil {
 		return nil
 	}

@@ -87,12 +87,12 @@ func (b *Backups) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	event.SendNote(progress, "", "verifying the backup set")
 	r := &Selection{File: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
-	set, err := b.Open(r, env)
+	set, err := b.Open(ctx, r, env)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
-	l := b.c.Inspector.NewSession(env)
+	l := b.c.Inspector.NewSession(ctx, env)
 	defer l.Close()
 	l.Select(l.CanQueryEtcd)
 	limited, cancel := context.WithTimeoutCause(ctx, b.c.Inspector.Limits.Total, inspect.ErrNoTime)
@@ -126,7 +126,7 @@ func (b *Backups) newestSet(ctx context.Context, name string, o DrillOptions, pr
 	if err != nil {
 		return "", err
 	}
-	keys, err := b.c.Keys.Trusted(name, o.SetTrust)
+	keys, err := b.c.Keys.Trusted(ctx, name, o.SetTrust)
 	if err != nil {
 		return "", err
 	}

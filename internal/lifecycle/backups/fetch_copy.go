@@ -77,7 +77,7 @@ func (b *Backups) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	return &SnapshotInfo{
 		Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host,
 		Revision: k.Revision, Verified: k.Name.IsVerified(q.Key),
-	}, b.c.Store.ChownToOwner(m.to)
+	}, b.c.Owner.GiveFiles(m.to)
 }
 
 func noCopy(file string) string {

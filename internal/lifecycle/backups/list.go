@@ -23,28 +23,28 @@ import (
 // selects all clusters. It returns ErrNotFound for a cluster
 // that is not saved and has no sets.
 func (b *Backups) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
-	sets, err := b.setsOf(name)
+	sets, err := b.setsOf(ctx, name)
 	if err == nil && name != "" && len(sets) == 0 {
 		_, err = b.c.Clusters.Cluster(ctx, name)
 	}
 	return sets, err
 }
 
-func (b *Backups) setsOf(name string) ([]SnapshotInfo, error) {
+func (b *Backups) setsOf(ctx context.Context, name string) ([]SnapshotInfo, error) {
 	clusters := []string{name}
 	if name == "" {
 		var err error
-		if clusters, err = b.c.Store.Backups().ListClusters(); err != nil {
+		if clusters, err = b.c.Records.Backups().ListClusters(ctx); err != nil {
 			return nil, err
 		}
 	}
 	out := []SnapshotInfo{}
 	for _, c := range clusters {
-		dir, err := b.c.Store.Backups().Dir(c)
+		dir, err := b.c.Records.Backups().Dir(c)
 		if err != nil {
 			return nil, err
 		}
-		keys, err := b.c.Keys.Trusted(c, SetTrust{})
+		keys, err := b.c.Keys.Trusted(ctx, c, SetTrust{})
 		if err != nil {
 			return nil, err
 		}

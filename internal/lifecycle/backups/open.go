@@ -2,6 +2,7 @@ package backups
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -66,7 +67,7 @@ type Selection struct {
 
 // Open reads a backup set and refuses it if the cluster cannot be restored from it.
 // It makes the paths in the selection absolute.
-func (b *Backups) Open(r *Selection, env module.Env) (_ *OpenedSet, err error) {
+func (b *Backups) Open(ctx context.Context, r *Selection, env module.Env) (_ *OpenedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
@@ -84,11 +85,11 @@ func (b *Backups) Open(r *Selection, env module.Env) (_ *OpenedSet, err error) {
 		return nil, diag.Refuse(string(backup.Unknown), r.File+" is not a readable regular file",
 			"list the backup sets on this machine: slipway etcd snapshots "+env.Cluster.Name)
 	}
-	if err := transfer.CheckRoom(b.c.Store.Home(), info.Size()+spareHere); err != nil {
+	if err := transfer.CheckRoom(b.c.Files.TempDir(), info.Size()+spareHere); err != nil {
 		return nil, diag.Refuse(idBackupRoom, err.Error(), "free disk space there: the set is unpacked before it is sent to hosts")
 	}
 	u := &OpenedSet{Source: etcdbackup.Source{Before: r.Before}, earlier: r.Earlier}
-	if err := b.readSet(u, r, env, ids); err != nil {
+	if err := b.readSet(ctx, u, r, env, ids); err != nil {
 		return nil, errors.Join(inFile(err, r.File), u.Close())
 	}
 	return u, nil
@@ -106,21 +107,21 @@ func inFile(err error, file string) error {
 }
 
 // readSet reads and checks the set.
-func (b *Backups) readSet(u *OpenedSet, r *Selection, env module.Env, ids []age.Identity) (err error) {
-	if err := sweepOld(b.c.Store.Home(), ".restore-*"); err != nil {
+func (b *Backups) readSet(ctx context.Context, u *OpenedSet, r *Selection, env module.Env, ids []age.Identity) (err error) {
+	if err := sweepOld(b.c.Files.TempDir(), ".restore-*"); err != nil {
 		return err
 	}
-	if u.snapshot, err = os.CreateTemp(b.c.Store.Home(), ".restore-*"); err != nil { // 0600
+	if u.snapshot, err = os.CreateTemp(b.c.Files.TempDir(), ".restore-*"); err != nil { // 0600
 		return err
 	}
 	if err := os.Remove(u.snapshot.Name()); err != nil { // unlink it before it has content
 		return err
 	}
-	admin, err := b.c.Access.SavedKubeconfig(env.Cluster.Name)
+	admin, err := b.c.Access.SavedKubeconfig(ctx, env.Cluster.Name)
 	if err != nil {
 		return err
 	}
-	keys, err := b.c.Keys.Trusted(env.Cluster.Name, r.SetTrust)
+	keys, err := b.c.Keys.Trusted(ctx, env.Cluster.Name, r.SetTrust)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package backups
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,8 +15,8 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/secret"
-	"slipway.dev/slipway/internal/store"
 )
 
 // SetTrust selects which backup sets may be used besides those signed with the cluster's
@@ -32,40 +33,40 @@ type SetTrust struct {
 }
 
 // SigningKeys are the saved keys that sign the backup sets of clusters.
-type SigningKeys struct{ Store *store.Store }
+type SigningKeys struct{ Records records.Backend }
 
 // Known returns the key of a cluster, nil if there is none yet.
-func (s SigningKeys) Known(cluster string) (*backup.SigningKey, error) {
-	key, _, err := s.keyOf(cluster, func() ([]byte, error) { return nil, store.ErrNotFound })
-	if errors.Is(err, store.ErrNotFound) {
+func (s SigningKeys) Known(ctx context.Context, cluster string) (*backup.SigningKey, error) {
+	key, _, err := s.keyOf(ctx, cluster, func() ([]byte, error) { return nil, records.ErrNotFound })
+	if errors.Is(err, records.ErrNotFound) {
 		return nil, nil
 	}
 	return key, err
 }
 
 // LoadOrCreate returns the key of a cluster and generates it if there is none yet.
-func (s SigningKeys) LoadOrCreate(cluster string) (*backup.SigningKey, secret.String, error) {
-	return s.keyOf(cluster, backup.NewSigningKey)
+func (s SigningKeys) LoadOrCreate(ctx context.Context, cluster string) (*backup.SigningKey, secret.String, error) {
+	return s.keyOf(ctx, cluster, backup.NewSigningKey)
 }
 
-func (s SigningKeys) keyOf(cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
-	text, err := s.Store.ClusterFiles().LoadOrCreate(cluster, store.BackupKey, made)
+func (s SigningKeys) keyOf(ctx context.Context, cluster string, made func() ([]byte, error)) (*backup.SigningKey, secret.String, error) {
+	text, err := s.Records.ClusterFiles().LoadOrCreate(ctx, cluster, records.BackupKey, made)
 	if err != nil {
 		return nil, secret.String{}, err
 	}
 	key, err := backup.ParseSigningKey(text)
 	if err != nil {
-		return nil, secret.String{}, fmt.Errorf("%s: %w", s.Store.ClusterFiles().Path(cluster, store.BackupKey), err)
+		return nil, secret.String{}, fmt.Errorf("%s: %w", s.Records.ClusterFiles().Location(cluster, records.BackupKey), err)
 	}
 	return key, secret.New(string(text)), nil
 }
 
 // AddTo adds the signing key to the environment of a cluster whose hosts make backup sets.
-func (s SigningKeys) AddTo(env *module.Env) error {
+func (s SigningKeys) AddTo(ctx context.Context, env *module.Env) error {
 	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
-	key, text, err := s.LoadOrCreate(env.Cluster.Name)
+	key, text, err := s.LoadOrCreate(ctx, env.Cluster.Name)
 	if err != nil {
 		return err
 	}
@@ -75,11 +76,11 @@ func (s SigningKeys) AddTo(env *module.Env) error {
 
 // AddKnownTo adds only the public key to an environment, if there is one: operations that
 // set up no copies keep it in the cluster's ConfigMap.
-func (s SigningKeys) AddKnownTo(env *module.Env) error {
+func (s SigningKeys) AddKnownTo(ctx context.Context, env *module.Env) error {
 	if len(inspect.CopyTargets(env.Cluster)) == 0 {
 		return nil
 	}
-	key, err := s.Known(env.Cluster.Name)
+	key, err := s.Known(ctx, env.Cluster.Name)
 	if key != nil {
 		env.BackupSigner = key.PublicKey().String()
 	}
@@ -87,17 +88,17 @@ func (s SigningKeys) AddKnownTo(env *module.Env) error {
 }
 
 // Trusted returns the public keys whose signatures are accepted for sets of a cluster.
-func (s SigningKeys) Trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
+func (s SigningKeys) Trusted(ctx context.Context, cluster string, t SetTrust) ([]backup.PublicKey, error) {
 	if t.WithKeys && !t.Unverified {
 		return nil, diag.Refuse(idWithKeys, "--with-keys is only for unverified sets, but --unverified is not given",
 			"omit --with-keys: lost keys are always restored from a verified set")
 	}
-	key, err := s.Known(cluster)
+	key, err := s.Known(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
 	out := []backup.PublicKey{key.PublicKey()}
-	former, err := s.Store.Backups().LoadFormerSigners(cluster)
+	former, err := s.Records.Backups().LoadFormerSigners(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}

@@ -122,12 +122,12 @@ func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if m.keys, err = backup.ParseRecipients(o.Recipients); err != nil {
 		return nil, diag.Refuse(idBadRecipient, err.Error(), "generate a key with age-keygen and use the public key that it prints")
 	}
-	known, err := b.c.Keys.Known(name)
+	known, err := b.c.Keys.Known(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	m.newKey = known == nil
-	if m.signer, _, err = b.c.Keys.LoadOrCreate(name); err != nil {
+	if m.signer, _, err = b.c.Keys.LoadOrCreate(ctx, name); err != nil {
 		return nil, err
 	}
 	if o.Of == "" {
@@ -139,7 +139,7 @@ func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if err != nil {
 		return nil, err
 	}
-	m.session = b.c.Inspector.NewSession(env)
+	m.session = b.c.Inspector.NewSession(ctx, env)
 	defer m.session.Close()
 	m.session.Select(func(h v1alpha1.Host) bool {
 		return m.session.CanQueryEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
@@ -156,7 +156,7 @@ func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 // setPath returns the path of the set.
 func (m *snapshotting) setPath(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
-		dir, err := m.in.c.Store.Backups().MakeDir(name)
+		dir, err := m.in.c.Records.Backups().MakeDir(name)
 		if err != nil {
 			return "", err
 		}
@@ -231,7 +231,7 @@ func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot s
 	if err := backup.Write(m.to, set, small, snapshot, backup.Keys{Recipients: m.keys, Signer: m.signer}); err != nil {
 		return nil, unusable(err)
 	}
-	if err := m.in.c.Store.ChownToOwner(m.to); err != nil {
+	if err := m.in.c.Owner.GiveFiles(m.to); err != nil {
 		return nil, err
 	}
 	i, err := infoOf(m.to, set, len(m.keys) > 0)
@@ -248,7 +248,7 @@ func (m *snapshotting) snapshotDir() (string, error) {
 	if len(m.keys) == 0 {
 		return filepath.Dir(m.to), nil
 	}
-	return m.in.c.Store.Backups().MakeDir(m.report.Name)
+	return m.in.c.Records.Backups().MakeDir(m.report.Name)
 }
 
 // checkRoom returns an error if the disks lack space for the snapshot in a directory or for

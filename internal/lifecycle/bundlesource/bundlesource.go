@@ -11,11 +11,11 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/fileowner"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
@@ -26,7 +26,7 @@ const (
 
 // A Config configures a Finder.
 type Config struct {
-	Store     *store.Store
+	Owner     *fileowner.Owner // of what is downloaded and built
 	Catalogue *release.Catalogue
 	// Cache is the directory for downloads, builds and bundles.
 	Cache string

@@ -156,6 +156,6 @@ func (b *Source) Describe() string { return "build for Kubernetes " + b.env.Rele
 func (b *Source) BuildOptions() bundle.BuildOptions {
 	return bundle.BuildOptions{
 		Kubernetes: b.env.Release.Kubernetes, Arches: b.arches, Source: b.in.c.Source,
-		Cache: b.in.c.Cache, Owner: b.in.c.Store.Owner(), Releases: b.in.c.Catalogue,
+		Cache: b.in.c.Cache, Owner: b.in.c.Owner, Releases: b.in.c.Catalogue,
 	}
 }

@@ -16,8 +16,8 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/store"
 )
 
 // idNoLockMajority is an error id with an entry in docs/guide/errors.md. It never changes.
@@ -54,9 +54,9 @@ type Request struct {
 	// Restart is how long a control plane may be silent because the operation restarts it,
 	// one at a time; 0 if the operation restarts none.
 	Restart time.Duration
-	// Store has the id and the processes of this manager.
-	Store *store.Store
-	Log   *slog.Logger
+	// Records have the id and the processes of this manager.
+	Records records.Backend
+	Log     *slog.Logger
 }
 
 // A Keeper is a control plane that keeps the lock.
@@ -89,13 +89,13 @@ type Lock struct {
 	// process of this manager.
 	replaced map[string]string
 	// released is called when no host has the lock any longer.
-	released func() error
+	released func(context.Context) error
 }
 
 // Take takes the lock. It returns a *LockedError if another operation has it.
 func Take(ctx context.Context, r Request) (*Lock, error) {
 	seen, errs := readLocks(ctx, r.Hosts)
-	l, isOurs, err := newLock(r, seen)
+	l, isOurs, err := newLock(ctx, r, seen)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 			return nil, r.lockedError(&st)
 		}
 	}
-	if l.lock.Process, err = r.Store.Locks().BeginHold(r.Cluster); err != nil {
+	if l.lock.Process, err = r.Records.Locks().BeginHold(ctx, r.Cluster); err != nil {
 		return nil, err
 	}
 	var other *remote.LockState
@@ -141,7 +141,7 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 		return l, nil
 	}
 	// Hosts that were not reached may still have locks of processes that crashed.
-	l.released = func() error { return r.Store.Locks().EndHold(r.Cluster, l.lock.Process) }
+	l.released = func(ctx context.Context) error { return r.Records.Locks().EndHold(ctx, r.Cluster, l.lock.Process) }
 	l.Release(context.WithoutCancel(ctx))
 	switch {
 	case ctx.Err() != nil:
@@ -157,12 +157,12 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 
 // newLock returns the lock to take on the hosts whose locks were read into seen. isOurs
 // reports whether a holder is an ended process of this manager.
-func newLock(r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(remote.Lock) bool, err error) {
-	manager, err := r.Store.ManagerID()
+func newLock(ctx context.Context, r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(remote.Lock) bool, err error) {
+	manager, err := r.Records.ManagerID(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	before, err := r.Store.Locks().ListUnreleased(r.Cluster)
+	before, err := r.Records.Locks().ListUnreleased(ctx, r.Cluster)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -171,13 +171,14 @@ func newLock(r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(
 	isOurs = func(other remote.Lock) bool {
 		return other.Manager == manager && (other.Process == "" || slices.Contains(before, other.Process))
 	}
-	l = &Lock{log: r.Log, replaced: map[string]string{}, released: func() error { return r.Store.Locks().EndHold(r.Cluster) }}
+	l = &Lock{log: r.Log, replaced: map[string]string{}}
+	l.released = func(ctx context.Context) error { return r.Records.Locks().EndHold(ctx, r.Cluster) }
 	for name, st := range seen {
 		if st.Held && isOurs(st.Holder) {
 			l.replaced[name] = st.Holder.Process
 		}
 	}
-	who := store.ThisProcess()
+	who := records.ThisProcess()
 	l.lock = remote.Lock{
 		Operation: r.Operation, Manager: manager, Fence: highestFence(seen) + 1,
 		By: who.String() + " since " + who.Since.Format("2006-01-02 15:04:05 MST"),
@@ -296,7 +297,7 @@ func (l *Lock) Release(ctx context.Context) {
 	if held || l.released == nil {
 		return
 	}
-	if err := l.released(); err != nil {
+	if err := l.released(ctx); err != nil {
 		l.log.Warn("the release of the cluster lock was not saved", "error", err)
 	}
 }

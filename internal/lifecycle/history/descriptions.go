@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -8,14 +9,14 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 // PlannedCluster returns the cluster description of an operation's plan.
-func (h History) PlannedCluster(id string) (*v1alpha1.Cluster, error) {
-	c, err := h.Records.Store.Operations().LoadPlannedCluster(id)
+func (h History) PlannedCluster(ctx context.Context, id string) (*v1alpha1.Cluster, error) {
+	c, err := h.View.Records.Operations().LoadPlannedCluster(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -24,8 +25,8 @@ func (h History) PlannedCluster(id string) (*v1alpha1.Cluster, error) {
 }
 
 // plannedClusterWithout returns the same without the hosts that were force-removed since then.
-func (h History) plannedClusterWithout(id string, lost []string) (*v1alpha1.Cluster, error) {
-	c, err := h.PlannedCluster(id)
+func (h History) plannedClusterWithout(ctx context.Context, id string, lost []string) (*v1alpha1.Cluster, error) {
+	c, err := h.PlannedCluster(ctx, id)
 	if err == nil {
 		spec.RemoveHosts(c, lost...)
 	}
@@ -36,8 +37,8 @@ func (h History) plannedClusterWithout(id string, lost []string) (*v1alpha1.Clus
 // The first one is from the latest successful operation, or from the creation if none succeeded
 // after it. The others are from all operations that have begun since. Hosts that were
 // force-removed since then are left out.
-func (h History) DescriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
-	ops, err := h.Records.Store.Operations().List(recorded.Name)
+func (h History) DescriptionsSince(ctx context.Context, recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
+	ops, err := h.View.Records.Operations().List(ctx, recorded.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func (h History) DescriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.
 			lost = append(lost, o.Spec.Parameters.Nodes...)
 			continue
 		}
-		was, err := h.plannedClusterWithout(o.Name, lost)
+		was, err := h.plannedClusterWithout(ctx, o.Name, lost)
 		if err != nil {
 			return nil, err
 		}
@@ -66,11 +67,11 @@ func (h History) DescriptionsSince(recorded *v1alpha1.Cluster) (out []*v1alpha1.
 
 // HasUnfinishedEndpointChange reports whether a change of the control plane endpoint is unfinished. The next
 // operation continues that change on all hosts.
-func (h History) HasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool, error) {
-	if !records.IsCreated(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
+func (h History) HasUnfinishedEndpointChange(ctx context.Context, recorded *v1alpha1.Cluster) (bool, error) {
+	if !savedstate.IsCreated(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return false, nil
 	}
-	been, err := h.DescriptionsSince(recorded)
+	been, err := h.DescriptionsSince(ctx, recorded)
 	return slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
 		return !reflect.DeepEqual(c.Spec.ControlPlaneEndpoint, recorded.Spec.ControlPlaneEndpoint)
 	}), err
@@ -78,9 +79,9 @@ func (h History) HasUnfinishedEndpointChange(recorded *v1alpha1.Cluster) (bool, 
 
 // SourceBefore returns the previous cluster file, or empty text if it is not known: the
 // saved file belongs to the operation that is rolled back.
-func (h History) SourceBefore(name string) ([]byte, error) {
-	text, err := h.Records.Store.Clusters().LoadKeptSource(name)
-	if errors.Is(err, store.ErrNotFound) {
+func (h History) SourceBefore(ctx context.Context, name string) ([]byte, error) {
+	text, err := h.View.Records.Clusters().LoadKeptSource(ctx, name)
+	if errors.Is(err, records.ErrNotFound) {
 		return []byte{}, nil
 	}
 	return text, err
@@ -88,8 +89,8 @@ func (h History) SourceBefore(name string) ([]byte, error) {
 
 // DescriptionBefore returns the description of the latest successful operation; if there is none,
 // the description of the creation. Hosts that were force-removed since then are left out.
-func (h History) DescriptionBefore(name string) (*v1alpha1.Cluster, error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) DescriptionBefore(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (h History) DescriptionBefore(name string) (*v1alpha1.Cluster, error) {
 		case HasForgottenNodes(o):
 			lost = append(lost, o.Spec.Parameters.Nodes...)
 		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.State == v1alpha1.OperationSucceeded:
-			return h.plannedClusterWithout(o.Name, lost)
+			return h.plannedClusterWithout(ctx, o.Name, lost)
 		}
 	}
 	return nil, diag.Refuse(IDNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
@@ -107,8 +108,8 @@ func (h History) DescriptionBefore(name string) (*v1alpha1.Cluster, error) {
 
 // ClusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
 // operation left it that planned another version.
-func (h History) ClusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) ClusterBeforeUpgrade(ctx context.Context, name, version string) (*v1alpha1.Cluster, error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (h History) ClusterBeforeUpgrade(name, version string) (*v1alpha1.Cluster, 
 			(!kind.ChangesCluster() || o.Status.State != v1alpha1.OperationSucceeded) {
 			continue
 		}
-		c, err := h.PlannedCluster(o.Name)
+		c, err := h.PlannedCluster(ctx, o.Name)
 		if err != nil || c.Spec.Kubernetes.Version != version {
 			return c, err
 		}

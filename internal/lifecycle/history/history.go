@@ -3,6 +3,7 @@
 package history
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/noderemoval"
 	"slipway.dev/slipway/internal/spec"
@@ -28,17 +29,17 @@ const (
 )
 
 // History finds the earlier operations of clusters.
-type History struct{ Records *records.Records }
+type History struct{ View *savedstate.View }
 
 // Steps returns two sets of steps of an operation. done has the steps that succeeded
 // and must not be repeated; the engine uses it only for steps that are declared so.
 // begun has the steps that may have changed something. A step that failed or was killed
 // may have done all its work: if a later attempt finds nothing to do, the step may
 // still have changed something earlier.
-func (h History) Steps(id string) (done, begun map[string]bool, err error) {
+func (h History) Steps(ctx context.Context, id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
 	before := map[string]bool{} // begun in earlier attempts
-	err = h.Records.Store.Journals().ReadEvents(id, func(e event.Event) error {
+	err = h.View.Records.Journals().ReadEvents(ctx, id, func(e event.Event) error {
 		step := e.Task + "@" + e.Host
 		switch {
 		case e.Type == event.OperationStarted:
@@ -64,8 +65,8 @@ func refusesPlace(e event.Event) bool {
 // EarlierAttempts returns what was done by all operations of a cluster since the latest one
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
-func (h History) EarlierAttempts(name string) (a Attempts, err error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) EarlierAttempts(ctx context.Context, name string) (a Attempts, err error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	if err != nil {
 		return a, err
 	}
@@ -82,11 +83,11 @@ func (h History) EarlierAttempts(name string) (a Attempts, err error) {
 			again = true
 			continue
 		}
-		steps, begun, err := h.Steps(o.Name)
+		steps, begun, err := h.Steps(ctx, o.Name)
 		if err != nil {
 			return a, err
 		}
-		hosts, err := h.changed(o.Name, begun)
+		hosts, err := h.changed(ctx, o.Name, begun)
 		if err != nil {
 			return a, err
 		}
@@ -125,11 +126,11 @@ func (a Attempts) isVacated(h v1alpha1.Host) bool {
 
 // changed returns the hosts that an operation keeps in the cluster and on which it has
 // begun steps.
-func (h History) changed(id string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
+func (h History) changed(ctx context.Context, id string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	c, err := h.PlannedCluster(id)
+	c, err := h.PlannedCluster(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -153,16 +154,16 @@ func ContainsAddressOf(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
 // TouchedHosts returns the hosts of an existing cluster that were changed since its
 // latest successful operation, without the hosts that were in the cluster then, which
 // another machine may replace. placed lists the hosts that still have their places.
-func (h History) TouchedHosts(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
-	a, err := h.EarlierAttempts(recorded.Name)
+func (h History) TouchedHosts(ctx context.Context, recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
+	a, err := h.EarlierAttempts(ctx, recorded.Name)
 	if !a.Any || err != nil {
 		return nil, nil, err
 	}
-	before, err := h.DescriptionBefore(recorded.Name)
+	before, err := h.DescriptionBefore(ctx, recorded.Name)
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes, err := h.Records.Store.Clusters().LoadNodes(recorded)
+	nodes, err := h.View.Records.Clusters().LoadNodes(ctx, recorded)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,19 +12,19 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/lifecycle/records"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/spec"
 )
 
 // Unfinished returns the latest operation of a cluster if it has not succeeded.
 // It skips operations that never began: they changed nothing.
-func (h History) Unfinished(name string) (*v1alpha1.Operation, error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) Unfinished(ctx context.Context, name string) (*v1alpha1.Operation, error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := h.Records.Saved(name)
+	recorded, err := h.View.Saved(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func (h History) Unfinished(name string) (*v1alpha1.Operation, error) {
 		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
 	})
 	if len(ops) == 0 {
-		return nil, fmt.Errorf("an operation of cluster %s: %w", name, records.ErrNotFound)
+		return nil, fmt.Errorf("an operation of cluster %s: %w", name, savedstate.ErrNotFound)
 	}
 	if ops[0].Status.State == v1alpha1.OperationSucceeded {
 		return nil, diag.Refuse(IDNothingUnfinished, message, hint)
@@ -89,8 +90,8 @@ func RunningVersion(c *v1alpha1.Cluster) string {
 }
 
 // LatestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
-func (h History) LatestUpgrade(name string) (*v1alpha1.Operation, error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) LatestUpgrade(ctx context.Context, name string) (*v1alpha1.Operation, error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return IsUpgrade(&o) && o.Status.StartTime != nil
 	})
@@ -103,8 +104,8 @@ func (h History) LatestUpgrade(name string) (*v1alpha1.Operation, error) {
 // UnfinishedEtcdSwap returns the latest restore or rescue that has begun to replace the
 // etcd data. It returns nil if there is none, or if that operation or a later restore or
 // rescue has reached the point at which all members serve the new data.
-func (h History) UnfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) UnfinishedEtcdSwap(ctx context.Context, name string) (*v1alpha1.Operation, error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (h History) UnfinishedEtcdSwap(name string) (*v1alpha1.Operation, error) {
 		if !kind.ReplacesEtcdData() || o.Status.StartTime == nil {
 			continue
 		}
-		done, begun, err := h.Steps(o.Name)
+		done, begun, err := h.Steps(ctx, o.Name)
 		switch {
 		case err != nil:
 			return nil, err
@@ -142,8 +143,8 @@ func hasStep(steps map[string]bool, id string) bool {
 // RefuseDuringEtcdSwap refuses to change hosts while a restore or a rescue is unfinished:
 // some etcd members may have the new data and others the previous data. Only that
 // operation knows which, and stops what must not run in the meantime.
-func (h History) RefuseDuringEtcdSwap(recorded *v1alpha1.Cluster) error {
-	swaps, err := h.UnfinishedEtcdSwap(recorded.Name)
+func (h History) RefuseDuringEtcdSwap(ctx context.Context, recorded *v1alpha1.Cluster) error {
+	swaps, err := h.UnfinishedEtcdSwap(ctx, recorded.Name)
 	if swaps == nil || err != nil {
 		return err
 	}
@@ -172,8 +173,8 @@ func RefuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error
 // the nodes have two versions, and only that operation knows their order. An operation
 // without a saved start also counts if the cluster's status names it: the cluster
 // description already has its version.
-func (h History) RefuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
-	ops, err := h.Records.Store.Operations().List(recorded.Name)
+func (h History) RefuseDuringUpgrade(ctx context.Context, recorded *v1alpha1.Cluster) error {
+	ops, err := h.View.Records.Operations().List(ctx, recorded.Name)
 	if err != nil {
 		return err
 	}
@@ -193,8 +194,8 @@ func (h History) RefuseDuringUpgrade(recorded *v1alpha1.Cluster) error {
 
 // NodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
 // the runtime has begun to stop containers and that are not back in service.
-func (h History) NodesBetweenRuntimes(cluster string) (out []string, err error) {
-	ops, err := h.Records.Store.Operations().List(cluster)
+func (h History) NodesBetweenRuntimes(ctx context.Context, cluster string) (out []string, err error) {
+	ops, err := h.View.Records.Operations().List(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +205,7 @@ func (h History) NodesBetweenRuntimes(cluster string) (out []string, err error) 
 		ops = ops[:at]
 	}
 	for _, o := range slices.Backward(ops) {
-		err := h.Records.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
+		err := h.View.Records.Journals().ReadEvents(ctx, o.Name, func(e event.Event) error {
 			at := slices.Index(out, e.Host)
 			switch {
 			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:
@@ -224,11 +225,11 @@ func (h History) NodesBetweenRuntimes(cluster string) (out []string, err error) 
 
 // RefuseDuringRuntimeChange refuses to add or remove hosts while a change of the container runtime is
 // unfinished: only that change knows which runtime each node shall have.
-func (h History) RefuseDuringRuntimeChange(kind operation.Kind, recorded *v1alpha1.Cluster) error {
+func (h History) RefuseDuringRuntimeChange(ctx context.Context, kind operation.Kind, recorded *v1alpha1.Cluster) error {
 	if !kind.ChangesNodes() {
 		return nil
 	}
-	been, err := h.DescriptionsSince(recorded)
+	been, err := h.DescriptionsSince(ctx, recorded)
 	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.UsesDocker(c) != spec.UsesDocker(been[0]) }) {
 		return err
 	}
@@ -238,8 +239,8 @@ func (h History) RefuseDuringRuntimeChange(kind operation.Kind, recorded *v1alph
 
 // CountEtcdReplacements returns how many restores and rescues of a cluster of this name began
 // before the operation that continues, if there is one.
-func (h History) CountEtcdReplacements(name string, goesOn *v1alpha1.Operation) (n int, err error) {
-	ops, err := h.Records.Store.Operations().List(name)
+func (h History) CountEtcdReplacements(ctx context.Context, name string, goesOn *v1alpha1.Operation) (n int, err error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
 	for _, o := range ops {
 		if operation.Kind(o.Spec.Kind).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++

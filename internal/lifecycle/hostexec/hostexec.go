@@ -37,10 +37,10 @@ const (
 // Clusters are the saved clusters.
 type Clusters interface {
 	// List returns their names.
-	List() ([]string, error)
-	// Load returns a cluster. The error is store.ErrNotFound if there is none, and a
+	List(ctx context.Context) ([]string, error)
+	// Load returns a cluster. The error is records.ErrNotFound if there is none, and a
 	// diag.List if its saved state is damaged.
-	Load(name string) (*v1alpha1.Cluster, error)
+	Load(ctx context.Context, name string) (*v1alpha1.Cluster, error)
 }
 
 // A Config configures an Executor.

@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/remote/remotetest"
@@ -47,7 +48,7 @@ func newTestExecutor(t *testing.T) *Executor {
 			h.Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
 			c.Spec.Hosts = append(c.Spec.Hosts, h)
 		}
-		if err := st.Clusters().Save(c, nil); err != nil {
+		if err := st.Clusters().Save(t.Context(), c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +131,7 @@ func testTargets(t *testing.T, s *Executor) {
 	}
 	_, _, err := s.Targets(t.Context(), "x*@all", "prod")
 	wantRefusal(t, err, idNoSuchClusters)
-	if _, _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, store.ErrNotFound) {
+	if _, _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, records.ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 }
@@ -147,7 +148,7 @@ func TestTargets_SkipsDamagedClustersOfPattern(t *testing.T) {
 		c := &v1alpha1.Cluster{}
 		c.Name = cluster
 		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "192.0.2.1"}}
-		if err := st.Clusters().Save(c, nil); err != nil {
+		if err := st.Clusters().Save(t.Context(), c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,21 +10,21 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/hostselector"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Targets returns the hosts that a selector names. Terms without CLUSTER@ select hosts of
 // the given cluster. The error, a diag.List, has all terms that match no host. If a
 // pattern matches several clusters, a term must match a host in one of them; warnings
 // name the clusters without a match.
-func (e *Executor) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
+func (e *Executor) Targets(ctx context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
 	var problems diag.List
 	have := map[[2]string]bool{}
 	for _, choice := range hostselector.SplitByCluster(selector) {
 		of := cmp.Or(choice.Cluster, cluster)
-		clusters, err := e.matchingClusters(of)
+		clusters, err := e.matchingClusters(ctx, of)
 		var list diag.List
 		if errors.As(err, &list) {
 			problems = append(problems, list...)
@@ -90,12 +90,12 @@ func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
 // matchingClusters returns the clusters that a name or a pattern matches. For a pattern, it
 // skips clusters with damaged state and warns about them, as long as one cluster is left.
-func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
+func (e *Executor) matchingClusters(ctx context.Context, name string) ([]*v1alpha1.Cluster, error) {
 	if !isPattern(name) {
-		c, err := e.c.Clusters.Load(name)
+		c, err := e.c.Clusters.Load(ctx, name)
 		return []*v1alpha1.Cluster{c}, err
 	}
-	names, err := e.c.Clusters.List()
+	names, err := e.c.Clusters.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,14 +105,14 @@ func (e *Executor) matchingClusters(name string) ([]*v1alpha1.Cluster, error) {
 		if ok, err := path.Match(name, n); !ok || err != nil {
 			continue
 		}
-		c, err := e.c.Clusters.Load(n)
+		c, err := e.c.Clusters.Load(ctx, n)
 		var list diag.List
 		switch {
 		case err == nil:
 			out = append(out, c)
 		case errors.As(err, &list):
 			damaged = append(damaged, list...)
-		case !errors.Is(err, store.ErrNotFound): // otherwise it was deleted in the meantime
+		case !errors.Is(err, records.ErrNotFound): // otherwise it was deleted in the meantime
 			return nil, err
 		}
 	}

@@ -210,9 +210,9 @@ func (in *Inspector) QueryCopies(ctx context.Context, c *v1alpha1.Cluster, progr
 	if err != nil {
 		return nil, nil, err
 	}
-	s := in.NewSession(env)
+	s := in.NewSession(ctx, env)
 	s.Select(func(h v1alpha1.Host) bool { return etcdbackup.HasCopies(c, h) })
-	key, err := in.c.SigningKey(c.Name)
+	key, err := in.c.SigningKey(ctx, c.Name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -129,7 +129,7 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := in.c.Store.Clusters().LoadNodes(c)
+	seen, err := in.c.Records.Clusters().LoadNodes(ctx, c)
 	if err != nil {
 		return nil, err
 	}

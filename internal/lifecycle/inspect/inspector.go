@@ -14,8 +14,8 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/release"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Clusters are the saved clusters.
@@ -31,7 +31,7 @@ type Clusters interface {
 // A Config configures an Inspector.
 type Config struct {
 	Clusters  Clusters
-	Store     *store.Store
+	Records   records.Backend
 	Access    *access.Access
 	Catalogue *release.Catalogue
 	Dialer    hostconn.Dialer
@@ -40,7 +40,7 @@ type Config struct {
 	Now     func() time.Time
 	// SigningKey returns the key with which a cluster's backups are signed, nil if there is
 	// none yet.
-	SigningKey func(cluster string) (*backup.SigningKey, error)
+	SigningKey func(ctx context.Context, cluster string) (*backup.SigningKey, error)
 	// CAIDs returns the ids of the cluster's CAs in a kubeconfig.
 	CAIDs func(kubeconfig []byte) []string
 }

@@ -63,7 +63,7 @@ func (in *Inspector) StartSession(ctx context.Context, c *v1alpha1.Cluster) (_ c
 		return nil, nil, nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, in.Limits.Total, ErrNoTime)
-	s = in.NewSession(env)
+	s = in.NewSession(ctx, env)
 	if admin, _, err := in.c.Access.CurrentKubeconfig(ctx, env); err == nil {
 		s.Admin = admin
 	}
@@ -71,10 +71,10 @@ func (in *Inspector) StartSession(ctx context.Context, c *v1alpha1.Cluster) (_ c
 }
 
 // NewSession returns a session for queries of a cluster that the caller limits.
-func (in *Inspector) NewSession(env module.Env) *Session {
+func (in *Inspector) NewSession(ctx context.Context, env module.Env) *Session {
 	all := env.Cluster.Spec.Hosts
 	s := &Session{in: in, Env: env, ControlPlanes: make(chan *Host, len(all)), members: make(chan *Host, len(all))}
-	s.Admin, _ = in.c.Store.Kubeconfigs().Load(env.Cluster.Name) // a new cluster has no kubeconfig yet
+	s.Admin, _ = in.c.Records.Kubeconfigs().Load(ctx, env.Cluster.Name) // a new cluster has no kubeconfig yet
 	for _, h := range all {
 		s.Hosts = append(s.Hosts, &Host{Spec: h})
 	}

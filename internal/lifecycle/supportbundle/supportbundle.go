@@ -27,9 +27,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
-	"slipway.dev/slipway/internal/store"
 )
 
 const (
@@ -48,11 +48,11 @@ const (
 // A Config configures a Collector.
 type Config struct {
 	Clusters  inspect.Clusters
-	Store     *store.Store
+	Records   records.Backend
 	Inspector *inspect.Inspector
 	// Secrets returns the secrets of a cluster that this machine can read, besides the
 	// secrets of its SSH settings and registry logins.
-	Secrets func(*v1alpha1.Cluster) []string
+	Secrets func(context.Context, *v1alpha1.Cluster) []string
 	Now     func() time.Time
 }
 
@@ -80,14 +80,14 @@ func (c *Collector) Dump(ctx context.Context, name string, w io.Writer, progress
 	if err != nil {
 		return err
 	}
-	s := c.c.Inspector.NewSession(env)
+	s := c.c.Inspector.NewSession(ctx, env)
 	defer s.Close()
 	zw, err := zstd.NewWriter(w)
 	if err != nil {
 		return fmt.Errorf("creating the support bundle: %w", err)
 	}
 	d := &archive{
-		collector: c, dir: name, redactor: newRedactor(cluster, s.Admin, c.c.Secrets(cluster)...), tar: tar.NewWriter(zw), now: c.c.Now(),
+		collector: c, dir: name, redactor: newRedactor(cluster, s.Admin, c.c.Secrets(ctx, cluster)...), tar: tar.NewWriter(zw), now: c.c.Now(),
 	}
 	d.addRecords(ctx, cluster, progress)
 	d.addQueried(ctx, s, progress)
@@ -236,7 +236,7 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 	} else {
 		d.addObject("info.json", info)
 	}
-	ops, damaged, err := d.collector.c.Store.Operations().ListReadable(c.Name)
+	ops, damaged, err := d.collector.c.Records.Operations().ListReadable(ctx, c.Name)
 	if err != nil {
 		d.addMissing("operations", err)
 	}
@@ -246,13 +246,13 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 	for _, o := range ops[:min(len(ops), maxOperations)] {
 		dir := "operations/" + o.Name + "/"
 		d.addObject(dir+"operation.json", o)
-		if p, err := d.collector.c.Store.Operations().LoadPlan(o.Name); err != nil {
+		if p, err := d.collector.c.Records.Operations().LoadPlan(ctx, o.Name); err != nil {
 			d.addMissing(dir+"plan.json", err)
 		} else {
 			d.addObject(dir+"plan.json", p)
 		}
 		var journal [][]byte
-		if err := d.collector.c.Store.Journals().ReadEvents(o.Name, func(e event.Event) error {
+		if err := d.collector.c.Records.Journals().ReadEvents(ctx, o.Name, func(e event.Event) error {
 			line, err := json.Marshal(e)
 			journal = append(journal, d.redactor.redactJSON(line, ""))
 			return err

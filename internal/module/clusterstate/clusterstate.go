@@ -31,11 +31,11 @@ const (
 // StateStore is the state of clusters on the manager.
 type StateStore interface {
 	// Kubeconfig returns the kubeconfig of the administrator; nil if there is none.
-	Kubeconfig(name string) ([]byte, error)
-	SaveKubeconfig(name string, content []byte) error
+	Kubeconfig(ctx context.Context, name string) ([]byte, error)
+	SaveKubeconfig(ctx context.Context, name string, content []byte) error
 	// TakeOff removes a host from the state of a cluster, and returns the names of the
 	// remaining hosts.
-	TakeOff(cluster, host string) ([]string, error)
+	TakeOff(ctx context.Context, cluster, host string) ([]string, error)
 }
 
 // SaveState is the module that saves the kubeconfig and the description of the
@@ -62,13 +62,13 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 		ID: "record.kubeconfig", Title: "save admin kubeconfig", Manager: true,
 		Consumes: []engine.KeyRef{admin.Ref()},
 		Run: &engine.Action{
-			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "save"}}
 				conf := engine.GetValue(s, admin)
 				if conf.Text == nil {
 					return change, nil
 				}
-				have, err := store.Kubeconfig(env.Cluster.Name)
+				have, err := store.Kubeconfig(ctx, env.Cluster.Name)
 				if err != nil {
 					return nil, err
 				}
@@ -78,8 +78,8 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 				}
 				return change, nil
 			},
-			Apply: func(_ context.Context, s *engine.Scope) error {
-				have, err := store.Kubeconfig(env.Cluster.Name)
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				have, err := store.Kubeconfig(ctx, env.Cluster.Name)
 				if err != nil {
 					return err
 				}
@@ -87,7 +87,7 @@ func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], stor
 				if err != nil {
 					return err
 				}
-				return store.SaveKubeconfig(env.Cluster.Name, want)
+				return store.SaveKubeconfig(ctx, env.Cluster.Name, want)
 			},
 		},
 	}
@@ -114,7 +114,7 @@ func RemoveHosts(env module.Env, store StateStore, owner string) engine.Module {
 				}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				left, err := store.TakeOff(env.Cluster.Name, s.Host().Name)
+				left, err := store.TakeOff(ctx, env.Cluster.Name, s.Host().Name)
 				if err != nil {
 					return err
 				}
@@ -141,8 +141,8 @@ func RemoveHostsFromState(env module.Env, store StateStore) engine.Module {
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "update: remove host " + s.Host().Name}}, nil
 			},
-			Apply: func(_ context.Context, s *engine.Scope) error {
-				_, err := store.TakeOff(env.Cluster.Name, s.Host().Name)
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				_, err := store.TakeOff(ctx, env.Cluster.Name, s.Host().Name)
 				return err
 			},
 		},

@@ -9,15 +9,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway.dev/slipway/internal/records"
 )
 
 // mergedPrefix begins the names of files that each contain the path of one kubeconfig.
 const mergedPrefix = "merged-"
 
-// AddMerged saves that the kubeconfig at an absolute path has entries of a cluster. It
+// AddMergedKubeconfig saves that the kubeconfig at an absolute path has entries of a cluster. It
 // uses one file for each path, so that concurrent processes do not overwrite each other.
-func (s Kubeconfigs) AddMerged(name, path string) error {
-	if err := checkName(name); err != nil {
+func (s Preferences) AddMergedKubeconfig(name, path string) error {
+	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("saving a merged kubeconfig: %w", err)
 	}
 	if !filepath.IsAbs(path) {
@@ -33,9 +35,9 @@ func (s Kubeconfigs) AddMerged(name, path string) error {
 	return nil
 }
 
-// ListMerged returns the paths of the kubeconfigs that have entries of a cluster, sorted.
-func (s Kubeconfigs) ListMerged(name string) ([]string, error) {
-	if err := checkName(name); err != nil {
+// ListMergedKubeconfigs returns the paths of the kubeconfigs that have entries of a cluster, sorted.
+func (s Preferences) ListMergedKubeconfigs(name string) ([]string, error) {
+	if err := records.CheckName(name); err != nil {
 		return nil, fmt.Errorf("reading merged kubeconfigs: %w", err)
 	}
 	entries, err := s.readDir(s.clusterPath(name))
@@ -51,7 +53,7 @@ func (s Kubeconfigs) ListMerged(name string) ([]string, error) {
 			continue
 		}
 		text, err := s.readClusterFile(name, e.Name())
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, records.ErrNotFound) {
 			continue // removed in the meantime
 		}
 		if err != nil {

@@ -1,4 +1,4 @@
-package records
+package savedstate
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/records"
 )
 
 // cancelInterval is the time between two looks at the process that was asked to stop.
@@ -17,7 +17,7 @@ const cancelInterval = 200 * time.Millisecond
 // A CancelledError is the cause of a context that ends because a user has requested to cancel the
 // operation.
 type CancelledError struct {
-	By store.Holder // the process with which the user has requested it
+	By records.Holder // the process with which the user has requested it
 }
 
 func (e *CancelledError) Error() string {
@@ -27,12 +27,12 @@ func (e *CancelledError) Error() string {
 // Cancel requests that the process which runs the cluster's operation stops at the next safe
 // point, and returns when it has stopped or ctx is done. The process can run on another machine
 // that shares the state. progress, which may be nil, receives an event after the request.
-func (r *Records) Cancel(ctx context.Context, name string, progress event.Sink) error {
+func (r *View) Cancel(ctx context.Context, name string, progress event.Sink) error {
 	tick := time.NewTicker(cancelInterval)
 	defer tick.Stop()
-	var asked *store.Holder
+	var asked *records.Holder
 	for {
-		now, err := r.Store.Locks().Holder(name)
+		now, err := r.Records.Locks().Holder(ctx, name)
 		switch {
 		case err != nil:
 			return err
@@ -41,7 +41,7 @@ func (r *Records) Cancel(ctx context.Context, name string, progress event.Sink) 
 		case now == nil || asked != nil && !now.IsSameProcess(*asked) && now.PID != 0:
 			return nil
 		case now.Operation != "" && (asked == nil || now.Operation != asked.Operation): // otherwise it has not begun
-			if err := r.request(now, store.ThisProcess()); err != nil {
+			if err := r.request(ctx, now, records.ThisProcess()); err != nil {
 				return err
 			}
 			asked = now
@@ -55,9 +55,9 @@ func (r *Records) Cancel(ctx context.Context, name string, progress event.Sink) 
 	}
 }
 
-// request saves the request of a process that a holder stops.
-func (r *Records) request(holder *store.Holder, by store.Holder) error {
-	return r.Store.Operations().RequestCancel(holder.Operation, store.CancelRequest{
+// request saves the request of a process that a holder stops, also after the end of ctx.
+func (r *View) request(ctx context.Context, holder *records.Holder, by records.Holder) error {
+	return r.Records.Operations().RequestCancel(context.WithoutCancel(ctx), holder.Operation, records.CancelRequest{
 		By: by, Time: time.Now().UTC(), Holder: *holder,
 	})
 }
@@ -65,12 +65,12 @@ func (r *Records) request(holder *store.Holder, by store.Holder) error {
 // WatchCancel returns a context that ends when a user requests to cancel an operation. Its cause
 // is a *CancelledError then. If parent ends before, this process saves the same request: the
 // records then name the process that has cancelled the operation. stop ends the watch.
-func (r *Records) WatchCancel(parent context.Context, id string, holder store.Holder) (ctx context.Context, stop func()) {
+func (r *View) WatchCancel(parent context.Context, id string, holder records.Holder) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ended := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(ended)
-		request, err := r.Store.Operations().WaitForCancel(ctx, id, holder, func(err error) {
+		request, err := r.Records.Operations().WaitForCancel(ctx, id, holder, func(err error) {
 			r.WarnOf(diag.List{{ID: idCancelUnreadable, Message: err.Error(), Hint: "to stop the operation, press Ctrl-C in its terminal"}})
 		})
 		var outer *CancelledError
@@ -78,9 +78,9 @@ func (r *Records) WatchCancel(parent context.Context, id string, holder store.Ho
 		case err == nil:
 			cancel(&CancelledError{By: request.By})
 		case errors.As(context.Cause(parent), &outer):
-			_ = r.request(&holder, outer.By) // the operation stops without it
+			_ = r.request(ctx, &holder, outer.By) // the operation stops without it
 		case parent.Err() != nil:
-			_ = r.request(&holder, store.ThisProcess())
+			_ = r.request(ctx, &holder, records.ThisProcess())
 		}
 	}()
 	return ctx, func() {

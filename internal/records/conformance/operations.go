@@ -12,7 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
-	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/records"
 )
 
 // requestFor returns the request for an operation of a kind on a cluster.
@@ -22,7 +22,7 @@ func requestFor(cluster, kind string) v1alpha1.OperationSpec {
 
 func beginOperation(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
 	t.Helper()
-	o, err := s.Operations.Create(at, requestFor(cluster, "create"), &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
+	o, err := s.Operations().Create(t.Context(), at, requestFor(cluster, "create"), &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
 	requireNoError(t, err)
 	return o
 }
@@ -40,14 +40,14 @@ func testOrder(t *testing.T, s Subject) {
 		{"delete", began.Add(-time.Hour)}, // the clock was set back
 		{"create", began.Add(time.Minute)},
 	} {
-		op, err := s.Operations.Create(o.at, requestFor("prod", o.kind), new(plan.Plan))
+		op, err := s.Operations().Create(t.Context(), o.at, requestFor("prod", o.kind), new(plan.Plan))
 		requireNoError(t, err)
 		made = append([]string{op.Name}, made...)
 		if !op.CreationTimestamp.Time.Equal(o.at) {
 			t.Errorf("operation %s says that it was made at %s, not at %s", op.Name, op.CreationTimestamp, o.at)
 		}
 	}
-	got, err := s.Again().Operations.List("prod")
+	got, err := s.Again().Operations().List(t.Context(), "prod")
 	requireNoError(t, err)
 	if d := cmp.Diff(made, listIDs(got)); d != "" {
 		t.Errorf("operations, newest first (-made +got):\n%s", d)
@@ -67,43 +67,43 @@ func testOperations(t *testing.T, s Subject) {
 	if d := cmp.Diff(&v1alpha1.PlanStatus{Digest: "sha256:1", Summary: "0 tasks"}, first.Status.Plan); d != "" {
 		t.Errorf("its plan (-want +got):\n%s", d)
 	}
-	got, err := s.Again().Operations.List("prod")
+	got, err := s.Again().Operations().List(t.Context(), "prod")
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of prod, newest first (-want +got):\n%s", d)
 	}
-	got, err = s.Operations.List("")
+	got, err = s.Operations().List(t.Context(), "")
 	requireNoError(t, err)
 	if d := cmp.Diff([]string{other.Name, second.Name, first.Name}, listIDs(got)); d != "" {
 		t.Errorf("operations of all (-want +got):\n%s", d)
 	}
 
 	first.Status.State = v1alpha1.OperationSucceeded
-	requireNoError(t, s.Operations.Save(first))
-	back, err := s.Again().Operations.Find("20261120-181502")
+	requireNoError(t, s.Operations().Save(t.Context(), first))
+	back, err := s.Again().Operations().Find(t.Context(), "20261120-181502")
 	requireNoError(t, err)
 	if back.Name != first.Name || back.Status.State != v1alpha1.OperationSucceeded {
 		t.Errorf("found %s in state %s", back.Name, back.Status.State)
 	}
-	p, err := s.Operations.LoadPlan(first.Name)
+	p, err := s.Operations().LoadPlan(t.Context(), first.Name)
 	requireNoError(t, err)
 	if p.Digest != "sha256:1" || p.Cluster != "prod" {
 		t.Errorf("plan %+v", p)
 	}
-	_, err = s.Operations.Find("2025")
-	wantErr(t, "an unknown prefix", err, store.ErrNotFound)
-	var many *store.AmbiguousError
-	if _, err = s.Operations.Find("2026"); !errors.As(err, &many) || len(many.IDs) != 3 {
+	_, err = s.Operations().Find(t.Context(), "2025")
+	wantErr(t, "an unknown prefix", err, records.ErrNotFound)
+	var many *records.AmbiguousError
+	if _, err = s.Operations().Find(t.Context(), "2026"); !errors.As(err, &many) || len(many.IDs) != 3 {
 		t.Errorf("an ambiguous prefix: %v", err)
 	}
-	if _, err := s.Operations.Find(first.Name); err != nil {
+	if _, err := s.Operations().Find(t.Context(), first.Name); err != nil {
 		t.Errorf("a whole id: %v", err)
 	}
-	_, err = s.Operations.Load("20261120-181502-create-zzzz")
-	wantErr(t, "an unknown id", err, store.ErrNotFound)
+	_, err = s.Operations().Load(t.Context(), "20261120-181502-create-zzzz")
+	wantErr(t, "an unknown id", err, records.ErrNotFound)
 
-	requireNoError(t, s.Clusters.Remove("prod"))
-	got, err = s.Operations.List("prod")
+	requireNoError(t, s.Clusters().Remove(t.Context(), "prod"))
+	got, err = s.Operations().List(t.Context(), "prod")
 	requireNoError(t, err)
 	if len(got) != 2 {
 		t.Errorf("%d operations after the cluster's removal: want the history to stay", len(got))
@@ -113,42 +113,42 @@ func testOperations(t *testing.T, s Subject) {
 // testCancel: the holder that a request names sees it, and another holder does not.
 func testCancel(t *testing.T, s Subject) {
 	o := beginOperation(t, s, "prod", began)
-	_, err := s.Operations.LoadCancelRequest(o.Name)
-	wantErr(t, "a request that was never made", err, store.ErrNotFound)
-	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: o.Name})
+	_, err := s.Operations().LoadCancelRequest(t.Context(), o.Name)
+	wantErr(t, "a request that was never made", err, records.ErrNotFound)
+	lock, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{Operation: o.Name})
 	requireNoError(t, err)
-	holder, err := s.Again().Holder("prod")
+	holder, err := s.Again().Locks().Holder(t.Context(), "prod")
 	requireNoError(t, err)
 
 	earlier := *holder
 	earlier.Since = holder.Since.Add(-time.Minute)
-	requireNoError(t, s.Operations.RequestCancel(o.Name, store.CancelRequest{By: *holder, Time: began, Holder: earlier}))
+	requireNoError(t, s.Operations().RequestCancel(t.Context(), o.Name, records.CancelRequest{By: *holder, Time: began, Holder: earlier}))
 	gone := errors.New("gone")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, gone)
 	defer cancel()
-	_, err = s.Operations.WaitForCancel(ctx, o.Name, *holder, nil)
+	_, err = s.Operations().WaitForCancel(ctx, o.Name, *holder, nil)
 	wantErr(t, "a request to an earlier holder", err, gone)
 
-	seen := make(chan store.CancelRequest)
+	seen := make(chan records.CancelRequest)
 	go func() {
-		r, err := s.Operations.WaitForCancel(t.Context(), o.Name, *holder, nil)
+		r, err := s.Operations().WaitForCancel(t.Context(), o.Name, *holder, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		seen <- r
 	}()
-	want := store.CancelRequest{By: store.Holder{PID: 7, Host: "other"}, Time: began, Holder: *holder}
-	requireNoError(t, s.Again().Operations.RequestCancel(o.Name, want))
+	want := records.CancelRequest{By: records.Holder{PID: 7, Host: "other"}, Time: began, Holder: *holder}
+	requireNoError(t, s.Again().Operations().RequestCancel(t.Context(), o.Name, want))
 	if d := cmp.Diff(want, <-seen); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
 	}
-	saved, err := s.Again().Operations.LoadCancelRequest(o.Name)
+	saved, err := s.Again().Operations().LoadCancelRequest(t.Context(), o.Name)
 	requireNoError(t, err)
 	if d := cmp.Diff(want, saved); d != "" {
 		t.Errorf("saved request (-want +got):\n%s", d)
 	}
-	requireNoError(t, release())
-	wantErr(t, "a request with an invalid id", s.Operations.RequestCancel("../x", want), store.ErrInvalidName)
+	requireNoError(t, lock.Release())
+	wantErr(t, "a request with an invalid id", s.Operations().RequestCancel(t.Context(), "../x", want), records.ErrInvalidName)
 }
 
 func listIDs(list []v1alpha1.Operation) []string {
@@ -166,7 +166,7 @@ func stepEvent(task string) event.Event {
 func readEvents(t *testing.T, s Subject, id string) []event.Event {
 	t.Helper()
 	var out []event.Event
-	requireNoError(t, s.Journals.ReadEvents(id, func(e event.Event) error { out = append(out, e); return nil }))
+	requireNoError(t, s.Journals().ReadEvents(t.Context(), id, func(e event.Event) error { out = append(out, e); return nil }))
 	return out
 }
 
@@ -175,7 +175,7 @@ func testJournal(t *testing.T, s Subject) {
 	if got := readEvents(t, s, o.Name); len(got) != 0 {
 		t.Errorf("%d events before any", len(got))
 	}
-	j, err := s.Journal(o.Name)
+	j, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(stepEvent("a")))
 	output := event.Event{Seq: 7, Type: event.StepOutput, Message: "line\nline\u2028\x00", Time: began}
@@ -188,7 +188,7 @@ func testJournal(t *testing.T, s Subject) {
 	}
 	requireNoError(t, j.Close())
 
-	j, err = s.Again().Journal(o.Name)
+	j, err = s.Again().Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	if j.LastSeq() != 7 {
 		t.Errorf("last number %d after opening again, want 7", j.LastSeq())
@@ -204,12 +204,13 @@ func testJournal(t *testing.T, s Subject) {
 
 	stop := errors.New("stop")
 	n := 0
-	err = s.Journals.ReadEvents(o.Name, func(event.Event) error { n++; return stop })
+	err = s.Journals().ReadEvents(t.Context(), o.Name, func(event.Event) error { n++; return stop })
 	wantErr(t, "Read with a failing fn", err, stop)
 	if n != 1 {
 		t.Errorf("fn was called %d times after its error", n)
 	}
-	wantErr(t, "reading an unknown operation", s.Journals.ReadEvents("nothing", func(event.Event) error { return nil }), store.ErrNotFound)
+	err = s.Journals().ReadEvents(t.Context(), "nothing", func(event.Event) error { return nil })
+	wantErr(t, "reading an unknown operation", err, records.ErrNotFound)
 }
 
 func tornJournal(t *testing.T, s Subject) {
@@ -221,7 +222,7 @@ func tornJournal(t *testing.T, s Subject) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := beginOperation(t, s, "prod", began)
-			j, err := s.Journal(o.Name)
+			j, err := s.Journals().Open(t.Context(), o.Name)
 			requireNoError(t, err)
 			requireNoError(t, j.Append(stepEvent("a")))
 			requireNoError(t, j.Close())
@@ -229,7 +230,7 @@ func tornJournal(t *testing.T, s Subject) {
 			if got := readEvents(t, s, o.Name); len(got) != 1 {
 				t.Errorf("%d events, want 1: %s", len(got), tc.reason)
 			}
-			j, err = s.Journal(o.Name)
+			j, err = s.Journals().Open(t.Context(), o.Name)
 			requireNoError(t, err)
 			requireNoError(t, j.Append(stepEvent("b")))
 			requireNoError(t, j.Close())
@@ -242,31 +243,31 @@ func tornJournal(t *testing.T, s Subject) {
 
 func damagedJournal(t *testing.T, s Subject) {
 	o := beginOperation(t, s, "prod", began)
-	j, err := s.Journal(o.Name)
+	j, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(stepEvent("a")))
 	requireNoError(t, j.Close())
 	s.Tear(o.Name, "{\"seq\":\n{\"seq\":3,\"type\":\"note\"}\n")
-	if err := s.Journals.ReadEvents(o.Name, func(event.Event) error { return nil }); err == nil {
+	if err := s.Journals().ReadEvents(t.Context(), o.Name, func(event.Event) error { return nil }); err == nil {
 		t.Error("reading: want an error, events are missing in the middle")
 	}
-	if _, err := s.Journal(o.Name); err == nil {
+	if _, err := s.Journals().Open(t.Context(), o.Name); err == nil {
 		t.Error("opening: want an error, not a silent loss of what follows the damage")
 	}
 }
 
 func testFollow(t *testing.T, s Subject) {
 	o := beginOperation(t, s, "prod", began)
-	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: o.Name})
+	lock, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{Operation: o.Name})
 	requireNoError(t, err)
-	defer func() { requireNoError(t, release()) }()
+	defer func() { requireNoError(t, lock.Release()) }()
 
 	got := make(chan event.Event)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Again().Journals.FollowEvents(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
+		ended <- s.Again().Journals().FollowEvents(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
 	}()
-	j, err := s.Journal(o.Name)
+	j, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	for _, task := range []string{"a", "b"} {
 		requireNoError(t, j.Append(stepEvent(task)))
@@ -284,13 +285,13 @@ func testFollow(t *testing.T, s Subject) {
 	requireNoError(t, j.Close())
 
 	// An operation that is resumed has an end in its middle.
-	j, err = s.Journal(o.Name)
+	j, err = s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.OperationStarted}))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	n := 0
-	err = s.Journals.FollowEvents(ctx, o.Name, func(event.Event) error {
+	err = s.Journals().FollowEvents(ctx, o.Name, func(event.Event) error {
 		if n++; n == 4 {
 			cancel(gone)
 		}
@@ -302,13 +303,13 @@ func testFollow(t *testing.T, s Subject) {
 
 func followOrphan(t *testing.T, s Subject) {
 	o := beginOperation(t, s, "prod", began)
-	j, err := s.Journal(o.Name)
+	j, err := s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(stepEvent("a")))
 	requireNoError(t, j.Close())
 	n := 0
-	err = s.Journals.FollowEvents(t.Context(), o.Name, func(event.Event) error { n++; return nil })
-	wantErr(t, "following what nobody runs", err, store.ErrNoEnd)
+	err = s.Journals().FollowEvents(t.Context(), o.Name, func(event.Event) error { n++; return nil })
+	wantErr(t, "following what nobody runs", err, records.ErrNoEnd)
 	if n != 1 {
 		t.Errorf("%d events, want those there are", n)
 	}

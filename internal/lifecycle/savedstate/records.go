@@ -1,6 +1,6 @@
-// Package records has the saved clusters and operations, in the form in which users see them.
+// Package savedstate has the saved clusters and operations, in the form in which users see them.
 // It stops running operations.
-package records
+package savedstate
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/status"
-	"slipway.dev/slipway/internal/store"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
@@ -27,9 +27,9 @@ const (
 	idCancelUnreadable = "cancel-unreadable"
 )
 
-// Records are the saved clusters and operations.
-type Records struct {
-	Store *store.Store
+// A View shows the saved clusters and operations.
+type View struct {
+	Records records.Backend
 	// Warn, if not nil, is called with saved items that are skipped because they are
 	// damaged.
 	Warn func(diag.List)
@@ -57,11 +57,11 @@ var ErrNotFound = errors.New("not found")
 // ConvertNotFound converts the store's errors for a missing or an ambiguous item into ErrNotFound
 // or a diag.List.
 func ConvertNotFound[T any](v T, err error) (T, error) {
-	var several *store.AmbiguousError
+	var several *records.AmbiguousError
 	if errors.As(err, &several) {
 		return v, diag.Refuse(idAmbiguous, several.Error(), "give more characters of the id; to list all ids: slipway operations list")
 	}
-	if errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, records.ErrNotFound) {
 		return v, &absent{err}
 	}
 	return v, err
@@ -75,8 +75,8 @@ func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
 // Clusters returns the saved clusters by name. A cluster with damaged state still exists
 // and is listed too, so that a command without a cluster name does not choose another
 // one instead.
-func (r *Records) Clusters(ctx context.Context) ([]ClusterSummary, error) {
-	names, err := r.Store.Clusters().List()
+func (r *View) Clusters(ctx context.Context) ([]ClusterSummary, error) {
+	names, err := r.Records.Clusters().List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (r *Records) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 		sum, err := r.summary(ctx, name)
 		var damaged diag.List
 		switch {
-		case errors.Is(err, store.ErrNotFound):
+		case errors.Is(err, records.ErrNotFound):
 			continue // it was deleted in the meantime
 		case errors.As(err, &damaged):
 			sum = ClusterSummary{Name: name, Problem: &damaged[0]}
@@ -97,8 +97,8 @@ func (r *Records) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	return out, nil
 }
 
-func (r *Records) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
-	c, err := r.Store.Clusters().Load(name)
+func (r *View) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
+	c, err := r.Records.Clusters().Load(ctx, name)
 	if err != nil {
 		return sum, err
 	}
@@ -106,7 +106,7 @@ func (r *Records) summary(ctx context.Context, name string) (sum ClusterSummary,
 	if err != nil {
 		return sum, err
 	}
-	if c, err = r.settle(c); err != nil {
+	if c, err = r.settle(ctx, c); err != nil {
 		return sum, err
 	}
 	sum = ClusterSummary{
@@ -149,25 +149,25 @@ func begun(ops []v1alpha1.Operation) (at time.Time) {
 }
 
 // Cluster returns the saved spec with the latest status.
-func (r *Records) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
-	c, err := ConvertNotFound(r.Store.Clusters().Load(name))
+func (r *View) Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
+	c, err := ConvertNotFound(r.Records.Clusters().Load(ctx, name))
 	if err != nil {
 		return nil, err
 	}
-	return r.settle(c)
+	return r.settle(ctx, c)
 }
 
 // settle corrects the phase of a cluster whose operation was killed: its lock is free, so
 // no operation is running.
-func (r *Records) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (r *View) settle(ctx context.Context, c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if status.SettledPhase(c.Status.Phase) == c.Status.Phase {
 		return c, nil
 	}
-	holder, err := r.Store.Locks().Holder(c.Name)
+	holder, err := r.Records.Locks().Holder(ctx, c.Name)
 	if err != nil || holder != nil {
 		return c, err
 	}
-	now, err := r.Saved(c.Name) // it may have ended in the meantime
+	now, err := r.Saved(ctx, c.Name) // it may have ended in the meantime
 	if now == nil || err != nil {
 		return c, err
 	}
@@ -178,14 +178,14 @@ func (r *Records) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 // Operations returns the operations of a cluster, or of all clusters if it is "", newest
 // first. It warns about an
 // operation whose saved state is damaged and still returns the others.
-func (r *Records) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
-	ops, damaged, err := r.Store.Operations().ListReadable(cluster)
+func (r *View) Operations(ctx context.Context, cluster string) ([]v1alpha1.Operation, error) {
+	ops, damaged, err := r.Records.Operations().ListReadable(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
 	r.WarnOf(damaged)
 	for i := range ops {
-		if err := r.interrupted(&ops[i]); err != nil {
+		if err := r.interrupted(ctx, &ops[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -193,67 +193,67 @@ func (r *Records) Operations(_ context.Context, cluster string) ([]v1alpha1.Oper
 }
 
 // interrupted corrects the state of an operation that was killed.
-func (r *Records) interrupted(o *v1alpha1.Operation) error {
+func (r *View) interrupted(ctx context.Context, o *v1alpha1.Operation) error {
 	if o.Status.State != v1alpha1.OperationRunning {
 		return nil
 	}
-	holder, err := r.Store.Locks().Holder(o.Spec.ClusterRef.Name)
+	holder, err := r.Records.Locks().Holder(ctx, o.Spec.ClusterRef.Name)
 	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
 		return err
 	}
-	now, err := r.Store.Operations().Load(o.Name) // it may have ended in the meantime
+	now, err := r.Records.Operations().Load(ctx, o.Name) // it may have ended in the meantime
 	if err != nil {
 		return err
 	}
 	*o = *now
 	if o.Status.State == v1alpha1.OperationRunning {
-		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, store.ErrNoEnd.Error()
+		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, records.ErrNoEnd.Error()
 		o.Status.Reason, o.Status.ErrorCode = "Interrupted", v1alpha1.ErrorInternal
 	}
 	return nil
 }
 
 // Operation finds an operation by its id or a unique prefix of it.
-func (r *Records) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
-	o, err := ConvertNotFound(r.Store.Operations().Find(id))
+func (r *View) Operation(ctx context.Context, id string) (*v1alpha1.Operation, error) {
+	o, err := ConvertNotFound(r.Records.Operations().Find(ctx, id))
 	if err != nil {
 		return nil, err
 	}
-	return o, r.interrupted(o)
+	return o, r.interrupted(ctx, o)
 }
 
 // Events calls fn for each event of an operation. With follow, it continues until the
 // operation has ended.
-func (r *Records) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
-	o, err := ConvertNotFound(r.Store.Operations().Find(id))
+func (r *View) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
+	o, err := ConvertNotFound(r.Records.Operations().Find(ctx, id))
 	if err != nil {
 		return err
 	}
 	if follow {
-		return r.Store.Journals().FollowEvents(ctx, o.Name, fn)
+		return r.Records.Journals().FollowEvents(ctx, o.Name, fn)
 	}
-	return r.Store.Journals().ReadEvents(o.Name, fn)
+	return r.Records.Journals().ReadEvents(ctx, o.Name, fn)
 }
 
 // Saved returns the saved cluster, nil if there is none.
-func (r *Records) Saved(name string) (*v1alpha1.Cluster, error) {
-	c, err := r.Store.Clusters().Load(name)
-	if errors.Is(err, store.ErrNotFound) {
+func (r *View) Saved(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
+	c, err := r.Records.Clusters().Load(ctx, name)
+	if errors.Is(err, records.ErrNotFound) {
 		return nil, nil
 	}
 	return c, err
 }
 
 // List returns the names of the saved clusters.
-func (r *Records) List() ([]string, error) { return r.Store.Clusters().List() }
+func (r *View) List(ctx context.Context) ([]string, error) { return r.Records.Clusters().List(ctx) }
 
 // Load returns a saved cluster as it was saved.
-func (r *Records) Load(name string) (*v1alpha1.Cluster, error) {
-	return ConvertNotFound(r.Store.Clusters().Load(name))
+func (r *View) Load(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
+	return ConvertNotFound(r.Records.Clusters().Load(ctx, name))
 }
 
 // WarnOf reports saved items that are skipped.
-func (r *Records) WarnOf(damaged diag.List) {
+func (r *View) WarnOf(damaged diag.List) {
 	if r.Warn == nil || len(damaged) == 0 {
 		return
 	}
