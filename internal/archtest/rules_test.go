@@ -58,6 +58,10 @@ var rules = []rule{
 		layer: 0, pkg: "internal/safefile", may: []string{"internal/bounded", "internal/fsync"},
 		why: "files by path in directories of other users, as root; knows no place",
 	},
+	{
+		layer: 0, pkg: "internal/privatedir", may: []string{"internal/bounded", "internal/diag"},
+		why: "private directories in memory, removed also after a crash; knows no content",
+	},
 	{layer: 0, pkg: "internal/bytesize", why: "numbers of bytes for people; the helper links it too"},
 	{layer: 0, pkg: "internal/exact", why: "text with any bytes, in JSON; the helper links it too"},
 	{layer: 0, pkg: "internal/testutil/golden", why: "what tests hold against files; links into no program"},

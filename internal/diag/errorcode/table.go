@@ -300,6 +300,7 @@ var ofID = map[string]v1alpha1.ErrorCode{
 	"record-damaged":                v1alpha1.ErrorInternal,
 	"records-foreign":               v1alpha1.ErrorInternal,
 	"records-unwritable":            v1alpha1.ErrorCapacity,
+	"private-dir-unavailable":       v1alpha1.ErrorInternal,
 	"usage":                         v1alpha1.ErrorUserInput,
 	"file-unreadable":               v1alpha1.ErrorUserInput,
 	"cache-foreign":                 v1alpha1.ErrorUserInput,

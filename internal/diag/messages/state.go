@@ -42,6 +42,17 @@ var savedState = Section{
 				"a directory. A running operation stops when the disk is full.",
 			Remedy: "Free disk space, then run `slipway resume NAME`.",
 		},
+		{
+			ID:      "private-dir-unavailable",
+			Code:    v1alpha1.ErrorInternal,
+			Summary: "No directory is safe and has room for files with secrets.",
+			Cause: "Slipway makes a directory for such files in `/dev/shm` or `XDG_RUNTIME_DIR`, or else in `TMPDIR` or `/tmp`, " +
+				"and removes it at the end. The message has the reason for each of them. It must belong to root or to the user " +
+				"that runs the command, as must all directories and links in its path. Others must not have write permission " +
+				"there, except with the sticky bit, as in `/tmp`.",
+			Remedy: "Set `TMPDIR` to a directory that belongs to your user and has mode 0700, on a disk with free space. Or correct " +
+				"the mode of the directory that the message names: `chmod 1777 /tmp`.",
+		},
 	},
 }
 
