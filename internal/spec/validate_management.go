@@ -19,7 +19,8 @@ var (
 
 // These limits are the limits of the definition of Cluster.
 const (
-	maxFilesFrom = 64
+	// MaxFilesFrom is the largest number of entries of spec.filesFrom.
+	MaxFilesFrom = 64
 	maxWindows   = 16
 )
 
@@ -35,7 +36,7 @@ func (v managementValidator) checkManagement() {
 	v.checkOneOf("spec.deletionPolicy", string(s.DeletionPolicy),
 		[]string{string(v1alpha1.DeletionDelete), string(v1alpha1.DeletionRetain)}, nil)
 	v.checkOneOf("spec.driftPolicy", string(s.DriftPolicy), []string{string(v1alpha1.DriftReport), string(v1alpha1.DriftRepair)}, nil)
-	v.checkCount("spec.filesFrom", len(s.FilesFrom), maxFilesFrom)
+	v.checkCount("spec.filesFrom", len(s.FilesFrom), MaxFilesFrom)
 	v.checkCount("spec.maintenance.windows", len(s.Maintenance.Windows), maxWindows)
 	for i, f := range s.FilesFrom {
 		path := yamlfile.IndexPath("spec.filesFrom", i)

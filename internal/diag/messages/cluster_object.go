@@ -51,8 +51,8 @@ var clusterObjects = Section{
 			ID:      "object-files-too-large",
 			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The files of an object are too many or too large.",
-			Cause: "An object can have 1,024 files, each with at most 4 MiB, and 16 MiB in total. All keys of its sources count, " +
-				"also unused ones. Kubernetes limits each Secret and ConfigMap to 1 MiB.",
+			Cause: "An object can have 64 sources, and 1,024 files in all of them. Each file can have 4 MiB, and all files together " +
+				"16 MiB. All keys of the sources count, also unused ones. Kubernetes limits each Secret and ConfigMap to 1 MiB.",
 			Remedy: "Store the files of the cluster in separate sources, and name only these in `spec.filesFrom`. Publish large " +
 				"manifests and charts at a URL or in a registry.",
 		},
