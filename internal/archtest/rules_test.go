@@ -95,6 +95,13 @@ var rules = []rule{
 		may: []string{"api/v1alpha1", "internal/bounded", "internal/diag", "internal/spec", "internal/spec/yamlfile"},
 		why: "which objects a server accepts from its users: pure, reads no file and resolves no name",
 	},
+	{
+		layer: 0, pkg: "internal/filesfrom",
+		may: []string{
+			"api/v1alpha1", "internal/diag", "internal/privatedir", "internal/secret", "internal/spec", "internal/spec/apicheck",
+		},
+		why: "the files of a Cluster object, through a reader; knows no client of the API",
+	},
 	{layer: 0, pkg: "internal/spec/limits", why: "which limits of logins a file can set; knows no Cluster"},
 	{
 		layer: 0, pkg: "internal/spec/yamlfile", may: []string{"internal/diag"},
