@@ -13,3 +13,8 @@ var Clusters []byte
 //
 //go:embed slipway.dev_operations.yaml
 var Operations []byte
+
+// OperationLogs defines the resource operationlogs.
+//
+//go:embed slipway.dev_operationlogs.yaml
+var OperationLogs []byte

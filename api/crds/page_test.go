@@ -57,8 +57,9 @@ func TestPages_HaveTablesOfTypes(t *testing.T) {
 		crd []byte
 		typ reflect.Type
 	}{
-		"cluster.md":   {Clusters, reflect.TypeFor[v1alpha1.Cluster]()},
-		"operation.md": {Operations, reflect.TypeFor[v1alpha1.Operation]()},
+		"cluster.md":      {Clusters, reflect.TypeFor[v1alpha1.Cluster]()},
+		"operation.md":    {Operations, reflect.TypeFor[v1alpha1.Operation]()},
+		"operationlog.md": {OperationLogs, reflect.TypeFor[v1alpha1.OperationLog]()},
 	} {
 		t.Run(page, func(t *testing.T) {
 			name := "../../docs/spec/v1alpha1/" + page
@@ -82,7 +83,7 @@ func TestPages_HaveTablesOfTypes(t *testing.T) {
 
 // TestSchemas_DescribeEveryField requires a description for each field.
 func TestSchemas_DescribeEveryField(t *testing.T) {
-	for name, crd := range map[string][]byte{"Cluster": Clusters, "Operation": Operations} {
+	for name, crd := range map[string][]byte{"Cluster": Clusters, "Operation": Operations, "OperationLog": OperationLogs} {
 		var check func(path string, s *schema)
 		check = func(path string, s *schema) {
 			for field, child := range s.Properties {
@@ -148,7 +149,7 @@ func fieldsOf(typ reflect.Type, s *schema, path string) (out []row) {
 			elem = elem.Elem()
 		}
 		below := child
-		if elem.Kind() == reflect.Slice {
+		if elem.Kind() == reflect.Slice && child.Items != nil {
 			r.path, elem, below = at+"[]", elem.Elem(), child.Items
 		}
 		r.meaning, r.standard = splitDefault(child.Description)
@@ -191,6 +192,8 @@ func kindOf(typ reflect.Type, s *schema) string {
 		return "duration"
 	case typ == reflect.TypeFor[metav1.Time]():
 		return "time"
+	case typ == reflect.TypeFor[[]byte]():
+		return "base64"
 	case typ == reflect.TypeFor[v1alpha1.SecretSource]():
 		return "secret"
 	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Struct:

@@ -16,6 +16,7 @@ import (
 func TestDefinitions_AreValid(t *testing.T) {
 	definition.LoadDefinition(t, Clusters)
 	definition.LoadDefinition(t, Operations)
+	definition.LoadDefinition(t, OperationLogs)
 }
 
 // TestClusters_FollowRules creates and changes Clusters.
@@ -26,6 +27,11 @@ func TestClusters_FollowRules(t *testing.T) {
 // TestOperations_FollowRules creates and changes Operations.
 func TestOperations_FollowRules(t *testing.T) {
 	checkCases(t, Operations, crdstest.OperationCases(t, 1000))
+}
+
+// TestOperationLogs_FollowRules creates and changes OperationLogs.
+func TestOperationLogs_FollowRules(t *testing.T) {
+	checkCases(t, OperationLogs, crdstest.OperationLogCases(t))
 }
 
 // checkCases checks the cases of a definition, and requires that they break each of its rules.

@@ -8,6 +8,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=slop,categories=slipway
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=.spec.clusterRef.name
 // +kubebuilder:printcolumn:name=Cluster,type=string,JSONPath=.spec.clusterRef.name
 // +kubebuilder:printcolumn:name=Kind,type=string,JSONPath=.spec.kind
 // +kubebuilder:printcolumn:name=State,type=string,JSONPath=.status.state

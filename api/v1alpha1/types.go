@@ -2,8 +2,8 @@
 // +groupName=slipway.dev
 
 // Package v1alpha1 has the types of group slipway.dev: Cluster, which users write,
-// and Operation, which each run saves. It imports only apimachinery, so that other
-// programs can use the types without Slipway.
+// Operation, which each run saves, and OperationLog, a part of the journal of a run. It
+// imports only apimachinery, so that other programs can use the types without Slipway.
 package v1alpha1
 
 import (

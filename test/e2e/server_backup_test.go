@@ -151,7 +151,7 @@ func (d *daemon) digestObjects(t *testing.T) string {
 	objects := 0
 	for _, path := range []string{
 		"/api/v1/secrets", "/api/v1/namespaces/default/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces",
-		"/apis/slipway.dev/v1alpha1/clusters", "/apis/slipway.dev/v1alpha1/operations",
+		"/apis/slipway.dev/v1alpha1/clusters", "/apis/slipway.dev/v1alpha1/operations", "/apis/slipway.dev/v1alpha1/operationlogs",
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	} {
 		var list struct{ Items []map[string]any }

@@ -33,8 +33,9 @@ const (
 )
 
 var (
-	clusterResource   = schema.GroupVersionResource{Group: "slipway.dev", Version: "v1alpha1", Resource: "clusters"}
-	operationResource = schema.GroupVersionResource{Group: "slipway.dev", Version: "v1alpha1", Resource: "operations"}
+	clusterResource      = schema.GroupVersionResource{Group: "slipway.dev", Version: "v1alpha1", Resource: "clusters"}
+	operationResource    = schema.GroupVersionResource{Group: "slipway.dev", Version: "v1alpha1", Resource: "operations"}
+	operationLogResource = schema.GroupVersionResource{Group: "slipway.dev", Version: "v1alpha1", Resource: "operationlogs"}
 )
 
 // newDynamic returns a client for objects of any kind.

@@ -23,6 +23,7 @@ func TestRules_HoldOnServer(t *testing.T) {
 	}{
 		{"clusters", client.Resource(clusterResource).Namespace(namespace), crdstest.ClusterCases(t)},
 		{"operations", client.Resource(operationResource).Namespace(namespace), crdstest.OperationCases(t, 10)},
+		{"operationlogs", client.Resource(operationLogResource).Namespace(namespace), crdstest.OperationLogCases(t)},
 	} {
 		for _, c := range kind.cases {
 			t.Run(kind.name+"/"+c.Name, func(t *testing.T) {

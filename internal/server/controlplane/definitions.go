@@ -57,7 +57,7 @@ func (s *Server) applyDefinitions(ctx context.Context) error {
 		return err
 	}
 	a := &applier{client: client, log: s.config.Log, kubeconfig: s.config.Certificates.AdminKubeconfig(), begun: time.Now()}
-	for _, text := range [][]byte{[]byte(systemNamespace), crds.Clusters, crds.Operations} {
+	for _, text := range [][]byte{[]byte(systemNamespace), crds.Clusters, crds.Operations, crds.OperationLogs} {
 		if err := a.applyAll(ctx, text); err != nil {
 			return fmt.Errorf("applying the definitions of Slipway's kinds: %w", err)
 		}
@@ -67,7 +67,7 @@ func (s *Server) applyDefinitions(ctx context.Context) error {
 			return fmt.Errorf("applying the roles and policies of Slipway: %w", err)
 		}
 	}
-	for _, resource := range []string{"clusters", "operations"} {
+	for _, resource := range []string{"clusters", "operations", "operationlogs"} {
 		if err := waitUntilServed(ctx, client, resource); err != nil {
 			return err
 		}
