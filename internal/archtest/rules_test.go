@@ -50,6 +50,7 @@ var rules = []rule{
 		layer: 0, pkg: "internal/testutil/definition", exactly: true,
 		why: "checks objects as an API server does, for tests; links into no program",
 	},
+	{layer: 0, pkg: "internal/testutil/faultproxy", exactly: true, why: "faults of an API server, for tests; links into no program"},
 	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
@@ -391,6 +392,15 @@ var rules = []rule{
 	{layer: 2, pkg: "internal/records", why: "how clusters and operations are kept; knows no backend"},
 	{layer: 2, pkg: "internal/records/conformance", may: []string{"internal/records"}, why: "one suite for every backend"},
 	{layer: 2, pkg: "internal/store", may: []string{"internal/records"}, why: "clusters and operations in files"},
+	{
+		layer: 2, pkg: "internal/store/kube", may: []string{"internal/records", "internal/privatedir", "internal/store/kube/operationlog"},
+		why: "clusters and operations as objects of an API",
+	},
+	{
+		layer: 2, pkg: "internal/store/kube/operationlog", exactly: true,
+		may: []string{"api/v1alpha1", "internal/bounded", "internal/diag", "internal/event"},
+		why: "journals as objects: a pure function of events; sends no request to an API",
+	},
 
 	{layer: 3, pkg: "internal/bundle", may: []string{"internal/ocitransport"}, why: "from a catalogue to verified content"},
 	{
@@ -680,7 +690,7 @@ var fences = []fence{
 		"k8s.io/client-go/...",
 		[]string{
 			"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client",
-			"internal/server/...", "internal/daemon",
+			"internal/store/kube", "internal/testutil/faultproxy", "internal/server/...", "internal/daemon",
 		},
 		"one way to speak to the Kubernetes API of clusters, and one to the API of the management server",
 	},
@@ -728,6 +738,13 @@ var closures = []closure{
 	{
 		of: "images/updater", direct: true, may: []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/client-go/..."},
 		why: "a bundle's build compiles it from client-go and what that requires",
+	},
+	{
+		of: "internal/store/kube/operationlog", direct: true, may: []string{
+			"k8s.io/apimachinery/...", "github.com/klauspost/compress/zstd",
+			"api/v1alpha1", "internal/bounded", "internal/diag", "internal/event",
+		},
+		why: "journals as objects are data: no client, no controller",
 	},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},
 }

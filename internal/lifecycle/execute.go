@@ -130,7 +130,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	}
 	rec := journal.NewRecorder(events, events.LastSeq(), p.svc.Now, sinks)
 	revert := settingsRevert{p}
-	res, err := e.execute(ctx, o, rec, hostLock)
+	res, err := e.execute(ctx, o, rec, &locks{records: lock, hosts: hostLock})
 	if res != nil && ctx.Err() != nil {
 		res.Cancelled = context.Cause(ctx)
 	}
@@ -285,13 +285,20 @@ func (p execution) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionSt
 }
 
 // execute runs the pipeline and saves its outcome.
-func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, hl *clusterlock.Lock) (*Result, error) {
+func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, held *locks) (*Result, error) {
 	start := p.svc.Now()
 	asked := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	beats := hl.KeepAlive(ctx, stop)
+	beats := held.hosts.KeepAlive(ctx, stop)
 	defer beats()
+	go func() { // ends with ctx
+		select {
+		case <-held.records.NotifyLost():
+			stop(records.ErrLost)
+		case <-ctx.Done():
+		}
+	}()
 	first := event.Event{
 		Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
 		Kind: string(p.kind), Digest: p.plan.Digest,
@@ -300,12 +307,15 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 		return nil, err
 	}
 	endNote := noteCancel(asked, rec, event.Event{Type: event.Note, Operation: o.Name, Cluster: first.Cluster})
-	run := p.run(o.Name, hl.Fence())
+	run := p.run(o.Name, held.hosts.Fence())
 	run.Emit, run.Sync = rec.Emit, rec.Sync
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
 	endNote()
 	if out == nil {
 		return nil, err
+	}
+	if errors.Is(err, records.ErrLost) {
+		return nil, err // another process can continue the operation, and saves its end
 	}
 	if asked.Err() != nil && errors.Is(err, context.Cause(asked)) {
 		err = nil // the caller stopped it: this is not a failure
@@ -316,7 +326,7 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, HostFailure{Title: endedRun, Failure: *explainFailure(err)})
 	}
 	if res.Outcome != event.Succeeded && p.mayHaveJoinTokens(saving, o) && !errors.Is(err, clusterlock.ErrLost) {
-		p.deleteJoinTokens(saving, o, hl.Fence())
+		p.deleteJoinTokens(saving, o, held.hosts.Fence())
 	}
 	return res, p.finish(saving, o, rec, res)
 }

@@ -2,6 +2,7 @@ package records
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -35,6 +36,9 @@ type Lock interface {
 	SetHolder(ctx context.Context, who Holder) error
 	// Holder returns the saved holder of the lock.
 	Holder() Holder
+	// NotifyLost returns a channel that is closed when the lock is lost: another process can take it. It is nil if the lock
+	// cannot be lost.
+	NotifyLost() <-chan struct{}
 	// Release releases the lock. Each backend limits its time.
 	Release() error
 }
@@ -95,6 +99,9 @@ type HeldError struct {
 	Cluster string
 	Holder  Holder
 }
+
+// ErrLost is the cause of a context that ends because the process has lost the cluster's lock.
+var ErrLost = errors.New("the lock of the cluster's records is lost: another process can take it")
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("cluster %s is locked by %s", e.Cluster, e.Holder)

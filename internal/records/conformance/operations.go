@@ -180,7 +180,8 @@ func testJournal(t *testing.T, s Subject) {
 	requireNoError(t, j.Append(stepEvent("a")))
 	output := event.Event{Seq: 7, Type: event.StepOutput, Message: "line\nline\u2028\x00", Time: began}
 	requireNoError(t, j.Append(output))
-	// Another process sees events at once, without a Close.
+	// Another process sees events after a Sync, without a Close.
+	requireNoError(t, j.Sync())
 	want := stepEvent("a")
 	want.Seq = 1
 	if d := cmp.Diff([]event.Event{want, output}, readEvents(t, s.Again(), o.Name)); d != "" {
@@ -288,6 +289,7 @@ func testFollow(t *testing.T, s Subject) {
 	j, err = s.Journals().Open(t.Context(), o.Name)
 	requireNoError(t, err)
 	requireNoError(t, j.Append(event.Event{Type: event.OperationStarted}))
+	requireNoError(t, j.Sync())
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	n := 0

@@ -1,0 +1,293 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/store/kube/operationlog"
+)
+
+// journals is the store of the events of operations.
+type journals struct{ *connection }
+
+const resourceLogs = "operationlogs"
+
+// syncDelay is the time after which events are durable, even if no caller waits for them.
+const syncDelay = 200 * time.Millisecond
+
+// A journal is the journal of one operation: a part for each write, which callers at the same time
+// share. See records.Journal.
+type journal struct {
+	journals
+	op  *v1alpha1.Operation
+	ctx context.Context //nolint:containedctx // of work in the background; without cancellation
+
+	mu      sync.Mutex
+	encoder *operationlog.Encoder
+	fail    error
+	told    bool // a caller has received fail
+	closed  bool
+
+	appended, durable int64      // numbers of events
+	writing           bool       // a caller writes parts
+	written           *sync.Cond // a write has ended; its lock is mu
+	later             *time.Timer
+	segments          int // that are not merged
+	merging           sync.WaitGroup
+	isMerging         bool
+}
+
+// Open opens the journal of an operation for appending. The caller holds the cluster's lock.
+func (s journals) Open(ctx context.Context, id string) (records.Journal, error) {
+	o, err := operations(s).Load(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	parts, _, err := s.listParts(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
+	}
+	j := &journal{journals: s, op: o, ctx: context.WithoutCancel(ctx)}
+	j.written = sync.NewCond(&j.mu)
+	var last int64
+	err = operationlog.ReadEvents(o, parts, func(e event.Event) error { last = e.Seq; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
+	}
+	for _, p := range parts {
+		last = max(last, p.Spec.LastEvent)
+		if p.Spec.Type == v1alpha1.OperationLogSegment {
+			j.segments++
+		}
+	}
+	j.encoder = operationlog.NewEncoder(o, last)
+	return j, nil
+}
+
+// selectorOf selects the parts of an operation.
+func selectorOf(o *v1alpha1.Operation) string {
+	return v1alpha1.LabelOperationUID + "=" + string(o.UID)
+}
+
+// listParts returns the parts of an operation, and the version of the list.
+func (s journals) listParts(ctx context.Context, o *v1alpha1.Operation) (parts []v1alpha1.OperationLog, version string, err error) {
+	err = s.repeat(ctx, func(ctx context.Context) error {
+		var list v1alpha1.OperationLogList
+		err := s.own.Get().Namespace(s.Namespace).Resource(resourceLogs).Param("labelSelector", selectorOf(o)).Do(ctx).Into(&list)
+		parts, version = list.Items, list.ResourceVersion
+		return err
+	})
+	return parts, version, err
+}
+
+// LastSeq returns the highest event number in the journal, 0 if it is empty.
+func (j *journal) LastSeq() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.encoder.Last()
+}
+
+var errClosed = errors.New("writing the journal: it is closed")
+
+// Append adds an event, without waiting until it is durable.
+func (j *journal) Append(e event.Event) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return errClosed
+	}
+	if j.fail != nil {
+		j.told = true
+		return j.fail
+	}
+	if err := j.encoder.Add(e); err != nil {
+		j.told = true
+		return j.failWith(err)
+	}
+	j.appended++
+	if j.later == nil {
+		j.later = time.AfterFunc(syncDelay, func() { _ = j.syncAppended() }) // Append and Close report the error
+	}
+	return nil
+}
+
+// failWith saves the first error of the journal and returns it. The caller holds mu.
+func (j *journal) failWith(err error) error {
+	if j.fail == nil {
+		j.fail = fmt.Errorf("writing the journal of operation %s: %w", j.op.Name, err)
+	}
+	return j.fail
+}
+
+// Sync returns when all events that were appended before are durable.
+func (j *journal) Sync() error {
+	err := j.syncAppended()
+	if err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.told = true
+	}
+	return err
+}
+
+// syncAppended is Sync for a caller that may drop the error.
+func (j *journal) syncAppended() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for want := j.appended; j.fail == nil && j.durable < want; {
+		if j.writing {
+			j.written.Wait()
+		} else {
+			j.writeParts()
+		}
+	}
+	return j.fail
+}
+
+// writeParts writes the parts with the events since the last write. The caller holds mu, which is free
+// during the requests.
+func (j *journal) writeParts() {
+	if j.later != nil {
+		j.later.Stop()
+		j.later = nil
+	}
+	j.writing = true
+	upTo, parts := j.appended, j.encoder.Flush()
+	j.mu.Unlock()
+	var err error
+	for i := 0; i < len(parts) && err == nil; i++ {
+		err = j.createPart(j.ctx, &parts[i])
+	}
+	j.mu.Lock()
+	j.writing = false
+	if err == nil {
+		j.durable = upTo
+		j.segments += len(parts)
+		j.startMerge()
+	} else {
+		_ = j.failWith(err)
+	}
+	j.written.Broadcast()
+}
+
+// createPart creates a part. An earlier call can have created it. Another part with its name is from
+// another process that has taken the cluster's lock.
+func (s journals) createPart(ctx context.Context, part *v1alpha1.OperationLog) error {
+	return s.repeat(ctx, func(ctx context.Context) error {
+		err := s.own.Post().Namespace(s.Namespace).Resource(resourceLogs).Body(part).Do(ctx).Error()
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		is := new(v1alpha1.OperationLog)
+		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceLogs).Name(part.Name).Do(ctx).Into(is); err != nil {
+			return err
+		}
+		if is.Spec.Digest == part.Spec.Digest && is.Spec.LastEvent == part.Spec.LastEvent {
+			return nil
+		}
+		return fmt.Errorf("another process has written part %s: %w", part.Name, records.ErrLost)
+	})
+}
+
+// startMerge merges segments in the background when there are enough. The caller holds mu.
+func (j *journal) startMerge() {
+	if j.segments < operationlog.MergeCount || j.isMerging {
+		return
+	}
+	j.isMerging = true
+	j.merging.Go(func() {
+		left, err := j.mergeSegments(j.ctx, j.op, false)
+		if err != nil { // segments are as good as chunks; the next merge includes them
+			j.Log.Warn("segments of a journal were not merged", "operation", j.op.Name, "error", err)
+		}
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.isMerging, j.segments = false, left
+	})
+}
+
+// mergeSegments replaces segments by chunks, and returns the number of the other segments. With
+// final it merges incomplete groups too.
+func (s journals) mergeSegments(ctx context.Context, o *v1alpha1.Operation, final bool) (left int, err error) {
+	parts, _, err := s.listParts(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	chunks, err := operationlog.Merge(o, parts, final)
+	if err != nil {
+		return 0, err
+	}
+	for i := range chunks {
+		if err := s.createPart(ctx, &chunks[i]); err != nil {
+			return 0, err
+		}
+	}
+	if parts, _, err = s.listParts(ctx, o); err != nil {
+		return 0, err
+	}
+	replaced, err := operationlog.Replaced(o, parts)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range parts {
+		if p.Spec.Type == v1alpha1.OperationLogSegment {
+			left++
+		}
+	}
+	for _, p := range replaced {
+		err := s.repeat(ctx, func(ctx context.Context) error {
+			return s.own.Delete().Namespace(s.Namespace).Resource(resourceLogs).Name(p.Name).
+				Body(metav1.NewPreconditionDeleteOptions(string(p.UID))).Do(ctx).Error()
+		})
+		if err != nil && !errors.Is(err, records.ErrNotFound) {
+			return left, err
+		}
+		left--
+	}
+	return left, nil
+}
+
+// Close syncs and closes the journal, and waits for the end of a merge. It does not repeat an error
+// that Append or Sync has returned.
+func (j *journal) Close() error {
+	err := j.syncAppended()
+	j.mu.Lock()
+	for j.writing {
+		j.written.Wait()
+	}
+	j.closed = true
+	if j.later != nil {
+		j.later.Stop()
+	}
+	if j.told {
+		err = nil
+	}
+	j.mu.Unlock()
+	j.merging.Wait()
+	return err
+}
+
+// ReadEvents calls fn for each event of an operation, in order, and stops at the first error of fn.
+func (s journals) ReadEvents(ctx context.Context, id string, fn func(event.Event) error) error {
+	o, err := operations(s).Load(ctx, id)
+	if err != nil {
+		return err
+	}
+	parts, _, err := s.listParts(ctx, o)
+	if err == nil {
+		err = operationlog.ReadEvents(o, parts, fn)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the journal of operation %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,321 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/records"
+)
+
+// locks are the locks of clusters: Leases.
+type locks struct{ *connection }
+
+// annotationHolder has the holder of a Lease.
+const annotationHolder = v1alpha1.Group + "/holder"
+
+// leaseName returns the name of a cluster's Lease.
+func leaseName(cluster string) string { return "slipway." + cluster }
+
+// A lease is a lock that is held. It is renewed until it is released or lost.
+type lease struct {
+	*connection
+	name string // of the Lease
+	id   string // of this hold
+
+	mu     sync.Mutex
+	holder records.Holder
+
+	ctx  context.Context //nolint:containedctx // of work in the background; without cancellation
+	lost chan struct{}
+	stop func() // ends the renewal, and waits for its end
+}
+
+// Acquire takes a cluster's lock. A Lease whose time is over can be taken. The clocks of two machines
+// differ, so Acquire first watches such a Lease for half of its time on its own clock: its holder
+// would renew it in that time.
+func (s locks) Acquire(ctx context.Context, cluster string, who records.Holder) (records.Lock, error) {
+	if err := records.CheckName(cluster); err != nil {
+		return nil, fmt.Errorf("locking cluster: %w", err)
+	}
+	l := &lease{
+		connection: s.connection, name: leaseName(cluster), id: randomHex(idBytes), holder: who.WithDefaults(), lost: make(chan struct{}),
+	}
+	taken, err := l.takeFree(ctx)
+	if err == nil && taken != nil { // perhaps its holder has ended
+		taken, err = l.takeEnded(ctx, taken)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("locking cluster %s: %w", cluster, err)
+	case taken != nil:
+		return nil, &records.HeldError{Cluster: cluster, Holder: holderOf(taken)}
+	}
+	l.keepRenewed(context.WithoutCancel(ctx))
+	return l, nil
+}
+
+// takeFree writes this holder into the Lease if it is free. Otherwise it returns the Lease.
+func (l *lease) takeFree(ctx context.Context) (taken *coordinationv1.Lease, err error) {
+	return l.writeHolder(ctx, func(is *coordinationv1.Lease) bool { return isFree(is) || l.isOurs(is) })
+}
+
+// takeEnded takes a Lease whose time is over, or ends later than a renewal allows, unless it is
+// renewed while this process waits. It returns the Lease if its holder runs.
+func (l *lease) takeEnded(ctx context.Context, seen *coordinationv1.Lease) (taken *coordinationv1.Lease, err error) {
+	left := time.Until(endOf(seen))
+	if left > 0 && left <= l.LeaseTime {
+		return seen, nil
+	}
+	if err := waitFor(ctx, l.LeaseTime/2); err != nil {
+		return nil, err
+	}
+	isSame := func(is *coordinationv1.Lease) bool {
+		return is.UID == seen.UID && endOf(is).Equal(endOf(seen)) &&
+			ptr.Deref(is.Spec.HolderIdentity, "") == ptr.Deref(seen.Spec.HolderIdentity, "")
+	}
+	return l.writeHolder(ctx, func(is *coordinationv1.Lease) bool { return isFree(is) || l.isOurs(is) || isSame(is) })
+}
+
+// writeHolder writes this holder into the Lease if may allows it. Otherwise it returns the Lease.
+func (l *lease) writeHolder(ctx context.Context, may func(is *coordinationv1.Lease) bool) (taken *coordinationv1.Lease, err error) {
+	leases := l.core.CoordinationV1().Leases(l.Namespace)
+	err = l.repeat(ctx, func(ctx context.Context) error {
+		taken = nil
+		is, err := leases.Get(ctx, l.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			is = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.name}}
+			if err := l.fillLease(is); err != nil {
+				return err
+			}
+			_, err = leases.Create(ctx, is, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return apierrors.NewConflict(coordinationv1.Resource("leases"), l.name, err)
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if !may(is) {
+			taken = is
+			return nil
+		}
+		if err := l.fillLease(is); err != nil {
+			return err
+		}
+		_, err = leases.Update(ctx, is, metav1.UpdateOptions{})
+		return err
+	})
+	return taken, err
+}
+
+// fillLease writes this holder and the current time into a Lease.
+func (l *lease) fillLease(is *coordinationv1.Lease) error {
+	l.mu.Lock()
+	holder, err := json.Marshal(l.holder)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	now := metav1.NowMicro()
+	if !l.isOurs(is) {
+		is.Spec.AcquireTime = &now
+		is.Spec.LeaseTransitions = ptr.To(ptr.Deref(is.Spec.LeaseTransitions, 0) + 1)
+	}
+	is.Spec.HolderIdentity, is.Spec.RenewTime = ptr.To(l.id), &now
+	is.Spec.LeaseDurationSeconds = ptr.To(int32(max(1, (l.LeaseTime+time.Second-1)/time.Second)))
+	if is.Annotations == nil {
+		is.Annotations = map[string]string{}
+	}
+	is.Annotations[annotationHolder] = string(holder)
+	return nil
+}
+
+func (l *lease) isOurs(is *coordinationv1.Lease) bool {
+	return ptr.Deref(is.Spec.HolderIdentity, "") == l.id
+}
+
+func isFree(is *coordinationv1.Lease) bool { return ptr.Deref(is.Spec.HolderIdentity, "") == "" }
+
+// endOf returns the end of the time of a Lease.
+func endOf(is *coordinationv1.Lease) time.Time {
+	if is.Spec.RenewTime == nil {
+		return time.Time{}
+	}
+	return is.Spec.RenewTime.Add(time.Duration(ptr.Deref(is.Spec.LeaseDurationSeconds, 0)) * time.Second)
+}
+
+// holderOf returns the holder in a Lease. Another program can have written it.
+func holderOf(is *coordinationv1.Lease) (h records.Holder) {
+	_ = json.Unmarshal([]byte(is.Annotations[annotationHolder]), &h) // an unknown holder then
+	return h
+}
+
+// keepRenewed renews the Lease three times in its time until stop is called. If it cannot be renewed for
+// two thirds of the time, it is lost: another process takes it after the whole time.
+func (l *lease) keepRenewed(ctx context.Context) {
+	l.ctx = ctx
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	l.stop = func() {
+		cancel()
+		<-ended
+	}
+	go func() { // ends with ctx, or when the Lease is lost
+		defer close(ended)
+		renewed := time.Now()
+		for waitFor(ctx, l.LeaseTime/6) == nil {
+			if time.Since(renewed) >= l.LeaseTime/3 {
+				began := time.Now()
+				taken, err := l.renewUntil(ctx, renewed.Add(l.LeaseTime*2/3))
+				switch {
+				case taken != nil:
+					close(l.lost)
+					return
+				case err == nil:
+					renewed = began
+				}
+			}
+			if time.Since(renewed) >= l.LeaseTime*2/3 && ctx.Err() == nil {
+				close(l.lost)
+				return
+			}
+		}
+	}()
+}
+
+// renewUntil renews the Lease until a time. It returns the Lease if another process has taken it.
+func (l *lease) renewUntil(ctx context.Context, until time.Time) (taken *coordinationv1.Lease, err error) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	return l.writeHolder(ctx, l.isOurs)
+}
+
+// SetHolder saves the holder of the lock.
+func (l *lease) SetHolder(ctx context.Context, who records.Holder) error {
+	l.mu.Lock()
+	l.holder = who.WithDefaults()
+	l.mu.Unlock()
+	taken, err := l.writeHolder(ctx, l.isOurs)
+	if err == nil && taken != nil {
+		err = records.ErrLost
+	}
+	return err
+}
+
+// Holder returns the saved holder of the lock.
+func (l *lease) Holder() records.Holder {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder
+}
+
+// NotifyLost returns a channel that is closed when the lock is lost.
+func (l *lease) NotifyLost() <-chan struct{} { return l.lost }
+
+// releaseTime limits the release of a lock. A lock that is not released ends on its own.
+const releaseTime = 10 * time.Second
+
+// Release releases the lock.
+func (l *lease) Release() error {
+	l.stop()
+	ctx, cancel := context.WithTimeout(l.ctx, releaseTime)
+	defer cancel()
+	leases := l.core.CoordinationV1().Leases(l.Namespace)
+	err := l.repeat(ctx, func(ctx context.Context) error {
+		is, err := leases.Get(ctx, l.name, metav1.GetOptions{})
+		if err != nil || !l.isOurs(is) {
+			return err
+		}
+		is.Spec.HolderIdentity = nil
+		delete(is.Annotations, annotationHolder)
+		_, err = leases.Update(ctx, is, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
+		return fmt.Errorf("releasing the lock %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// Holder returns the holder of a cluster's lock, nil if it is free. A Lease whose time is over is
+// free.
+func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, error) {
+	if err := records.CheckName(cluster); err != nil {
+		return nil, fmt.Errorf("checking the lock: %w", err)
+	}
+	var is *coordinationv1.Lease
+	err := s.repeat(ctx, func(ctx context.Context) (err error) {
+		is, err = s.core.CoordinationV1().Leases(s.Namespace).Get(ctx, leaseName(cluster), metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case errors.Is(err, records.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("checking the lock of cluster %s: %w", cluster, err)
+	case isFree(is) || time.Now().After(endOf(is)):
+		return nil, nil
+	}
+	h := holderOf(is)
+	return &h, nil
+}
+
+// mostHolds limits the number of saved processes that ended without releasing a cluster's hosts.
+const mostHolds = 16
+
+// ListUnreleased returns the ids of processes that have not released a cluster's lock on all hosts.
+func (s locks) ListUnreleased(ctx context.Context, cluster string) (processes []string, err error) {
+	if err := records.CheckName(cluster); err != nil {
+		return nil, fmt.Errorf("reading the lock holders: %w", err)
+	}
+	err = contents(s).loadJSON(ctx, clusterContent(cluster, ofHolds), &processes)
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
+		return nil, fmt.Errorf("reading the lock holders of cluster %s: %w", cluster, err)
+	}
+	return processes, nil
+}
+
+// BeginHold generates a random id for this process as the holder of a cluster's lock on hosts, and
+// saves it before any host gets it.
+func (s locks) BeginHold(ctx context.Context, cluster string) (process string, err error) {
+	all, err := s.ListUnreleased(ctx, cluster)
+	if err != nil {
+		return "", err
+	}
+	process = randomHex(idBytes)
+	all = append(all, process)
+	return process, s.saveHolds(ctx, cluster, all[max(0, len(all)-mostHolds):])
+}
+
+// EndHold removes processes that BeginHold has saved; without names, all of them.
+func (s locks) EndHold(ctx context.Context, cluster string, processes ...string) error {
+	left, err := s.ListUnreleased(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	left = slices.DeleteFunc(left, func(p string) bool { return len(processes) == 0 || slices.Contains(processes, p) })
+	return s.saveHolds(ctx, cluster, left)
+}
+
+func (s locks) saveHolds(ctx context.Context, cluster string, processes []string) error {
+	var text []byte
+	if len(processes) > 0 {
+		var err error
+		if text, err = json.Marshal(processes); err != nil {
+			return err
+		}
+	}
+	return s.saveContent(ctx, "saving the lock holders", cluster, ofHolds, text)
+}

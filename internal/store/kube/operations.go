@@ -1,0 +1,274 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
+)
+
+// operations is the store of operations and their plans.
+type operations struct{ *connection }
+
+// Annotations of Operations.
+const (
+	annotationCreated = v1alpha1.Group + "/created" // the time on the clock of the creator
+	annotationRequest = v1alpha1.Group + "/request" // identifies the creation, which can be repeated
+	annotationCancel  = v1alpha1.Group + "/cancel"  // the last request to cancel the operation
+)
+
+const resourceOperations = "operations"
+
+// maxAttempts limits how many ids Create tries.
+const maxAttempts = 5
+
+// planName returns the name of the plan of an operation.
+func planName(id string) string { return "slipway.op." + id + ".plan" }
+
+// Create saves an operation that is about to begin, with its plan, in state Pending. An operation
+// without a state is not listed: a crash has interrupted its creation, or a user has requested it
+// and no process has accepted it.
+func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
+	if err := errors.Join(records.CheckName(spec.ClusterRef.Name), records.CheckName(spec.Kind)); err != nil {
+		return nil, fmt.Errorf("saving an operation: %w", err)
+	}
+	o, err := s.createObject(ctx, now.UTC(), spec)
+	if err != nil {
+		return nil, fmt.Errorf("saving an operation: %w", err)
+	}
+	to := content{
+		name:   planName(o.Name),
+		labels: map[string]string{labelCluster: spec.ClusterRef.Name, labelRecord: "plan", labelOperation: labelValue(o.Name)},
+		owner:  ownerOf(o),
+	}
+	if err := contents(s).saveJSON(ctx, to, p); err != nil {
+		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+	}
+	o.Status.State = v1alpha1.OperationPending
+	if p.Digest != "" {
+		o.Status.Plan = &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
+	}
+	return o, s.Save(ctx, o)
+}
+
+func ownerOf(o *v1alpha1.Operation) *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: v1alpha1.APIVersion, Kind: "Operation", Name: o.Name, UID: o.UID}
+}
+
+// createObject creates the object of an operation, with an id after all others.
+func (s operations) createObject(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec) (*v1alpha1.Operation, error) {
+	request := randomHex(idBytes)
+	for range maxAttempts {
+		id, err := s.nextID(ctx, now, spec.Kind)
+		if err != nil {
+			return nil, err
+		}
+		o := &v1alpha1.Operation{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: id, Namespace: s.Namespace, Labels: map[string]string{labelCluster: spec.ClusterRef.Name},
+				Annotations: map[string]string{annotationCreated: now.Format(time.RFC3339Nano), annotationRequest: request},
+			},
+			Spec: spec,
+		}
+		made := new(v1alpha1.Operation)
+		err = s.repeat(ctx, func(ctx context.Context) error {
+			err := s.own.Post().Namespace(s.Namespace).Resource(resourceOperations).Body(o).Do(ctx).Into(made)
+			if apierrors.IsAlreadyExists(err) { // perhaps by an earlier call
+				err = s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(id).Do(ctx).Into(made)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if made.Annotations[annotationRequest] == request {
+			return presentOperation(made), nil
+		}
+	}
+	return nil, errors.New("other processes create operations at the same time")
+}
+
+// nextID returns a new id: with the time, or one second after the latest id.
+func (s operations) nextID(ctx context.Context, now time.Time, kind string) (string, error) {
+	ids, err := s.listIDs(ctx)
+	if err != nil {
+		return "", err
+	}
+	stamp := now
+	for _, id := range ids {
+		if latest, ok := stampOf(id); ok && !latest.Before(stamp.Truncate(time.Second)) {
+			stamp = latest.Add(time.Second)
+		}
+	}
+	return stamp.Format(stampFormat) + "-" + kind + "-" + randomHex(2), nil
+}
+
+// stampFormat is the time at the beginning of an id.
+const stampFormat = "20060102-150405"
+
+// stampOf returns the time in an id. Ids that other programs have given can be without one.
+func stampOf(id string) (time.Time, bool) {
+	at, err := time.Parse(stampFormat, id[:min(len(id), len(stampFormat))])
+	return at, err == nil
+}
+
+// listIDs returns the names of all Operations.
+func (s operations) listIDs(ctx context.Context) (ids []string, err error) {
+	err = s.repeat(ctx, func(ctx context.Context) error {
+		text, err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).
+			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Raw()
+		if err != nil {
+			return err
+		}
+		var list metav1.PartialObjectMetadataList
+		ids = nil
+		err = json.Unmarshal(text, &list)
+		for _, o := range list.Items {
+			ids = append(ids, o.Name)
+		}
+		return err
+	})
+	return ids, err
+}
+
+// presentOperation returns an operation as other backends return it.
+func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
+	o.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"} // a list has none
+	if at, err := time.Parse(time.RFC3339Nano, o.Annotations[annotationCreated]); err == nil {
+		o.CreationTimestamp = metav1.NewTime(at)
+	}
+	return o
+}
+
+// Save saves the status of an operation. Its spec does not change.
+func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
+	if err := records.CheckName(o.Name); err != nil {
+		return fmt.Errorf("saving an operation: %w", err)
+	}
+	err := s.repeat(ctx, func(ctx context.Context) error {
+		now := new(v1alpha1.Operation)
+		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).Do(ctx).Into(now); err != nil {
+			return err
+		}
+		now.Status = *o.Status.DeepCopy()
+		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).SubResource("status").Body(now).Do(ctx).Error()
+	})
+	if err != nil {
+		return fmt.Errorf("saving operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// Load returns the operation with that id, or records.ErrNotFound.
+func (s operations) Load(ctx context.Context, id string) (*v1alpha1.Operation, error) {
+	if err := records.CheckName(id); err != nil {
+		return nil, fmt.Errorf("reading operation: %w", err)
+	}
+	o := new(v1alpha1.Operation)
+	err := s.repeat(ctx, func(ctx context.Context) error {
+		return s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(id).Do(ctx).Into(o)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading operation %s: %w", id, err)
+	}
+	return presentOperation(o), nil
+}
+
+// LoadPlan returns the plan of an operation.
+func (s operations) LoadPlan(ctx context.Context, id string) (*plan.Plan, error) {
+	if err := records.CheckName(id); err != nil {
+		return nil, fmt.Errorf("reading plan: %w", err)
+	}
+	p := new(plan.Plan)
+	if err := contents(s).loadJSON(ctx, planName(id), p); err != nil {
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, err)
+	}
+	return p, nil
+}
+
+// LoadPlannedCluster returns the cluster description in the plan of an operation.
+func (s operations) LoadPlannedCluster(ctx context.Context, id string) (*v1alpha1.Cluster, error) {
+	p, err := s.LoadPlan(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := records.ClusterOfPlan(p)
+	if err != nil {
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, damagedError("Secret "+s.Namespace+"/"+planName(id), err))
+	}
+	return c, nil
+}
+
+// List returns the operations of a cluster, or of all clusters if it is "", newest first.
+func (s operations) List(ctx context.Context, cluster string) (out []v1alpha1.Operation, err error) {
+	var list v1alpha1.OperationList
+	err = s.repeat(ctx, func(ctx context.Context) error {
+		list = v1alpha1.OperationList{}
+		get := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations)
+		if cluster != "" {
+			get = get.Param("fieldSelector", "spec.clusterRef.name="+cluster)
+		}
+		return get.Do(ctx).Into(&list)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Status.State != "" {
+			out = append(out, *presentOperation(&list.Items[i]))
+		}
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.Operation) int {
+		return cmp.Or(orderOf(&b).Compare(orderOf(&a)), cmp.Compare(b.Name, a.Name))
+	})
+	return out, nil
+}
+
+// orderOf returns the time by which operations are sorted.
+func orderOf(o *v1alpha1.Operation) time.Time {
+	if at, ok := stampOf(o.Name); ok {
+		return at
+	}
+	return o.CreationTimestamp.Time
+}
+
+// ListReadable returns the operations. The API does not keep objects that it cannot read.
+func (s operations) ListReadable(ctx context.Context, cluster string) ([]v1alpha1.Operation, diag.List, error) {
+	out, err := s.List(ctx, cluster)
+	return out, nil, err
+}
+
+// Find returns the operation whose id begins with prefix, records.ErrNotFound if there is none, or
+// *records.AmbiguousError if there are several.
+func (s operations) Find(ctx context.Context, prefix string) (*v1alpha1.Operation, error) {
+	ids, err := s.listIDs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	if slices.Contains(ids, prefix) {
+		return s.Load(ctx, prefix)
+	}
+	found := slices.DeleteFunc(ids, func(id string) bool { return !strings.HasPrefix(id, prefix) })
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("operation %s: %w", prefix, records.ErrNotFound)
+	case 1:
+		return s.Load(ctx, found[0])
+	}
+	slices.Sort(found)
+	slices.Reverse(found)
+	return nil, &records.AmbiguousError{Prefix: prefix, IDs: found}
+}
