@@ -113,6 +113,10 @@ bundle: ## the bundle that the cluster tests install, in the cache
 .PHONY: unit
 unit: node ## unit tests; as root, on Linux
 	@$(compiling) go test -vet=off -timeout 20m ./... # lint vets
+	@$(compiling) $(with_api)
+
+# Tests of the core with records in an API server, which they link.
+with_api := go test -tags apiserver -vet=off -timeout 20m -run 'API$$' ./internal/lifecycle
 
 # The race detector needs cgo. The tags select the resolver and the user database that
 # the programs have without cgo. hack/tested-packages says why the server is separate.
@@ -133,6 +137,7 @@ server-long: node ## long tests of the API server: two servers on one etcd, a mi
 .PHONY: unit-sampled
 unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample
 	@packages=$$(hack/tested-packages server) && $(compiling) go test -vet=off -timeout 20m $(sampled) $$packages
+	@$(compiling) $(with_api)
 
 .PHONY: lint
 lint: node ## style, mistakes, formatting, words, sizes, imports, generated code, types on macOS

@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/store"
 	"slipway.dev/slipway/internal/testutil/memdir"
 )
@@ -48,6 +49,8 @@ type world struct {
 	t     testing.TB
 	home  string
 	cache string
+	// open opens the saved state as a new process does; nil opens files in home.
+	open func() records.Backend
 	// boot is the boot ID of the manager's machine.
 	boot string
 
@@ -63,6 +66,9 @@ var built struct {
 	cache string
 }
 
+// runTests runs all tests. With an API server, it runs during the tests.
+var runTests = (*testing.M).Run
+
 func TestMain(m *testing.M) {
 	dir, err := memdir.Use()
 	if err != nil {
@@ -70,7 +76,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	built.cache = filepath.Join(dir, "cache")
-	code := m.Run()
+	code := runTests(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -108,6 +114,9 @@ func newWorld(t testing.TB, names ...string) *world {
 // steps are done.
 func (w *world) fork(t testing.TB) *world {
 	t.Helper()
+	if w.open != nil {
+		t.Fatal("only saved state in files can be copied")
+	}
 	defer w.LockHosts()()
 	f := &world{Cluster: w.Clone(t), t: t, cache: w.cache}
 	for {
@@ -150,18 +159,28 @@ func (w *world) takeLocks(from string) {
 
 // service returns a new process with the same saved state.
 func (w *world) service() *Service {
+	backend := w.records()
+	files, err := backend.Files(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = files.Close() })
+	return New(Config{
+		Records: backend, Files: files, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
+		Connect: w.Connect, Dial: w.Dial, Now: w.Now, BootID: w.boot,
+	})
+}
+
+// records opens the saved state as a new process does.
+func (w *world) records() records.Backend {
+	if w.open != nil {
+		return w.open()
+	}
 	st, err := store.Open(w.home)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	files, err := st.Files(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return New(Config{
-		Records: st, Files: files, Catalogue: bundletest.LoadCatalogue(w.t), Cache: w.cache, Home: w.home,
-		Connect: w.Connect, Dial: w.Dial, Now: w.Now, BootID: w.boot,
-	})
+	return st
 }
 
 // prepared fails the test on an error, and closes p when the test ends.

@@ -1,0 +1,128 @@
+//go:build apiserver
+
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	diff "github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/server/controlplane/testserver"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store/kube"
+)
+
+// apiServer keeps records of the tests. It is linked with the build tag apiserver only, because its
+// libraries would make each test binary of this package large.
+var apiServer *testserver.Server
+
+func init() {
+	runTests = func(m *testing.M) int { return testserver.Run(context.Background(), m, &apiServer) }
+}
+
+// useAPI keeps the records of a world in a new namespace of the API server.
+func (w *world) useAPI() {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	c := kube.Config{
+		Client: apiServer.Admin, Namespace: apiServer.NewNamespace(w.t), BackupDir: filepath.Join(dir, "backups"), TempDir: dir,
+		LeaseTime: 3 * time.Second,
+	}
+	w.open = func() records.Backend {
+		s, err := kube.New(c)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// TestJournals_AreEqualInFilesAndAPI runs every pipeline with records in files and in an API. The
+// events must be equal, apart from times and ids.
+func TestJournals_AreEqualInFilesAndAPI(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		machines []string
+		run      func(t *testing.T, w *world)
+	}{
+		{"life", []string{"cp1", "w1", "w2"}, func(t *testing.T, w *world) {
+			w.do(creating(w.of("cp1", "w1")), event.Succeeded)
+			w.do(AddNodesRequest{Subject: Subject{Name: "prod"}, Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
+			changed := w.Manifest()
+			changed.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
+			w.do(applying(changed), event.Succeeded)
+			w.do(DeleteNodesRequest{Name: "prod", Nodes: []string{"w1"}}, event.Succeeded)
+			w.do(DeleteRequest{Subject: Subject{Name: "prod"}}, event.Succeeded)
+		}},
+		{"upgrade", []string{"cp1", "w1"}, func(t *testing.T, w *world) {
+			w.age(t)
+			w.do(UpgradeRequest{Subject: Subject{Name: "prod"}, Version: "v1.37.1"}, event.Succeeded)
+		}},
+		{"failure", []string{"cp1", "w1"}, func(t *testing.T, w *world) {
+			w.Hosts["w1"].Down = errDown
+			w.do(CreateRequest{Subject: Subject{Cluster: w.Manifest()}, Options: Options{IgnoreErrors: true}}, event.Partial)
+			w.Hosts["w1"].Down = nil
+			w.do(applying(w.Manifest()), event.Succeeded)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var journals [2][]event.Event
+			for i, api := range []bool{false, true} {
+				w := newWorld(t, tc.machines...)
+				if api {
+					w.useAPI()
+				}
+				began := time.Now()
+				tc.run(t, w)
+				t.Logf("API %t: %s", api, time.Since(began).Round(time.Millisecond))
+				journals[i] = w.allEvents(t)
+			}
+			if len(journals[0]) < 50 {
+				t.Errorf("only %d events", len(journals[0]))
+			}
+			if d := diff.Diff(journals[0], journals[1]); d != "" {
+				t.Errorf("events (-in files +in the API):\n%s", d)
+			}
+		})
+	}
+}
+
+// allEvents returns the events of all operations, without times and ids, in an order that does not
+// depend on which host was faster.
+func (w *world) allEvents(t *testing.T) (all []event.Event) {
+	t.Helper()
+	s := w.service()
+	ops, err := s.Operations(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	backups, err := s.Records.Backups().Dir("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range slices.Backward(ops) {
+		var events []event.Event
+		err := s.Events(t.Context(), o.Name, false, func(e event.Event) error {
+			e.Time, e.Operation, e.Seq, e.After = time.Time{}, "", 0, ""
+			e.Message = strings.ReplaceAll(e.Message, backups, "BACKUPS")
+			events = append(events, e)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortStableFunc(events, func(a, b event.Event) int {
+			return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Task, b.Task))
+		})
+		all = append(all, events...)
+	}
+	return all
+}
