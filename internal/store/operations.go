@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/plan"
@@ -20,41 +18,22 @@ import (
 // operations is the store of operations and their plans.
 type operations struct{ *directory }
 
-// stampFormat is the time at the beginning of an id.
-const stampFormat = "20060102-150405"
-
 // Create saves an operation that is about to begin, with its plan, in state
 // Pending. Its id begins with the time, so that ids sort by age:
 // "20261120-181502-create-x7k2". If that time is not after the time of the latest id, for
 // example because the clock was set back, the id is one second after the latest one.
 func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
-	if err := errors.Join(records.CheckName(spec.ClusterRef.Name), records.CheckName(spec.Kind)); err != nil {
-		return nil, fmt.Errorf("saving an operation: %w", err)
-	}
-	now = now.UTC()
-	stamp := now
 	ids, err := s.listIDs()
 	if err != nil {
 		return nil, err
 	}
-	if len(ids) > 0 && ids[0] >= stamp.Format(stampFormat) {
-		latest, err := time.Parse(stampFormat, ids[0][:min(len(ids[0]), len(stampFormat))])
-		if err != nil {
-			return nil, fmt.Errorf("saving an operation after %s: %w", ids[0], err)
-		}
-		stamp = latest.Add(time.Second)
+	latest := ""
+	if len(ids) > 0 {
+		latest = ids[0]
 	}
-	o := &v1alpha1.Operation{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name:              stamp.Format(stampFormat) + "-" + spec.Kind + "-" + randomHex(2),
-			CreationTimestamp: metav1.NewTime(now),
-		},
-		Spec:   spec,
-		Status: v1alpha1.OperationStatus{State: v1alpha1.OperationPending},
-	}
-	if p.Digest != "" {
-		o.Status.Plan = &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
+	o, err := records.NewOperation(now, latest, spec, p)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.makeDir(s.operationPath(o.Name)); err != nil {
 		return nil, fmt.Errorf("saving operation %s: %w", o.Name, err)

@@ -1,0 +1,49 @@
+package records
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// stampFormat is the time at the beginning of an id.
+const stampFormat = "20060102-150405"
+
+// NewOperation returns an operation as Operations.Create saves it. latest is the latest id, "" if
+// there are no operations.
+func NewOperation(now time.Time, latest string, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
+	if err := errors.Join(CheckName(spec.ClusterRef.Name), CheckName(spec.Kind)); err != nil {
+		return nil, fmt.Errorf("saving an operation: %w", err)
+	}
+	now = now.UTC()
+	stamp := now
+	if latest >= stamp.Format(stampFormat) {
+		t, err := time.Parse(stampFormat, latest[:min(len(latest), len(stampFormat))])
+		if err != nil {
+			return nil, fmt.Errorf("saving an operation after %s: %w", latest, err)
+		}
+		stamp = t.Add(time.Second)
+	}
+	var random [2]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program instead
+	o := &v1alpha1.Operation{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              stamp.Format(stampFormat) + "-" + spec.Kind + "-" + hex.EncodeToString(random[:]),
+			CreationTimestamp: metav1.NewTime(now),
+		},
+		Spec:   spec,
+		Status: v1alpha1.OperationStatus{State: v1alpha1.OperationPending},
+	}
+	if p.Digest != "" {
+		o.Status.Plan = &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
+	}
+	return o, nil
+}
