@@ -20,6 +20,7 @@ var unbounded = map[string]string{
 	"internal/remote/remotetest":        "for tests",
 	"internal/backup/copies/copiestest": "for tests",
 	"internal/lifecycle/lifecycletest":  "for tests",
+	"internal/records/conformance":      "for tests",
 	"internal/sandbox":                  "reads /proc and its own state; its machines run as root of this host anyway",
 }
 

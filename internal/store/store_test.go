@@ -72,6 +72,11 @@ func newSubject(t *testing.T, home string) conformance.Subject {
 	return conformance.Subject{
 		Backend: s,
 		Again:   func() conformance.Subject { return newSubject(t, home) },
+		Damage: func(id string) {
+			if err := os.WriteFile(filepath.Join(home, "operations", id, "operation.json"), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
 		Tear: func(id, bytes string) {
 			f, err := os.OpenFile(filepath.Join(home, "operations", id, "journal.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 			if err != nil {

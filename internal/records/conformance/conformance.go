@@ -4,11 +4,13 @@ package conformance
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -22,9 +24,12 @@ type Subject struct {
 	records.Backend
 	// Again opens the same state as another process would.
 	Again func() Subject
-	// Tear adds an incomplete event to a journal, as a crash does. It is nil if the backend writes
-	// events completely or not at all.
+	// Tear adds bytes to a journal, as a crash can leave them. It is nil for a backend that
+	// saves only whole events.
 	Tear func(id string, bytes string)
+	// Damage makes a saved operation unreadable. It is nil for a backend that cannot have such
+	// operations.
+	Damage func(id string)
 }
 
 var began = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
@@ -36,12 +41,23 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("nodes", func(t *testing.T) { testNodes(t, open(t)) })
 	t.Run("sources", func(t *testing.T) { testSources(t, open(t)) })
 	t.Run("names", func(t *testing.T) { testNames(t, open(t)) })
+	t.Run("cluster files", func(t *testing.T) { testClusterFiles(t, open(t)) })
+	t.Run("cluster files, created once", func(t *testing.T) { createClusterFile(t, open(t)) })
+	t.Run("backups", func(t *testing.T) { testBackups(t, open(t)) })
+	t.Run("kubeconfig as file", func(t *testing.T) { kubeconfigAsFile(t, open(t)) })
+	t.Run("known hosts", func(t *testing.T) { testKnownHosts(t, open(t)) })
+	t.Run("cluster file as file", func(t *testing.T) { clusterFileAsFile(t, open(t)) })
 	t.Run("lock", func(t *testing.T) { testLock(t, open(t)) })
 	t.Run("lock and removal", func(t *testing.T) { lockAndRemoval(t, open(t)) })
+	t.Run("lock of a saved holder", func(t *testing.T) { testSetHolder(t, open(t)) })
+	t.Run("unreleased processes", func(t *testing.T) { testUnreleased(t, open(t)) })
 	t.Run("operations", func(t *testing.T) { testOperations(t, open(t)) })
 	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
+	t.Run("planned cluster", func(t *testing.T) { plannedCluster(t, open(t)) })
+	t.Run("readable operations", func(t *testing.T) { readableOperations(t, open(t)) })
 	t.Run("cancel", func(t *testing.T) { testCancel(t, open(t)) })
 	t.Run("journal", func(t *testing.T) { testJournal(t, open(t)) })
+	t.Run("failed journal", func(t *testing.T) { failedJournal(t, open(t)) })
 	if open(t).Tear != nil {
 		t.Run("torn journal", func(t *testing.T) { tornJournal(t, open(t)) })
 		t.Run("damaged journal", func(t *testing.T) { damagedJournal(t, open(t)) })
@@ -82,6 +98,15 @@ func newCluster(name string) *v1alpha1.Cluster {
 	}
 }
 
+func adminKubeconfig(t *testing.T, server string) []byte {
+	t.Helper()
+	text, err := kubeconfig.Admin{
+		Cluster: "prod", Server: server, CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c"),
+	}.Bytes()
+	requireNoError(t, err)
+	return text
+}
+
 func testClusters(t *testing.T, s Subject) {
 	_, err := s.Clusters().Load(t.Context(), "prod")
 	wantErr(t, "reading what is not there", err, records.ErrNotFound)
@@ -92,11 +117,7 @@ func testClusters(t *testing.T, s Subject) {
 	requireNoError(t, s.Clusters().Save(t.Context(), newCluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
 	requireNoError(t, s.Clusters().SaveStatus(t.Context(), "prod", status))
-	admin, err := kubeconfig.Admin{
-		Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"),
-		Certificate: []byte("b"), Key: []byte("c"),
-	}.Bytes()
-	requireNoError(t, err)
+	admin := adminKubeconfig(t, "https://198.18.0.2:6443")
 	requireNoError(t, s.Kubeconfigs().Save(t.Context(), "prod", admin))
 	if err := s.Kubeconfigs().Save(t.Context(), "prod", append(admin, "extensions: []\n"...)); err == nil {
 		t.Error("a kubeconfig with other fields was saved")
@@ -252,6 +273,58 @@ func lockAndRemoval(t *testing.T, s Subject) {
 	if h, err := s.Locks().Holder(t.Context(), "prod"); err != nil || h == nil || h.Operation != "op-2" {
 		t.Errorf("holder: %+v, %v", h, err)
 	}
+	requireNoError(t, lock.Release())
+}
+
+// testSetHolder: the operation of a holder is known only after the lock is taken.
+func testSetHolder(t *testing.T, s Subject) {
+	lock, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{})
+	requireNoError(t, err)
+	first := lock.Holder()
+	if !first.IsSameProcess(records.ThisProcess()) || first.Operation != "" || first.Since.IsZero() {
+		t.Errorf("holder %+v, want this process without an operation", first)
+	}
+	requireNoError(t, lock.SetHolder(t.Context(), records.Holder{Operation: "op-1"}))
+	saved, err := s.Again().Locks().Holder(t.Context(), "prod")
+	requireNoError(t, err)
+	if saved == nil || !saved.Equal(lock.Holder()) || saved.Operation != "op-1" {
+		t.Errorf("saved holder %+v, the lock has %+v", saved, lock.Holder())
+	}
+	var held *records.HeldError
+	if _, err := s.Again().Locks().Acquire(t.Context(), "prod", records.Holder{}); !errors.As(err, &held) || !held.Holder.Equal(*saved) {
+		t.Errorf("second lock: %v, want it to name %+v", err, saved)
+	}
+	requireNoError(t, lock.Release())
+}
+
+func testUnreleased(t *testing.T, s Subject) {
+	lock, err := s.Locks().Acquire(t.Context(), "prod", records.Holder{})
+	requireNoError(t, err)
+	want := func(when string, want ...string) {
+		t.Helper()
+		got, err := s.Again().Locks().ListUnreleased(t.Context(), "prod")
+		requireNoError(t, err)
+		if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.SortSlices(strings.Compare)); d != "" {
+			t.Errorf("processes %s (-want +got):\n%s", when, d)
+		}
+	}
+	want("before any")
+	var began []string
+	for range 3 {
+		process, err := s.Again().Locks().BeginHold(t.Context(), "prod")
+		requireNoError(t, err)
+		if process == "" || slices.Contains(began, process) {
+			t.Errorf("process %q after %q", process, began)
+		}
+		began = append(began, process)
+		want("that have begun", began...)
+	}
+	requireNoError(t, s.Locks().EndHold(t.Context(), "prod", began[1]))
+	want("after one has ended", began[0], began[2])
+	requireNoError(t, s.Locks().EndHold(t.Context(), "prod", began[1]))
+	want("after one has ended twice", began[0], began[2])
+	requireNoError(t, s.Locks().EndHold(t.Context(), "prod"))
+	want("after all have ended")
 	requireNoError(t, lock.Release())
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"testing"
@@ -110,6 +111,67 @@ func testOperations(t *testing.T, s Subject) {
 	}
 }
 
+func plannedCluster(t *testing.T, s Subject) {
+	want := newCluster("prod")
+	text, err := json.Marshal(want)
+	requireNoError(t, err)
+	for _, tc := range []struct {
+		name, reason, cluster string
+		spec                  []byte
+		ok                    bool
+	}{
+		{"of the plan", "it is what the operation wants", "prod", text, true},
+		{"of another cluster", "a resume would change another cluster", "lab", text, false},
+		{"missing", "there is nothing to return", "prod", nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o, err := s.Operations().Create(t.Context(), began, requestFor("prod", "create"), &plan.Plan{Cluster: tc.cluster, Spec: tc.spec})
+			requireNoError(t, err)
+			got, err := s.Again().Operations().LoadPlannedCluster(t.Context(), o.Name)
+			if (err == nil) != tc.ok {
+				t.Fatalf("error %v: %s", err, tc.reason)
+			}
+			if d := cmp.Diff(want, got); tc.ok && d != "" {
+				t.Errorf("cluster (-want +got):\n%s", d)
+			}
+		})
+	}
+	_, err = s.Operations().LoadPlannedCluster(t.Context(), "20261120-181502-create-zzzz")
+	wantErr(t, "the plan of an unknown id", err, records.ErrNotFound)
+	_, err = s.Operations().LoadPlan(t.Context(), "../x")
+	wantErr(t, "the plan of an invalid id", err, records.ErrInvalidName)
+}
+
+func readableOperations(t *testing.T, s Subject) {
+	first := beginOperation(t, s, "prod", began)
+	second := beginOperation(t, s, "prod", began.Add(time.Minute))
+	other := beginOperation(t, s, "lab", began.Add(2*time.Minute))
+	wantReadable := func(cluster string, damaged int, want ...string) {
+		t.Helper()
+		got, problems, err := s.Again().Operations().ListReadable(t.Context(), cluster)
+		requireNoError(t, err)
+		if d := cmp.Diff(want, listIDs(got)); d != "" || len(problems) != damaged {
+			t.Errorf("operations of %q, with the problems %v (-want +got):\n%s", cluster, problems, d)
+		}
+	}
+	wantReadable("prod", 0, second.Name, first.Name)
+	wantReadable("", 0, other.Name, second.Name, first.Name)
+	if s.Damage == nil {
+		return
+	}
+	s.Damage(second.Name)
+	wantReadable("prod", 1, first.Name)
+	wantReadable("", 1, other.Name, first.Name)
+	for _, cluster := range []string{"prod", ""} {
+		if _, err := s.Operations().List(t.Context(), cluster); err == nil {
+			t.Errorf("the operations of %q were listed without a damaged one", cluster)
+		}
+	}
+	if _, err := s.Operations().Load(t.Context(), second.Name); err == nil || errors.Is(err, records.ErrNotFound) {
+		t.Errorf("loading a damaged operation: %v", err)
+	}
+}
+
 // testCancel: the holder that a request names sees it, and another holder does not.
 func testCancel(t *testing.T, s Subject) {
 	o := beginOperation(t, s, "prod", began)
@@ -180,8 +242,8 @@ func testJournal(t *testing.T, s Subject) {
 	requireNoError(t, j.Append(stepEvent("a")))
 	output := event.Event{Seq: 7, Type: event.StepOutput, Message: "line\nline\u2028\x00", Time: began}
 	requireNoError(t, j.Append(output))
-	// Another process sees events after a Sync, without a Close.
 	requireNoError(t, j.Sync())
+	// Another process sees durable events, without a Close.
 	want := stepEvent("a")
 	want.Seq = 1
 	if d := cmp.Diff([]event.Event{want, output}, readEvents(t, s.Again(), o.Name)); d != "" {
@@ -212,6 +274,31 @@ func testJournal(t *testing.T, s Subject) {
 	}
 	err = s.Journals().ReadEvents(t.Context(), "nothing", func(event.Event) error { return nil })
 	wantErr(t, "reading an unknown operation", err, records.ErrNotFound)
+}
+
+// failedJournal appends an event that cannot be encoded.
+func failedJournal(t *testing.T, s Subject) {
+	o := beginOperation(t, s, "prod", began)
+	j, err := s.Journals().Open(t.Context(), o.Name)
+	requireNoError(t, err)
+	requireNoError(t, j.Append(stepEvent("a")))
+	bad := stepEvent("b")
+	bad.Time = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := j.Append(bad); err == nil {
+		t.Fatal("an event of the year 10000 was appended")
+	}
+	if err := j.Append(stepEvent("c")); err == nil {
+		t.Error("an event was appended after an error: the journal has a gap")
+	}
+	if j.LastSeq() != 1 {
+		t.Errorf("last number %d, want 1", j.LastSeq())
+	}
+	if err := j.Close(); err != nil {
+		t.Errorf("Close repeats the error: %v", err)
+	}
+	if got := readEvents(t, s.Again(), o.Name); len(got) != 1 || got[0].Task != "a" {
+		t.Errorf("after the error the journal has %+v", got)
+	}
 }
 
 func tornJournal(t *testing.T, s Subject) {
