@@ -250,8 +250,9 @@ type Journal interface {
 	// gets the next one. After an error every further Append fails: a journal with a gap is
 	// worse than a short one.
 	Append(e event.Event) error
-	// Sync returns when all events that were appended before are durable. Callers at the same
-	// time share one write. Without Sync, events are durable 200 ms later at most.
+	// Sync returns when all events that were appended before are durable, and other processes
+	// see them. Callers at the same time share one write. Without Sync, this takes at most
+	// 200 ms.
 	Sync() error
 	// Close syncs and closes the journal. It does not repeat an error that Append or Sync
 	// has returned.
