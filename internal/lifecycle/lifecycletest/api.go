@@ -161,7 +161,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.T.Errorf("%s %s without the administrator's certificate", r.Method, r.URL)
 	}
 	var body object
-	raw, _ := io.ReadAll(r.Body)
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest) // the client has ended the request
+		return
+	}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &body); err != nil {
 			a.T.Errorf("%s %s: %v", r.Method, r.URL, err)
