@@ -106,6 +106,9 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 		err = errors.Join(err, p.svc.Records.Clusters().KeepSource(ctx, p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(ctx, o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
+	if err != nil && res.Outcome == event.Succeeded {
+		return err // a saved success could not be resumed
+	}
 	return errors.Join(err, p.svc.Records.Operations().Save(ctx, o))
 }
 

@@ -67,12 +67,18 @@ func SettledPhase(p v1alpha1.Phase) v1alpha1.Phase {
 	return p
 }
 
-// PhaseDuring returns the phase while an operation of a kind works on a cluster in phase now.
+// PhaseDuring returns the phase while an operation of a kind works on a cluster in phase now. A
+// create that is resumed can find a running cluster: its process has saved the status of the
+// cluster, but not the end of the operation.
 func PhaseDuring(kind operation.Kind, now v1alpha1.Phase) v1alpha1.Phase {
-	if p, ok := kind.Phase(); ok {
-		return p
+	p, ok := kind.Phase()
+	switch {
+	case !ok:
+		return now
+	case kind.CreatesCluster() && now == v1alpha1.PhaseRunning:
+		return v1alpha1.PhaseReconfiguring
 	}
-	return now
+	return p
 }
 
 // PhaseAfter returns the phase when an operation has ended. A cancelled operation can be

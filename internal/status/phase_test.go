@@ -55,7 +55,7 @@ func TestMove_AllowsLegalTransitions(t *testing.T) {
 // cluster whose process was killed can be used again.
 func TestOperations_MoveLegally(t *testing.T) {
 	begins := map[operation.Kind][]v1alpha1.Phase{
-		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"apply":         {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"upgrade":       {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"delete":        {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
