@@ -1,0 +1,198 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/recordstest"
+)
+
+// eventsIn is the part of the writes of events that fail, because there are many: one in this
+// number. All other writes fail.
+const eventsIn = 16
+
+// A faultTest makes each write of an operation fail in turn, as a request to an API server can.
+type faultTest struct {
+	kind string // of the operation
+	// before prepares a world.
+	before  func(*world)
+	request func(*world) Request
+	// after checks a world in which the operation has finished after a fault.
+	after func(w, undisturbed *world)
+}
+
+// run ends the process after each fault. The user then resumes the operation, or repeats it.
+func (ft faultTest) run(t *testing.T) {
+	start := func(t *testing.T, f *recordstest.Faults) (w *world, kill func()) {
+		w = newWorld(t, "cp1", "w1")
+		m := recordstest.NewMemory(t)
+		w.open = func() records.Backend { return m.Open() }
+		ft.before(w)
+		process := m.Open()
+		w.open = func() records.Backend { return f.Wrap(process) }
+		return w, func() {
+			process.Kill()
+			w.open = func() records.Backend { return m.Open() }
+		}
+	}
+	counted := recordstest.NewFaults(0, recordstest.Before)
+	undisturbed, _ := start(t, counted)
+	undisturbed.do(ft.request(undisturbed), event.Succeeded)
+	seen := map[int]int{} // writes by the part of them that fails
+	for i, write := range counted.Writes() {
+		every := oneIn
+		if write == "Journal.Append" || write == "Journal.Sync" {
+			every *= eventsIn
+		}
+		for _, kind := range []recordstest.Kind{recordstest.Before, recordstest.After, recordstest.Since} {
+			if seen[every]++; seen[every]%every > 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%03d %s %s", i+1, kind, write), func(t *testing.T) {
+				t.Parallel()
+				f := recordstest.NewFaults(i+1, kind)
+				w, kill := start(t, f)
+				w.doWithFault(ft.request(w), f.Writes)
+				kill()
+				ft.finish(w)
+				w.wantNoLocks()
+				ft.after(w, undisturbed)
+			})
+		}
+	}
+}
+
+// doWithFault applies a request and checks that the fault is reported. One fault is only logged:
+// a saved process that no longer has the lock on hosts harms nothing.
+func (w *world) doWithFault(r Request, writes func() []string) {
+	w.t.Helper()
+	p, err := w.service().Prepare(w.t.Context(), r, nil)
+	if err != nil {
+		return
+	}
+	res, err := p.Apply(w.t.Context())
+	err = errors.Join(err, p.Close())
+	if all := writes(); err == nil && res.Outcome == event.Succeeded && all[len(all)-2] != "Locks.EndHold" {
+		w.t.Errorf("the fault is not reported; the last writes are %v", all[max(0, len(all)-5):])
+	}
+}
+
+// finish does what a user does after an error: it resumes the operation, or repeats the request
+// if there is nothing to resume and the cluster is not as wanted.
+func (ft faultTest) finish(w *world) {
+	w.t.Helper()
+	p, err := w.service().PrepareResume(w.t.Context(), resuming(), nil)
+	var refused diag.List
+	if errors.Is(err, savedstate.ErrNotFound) || errors.As(err, &refused) && refused[0].ID == idNothingUnfinished {
+		phase, ops := w.status()
+		if len(ops) > 0 && ops[0] == ft.kind+" Succeeded" && (phase == v1alpha1.PhaseRunning || phase == "") {
+			return
+		}
+		p, err = w.service().Prepare(w.t.Context(), ft.request(w), nil)
+	}
+	w.apply(w.prepared(p, err), event.Succeeded)
+	if _, ops := w.status(); ops[0] != ft.kind+" Succeeded" {
+		w.t.Errorf("operations %v", ops)
+	}
+	if unreleased, err := w.records().Locks().ListUnreleased(w.t.Context(), "prod"); len(unreleased) > 0 || err != nil {
+		w.t.Errorf("processes %v have not released the lock on hosts, %v", unreleased, err)
+	}
+}
+
+func (w *world) wantNoLocks() {
+	w.t.Helper()
+	if holder, err := w.records().Locks().Holder(w.t.Context(), "prod"); holder != nil || err != nil {
+		w.t.Errorf("the lock of the cluster is held by %v, %v", holder, err)
+	}
+	for name, m := range w.Hosts {
+		if m.Lock.Held {
+			w.t.Errorf("%s still holds the lock", name)
+		}
+	}
+}
+
+// sameRecords checks that the saved cluster is as after the undisturbed run, except for times
+// and ids.
+func (w *world) sameRecords(undisturbed *world) {
+	w.t.Helper()
+	type saved struct {
+		Cluster *v1alpha1.Cluster
+		Source  *records.Source
+		Kept    []byte
+	}
+	load := func(b records.Backend) (s saved) {
+		var errs [3]error
+		s.Cluster, errs[0] = b.Clusters().Load(w.t.Context(), "prod")
+		s.Source, errs[1] = b.Clusters().LoadSource(w.t.Context(), "prod")
+		s.Kept, errs[2] = b.Clusters().LoadKeptSource(w.t.Context(), "prod")
+		if err := errors.Join(errs[:]...); err != nil {
+			w.t.Fatal(err)
+		}
+		return s
+	}
+	ignored := cmp.Options{
+		cmpopts.IgnoreFields(v1alpha1.ClusterStatus{}, "Operation"),
+		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".LastTransitionTime" }, cmp.Ignore()),
+	}
+	if d := cmp.Diff(load(undisturbed.records()), load(w.records()), ignored); d != "" {
+		w.t.Errorf("the saved cluster differs from the undisturbed run (-want +got):\n%s", d)
+	}
+}
+
+// fromFile adds a cluster file to a subject.
+func fromFile(c *v1alpha1.Cluster, text string) Subject {
+	return Subject{Cluster: c, Source: []byte(text), File: "/prod.yaml"}
+}
+
+func (w *world) createFromFile() {
+	w.do(CreateRequest{Subject: fromFile(w.Manifest(), "# first")}, event.Succeeded)
+}
+
+func TestCreate_FinishesAfterFaultOfAnyWrite(t *testing.T) {
+	faultTest{
+		kind:    "create",
+		before:  func(*world) {},
+		request: func(w *world) Request { return CreateRequest{Subject: fromFile(w.Manifest(), "# first")} },
+		after: func(w, undisturbed *world) {
+			w.whole()
+			w.same(undisturbed)
+			w.sameRecords(undisturbed)
+		},
+	}.run(t)
+}
+
+func TestApply_FinishesAfterFaultOfAnyWrite(t *testing.T) {
+	faultTest{
+		kind:    "apply",
+		before:  (*world).createFromFile,
+		request: func(w *world) Request { return ApplyRequest{Subject: fromFile(w.changed(), "# second")} },
+		after: func(w, undisturbed *world) {
+			w.same(undisturbed)
+			w.sameRecords(undisturbed)
+		},
+	}.run(t)
+}
+
+func TestDelete_FinishesAfterFaultOfAnyWrite(t *testing.T) {
+	faultTest{
+		kind:    "delete",
+		before:  (*world).createFromFile,
+		request: func(*world) Request { return DeleteRequest{Subject: Subject{Name: "prod"}} },
+		after: func(w, _ *world) {
+			w.bare()
+			w.wantPhase("")
+			if names, err := w.records().Clusters().List(w.t.Context()); len(names) > 0 || err != nil {
+				w.t.Errorf("clusters %v are still saved, %v", names, err)
+			}
+		},
+	}.run(t)
+}
