@@ -74,6 +74,9 @@ func (l *lock) Holder() records.Holder {
 	return l.holder
 }
 
+// NotifyLost returns nil: only the end of the process ends the lock.
+func (l *lock) NotifyLost() <-chan struct{} { return nil }
+
 func (l *lock) Release() error { return l.useHeld(func(m *Memory) { delete(m.locks, l.name) }) }
 
 const holds = "holds"

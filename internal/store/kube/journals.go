@@ -33,8 +33,9 @@ type journal struct {
 
 	mu      sync.Mutex
 	encoder *operationlog.Encoder
-	fail    error
-	told    bool // a caller has received fail
+	fail    error // of the first failed event or write
+	broken  bool  // a write has failed
+	told    bool  // a caller has received fail
 	closed  bool
 
 	appended, durable int64      // numbers of events
@@ -143,7 +144,7 @@ func (j *journal) Sync() error {
 func (j *journal) syncAppended() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for want := j.appended; j.fail == nil && j.durable < want; {
+	for want := j.appended; !j.broken && j.durable < want; {
 		if j.writing {
 			j.written.Wait()
 		} else {
@@ -174,6 +175,7 @@ func (j *journal) writeParts() {
 		j.segments += len(parts)
 		j.startMerge()
 	} else {
+		j.broken = true
 		_ = j.failWith(err)
 	}
 	j.written.Broadcast()

@@ -41,10 +41,7 @@ func planName(id string) string { return "slipway.op." + id + ".plan" }
 // without a state is not listed: a crash has interrupted its creation, or a user has requested it
 // and no process has accepted it.
 func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
-	if err := errors.Join(records.CheckName(spec.ClusterRef.Name), records.CheckName(spec.Kind)); err != nil {
-		return nil, fmt.Errorf("saving an operation: %w", err)
-	}
-	o, err := s.createObject(ctx, now.UTC(), spec)
+	o, err := s.createObject(ctx, now, spec, p)
 	if err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
@@ -56,10 +53,6 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 	if err := contents(s).saveJSON(ctx, to, p); err != nil {
 		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
 	}
-	o.Status.State = v1alpha1.OperationPending
-	if p.Digest != "" {
-		o.Status.Plan = &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
-	}
 	return o, s.Save(ctx, o)
 }
 
@@ -67,27 +60,30 @@ func ownerOf(o *v1alpha1.Operation) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: v1alpha1.APIVersion, Kind: "Operation", Name: o.Name, UID: o.UID}
 }
 
-// createObject creates the object of an operation, with an id after all others.
-func (s operations) createObject(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec) (*v1alpha1.Operation, error) {
+// createObject creates the object of an operation, with an id after all others. The object has no
+// status yet.
+func (s operations) createObject(
+	ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan,
+) (*v1alpha1.Operation, error) {
 	request := randomHex(idBytes)
 	for range maxAttempts {
-		id, err := s.nextID(ctx, now, spec.Kind)
+		latest, err := s.latestID(ctx)
 		if err != nil {
 			return nil, err
 		}
-		o := &v1alpha1.Operation{
-			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
-			ObjectMeta: metav1.ObjectMeta{
-				Name: id, Namespace: s.Namespace, Labels: map[string]string{labelCluster: spec.ClusterRef.Name},
-				Annotations: map[string]string{annotationCreated: now.Format(time.RFC3339Nano), annotationRequest: request},
-			},
-			Spec: spec,
+		o, err := records.NewOperation(now, latest, spec, p)
+		if err != nil {
+			return nil, err
+		}
+		o.Namespace, o.Labels = s.Namespace, map[string]string{labelCluster: spec.ClusterRef.Name}
+		o.Annotations = map[string]string{
+			annotationCreated: o.CreationTimestamp.Format(time.RFC3339Nano), annotationRequest: request,
 		}
 		made := new(v1alpha1.Operation)
 		err = s.repeat(ctx, func(ctx context.Context) error {
 			err := s.own.Post().Namespace(s.Namespace).Resource(resourceOperations).Body(o).Do(ctx).Into(made)
 			if apierrors.IsAlreadyExists(err) { // perhaps by an earlier call
-				err = s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(id).Do(ctx).Into(made)
+				err = s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).Do(ctx).Into(made)
 			}
 			return err
 		})
@@ -95,25 +91,22 @@ func (s operations) createObject(ctx context.Context, now time.Time, spec v1alph
 			return nil, err
 		}
 		if made.Annotations[annotationRequest] == request {
+			made.Status = o.Status
 			return presentOperation(made), nil
 		}
 	}
 	return nil, errors.New("other processes create operations at the same time")
 }
 
-// nextID returns a new id: with the time, or one second after the latest id.
-func (s operations) nextID(ctx context.Context, now time.Time, kind string) (string, error) {
+// latestID returns the latest id that begins with a time, "" if there is none.
+func (s operations) latestID(ctx context.Context) (latest string, err error) {
 	ids, err := s.listIDs(ctx)
-	if err != nil {
-		return "", err
-	}
-	stamp := now
 	for _, id := range ids {
-		if latest, ok := stampOf(id); ok && !latest.Before(stamp.Truncate(time.Second)) {
-			stamp = latest.Add(time.Second)
+		if _, ok := stampOf(id); ok {
+			latest = max(latest, id)
 		}
 	}
-	return stamp.Format(stampFormat) + "-" + kind + "-" + randomHex(2), nil
+	return latest, err
 }
 
 // stampFormat is the time at the beginning of an id.
