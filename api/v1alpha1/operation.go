@@ -8,6 +8,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=slop,categories=slipway
 // +kubebuilder:subresource:status
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of an operation has at most 63 characters: a-z, 0-9 and '-', with a letter or digit first and last"
 // +kubebuilder:selectablefield:JSONPath=.spec.clusterRef.name
 // +kubebuilder:printcolumn:name=Cluster,type=string,JSONPath=.spec.clusterRef.name
 // +kubebuilder:printcolumn:name=Kind,type=string,JSONPath=.spec.kind

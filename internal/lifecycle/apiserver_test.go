@@ -5,13 +5,17 @@ package lifecycle
 import (
 	"cmp"
 	"context"
+	"errors"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	diff "github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/records"
@@ -24,25 +28,60 @@ import (
 // libraries would make each test binary of this package large.
 var apiServer *testserver.Server
 
+// faultsInAPI is the part of the writes that fail, because the next process waits for the end of a lock.
+const faultsInAPI = 2
+
 func init() {
 	runTests = func(m *testing.M) int { return testserver.Run(context.Background(), m, &apiServer) }
 }
 
-// useAPI keeps the records of a world in a new namespace of the API server.
-func (w *world) useAPI() {
-	w.t.Helper()
-	dir := w.t.TempDir()
-	c := kube.Config{
-		Client: apiServer.Admin, Namespace: apiServer.NewNamespace(w.t), BackupDir: filepath.Join(dir, "backups"), TempDir: dir,
-		LeaseTime: 3 * time.Second,
-	}
-	w.open = func() records.Backend {
-		s, err := kube.New(c)
+// inAPI shares records in a new namespace of the API server. A killed process cannot send requests.
+func inAPI(t *testing.T) func() (records.Backend, func()) {
+	dir, namespace := t.TempDir(), apiServer.NewNamespace(t)
+	return func() (records.Backend, func()) {
+		killed := new(atomic.Bool)
+		client := rest.CopyConfig(apiServer.Admin)
+		client.Wrap(func(next http.RoundTripper) http.RoundTripper { return &connection{next, killed} })
+		s, err := kube.New(kube.Config{
+			Client: client, Namespace: namespace, BackupDir: filepath.Join(dir, "backups"), TempDir: dir, LeaseTime: 2 * time.Second,
+		})
 		if err != nil {
-			w.t.Fatal(err)
+			t.Fatal(err)
 		}
-		return s
+		return s, func() { killed.Store(true) }
 	}
+}
+
+// A connection sends requests until its process is killed.
+type connection struct {
+	http.RoundTripper
+	killed *atomic.Bool
+}
+
+var errKilled = errors.New("the process was killed")
+
+func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.killed.Load() {
+		return nil, errKilled
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// TestCreate_FinishesAfterFaultInAPI kills the process at more than a hundred writes. The next process
+// resumes the operation when the lock of the first one has expired.
+func TestCreate_FinishesAfterFaultInAPI(t *testing.T) {
+	faultTest{
+		kind:    "create",
+		before:  func(*world) {},
+		request: func(w *world) Request { return CreateRequest{Subject: fromFile(w.Manifest(), "# first")} },
+		after: func(w, undisturbed *world) {
+			w.whole()
+			w.same(undisturbed)
+			w.sameRecords(undisturbed)
+		},
+		share: inAPI,
+		oneIn: faultsInAPI,
+	}.run(t)
 }
 
 // TestJournals_AreEqualInFilesAndAPI runs every pipeline with records in files and in an API. The
@@ -78,7 +117,12 @@ func TestJournals_AreEqualInFilesAndAPI(t *testing.T) {
 			for i, api := range []bool{false, true} {
 				w := newWorld(t, tc.machines...)
 				if api {
-					w.useAPI()
+					open := inAPI(t)
+					w.open = func() records.Backend {
+						b, kill := open()
+						t.Cleanup(kill)
+						return b
+					}
 				}
 				began := time.Now()
 				tc.run(t, w)

@@ -116,11 +116,19 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	}
 	ctx, stopWatch := p.svc.WatchCancel(ctx, o.Name, lock.Holder())
 	defer stopWatch()
+	ctx, stopWaiting := endWhenLost(ctx, lock)
+	defer stopWaiting()
 	hostLock, err := hostLocks{p}.lockHosts(ctx, o.Name)
 	if err != nil {
-		return nil, errors.Join(err, e.abandon(ctx, o, err))
+		if lost := lock.Check(saving); lost == nil {
+			err = errors.Join(err, e.abandon(ctx, o, err))
+		}
+		return nil, err
 	}
 	defer hostLock.Release(context.WithoutCancel(ctx))
+	if err := lock.Check(saving); err != nil {
+		return nil, err
+	}
 	if err := e.begin(saving, o); err != nil {
 		return nil, err
 	}
@@ -138,6 +146,19 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		revert.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
 	}
 	return res, err
+}
+
+// endWhenLost returns a context that ends when a lock is lost. stop releases it.
+func endWhenLost(ctx context.Context, lock records.Lock) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() { // ends with ctx
+		select {
+		case <-lock.NotifyLost():
+			cancel(records.ErrLost)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // An execution runs the pipeline of an operation and saves its progress.
@@ -292,13 +313,6 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	defer stop(nil)
 	beats := held.hosts.KeepAlive(ctx, stop)
 	defer beats()
-	go func() { // ends with ctx
-		select {
-		case <-held.records.NotifyLost():
-			stop(records.ErrLost)
-		case <-ctx.Done():
-		}
-	}()
 	first := event.Event{
 		Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name,
 		Kind: string(p.kind), Digest: p.plan.Digest,
@@ -314,8 +328,8 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	if out == nil {
 		return nil, err
 	}
-	if errors.Is(err, records.ErrLost) {
-		return nil, err // another process can continue the operation, and saves its end
+	if lost := held.records.Check(context.WithoutCancel(ctx)); lost != nil {
+		return nil, errors.Join(lost, err) // another process can continue the operation, and saves its end
 	}
 	if asked.Err() != nil && errors.Is(err, context.Cause(asked)) {
 		err = nil // the caller stopped it: this is not a failure

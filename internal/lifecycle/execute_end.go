@@ -82,10 +82,14 @@ func (p execution) lastEvent(o *v1alpha1.Operation, end event.Outcome) event.Eve
 func (p execution) reduceStatus(ctx context.Context, o *v1alpha1.Operation) error {
 	var reducer status.Reducer
 	err := p.svc.Records.Journals().ReadEvents(ctx, o.Name, func(e event.Event) error { reducer.Emit(e); return nil })
-	planned, attempt := o.Status.Plan, o.Status.Attempt
+	if err != nil {
+		return err // a status of some of the events would be wrong
+	}
+	was := o.Status
 	o.Status = reducer.Status()
-	o.Status.Plan, o.Status.Attempt = planned, attempt
-	return err
+	o.Status.Plan, o.Status.Attempt, o.Status.ObservedGeneration = was.Plan, was.Attempt, was.ObservedGeneration
+	o.Status.Executor, o.Status.Journal = was.Executor, was.Journal // others set them
+	return nil
 }
 
 // finish saves the end of an operation.

@@ -28,20 +28,43 @@ type faultTest struct {
 	request func(*world) Request
 	// after checks a world in which the operation has finished after a fault.
 	after func(w, undisturbed *world)
+	// share returns a function that opens new records, in memory if it is nil, as a new process
+	// does. kill ends the process.
+	share func(t *testing.T) (open func() (b records.Backend, kill func()))
+	// oneIn is the part of the writes that fail, unless it is 0.
+	oneIn int
+}
+
+// inMemory shares records in memory.
+func inMemory(t *testing.T) func() (records.Backend, func()) {
+	m := recordstest.NewMemory(t)
+	return func() (records.Backend, func()) {
+		p := m.Open()
+		return p, p.Kill
+	}
 }
 
 // run ends the process after each fault. The user then resumes the operation, or repeats it.
 func (ft faultTest) run(t *testing.T) {
 	start := func(t *testing.T, f *recordstest.Faults) (w *world, kill func()) {
 		w = newWorld(t, "cp1", "w1")
-		m := recordstest.NewMemory(t)
-		w.open = func() records.Backend { return m.Open() }
+		share := ft.share
+		if share == nil {
+			share = inMemory
+		}
+		open := share(t)
+		afresh := func() records.Backend {
+			b, kill := open()
+			t.Cleanup(kill)
+			return b
+		}
+		w.open = afresh
 		ft.before(w)
-		process := m.Open()
+		process, killProcess := open()
 		w.open = func() records.Backend { return f.Wrap(process) }
 		return w, func() {
-			process.Kill()
-			w.open = func() records.Backend { return m.Open() }
+			killProcess()
+			w.open = afresh
 		}
 	}
 	counted := recordstest.NewFaults(0, recordstest.Before)
@@ -49,7 +72,7 @@ func (ft faultTest) run(t *testing.T) {
 	undisturbed.do(ft.request(undisturbed), event.Succeeded)
 	seen := map[int]int{} // writes by the part of them that fails
 	for i, write := range counted.Writes() {
-		every := oneIn
+		every := max(oneIn, ft.oneIn)
 		if write == "Journal.Append" || write == "Journal.Sync" {
 			every *= eventsIn
 		}
@@ -64,6 +87,7 @@ func (ft faultTest) run(t *testing.T) {
 				w.doWithFault(ft.request(w), f.Writes)
 				kill()
 				ft.finish(w)
+				w.wantNoRepeatedSteps()
 				w.wantNoLocks()
 				ft.after(w, undisturbed)
 			})
@@ -105,6 +129,39 @@ func (ft faultTest) finish(w *world) {
 	}
 	if unreleased, err := w.records().Locks().ListUnreleased(w.t.Context(), "prod"); len(unreleased) > 0 || err != nil {
 		w.t.Errorf("processes %v have not released the lock on hosts, %v", unreleased, err)
+	}
+}
+
+// repeatable are the steps that a resume can apply again, with the reason.
+var repeatable = map[string]string{
+	"kubernetes.kubelet": "the check of the unit finds that kubeadm has stopped it",
+	"join.token":         "the token of the first attempt was deleted at its end",
+	"join.preflight":     "it changes nothing, and must hold when the host joins",
+	"reset.kubernetes":   "it removes what the first attempt has left",
+}
+
+// wantNoRepeatedSteps checks that no attempt has changed what an earlier attempt of the operation
+// had changed.
+func (w *world) wantNoRepeatedSteps() {
+	w.t.Helper()
+	ops, err := w.records().Operations().List(w.t.Context(), "prod")
+	if err != nil || len(ops) == 0 {
+		w.t.Fatalf("operations %v, %v", ops, err)
+	}
+	changed := map[string]bool{}
+	err = w.records().Journals().ReadEvents(w.t.Context(), ops[0].Name, func(e event.Event) error {
+		step := e.Task + "@" + e.Host
+		if e.Type != event.StepFinished || e.Outcome != event.Changed {
+			return nil
+		}
+		if changed[step] && repeatable[e.Task] == "" {
+			w.t.Errorf("step %s has changed something twice: %v", step, e.Changes)
+		}
+		changed[step] = true
+		return nil
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 

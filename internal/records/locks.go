@@ -36,6 +36,8 @@ type Lock interface {
 	SetHolder(ctx context.Context, who Holder) error
 	// Holder returns the saved holder of the lock.
 	Holder() Holder
+	// Check returns ErrLost if the lock is lost. A process that was paused checks before it writes.
+	Check(ctx context.Context) error
 	// NotifyLost returns a channel that is closed when the lock is lost: another process can take it. It is nil if the lock
 	// cannot be lost.
 	NotifyLost() <-chan struct{}

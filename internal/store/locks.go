@@ -114,6 +114,9 @@ func (l *clusterLock) SetHolder(_ context.Context, who records.Holder) error {
 // Holder returns the saved holder of the lock.
 func (l *clusterLock) Holder() records.Holder { return l.holder }
 
+// Check returns nil: the kernel keeps the lock while the process runs.
+func (l *clusterLock) Check(context.Context) error { return nil }
+
 // NotifyLost returns nil: the kernel keeps the lock while the process runs.
 func (l *clusterLock) NotifyLost() <-chan struct{} { return nil }
 

@@ -45,6 +45,11 @@ func requestCases(t *testing.T) (out []Case) {
 	} {
 		out = append(out, Case{Name: "request " + tc.name, New: decodeOperation(t, tc.spec), Field: tc.field})
 	}
+	for _, name := range []string{"x.y", strings.Repeat("x", 64)} {
+		object := decodeOperation(t, "{clusterRef: {name: prod}, kind: upgrade}")
+		object["metadata"].(map[string]any)["name"] = name
+		out = append(out, Case{Name: "request named " + name, New: object, Field: "<nil>"})
+	}
 	return out
 }
 

@@ -74,6 +74,9 @@ func (l *lock) Holder() records.Holder {
 	return l.holder
 }
 
+// Check returns an error if the process was killed.
+func (l *lock) Check(context.Context) error { return l.useHeld(func(*Memory) {}) }
+
 // NotifyLost returns nil: only the end of the process ends the lock.
 func (l *lock) NotifyLost() <-chan struct{} { return nil }
 

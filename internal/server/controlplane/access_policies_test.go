@@ -74,6 +74,7 @@ func TestPolicies_CheckChangesOfOperations(t *testing.T) {
 	}{
 		{`{"spec": {"approvedPlan": "sha256:a"}}`, "operators approve", []string{"operator", "admin"}},
 		{`{"spec": {"cancelled": true}}`, "operators cancel", []string{"operator", "admin"}},
+		{`{"metadata": {"annotations": {"slipway.dev/cancel": "{}"}}}`, "this cancels too", []string{"operator", "admin"}},
 		{`{"spec": {"retry": 1}}`, "another attempt deletes the cluster", []string{"admin"}},
 		{`{"metadata": {"labels": {"a": "b"}}}`, "a label has no effect", []string{"operator", "admin"}},
 	} {

@@ -89,8 +89,9 @@ func (s operations) WaitForCancel(
 	}
 }
 
-// watchTime limits a watch. Its end is not an error.
-const watchTime = 5 * time.Minute
+// watchTime limits a watch. Its end is not an error. After it, the objects are read: a connection can
+// be silent without an end.
+const watchTime = 2 * time.Second
 
 // awaitChange returns after a change of the selected objects since a version, or when the watch
 // ends for any reason.

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -247,20 +247,26 @@ func (s clusters) LoadNodes(ctx context.Context, c *v1alpha1.Cluster) ([]v1alpha
 }
 
 // Remove removes the records of a cluster. Its operations, its backup sets and its Cluster object
-// are kept. The spec is removed first: after a crash in between, the cluster is not listed.
+// are kept. The spec is removed last: until then the cluster is listed, and Remove can be repeated.
 func (s clusters) Remove(ctx context.Context, name string) error {
 	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("removing cluster: %w", err)
 	}
-	secrets := contents(s)
-	if err := secrets.remove(ctx, clusterContent(name, ofSpec)); err != nil {
-		return fmt.Errorf("removing cluster %s: %w", name, err)
-	}
+	secrets, last := contents(s), clusterContent(name, ofSpec)
 	list, err := secrets.list(ctx, labelCluster+"="+name)
-	for _, secret := range list {
-		err = errors.Join(err, secrets.remove(ctx, secret.Name))
+	names := map[string]bool{}
+	for _, secret := range list { // of a content whose removal was interrupted, only parts exist
+		names[firstName(secret)] = true
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	for n := range names {
+		if strings.HasPrefix(n, clusterContent(name, "")) && n != last {
+			err = errors.Join(err, secrets.remove(ctx, n))
+		}
+	}
+	if err == nil {
+		err = secrets.remove(ctx, last)
+	}
+	if err != nil {
 		return fmt.Errorf("removing cluster %s: %w", name, err)
 	}
 	return nil

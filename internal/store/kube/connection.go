@@ -2,16 +2,19 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"slipway.dev/slipway/internal/diag"
@@ -33,45 +36,56 @@ type connection struct {
 	Config
 	core kubernetes.Interface
 	own  rest.Interface // the kinds of Slipway
+
+	leases coordinationv1.LeasesGetter
 }
 
 // repeat calls f until it succeeds, fails for a reason that does not end on its own, or the patience
 // ends. f must give the same result if an earlier call had an effect although it failed: a request
 // can time out after it was executed.
 func (c *connection) repeat(ctx context.Context, f func(ctx context.Context) error) error {
+	return c.repeatEach(ctx, min(requestTime, c.Patience), f)
+}
+
+// repeatEach is repeat with another limit for each call.
+func (c *connection) repeatEach(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 5 * time.Second}
 	patient, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()
-	var last error
-	err := backoff.DelayFunc().Until(patient, true, true, func(context.Context) (bool, error) {
-		request, cancel := context.WithTimeout(ctx, min(requestTime, c.Patience))
+	last := context.Cause(patient)
+	_ = backoff.DelayFunc().Until(patient, true, true, func(context.Context) (bool, error) { // last has its error
+		request, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		last = f(request)
-		if last == nil || ctx.Err() != nil || !isTemporary(last) {
-			return true, nil
-		}
-		return false, nil
+		return last == nil || ctx.Err() != nil || !isTemporary(last), nil
 	})
-	switch {
-	case ctx.Err() != nil && (last == nil || errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded)):
+	if last != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
-	case err != nil && last == nil:
-		return err
 	}
 	return explainError(last)
 }
 
-// isTemporary reports whether a request that failed can succeed later.
+// isTemporary reports whether a request that failed can succeed later: the server asks for it, or
+// no answer has arrived.
 func isTemporary(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return !isFull(err) && (apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
+			apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+			apierrors.IsUnexpectedServerError(err))
+	}
+	var (
+		request     *url.Error
+		certificate *tls.CertificateVerificationError
+		network     net.Error
+	)
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
-		apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err), apierrors.IsUnexpectedServerError(err):
-		return !isFull(err)
-	case errors.Is(err, context.DeadlineExceeded), utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err),
-		utilnet.IsProbableEOF(err), utilnet.IsTimeout(err), utilnet.IsHTTP2ConnectionLost(err):
+	case errors.Is(err, context.Canceled), errors.As(err, &certificate):
+		return false
+	case errors.As(err, &request), errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
 		return true
 	}
-	return false
+	return strings.Contains(err.Error(), "when reading response body") // of client-go
 }
 
 // isFull reports whether an API server has no room for a write: its answer is 507, or the error of

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,7 +23,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/records"
 )
 
 // Labels and annotations of Secrets with records.
@@ -32,7 +33,7 @@ const (
 	labelPartOf    = v1alpha1.Group + "/part-of" // of further Secrets: the name of the first one
 
 	annotationParts  = v1alpha1.Group + "/parts"  // the number of further Secrets
-	annotationDigest = v1alpha1.Group + "/digest" // of the content
+	annotationDigest = v1alpha1.Group + "/digest" // of the compressed content
 )
 
 // Keys of Secrets. A content is plain, or compressed and perhaps continued.
@@ -77,45 +78,45 @@ func (c contents) load(ctx context.Context, name string) (text []byte, err error
 		if err != nil {
 			return err
 		}
-		text, err = c.joinParts(ctx, first)
+		text, _, err = c.joinParts(ctx, first)
 		return err
 	})
 	return text, err
 }
 
-// joinParts returns the content that begins with a Secret.
-func (c contents) joinParts(ctx context.Context, first *corev1.Secret) ([]byte, error) {
+// joinParts returns the content that begins with a Secret, and the names of its further Secrets.
+func (c contents) joinParts(ctx context.Context, first *corev1.Secret) (text []byte, names []string, err error) {
 	what := fmt.Sprintf("Secret %s/%s", c.Namespace, first.Name)
 	if text, ok := first.Data[keyContent]; ok {
-		return text, nil
+		return text, nil, nil
 	}
 	packed := bytes.Clone(first.Data[keyCompressed])
 	parts, err := strconv.Atoi(first.Annotations[annotationParts])
 	digest := first.Annotations[annotationDigest]
 	if err != nil || parts < 0 || parts > maxParts || digest == "" {
-		return nil, damagedError(what, errors.New("its annotations do not describe its parts"))
+		return nil, nil, damagedError(what, errors.New("its annotations do not describe its parts"))
 	}
 	for i := 1; i <= parts; i++ {
-		part, err := c.getSecret(ctx, partName(first.Name, digest, i))
+		names = append(names, partName(first.Name, digest, i))
+		part, err := c.getSecret(ctx, names[i-1])
 		if apierrors.IsNotFound(err) {
 			if now, err := c.getSecret(ctx, first.Name); err != nil || now.ResourceVersion != first.ResourceVersion {
-				return nil, apierrors.NewConflict(corev1.Resource("secrets"), first.Name, errors.New("it was replaced during the read"))
+				return nil, nil, apierrors.NewConflict(corev1.Resource("secrets"), first.Name, errors.New("it was replaced during the read"))
 			}
-			return nil, damagedError(what, fmt.Errorf("part %d of %d is missing", i, parts))
+			return nil, nil, damagedError(what, fmt.Errorf("part %d of %d is missing", i, parts))
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		packed = append(packed, part.Data[keyCompressed]...)
 	}
-	text, err := decompress(packed)
-	if err == nil && digestOf(text) != digest {
-		err = errors.New("its digest is another one")
+	if digestOf(packed) != digest {
+		return nil, nil, damagedError(what, errors.New("its digest is another one"))
 	}
-	if err != nil {
-		return nil, damagedError(what, err)
+	if text, err = decompress(packed); err != nil {
+		return nil, nil, damagedError(what, err)
 	}
-	return text, nil
+	return text, names, nil
 }
 
 // maxParts limits the number of further Secrets of a content.
@@ -142,10 +143,16 @@ func partName(name, digest string, i int) string {
 	return fmt.Sprintf("%s.%s.%d", name, digest[:min(len(digest), 16)], i)
 }
 
-// partNumber returns the number at the end of a name of partName.
-func partNumber(name string) int {
-	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
-	return n
+// firstName returns the name of the first Secret of a content.
+func firstName(secret corev1.Secret) string {
+	if secret.Labels[labelPartOf] == "" {
+		return secret.Name
+	}
+	name := secret.Name
+	for range 2 { // as in partName
+		name = name[:max(0, strings.LastIndexByte(name, '.'))]
+	}
+	return name
 }
 
 // labelValue returns a text as the value of a label. A text that is too long becomes a digest.
@@ -161,79 +168,98 @@ func (c contents) save(ctx context.Context, to content, text []byte) error {
 	if len(text) == 0 {
 		return c.remove(ctx, to.name)
 	}
-	first, parts, err := c.splitContent(to, text)
-	if err != nil {
-		return err
-	}
-	for _, p := range parts { // before the Secret that makes them count
-		if err := c.putSecret(ctx, p, true); err != nil {
-			return err
+	return c.change(ctx, to, func([]byte) []byte { return text })
+}
+
+// create saves a content unless it exists, and returns the content that counts.
+func (c contents) create(ctx context.Context, to content, text []byte) ([]byte, error) {
+	counts := text
+	err := c.change(ctx, to, func(now []byte) []byte {
+		if counts = text; now != nil {
+			counts = now
 		}
-	}
-	if err := c.putSecret(ctx, first, true); err != nil {
-		return err
-	}
-	return c.removeParts(ctx, to.name, first.Annotations[annotationDigest])
+		return counts
+	})
+	return counts, err
 }
 
-// makeSecret returns the only Secret of a small content.
-func (c contents) makeSecret(to content, text []byte) (*corev1.Secret, error) {
-	first, parts, err := c.splitContent(to, text)
-	if err == nil && len(parts) > 0 {
-		err = fmt.Errorf("the content of %s has %d bytes, which is too much for one Secret", to.name, len(text))
-	}
-	return first, err
-}
-
-// change replaces a small content by a function of the current one, which is nil if it does not
-// exist.
+// change replaces a content by a function of the current one, which is nil if it does not exist. The
+// first Secret is written last, and only if it has not changed: of several writers, one decides.
 func (c contents) change(ctx context.Context, to content, change func(now []byte) []byte) error {
-	secrets := c.core.CoreV1().Secrets(c.Namespace)
 	return c.repeat(ctx, func(ctx context.Context) error {
 		is, err := c.getSecret(ctx, to.name)
-		if apierrors.IsNotFound(err) {
-			want, err := c.makeSecret(to, change(nil))
-			if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		var now []byte
+		var replaced []string // the further Secrets of the current content
+		if err == nil {
+			if now, replaced, err = c.joinParts(ctx, is); err != nil {
 				return err
 			}
-			_, err = secrets.Create(ctx, want, metav1.CreateOptions{})
-			if apierrors.IsAlreadyExists(err) {
-				return apierrors.NewConflict(corev1.Resource("secrets"), to.name, err)
+		} else {
+			is = nil
+		}
+		first, parts, err := c.splitContent(to, change(now))
+		if err != nil || is != nil && isSame(is, first) {
+			return err
+		}
+		for _, p := range parts {
+			if err := c.createPart(ctx, p); err != nil {
+				return err
 			}
+			replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == p.Name })
+		}
+		if err := c.putFirst(ctx, is, first); err != nil {
 			return err
 		}
-		if err != nil {
-			return err
-		}
-		now, err := c.joinParts(ctx, is)
-		if err != nil {
-			return err
-		}
-		text := change(now)
-		if bytes.Equal(now, text) {
-			return nil
-		}
-		want, err := c.makeSecret(to, text)
-		if err != nil {
-			return err
-		}
-		is.Data, is.Annotations = want.Data, want.Annotations
-		_, err = secrets.Update(ctx, is, metav1.UpdateOptions{})
-		return err
+		return c.deleteSecrets(ctx, replaced)
 	})
 }
 
-// create saves a small content unless it exists, and returns the content that counts.
-func (c contents) create(ctx context.Context, to content, text []byte) ([]byte, error) {
-	first, err := c.makeSecret(to, text)
-	if err != nil {
-		return nil, err
+// isSame reports whether a Secret has everything that another one has.
+func isSame(is, want *corev1.Secret) bool {
+	return maps.EqualFunc(is.Data, want.Data, bytes.Equal) && maps.Equal(is.Annotations, want.Annotations) &&
+		maps.Equal(is.Labels, want.Labels) && apiequality.Semantic.DeepEqual(is.OwnerReferences, want.OwnerReferences)
+}
+
+// putFirst creates the first Secret of a content, or replaces the one that was read.
+func (c contents) putFirst(ctx context.Context, is, want *corev1.Secret) error {
+	secrets := c.core.CoreV1().Secrets(c.Namespace)
+	if is == nil {
+		_, err := secrets.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			err = apierrors.NewConflict(corev1.Resource("secrets"), want.Name, err)
+		}
+		return err
 	}
-	err = c.putSecret(ctx, first, false)
+	is.Data, is.Annotations, is.Labels, is.OwnerReferences = want.Data, want.Annotations, want.Labels, want.OwnerReferences
+	_, err := secrets.Update(ctx, is, metav1.UpdateOptions{})
+	return err
+}
+
+// createPart creates a further Secret. Its name has the digest of the content, so that an existing one
+// is the same.
+func (c contents) createPart(ctx context.Context, part *corev1.Secret) error {
+	_, err := c.core.CoreV1().Secrets(c.Namespace).Create(ctx, part, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return c.load(ctx, to.name)
+		is, err := c.getSecret(ctx, part.Name)
+		if err == nil && !maps.EqualFunc(is.Data, part.Data, bytes.Equal) {
+			err = damagedError(fmt.Sprintf("Secret %s/%s", c.Namespace, part.Name), errors.New("its data are not the part that its name says"))
+		}
+		return err
 	}
-	return text, err
+	return err
+}
+
+func (c contents) deleteSecrets(ctx context.Context, names []string) error {
+	for _, name := range names {
+		err := c.core.CoreV1().Secrets(c.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // splitContent returns the Secrets of a content.
@@ -252,9 +278,13 @@ func (c contents) splitContent(to content, text []byte) (first *corev1.Secret, p
 	if err != nil {
 		return nil, nil, err
 	}
-	packed, digest := compressor.EncodeAll(text, nil), digestOf(text)
+	packed := compressor.EncodeAll(text, nil)
+	digest := digestOf(packed)
 	first = secret(to.name, to.labels, keyCompressed, packed[:min(len(packed), partSize)])
 	labels := map[string]string{labelRecord: "part", labelPartOf: labelValue(to.name)}
+	if cluster := to.labels[labelCluster]; cluster != "" {
+		labels[labelCluster] = cluster
+	}
 	for at := partSize; at < len(packed); at += partSize {
 		name := partName(to.name, digest, len(parts)+1)
 		parts = append(parts, secret(name, labels, keyCompressed, packed[at:min(len(packed), at+partSize)]))
@@ -266,70 +296,26 @@ func (c contents) splitContent(to content, text []byte) (first *corev1.Secret, p
 	return first, parts, nil
 }
 
-// putSecret creates a Secret. If it exists, it replaces it, or returns AlreadyExists. A Secret with the
-// same data is not written again.
-func (c contents) putSecret(ctx context.Context, want *corev1.Secret, replace bool) error {
-	secrets := c.core.CoreV1().Secrets(c.Namespace)
-	tried := false // an earlier call can have created it
-	return c.repeat(ctx, func(ctx context.Context) error {
-		_, err := secrets.Create(ctx, want, metav1.CreateOptions{})
-		again := tried
-		tried = true
-		if !apierrors.IsAlreadyExists(err) {
-			return err
-		}
-		is, getErr := c.getSecret(ctx, want.Name)
-		if getErr != nil {
-			if apierrors.IsNotFound(getErr) {
-				return apierrors.NewConflict(corev1.Resource("secrets"), want.Name, getErr) // removed in the meantime
-			}
-			return getErr
-		}
-		same := maps.EqualFunc(is.Data, want.Data, bytes.Equal) && maps.Equal(is.Annotations, want.Annotations)
-		switch {
-		case same && (replace || again):
-			return nil
-		case !replace:
-			return err
-		}
-		is.Data, is.Annotations, is.Labels = want.Data, want.Annotations, want.Labels
-		is.OwnerReferences = want.OwnerReferences
-		_, err = secrets.Update(ctx, is, metav1.UpdateOptions{})
-		return err
-	})
-}
-
 // remove removes a content. A missing one is removed already.
 func (c contents) remove(ctx context.Context, name string) error {
-	err := c.repeat(ctx, func(ctx context.Context) error {
-		if _, err := c.getSecret(ctx, name); err != nil {
+	return c.repeat(ctx, func(ctx context.Context) error {
+		switch _, err := c.getSecret(ctx, name); {
+		case err == nil:
+			if err := c.deleteSecrets(ctx, []string{name}); err != nil {
+				return err
+			}
+		case !apierrors.IsNotFound(err):
 			return err
 		}
-		return c.core.CoreV1().Secrets(c.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	})
-	if err != nil && !errors.Is(err, records.ErrNotFound) {
-		return err
-	}
-	return c.removeParts(ctx, name, "")
-}
-
-// removeParts removes the further Secrets of a content. Secrets with the digest except are kept.
-func (c contents) removeParts(ctx context.Context, name, except string) error {
-	return c.repeat(ctx, func(ctx context.Context) error {
 		list, err := c.core.CoreV1().Secrets(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labelPartOf + "=" + labelValue(name)})
 		if err != nil {
 			return err
 		}
-		for i, p := range list.Items {
-			if except != "" && p.Name == partName(name, except, partNumber(p.Name)) {
-				continue
-			}
-			err := c.core.CoreV1().Secrets(c.Namespace).Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return err
-			}
+		var parts []string
+		for _, p := range list.Items {
+			parts = append(parts, p.Name)
 		}
-		return nil
+		return c.deleteSecrets(ctx, parts)
 	})
 }
 

@@ -21,7 +21,8 @@ import (
 
 // temporary are the faults that a store overcomes.
 var temporary = []faultproxy.Fault{
-	faultproxy.Conflict, faultproxy.Busy, faultproxy.Broken, faultproxy.Lost, faultproxy.Executed, faultproxy.Cut, faultproxy.Expired,
+	faultproxy.Conflict, faultproxy.Busy, faultproxy.Broken, faultproxy.Lost, faultproxy.Executed, faultproxy.Torn,
+	faultproxy.Cut, faultproxy.Expired,
 }
 
 // newConfig returns the configuration of a store in a new namespace, with a client of the proxy.
@@ -53,7 +54,7 @@ func TestStore_ConformsInSpiteOfFaults(t *testing.T) {
 		return rarest
 	})
 	conformance.Run(t, func(t *testing.T) conformance.Subject { return newSubject(t, newConfig(t, p)) })
-	for _, f := range temporary[:5] { // another test cuts watches
+	for _, f := range temporary[:6] { // another test cuts watches
 		if p.Hits(f) == 0 {
 			t.Errorf("fault %s never happened", f)
 		}

@@ -38,22 +38,22 @@ type files struct {
 	ctx  context.Context //nolint:containedctx // of work in the background; without cancellation
 	stop func()
 
-	mu    sync.Mutex
-	saved []byte // host keys
+	mu     sync.Mutex
+	loaded []byte // the host keys when they were read, and saved for the last time
 }
 
 // Files returns a private directory for records. Host keys that are added to its file are saved
 // within about a second, also if the process is killed later.
 func (s *Store) Files(ctx context.Context) (_ records.Files, err error) {
 	f := &files{connection: s.connection}
-	f.saved, err = contents{s.connection}.load(ctx, knownHostsName)
+	f.loaded, err = contents{s.connection}.load(ctx, knownHostsName)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, fmt.Errorf("reading the host keys: %w", err)
 	}
-	if f.dir, err = privatedir.Create(fileSpace + int64(len(f.saved))); err != nil {
+	if f.dir, err = privatedir.Create(fileSpace + int64(len(f.loaded))); err != nil {
 		return nil, err
 	}
-	if err := f.dir.WriteFile(knownHostsFile, f.saved); err != nil {
+	if err := f.dir.WriteFile(knownHostsFile, f.loaded); err != nil {
 		return nil, errors.Join(fmt.Errorf("writing the host keys: %w", err), f.dir.Close())
 	}
 	f.watchHostKeys(context.WithoutCancel(ctx))
@@ -71,44 +71,59 @@ func (f *files) watchHostKeys(ctx context.Context) {
 	}
 	go func() { // ends with ctx
 		defer close(ended)
+		told := "" // the last error
 		for waitFor(ctx, hostKeyInterval) == nil {
-			if err := f.saveHostKeys(ctx); err != nil && ctx.Err() == nil {
+			err := f.saveHostKeys(ctx)
+			if text := fmt.Sprint(err); err != nil && ctx.Err() == nil && text != told {
 				f.Log.Warn("new host keys were not saved; Slipway tries again", "error", err)
+				told = text
 			}
 		}
 	}()
 }
 
-// saveHostKeys saves the lines of the file that are not saved yet. Other processes add lines too.
+// saveHostKeys adds the new lines of the file to the saved ones, and removes the lines that were
+// removed from the file. Other processes change the saved lines too.
 func (f *files) saveHostKeys(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	text, err := f.dir.ReadFile(knownHostsFile, maxHostKeys)
-	if err != nil || bytes.Equal(text, f.saved) {
+	if err != nil || bytes.Equal(text, f.loaded) {
 		return err
 	}
-	secrets := contents{f.connection}
 	to := content{name: knownHostsName, labels: map[string]string{labelRecord: "known-hosts"}}
-	err = secrets.change(ctx, to, func(now []byte) []byte { return mergeLines(now, text) })
+	err = contents{f.connection}.change(ctx, to, func(now []byte) []byte { return mergeLines(f.loaded, text, now) })
 	if err == nil {
-		f.saved = text
+		f.loaded = text
 	}
 	return err
 }
 
-// mergeLines returns the lines of two texts, without lines that are there twice.
-func mergeLines(a, b []byte) []byte {
-	seen := map[string]bool{}
+// mergeLines applies the changes between two texts to a third one: it removes and adds lines.
+func mergeLines(before, after, to []byte) []byte {
+	was, is := linesOf(before), linesOf(after)
+	have := linesOf(to)
 	var out bytes.Buffer
-	for _, text := range [][]byte{a, b} {
-		for line := range strings.Lines(string(text)) {
-			if line = strings.TrimSuffix(line, "\n"); line != "" && !seen[line] {
-				seen[line] = true
-				out.WriteString(line + "\n")
-			}
+	for line := range strings.Lines(string(to)) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && (!was[line] || is[line]) {
+			out.WriteString(line + "\n")
+		}
+	}
+	for line := range strings.Lines(string(after)) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && !was[line] && !have[line] {
+			have[line] = true
+			out.WriteString(line + "\n")
 		}
 	}
 	return out.Bytes()
+}
+
+func linesOf(text []byte) map[string]bool {
+	out := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		out[strings.TrimSuffix(line, "\n")] = true
+	}
+	return out
 }
 
 // KnownHosts returns the path of the file with host keys.

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
@@ -72,6 +73,10 @@ func (s journals) Open(ctx context.Context, id string) (records.Journal, error) 
 	}
 	j.encoder = operationlog.NewEncoder(o, last)
 	return j, nil
+}
+
+func v1alpha1Resource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: v1alpha1.Group, Resource: name}
 }
 
 // selectorOf selects the parts of an operation.
@@ -193,10 +198,15 @@ func (s journals) createPart(ctx context.Context, part *v1alpha1.OperationLog) e
 		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceLogs).Name(part.Name).Do(ctx).Into(is); err != nil {
 			return err
 		}
-		if is.Spec.Digest == part.Spec.Digest && is.Spec.LastEvent == part.Spec.LastEvent {
+		switch {
+		case is.Spec.OperationRef.UID != part.Spec.OperationRef.UID:
+			return apierrors.NewConflict(v1alpha1Resource(resourceLogs), part.Name, errors.New("a part of a deleted operation is being removed"))
+		case is.Spec.Digest == part.Spec.Digest && is.Spec.LastEvent == part.Spec.LastEvent:
 			return nil
+		case part.Spec.Type == v1alpha1.OperationLogSegment:
+			return fmt.Errorf("another process has written part %s: %w", part.Name, records.ErrLost)
 		}
-		return fmt.Errorf("another process has written part %s: %w", part.Name, records.ErrLost)
+		return fmt.Errorf("part %s exists with other events", part.Name) // the next merge reads it
 	})
 }
 
@@ -261,12 +271,14 @@ func (s journals) mergeSegments(ctx context.Context, o *v1alpha1.Operation, fina
 // Close syncs and closes the journal, and waits for the end of a merge. It does not repeat an error
 // that Append or Sync has returned.
 func (j *journal) Close() error {
+	j.mu.Lock()
+	j.closed = true
+	j.mu.Unlock()
 	err := j.syncAppended()
 	j.mu.Lock()
 	for j.writing {
 		j.written.Wait()
 	}
-	j.closed = true
 	if j.later != nil {
 		j.later.Stop()
 	}

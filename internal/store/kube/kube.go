@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -91,15 +92,24 @@ func New(c Config) (*Store, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	core, err := kubernetes.NewForConfig(c.Client)
-	if err != nil {
+	client := rest.CopyConfig(c.Client)
+	client.QPS = -1 // the API server limits its clients
+	core, err1 := kubernetes.NewForConfig(client)
+	own, err2 := newOwnClient(client)
+	leases, err3 := newLeaseClient(client)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("opening the records: %w", err)
 	}
-	own, err := newOwnClient(c.Client)
-	if err != nil {
-		return nil, fmt.Errorf("opening the records: %w", err)
-	}
-	return &Store{&connection{Config: c, core: core, own: own}}, nil
+	return &Store{&connection{Config: c, core: core, own: own, leases: leases}}, nil
+}
+
+// newLeaseClient returns a client for Leases, with connections of its own: a connection without
+// answers must not stop the renewal of a lock. With HTTP/1.1, a request that times out closes its
+// connection.
+func newLeaseClient(c *rest.Config) (coordinationv1.LeasesGetter, error) {
+	c = rest.CopyConfig(c)
+	c.NextProtos = []string{"http/1.1"}
+	return coordinationv1.NewForConfig(c)
 }
 
 // newOwnClient returns a client for the kinds of Slipway.

@@ -42,55 +42,55 @@ type lease struct {
 }
 
 // Acquire takes a cluster's lock. A Lease whose time is over can be taken. The clocks of two machines
-// differ, so Acquire first watches such a Lease for half of its time on its own clock: its holder
-// would renew it in that time.
+// differ, so Acquire first watches such a Lease for its whole time on its own clock: its holder would
+// renew it in that time, or has noticed that the lock is lost.
 func (s locks) Acquire(ctx context.Context, cluster string, who records.Holder) (records.Lock, error) {
 	if err := records.CheckName(cluster); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
 	}
 	l := &lease{
-		connection: s.connection, name: leaseName(cluster), id: randomHex(idBytes), holder: who.WithDefaults(), lost: make(chan struct{}),
+		connection: s.connection, name: leaseName(cluster), id: randomHex(idBytes), holder: who.WithDefaults(),
+		ctx: context.WithoutCancel(ctx), lost: make(chan struct{}), stop: func() {},
 	}
-	taken, err := l.takeFree(ctx)
+	began := readClocks()
+	taken, err := l.writeHolder(ctx, requestTime, func(is *coordinationv1.Lease) bool { return isFree(is) || l.isOurs(is) })
 	if err == nil && taken != nil { // perhaps its holder has ended
-		taken, err = l.takeEnded(ctx, taken)
+		began, taken, err = l.takeEnded(ctx, taken)
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("locking cluster %s: %w", cluster, err)
+		return nil, errors.Join(fmt.Errorf("locking cluster %s: %w", cluster, err), l.Release()) // a request can have succeeded
 	case taken != nil:
 		return nil, &records.HeldError{Cluster: cluster, Holder: holderOf(taken)}
 	}
-	l.keepRenewed(context.WithoutCancel(ctx))
+	l.keepRenewed(began)
 	return l, nil
 }
 
-// takeFree writes this holder into the Lease if it is free. Otherwise it returns the Lease.
-func (l *lease) takeFree(ctx context.Context) (taken *coordinationv1.Lease, err error) {
-	return l.writeHolder(ctx, func(is *coordinationv1.Lease) bool { return isFree(is) || l.isOurs(is) })
+// takeEnded takes a Lease whose time is over, or ends later than a renewal allows, unless it changes
+// while this process waits. It returns the Lease if its holder runs.
+func (l *lease) takeEnded(ctx context.Context, seen *coordinationv1.Lease) (began clocks, taken *coordinationv1.Lease, err error) {
+	whole := lengthOf(seen)
+	if left := time.Until(endOf(seen)); left > 0 && left <= whole {
+		return began, seen, nil
+	}
+	if err := waitFor(ctx, whole); err != nil {
+		return began, nil, err
+	}
+	began = readClocks()
+	taken, err = l.writeHolder(ctx, requestTime, func(is *coordinationv1.Lease) bool {
+		return isFree(is) || l.isOurs(is) || is.UID == seen.UID && is.ResourceVersion == seen.ResourceVersion
+	})
+	return began, taken, err
 }
 
-// takeEnded takes a Lease whose time is over, or ends later than a renewal allows, unless it is
-// renewed while this process waits. It returns the Lease if its holder runs.
-func (l *lease) takeEnded(ctx context.Context, seen *coordinationv1.Lease) (taken *coordinationv1.Lease, err error) {
-	left := time.Until(endOf(seen))
-	if left > 0 && left <= l.LeaseTime {
-		return seen, nil
-	}
-	if err := waitFor(ctx, l.LeaseTime/2); err != nil {
-		return nil, err
-	}
-	isSame := func(is *coordinationv1.Lease) bool {
-		return is.UID == seen.UID && endOf(is).Equal(endOf(seen)) &&
-			ptr.Deref(is.Spec.HolderIdentity, "") == ptr.Deref(seen.Spec.HolderIdentity, "")
-	}
-	return l.writeHolder(ctx, func(is *coordinationv1.Lease) bool { return isFree(is) || l.isOurs(is) || isSame(is) })
-}
-
-// writeHolder writes this holder into the Lease if may allows it. Otherwise it returns the Lease.
-func (l *lease) writeHolder(ctx context.Context, may func(is *coordinationv1.Lease) bool) (taken *coordinationv1.Lease, err error) {
-	leases := l.core.CoordinationV1().Leases(l.Namespace)
-	err = l.repeat(ctx, func(ctx context.Context) error {
+// writeHolder writes this holder into the Lease if may allows it. Otherwise it returns the Lease. limit
+// limits each request.
+func (l *lease) writeHolder(
+	ctx context.Context, limit time.Duration, may func(is *coordinationv1.Lease) bool,
+) (taken *coordinationv1.Lease, err error) {
+	leases := l.leases.Leases(l.Namespace)
+	err = l.repeatEach(ctx, limit, func(ctx context.Context) error {
 		taken = nil
 		is, err := leases.Get(ctx, l.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -148,12 +148,17 @@ func (l *lease) isOurs(is *coordinationv1.Lease) bool {
 
 func isFree(is *coordinationv1.Lease) bool { return ptr.Deref(is.Spec.HolderIdentity, "") == "" }
 
+// lengthOf returns the time of a Lease, which its holder has chosen.
+func lengthOf(is *coordinationv1.Lease) time.Duration {
+	return time.Duration(ptr.Deref(is.Spec.LeaseDurationSeconds, 0)) * time.Second
+}
+
 // endOf returns the end of the time of a Lease.
 func endOf(is *coordinationv1.Lease) time.Time {
 	if is.Spec.RenewTime == nil {
 		return time.Time{}
 	}
-	return is.Spec.RenewTime.Add(time.Duration(ptr.Deref(is.Spec.LeaseDurationSeconds, 0)) * time.Second)
+	return is.Spec.RenewTime.Add(lengthOf(is))
 }
 
 // holderOf returns the holder in a Lease. Another program can have written it.
@@ -162,11 +167,27 @@ func holderOf(is *coordinationv1.Lease) (h records.Holder) {
 	return h
 }
 
-// keepRenewed renews the Lease three times in its time until stop is called. If it cannot be renewed for
-// two thirds of the time, it is lost: another process takes it after the whole time.
-func (l *lease) keepRenewed(ctx context.Context) {
-	l.ctx = ctx
-	ctx, cancel := context.WithCancel(ctx)
+// clocks are a time on the wall clock and on the clock that stands still while the machine is
+// suspended.
+type clocks struct{ wall, monotonic time.Time }
+
+func readClocks() clocks {
+	now := time.Now()
+	return clocks{wall: now.Round(0), monotonic: now}
+}
+
+// passed returns the time since then: the longer one of both clocks.
+func (c clocks) passed() time.Duration {
+	now := readClocks()
+	return max(now.wall.Sub(c.wall), now.monotonic.Sub(c.monotonic))
+}
+
+// keepRenewed renews the Lease three times in its time until stop is called. began is the time of the
+// first request. If the Lease cannot be renewed for two thirds of its time, it is lost: another
+// process takes it after the whole time. If only the wall clock has run so far, the machine was
+// suspended or its clock was set: then one more renewal decides.
+func (l *lease) keepRenewed(began clocks) {
+	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan struct{})
 	l.stop = func() {
 		cancel()
@@ -174,32 +195,33 @@ func (l *lease) keepRenewed(ctx context.Context) {
 	}
 	go func() { // ends with ctx, or when the Lease is lost
 		defer close(ended)
-		renewed := time.Now()
-		for waitFor(ctx, l.LeaseTime/6) == nil {
-			if time.Since(renewed) >= l.LeaseTime/3 {
-				began := time.Now()
-				taken, err := l.renewUntil(ctx, renewed.Add(l.LeaseTime*2/3))
-				switch {
-				case taken != nil:
-					close(l.lost)
-					return
-				case err == nil:
-					renewed = began
-				}
+		for renewed := began; waitFor(ctx, l.LeaseTime/12) == nil; {
+			if renewed.passed() < l.LeaseTime/3 {
+				continue
 			}
-			if time.Since(renewed) >= l.LeaseTime*2/3 && ctx.Err() == nil {
-				close(l.lost)
-				return
+			trial := readClocks()
+			taken, err := l.renewOnce(ctx)
+			switch {
+			case taken != nil:
+			case err == nil:
+				renewed = trial
+				continue
+			case ctx.Err() != nil || renewed.passed() < l.LeaseTime*2/3:
+				continue
 			}
+			close(l.lost)
+			return
 		}
 	}()
 }
 
-// renewUntil renews the Lease until a time. It returns the Lease if another process has taken it.
-func (l *lease) renewUntil(ctx context.Context, until time.Time) (taken *coordinationv1.Lease, err error) {
-	ctx, cancel := context.WithDeadline(ctx, until)
+// renewOnce renews the Lease with one request, which cannot take long. It returns the Lease if another
+// process has taken it.
+func (l *lease) renewOnce(ctx context.Context) (taken *coordinationv1.Lease, err error) {
+	limit := l.LeaseTime / 12
+	ctx, cancel := context.WithTimeout(ctx, 2*limit)
 	defer cancel()
-	return l.writeHolder(ctx, l.isOurs)
+	return l.writeHolder(ctx, limit, l.isOurs)
 }
 
 // SetHolder saves the holder of the lock.
@@ -207,7 +229,12 @@ func (l *lease) SetHolder(ctx context.Context, who records.Holder) error {
 	l.mu.Lock()
 	l.holder = who.WithDefaults()
 	l.mu.Unlock()
-	taken, err := l.writeHolder(ctx, l.isOurs)
+	return l.Check(ctx)
+}
+
+// Check renews the lock, or returns records.ErrLost.
+func (l *lease) Check(ctx context.Context) error {
+	taken, err := l.writeHolder(ctx, requestTime, l.isOurs)
 	if err == nil && taken != nil {
 		err = records.ErrLost
 	}
@@ -232,7 +259,7 @@ func (l *lease) Release() error {
 	l.stop()
 	ctx, cancel := context.WithTimeout(l.ctx, releaseTime)
 	defer cancel()
-	leases := l.core.CoordinationV1().Leases(l.Namespace)
+	leases := l.leases.Leases(l.Namespace)
 	err := l.repeat(ctx, func(ctx context.Context) error {
 		is, err := leases.Get(ctx, l.name, metav1.GetOptions{})
 		if err != nil || !l.isOurs(is) {
@@ -249,15 +276,15 @@ func (l *lease) Release() error {
 	return nil
 }
 
-// Holder returns the holder of a cluster's lock, nil if it is free. A Lease whose time is over is
-// free.
+// Holder returns the holder of a cluster's lock, nil if it is free. A Lease counts as free only when
+// it is over for its whole time, because the clock of its holder can be behind.
 func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, error) {
 	if err := records.CheckName(cluster); err != nil {
 		return nil, fmt.Errorf("checking the lock: %w", err)
 	}
 	var is *coordinationv1.Lease
 	err := s.repeat(ctx, func(ctx context.Context) (err error) {
-		is, err = s.core.CoordinationV1().Leases(s.Namespace).Get(ctx, leaseName(cluster), metav1.GetOptions{})
+		is, err = s.leases.Leases(s.Namespace).Get(ctx, leaseName(cluster), metav1.GetOptions{})
 		return err
 	})
 	switch {
@@ -265,7 +292,7 @@ func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, err
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("checking the lock of cluster %s: %w", cluster, err)
-	case isFree(is) || time.Now().After(endOf(is)):
+	case isFree(is) || time.Now().After(endOf(is).Add(lengthOf(is))):
 		return nil, nil
 	}
 	h := holderOf(is)

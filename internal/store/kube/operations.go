@@ -38,8 +38,8 @@ const maxAttempts = 5
 func planName(id string) string { return "slipway.op." + id + ".plan" }
 
 // Create saves an operation that is about to begin, with its plan, in state Pending. An operation
-// without a state is not listed: a crash has interrupted its creation, or a user has requested it
-// and no process has accepted it.
+// without a state is not listed. If it has annotationRequest, a crash has interrupted its creation,
+// and nobody may begin it. Otherwise a user has requested it, and no process has accepted it.
 func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
 	o, err := s.createObject(ctx, now, spec, p)
 	if err != nil {
@@ -50,10 +50,25 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 		labels: map[string]string{labelCluster: spec.ClusterRef.Name, labelRecord: "plan", labelOperation: labelValue(o.Name)},
 		owner:  ownerOf(o),
 	}
-	if err := contents(s).saveJSON(ctx, to, p); err != nil {
-		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+	if err = contents(s).saveJSON(ctx, to, p); err == nil {
+		err = s.Save(ctx, o)
 	}
-	return o, s.Save(ctx, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("saving the plan of operation %s: %w", o.Name, err), s.deleteObject(context.WithoutCancel(ctx), o))
+	}
+	return o, nil
+}
+
+// deleteObject deletes an operation that never began. The API server deletes its plan.
+func (s operations) deleteObject(ctx context.Context, o *v1alpha1.Operation) error {
+	err := s.repeat(ctx, func(ctx context.Context) error {
+		return s.own.Delete().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).
+			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.UID))}).Do(ctx).Error()
+	})
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
+		return fmt.Errorf("deleting operation %s, which has not begun: %w", o.Name, err)
+	}
+	return nil
 }
 
 func ownerOf(o *v1alpha1.Operation) *metav1.OwnerReference {
@@ -98,28 +113,19 @@ func (s operations) createObject(
 	return nil, errors.New("other processes create operations at the same time")
 }
 
-// latestID returns the latest id that begins with a time, "" if there is none.
+// latestID returns the latest id that Create has given, "" if there is none.
 func (s operations) latestID(ctx context.Context) (latest string, err error) {
-	ids, err := s.listIDs(ctx)
-	for _, id := range ids {
-		if _, ok := stampOf(id); ok {
-			latest = max(latest, id)
+	list, err := s.listNames(ctx)
+	for _, o := range list {
+		if o.Annotations[annotationRequest] != "" {
+			latest = max(latest, o.Name)
 		}
 	}
 	return latest, err
 }
 
-// stampFormat is the time at the beginning of an id.
-const stampFormat = "20060102-150405"
-
-// stampOf returns the time in an id. Ids that other programs have given can be without one.
-func stampOf(id string) (time.Time, bool) {
-	at, err := time.Parse(stampFormat, id[:min(len(id), len(stampFormat))])
-	return at, err == nil
-}
-
-// listIDs returns the names of all Operations.
-func (s operations) listIDs(ctx context.Context) (ids []string, err error) {
+// listNames returns the metadata of all Operations.
+func (s operations) listNames(ctx context.Context) (out []metav1.PartialObjectMetadata, err error) {
 	err = s.repeat(ctx, func(ctx context.Context) error {
 		text, err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).
 			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Raw()
@@ -127,20 +133,17 @@ func (s operations) listIDs(ctx context.Context) (ids []string, err error) {
 			return err
 		}
 		var list metav1.PartialObjectMetadataList
-		ids = nil
 		err = json.Unmarshal(text, &list)
-		for _, o := range list.Items {
-			ids = append(ids, o.Name)
-		}
+		out = list.Items
 		return err
 	})
-	return ids, err
+	return out, err
 }
 
 // presentOperation returns an operation as other backends return it.
 func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
 	o.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"} // a list has none
-	if at, err := time.Parse(time.RFC3339Nano, o.Annotations[annotationCreated]); err == nil {
+	if at, err := time.Parse(time.RFC3339Nano, o.Annotations[annotationCreated]); err == nil && o.Annotations[annotationRequest] != "" {
 		o.CreationTimestamp = metav1.NewTime(at)
 	}
 	return o
@@ -219,23 +222,15 @@ func (s operations) List(ctx context.Context, cluster string) (out []v1alpha1.Op
 	if err != nil {
 		return nil, fmt.Errorf("listing operations: %w", err)
 	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.Operation) int { // by the clock of the server
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
+	})
 	for i := range list.Items {
 		if list.Items[i].Status.State != "" {
 			out = append(out, *presentOperation(&list.Items[i]))
 		}
 	}
-	slices.SortFunc(out, func(a, b v1alpha1.Operation) int {
-		return cmp.Or(orderOf(&b).Compare(orderOf(&a)), cmp.Compare(b.Name, a.Name))
-	})
 	return out, nil
-}
-
-// orderOf returns the time by which operations are sorted.
-func orderOf(o *v1alpha1.Operation) time.Time {
-	if at, ok := stampOf(o.Name); ok {
-		return at
-	}
-	return o.CreationTimestamp.Time
 }
 
 // ListReadable returns the operations. The API does not keep objects that it cannot read.
@@ -247,9 +242,13 @@ func (s operations) ListReadable(ctx context.Context, cluster string) ([]v1alpha
 // Find returns the operation whose id begins with prefix, records.ErrNotFound if there is none, or
 // *records.AmbiguousError if there are several.
 func (s operations) Find(ctx context.Context, prefix string) (*v1alpha1.Operation, error) {
-	ids, err := s.listIDs(ctx)
+	list, err := s.listNames(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	var ids []string
+	for _, o := range list {
+		ids = append(ids, o.Name)
 	}
 	if slices.Contains(ids, prefix) {
 		return s.Load(ctx, prefix)

@@ -36,6 +36,8 @@ const (
 	Lost
 	// Executed executes a request, and closes the connection without an answer.
 	Executed
+	// Torn executes a request, and closes the connection in the middle of the answer.
+	Torn
 	// Cut ends a watch after its next event.
 	Cut
 	// Expired refuses a watch, because its version is too old.
@@ -44,7 +46,7 @@ const (
 
 // String returns the name of a fault.
 func (f Fault) String() string {
-	return [...]string{"Pass", "Conflict", "Busy", "Broken", "Full", "Lost", "Executed", "Cut", "Expired"}[f]
+	return [...]string{"Pass", "Conflict", "Busy", "Broken", "Full", "Lost", "Executed", "Torn", "Cut", "Expired"}[f]
 }
 
 // A Proxy passes requests to an API server.
@@ -119,6 +121,8 @@ func (f Fault) Fits(r *http.Request) bool {
 		return r.Method == http.MethodPut || r.Method == http.MethodPatch
 	case Full, Executed:
 		return r.Method != http.MethodGet && r.Method != http.MethodHead
+	case Torn:
+		return !isWatch(r)
 	case Cut, Expired:
 		return isWatch(r)
 	}
@@ -149,6 +153,11 @@ func (p *Proxy) newHandler(to *url.URL, transport http.RoundTripper) http.Handle
 		r.Body = &firstLine{ReadCloser: r.Body}
 		return nil
 	})
+	torn := pass(func(r *http.Response) error {
+		text, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(text[:len(text)/2]), failingReader{})) // the proxy closes the connection
+		return err
+	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch p.next(r) {
 		case Conflict:
@@ -166,6 +175,8 @@ func (p *Proxy) newHandler(to *url.URL, transport http.RoundTripper) http.Handle
 			closeConnection()
 		case Executed:
 			executed.ServeHTTP(w, r)
+		case Torn:
+			torn.ServeHTTP(w, r)
 		case Cut:
 			cut.ServeHTTP(w, r)
 		default:
@@ -186,6 +197,11 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	})
 }
+
+// failingReader fails.
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // firstLine ends after one line.
 type firstLine struct {

@@ -163,11 +163,20 @@ func joinTiles(tiles []*v1alpha1.OperationLog, after int64) (order []placed, err
 		case first == end+1 || len(order) == 0:
 			order = append(order, placed{p, end})
 			end = last
+		case isOutdated(order[len(order)-1].OperationLog, p):
 		case !covers(order[len(order)-1].OperationLog, p):
 			return nil, conflictError(order[len(order)-1].OperationLog, p, "overlap")
 		}
 	}
 	return order, nil
+}
+
+// isOutdated reports whether segment begins inside of chunk but ends after it. A process has written it
+// that had lost the operation: the segments of the chunk had other ranges, and were deleted.
+func isOutdated(chunk, segment *v1alpha1.OperationLog) bool {
+	return chunk.Spec.Type == v1alpha1.OperationLogChunk && segment.Spec.Type == v1alpha1.OperationLogSegment &&
+		chunk.Spec.FirstEvent <= segment.Spec.FirstEvent && segment.Spec.FirstEvent <= chunk.Spec.LastEvent &&
+		segment.Spec.LastEvent > chunk.Spec.LastEvent
 }
 
 // covers reports whether chunk replaces segment.

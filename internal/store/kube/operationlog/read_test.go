@@ -54,7 +54,14 @@ func TestArrange_OrdersParts(t *testing.T) {
 		{"overlap", "only chunks cover segments", parts{segment(1, 3), segment(3, 5)}, 0, "", "", idConflict},
 		{"segment in segment", "two writers continued the journal", parts{segment(1, 3), segment(1, 5)}, 0, "", "", idConflict},
 		{"chunk in chunk", "two merges with other boundaries", parts{chunk(1, 3), chunk(1, 5)}, 0, "", "", idConflict},
-		{"segment over two chunks", "neither covers it", parts{chunk(1, 3), chunk(4, 9), segment(3, 4)}, 0, "", "", idConflict},
+		{
+			"segment over two chunks", "its process had lost the operation", parts{chunk(1, 3), chunk(4, 9), segment(3, 4)},
+			0, "Chunk 1-3, Chunk 4-9", "", "",
+		},
+		{
+			"segment beyond a chunk", "its process had lost the operation", parts{chunk(1, 3), segment(4, 5), segment(2, 7)},
+			0, "Chunk 1-3, Segment 4-5", "", "",
+		},
 
 		{"follow", "older parts are not needed", parts{segment(1, 3), segment(4, 9)}, 3, "Segment 4-9", "", ""},
 		{"follow without older parts", "they are not needed", parts{segment(4, 9)}, 3, "Segment 4-9", "", ""},
