@@ -116,7 +116,7 @@ unit: node ## unit tests; as root, on Linux
 	@$(compiling) $(with_api)
 
 # Tests of the core with records in an API server, which they link.
-with_api := go test -tags apiserver -vet=off -timeout 20m -run 'API$$' ./internal/lifecycle
+with_api := go test -tags apiserver -vet=off -timeout 20m -parallel 32 -run 'API$$' ./internal/lifecycle
 
 # The race detector needs cgo. The tags select the resolver and the user database that
 # the programs have without cgo. hack/tested-packages says why the server is separate.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -35,6 +36,9 @@ func init() {
 	runTests = func(m *testing.M) int { return testserver.Run(context.Background(), m, &apiServer) }
 }
 
+// leaseTime is how long a lock outlasts its process.
+const leaseTime = 3 * time.Second
+
 // inAPI shares records in a new namespace of the API server. A killed process cannot send requests.
 func inAPI(t *testing.T) func() (records.Backend, func()) {
 	dir, namespace := t.TempDir(), apiServer.NewNamespace(t)
@@ -43,12 +47,17 @@ func inAPI(t *testing.T) func() (records.Backend, func()) {
 		client := rest.CopyConfig(apiServer.Admin)
 		client.Wrap(func(next http.RoundTripper) http.RoundTripper { return &connection{next, killed} })
 		s, err := kube.New(kube.Config{
-			Client: client, Namespace: namespace, BackupDir: filepath.Join(dir, "backups"), TempDir: dir, LeaseTime: 2 * time.Second,
+			Client: client, Namespace: namespace, BackupDir: filepath.Join(dir, "backups"), TempDir: dir,
+			LeaseTime: leaseTime, Patience: 10 * time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, func() { killed.Store(true) }
+		return s, func() {
+			if !killed.Swap(true) && t.Context().Err() == nil {
+				<-time.After(2 * leaseTime) // until its lock counts as free
+			}
+		}
 	}
 }
 
@@ -139,6 +148,9 @@ func TestJournals_AreEqualInFilesAndAPI(t *testing.T) {
 	}
 }
 
+// setTime is the time in the name of a backup set.
+var setTime = regexp.MustCompile(`\d{8}-\d{6}`)
+
 // allEvents returns the events of all operations, without times and ids, in an order that does not
 // depend on which host was faster.
 func (w *world) allEvents(t *testing.T) (all []event.Event) {
@@ -156,7 +168,7 @@ func (w *world) allEvents(t *testing.T) (all []event.Event) {
 		var events []event.Event
 		err := s.Events(t.Context(), o.Name, false, func(e event.Event) error {
 			e.Time, e.Operation, e.Seq, e.After = time.Time{}, "", 0, ""
-			e.Message = strings.ReplaceAll(e.Message, backups, "BACKUPS")
+			e.Message = setTime.ReplaceAllString(strings.ReplaceAll(e.Message, backups, "BACKUPS"), "TIME")
 			events = append(events, e)
 			return nil
 		})
