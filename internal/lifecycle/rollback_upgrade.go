@@ -14,7 +14,6 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
@@ -68,7 +67,7 @@ func (p upgradeRollback) targetBeforeUpgrade(ctx context.Context, o *v1alpha1.Op
 	if err != nil {
 		return err
 	}
-	if history.IsUpgrade(o) {
+	if operation.IsUpgrade(o) {
 		was, err := s.past.ClusterBeforeUpgrade(ctx, o.Spec.ClusterRef.Name, to.Spec.Kubernetes.Version)
 		if err != nil {
 			return err
@@ -117,7 +116,7 @@ func (s *Service) refuseCompletedUpgrade(ctx context.Context, name string, unfin
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return operation.Kind(o.Spec.Kind).Supersedes() && o.Status.StartTime != nil
 	})
-	if at < 0 || !history.IsUpgrade(&ops[at]) {
+	if at < 0 || !operation.IsUpgrade(&ops[at]) {
 		return unfinished
 	}
 	is, err := s.past.PlannedCluster(ctx, ops[at].Name)
@@ -135,7 +134,7 @@ func (s *Service) refuseCompletedUpgrade(ctx context.Context, name string, unfin
 // refuseOnceRetired refuses to roll back an upgrade that has begun to remove the files of the
 // previous version from hosts. All other steps of such an upgrade are done.
 func (s *Service) refuseOnceRetired(ctx context.Context, o *v1alpha1.Operation) error {
-	if !history.IsUpgrade(o) {
+	if !operation.IsUpgrade(o) {
 		return nil
 	}
 	_, begun, err := s.past.Steps(ctx, o.Name)

@@ -11,7 +11,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/carotation"
-	"slipway.dev/slipway/internal/lifecycle/history"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/pipeline"
@@ -82,7 +82,7 @@ func (w *rotating) resumeSameRotation(ctx context.Context, p *prepared) error {
 		return err
 	}
 	asked := slices.Sorted(slices.Values(w.asked))
-	for _, o := range history.UnfinishedRotations(ops) {
+	for _, o := range operation.UnfinishedRotations(ops) {
 		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Parameters.Rotates)), slices.Compact(asked)) {
 			p.continues, w.from = o, o.Spec.Parameters.Rotates
 			p.done, _, err = p.svc.past.Steps(ctx, o.Name)

@@ -178,7 +178,7 @@ func (s Subject) upgradeFile() string {
 // describesPathEnd reports whether the file of an upgrade describes the end of the upgrade path,
 // and not the minor that is in progress.
 func describesPathEnd(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
-	return history.IsUpgrade(o) && o.Spec.Parameters.File != "" && o.Spec.Parameters.Version != goesOn.Spec.Kubernetes.Version
+	return operation.IsUpgrade(o) && o.Spec.Parameters.File != "" && o.Spec.Parameters.Version != goesOn.Spec.Kubernetes.Version
 }
 
 // fileForMinor returns such a file with the version, add-ons and bundle of the minor in progress.

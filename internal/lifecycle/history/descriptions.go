@@ -48,7 +48,7 @@ func (h History) DescriptionsSince(ctx context.Context, recorded *v1alpha1.Clust
 		if !kind.CreatesCluster() && !kind.ChangesCluster() || o.Status.StartTime == nil {
 			continue
 		}
-		if HasForgottenNodes(o) {
+		if operation.HasForgottenNodes(&o) {
 			lost = append(lost, o.Spec.Parameters.Nodes...)
 			continue
 		}
@@ -97,7 +97,7 @@ func (h History) DescriptionBefore(ctx context.Context, name string) (*v1alpha1.
 	var lost []string
 	for _, o := range ops {
 		switch kind := operation.Kind(o.Spec.Kind); {
-		case HasForgottenNodes(o):
+		case operation.HasForgottenNodes(&o):
 			lost = append(lost, o.Spec.Parameters.Nodes...)
 		case kind.CreatesCluster(), kind.ChangesCluster() && o.Status.State == v1alpha1.OperationSucceeded:
 			return h.plannedClusterWithout(ctx, o.Name, lost)

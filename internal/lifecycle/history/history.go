@@ -80,7 +80,7 @@ func (h History) EarlierAttempts(ctx context.Context, name string) (a Attempts, 
 			break
 		}
 		if operation.Kind(o.Spec.Kind).RemovesCluster() {
-			again = true
+			again = again || o.Status.StartTime != nil
 			continue
 		}
 		steps, begun, err := h.Steps(ctx, o.Name)

@@ -35,7 +35,7 @@ func (h History) Unfinished(ctx context.Context, name string) (*v1alpha1.Operati
 	if len(ops) > 0 && ops[0].Status.State != v1alpha1.OperationSucceeded {
 		hint = cmp.Or(operation.Kind(ops[0].Spec.Kind).Repeat(), hint)
 	}
-	if cut := UnfinishedRotations(ops); len(cut) > 0 {
+	if cut := operation.UnfinishedRotations(ops); len(cut) > 0 {
 		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
 			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Parameters.Rotates)), ",")
 	}
@@ -73,9 +73,9 @@ func DescribeUnfinishedUpgrade(ops []v1alpha1.Operation, recorded *v1alpha1.Clus
 	}
 	is := RunningVersion(recorded)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Kind).Supersedes() && (o.Status.StartTime != nil || IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
+		return operation.Kind(o.Spec.Kind).Supersedes() && (o.Status.StartTime != nil || operation.IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
 	})
-	if at < 0 || !IsUpgrade(&ops[at]) || ops[at].Spec.Parameters.Version == "" || ops[at].Spec.Parameters.Version == is {
+	if at < 0 || !operation.IsUpgrade(&ops[at]) || ops[at].Spec.Parameters.Version == "" || ops[at].Spec.Parameters.Version == is {
 		return "", "", false
 	}
 	to := ops[at].Spec.Parameters.Version
@@ -93,7 +93,7 @@ func RunningVersion(c *v1alpha1.Cluster) string {
 func (h History) LatestUpgrade(ctx context.Context, name string) (*v1alpha1.Operation, error) {
 	ops, err := h.View.Records.Operations().List(ctx, name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return IsUpgrade(&o) && o.Status.StartTime != nil
+		return operation.IsUpgrade(&o) && o.Status.StartTime != nil
 	})
 	if at < 0 {
 		return nil, err
@@ -185,26 +185,34 @@ func (h History) RefuseDuringUpgrade(ctx context.Context, recorded *v1alpha1.Clu
 		return nil
 	}
 	what := "the upgrade of cluster " + recorded.Name + " to "
-	if !IsUpgrade(&ops[at]) {
+	if !operation.IsUpgrade(&ops[at]) {
 		what = "the rollback of cluster " + recorded.Name + " to "
 	}
 	return diag.Refuse(IDUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" is unfinished",
 		"finish it first: slipway resume "+recorded.Name)
 }
 
-// NodesBetweenRuntimes returns the nodes on which, since the latest successful operation, a change of
-// the runtime has begun to stop containers and that are not back in service.
+// NodesBetweenRuntimes returns the nodes on which, since the latest successful change or the creation, an
+// unfinished change of the runtime has begun to stop containers and that are not back in service.
 func (h History) NodesBetweenRuntimes(ctx context.Context, cluster string) (out []string, err error) {
 	ops, err := h.View.Records.Operations().List(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
 	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Kind).ChangesCluster() && !HasForgottenNodes(o) && o.Status.State == v1alpha1.OperationSucceeded
+		kind := operation.Kind(o.Spec.Kind)
+		return kind.CreatesCluster() ||
+			kind.ChangesCluster() && !operation.HasForgottenNodes(&o) && o.Status.State == v1alpha1.OperationSucceeded
 	}); at >= 0 {
 		ops = ops[:at]
 	}
+	changes := false // an unfinished change has begun
 	for _, o := range slices.Backward(ops) {
+		changes = changes || operation.Kind(o.Spec.Kind).ChangesCluster() && o.Status.StartTime != nil &&
+			o.Status.State != v1alpha1.OperationSucceeded
+		if !changes {
+			continue
+		}
 		err := h.View.Records.Journals().ReadEvents(ctx, o.Name, func(e event.Event) error {
 			at := slices.Index(out, e.Host)
 			switch {

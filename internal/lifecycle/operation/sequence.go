@@ -1,20 +1,19 @@
-package history
+package operation
 
 import (
 	"maps"
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // IsUpgrade reports whether an operation is an upgrade, and not the rollback of one.
-func IsUpgrade(o *v1alpha1.Operation) bool { return operation.Kind(o.Spec.Kind) == operation.Upgrade }
+func IsUpgrade(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind) == Upgrade }
 
 // HasForgottenNodes reports whether an operation removed lost hosts while another operation was
 // unfinished. The rest of the cluster's description belongs to that other operation.
-func HasForgottenNodes(o v1alpha1.Operation) bool {
-	return operation.Kind(o.Spec.Kind) == operation.ForgetNodes && o.Status.State == v1alpha1.OperationSucceeded
+func HasForgottenNodes(o *v1alpha1.Operation) bool {
+	return Kind(o.Spec.Kind) == ForgetNodes && o.Status.State == v1alpha1.OperationSucceeded
 }
 
 // UnfinishedRotations returns the unfinished rotations of a cluster's CAs and keys, latest first.
@@ -25,7 +24,7 @@ func UnfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 		names := slices.Sorted(maps.Keys(o.Spec.Parameters.Rotates))
 		left := slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(done, name) })
 		switch {
-		case operation.Kind(o.Spec.Kind) != operation.RotateCA || o.Status.StartTime == nil || !left:
+		case Kind(o.Spec.Kind) != RotateCA || o.Status.StartTime == nil || !left:
 		case o.Status.State == v1alpha1.OperationSucceeded:
 			done = append(done, names...)
 		default:

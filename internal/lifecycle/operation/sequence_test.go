@@ -1,4 +1,4 @@
-package history
+package operation
 
 import (
 	"strings"
@@ -7,12 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes checks which saved rotations count as unfinished.
 func TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes(t *testing.T) {
-	op := func(name string, kind operation.Kind, state v1alpha1.OperationState, rotates ...string) (o v1alpha1.Operation) {
+	op := func(name string, kind Kind, state v1alpha1.OperationState, rotates ...string) (o v1alpha1.Operation) {
 		o.Name, o.Spec.Kind, o.Status.State, o.Status.StartTime = name, string(kind), state, &metav1.Time{}
 		o.Spec.Parameters.Rotates = map[string]string{}
 		for _, r := range rotates {
@@ -21,48 +20,48 @@ func TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes(t *testing.T) {
 		return o
 	}
 	const failed, succeeded = v1alpha1.OperationFailed, v1alpha1.OperationSucceeded
-	unbegun := op("a", operation.RotateCA, failed, "etcd")
+	unbegun := op("a", RotateCA, failed, "etcd")
 	unbegun.Status.StartTime = nil
 	for _, tc := range []struct {
 		name, reason string
 		ops          []v1alpha1.Operation // newest first
 		want         string
 	}{
-		{"one that failed", "it can be resumed", []v1alpha1.Operation{op("a", operation.RotateCA, failed, "etcd")}, "a"},
+		{"one that failed", "it can be resumed", []v1alpha1.Operation{op("a", RotateCA, failed, "etcd")}, "a"},
 		{"one that never began", "it changed nothing", []v1alpha1.Operation{unbegun}, ""},
 		{
 			"another operation since", "it finished no rotation",
-			[]v1alpha1.Operation{op("b", operation.Apply, succeeded), op("a", operation.RotateCA, failed, "etcd")},
+			[]v1alpha1.Operation{op("b", Apply, succeeded), op("a", RotateCA, failed, "etcd")},
 			"a",
 		},
 		{
 			"the same since", "it finished the rotation",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd", "cluster"), op("a", operation.RotateCA, failed, "etcd")},
+			[]v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd", "cluster"), op("a", RotateCA, failed, "etcd")},
 			"",
 		},
 		{
 			"a part of it since", "the rest is unfinished",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd", "cluster")},
+			[]v1alpha1.Operation{op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd", "cluster")},
 			"a",
 		},
 		{
 			"all parts of it since", "nothing is left",
 			[]v1alpha1.Operation{
-				op("c", operation.RotateCA, succeeded, "etcd"), op("b", operation.RotateCA, succeeded, "cluster"),
-				op("a", operation.RotateCA, failed, "etcd", "cluster"),
+				op("c", RotateCA, succeeded, "etcd"), op("b", RotateCA, succeeded, "cluster"),
+				op("a", RotateCA, failed, "etcd", "cluster"),
 			},
 			"",
 		},
 		{
 			"two", "each can be resumed",
-			[]v1alpha1.Operation{op("b", operation.RotateCA, failed, "cluster"), op("a", operation.RotateCA, failed, "etcd")},
+			[]v1alpha1.Operation{op("b", RotateCA, failed, "cluster"), op("a", RotateCA, failed, "etcd")},
 			"b a",
 		},
 		{
 			"one before another that succeeded", "it is finished",
 			[]v1alpha1.Operation{
-				op("c", operation.RotateCA, failed, "etcd"),
-				op("b", operation.RotateCA, succeeded, "etcd"), op("a", operation.RotateCA, failed, "etcd"),
+				op("c", RotateCA, failed, "etcd"),
+				op("b", RotateCA, succeeded, "etcd"), op("a", RotateCA, failed, "etcd"),
 			},
 			"c",
 		},
