@@ -109,6 +109,8 @@ func testOperations(t *testing.T, s Subject) {
 	if len(got) != 2 {
 		t.Errorf("%d operations after the cluster's removal: want the history to stay", len(got))
 	}
+	_, err = s.Again().Operations().LoadPlan(t.Context(), first.Name)
+	requireNoError(t, err)
 }
 
 func plannedCluster(t *testing.T, s Subject) {

@@ -34,6 +34,9 @@ const resourceOperations = "operations"
 // maxAttempts limits how many ids Create tries.
 const maxAttempts = 5
 
+// recordPlan is the label of plans.
+const recordPlan = "plan"
+
 // planName returns the name of the plan of an operation.
 func planName(id string) string { return "slipway.op." + id + ".plan" }
 
@@ -47,7 +50,7 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 	}
 	to := content{
 		name:   planName(o.Name),
-		labels: map[string]string{labelCluster: spec.ClusterRef.Name, labelRecord: "plan", labelOperation: labelValue(o.Name)},
+		labels: map[string]string{labelCluster: spec.ClusterRef.Name, labelRecord: recordPlan, labelOperation: labelValue(o.Name)},
 		owner:  ownerOf(o),
 	}
 	if err = contents(s).saveJSON(ctx, to, p); err == nil {
