@@ -20,11 +20,10 @@ const kindsDir = "internal/lifecycle/operation"
 // kindFiles lists the files outside the table that may name operation kinds, with the
 // reason.
 var kindFiles = map[string]string{
-	"internal/lifecycle/kinds.go":         "has the behaviour of each kind",
-	"internal/lifecycle/prepare.go":       "asks for an apply on behalf of a saved plan and of a precheck",
-	"internal/lifecycle/forget_nodes.go":  "makes one kind into another",
-	"internal/lifecycle/upgrade.go":       "reports whether an upgrade begins",
-	"internal/lifecycle/history/kinds.go": "finds upgrades and rotations among the operations of a cluster",
+	"internal/lifecycle/kinds.go":        "has the behaviour of each kind",
+	"internal/lifecycle/prepare.go":      "asks for an apply on behalf of a saved plan and of a precheck",
+	"internal/lifecycle/forget_nodes.go": "makes one kind into another",
+	"internal/lifecycle/upgrade.go":      "reports whether an upgrade begins",
 }
 
 // kindWords lists the packages in which a literal with the name of a kind means that

@@ -107,7 +107,7 @@ func (p pastClusters) Load(context.Context, string) (*v1alpha1.Cluster, error) {
 	return p.past.saved.DeepCopy(), nil
 }
 
-// newPast returns a random past. Each operation has a plan of its own, with the version of that time.
+// newPast returns a random past. Each operation has another plan, with the version of that time.
 func newPast(random *rand.Rand) (p past) {
 	minor, exists := 30, false
 	allTasks := []string{"reset.runtime", "upgrade.uncordon", etcdbackup.StepSwap, etcdbackup.StepReached, "leave.member", "join.node"}
@@ -143,7 +143,8 @@ func newPast(random *rand.Rand) (p past) {
 		o.planned = &v1alpha1.Cluster{}
 		o.planned.Spec.Kubernetes.Version = fmt.Sprintf("v1.%d.0", planned)
 		for n := range 4 {
-			o.planned.Spec.Hosts = append(o.planned.Spec.Hosts, v1alpha1.Host{Name: fmt.Sprintf("h%d", n), Address: fmt.Sprintf("198.18.%d.%d", i, n)})
+			h := v1alpha1.Host{Name: fmt.Sprintf("h%d", n), Address: fmt.Sprintf("198.18.%d.%d", i, n)}
+			o.planned.Spec.Hosts = append(o.planned.Spec.Hosts, h)
 		}
 		o.events = append(o.events, event.Event{Type: event.OperationStarted})
 		tasks := allTasks

@@ -73,7 +73,8 @@ func DescribeUnfinishedUpgrade(ops []v1alpha1.Operation, recorded *v1alpha1.Clus
 	}
 	is := RunningVersion(recorded)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.Kind(o.Spec.Kind).Supersedes() && (o.Status.StartTime != nil || operation.IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
+		return operation.Kind(o.Spec.Kind).Supersedes() &&
+			(o.Status.StartTime != nil || operation.IsUpgrade(&o) && is != recorded.Spec.Kubernetes.Version)
 	})
 	if at < 0 || !operation.IsUpgrade(&ops[at]) || ops[at].Spec.Parameters.Version == "" || ops[at].Spec.Parameters.Version == is {
 		return "", "", false

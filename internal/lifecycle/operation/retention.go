@@ -105,7 +105,9 @@ func isBase(o *v1alpha1.Operation) bool {
 }
 
 // changesDescription reports whether a kind has an effect on the saved description of the cluster.
-func (k Kind) changesDescription() bool { return k.CreatesCluster() || k.ChangesCluster() || k.RemovesCluster() }
+func (k Kind) changesDescription() bool {
+	return k.CreatesCluster() || k.ChangesCluster() || k.RemovesCluster()
+}
 
 func succeeded(o *v1alpha1.Operation) bool { return o.Status.State == v1alpha1.OperationSucceeded }
 
