@@ -30,9 +30,9 @@ const (
 	// accepts 10000 parts: 78 GiB, ten times the maximum size of etcd.
 	partSize = 8 << 20
 	maxParts = 10_000
-	// maxListed limits the number of listed keys: a host keeps at most 1000 copies, but
-	// the storage could list keys endlessly.
-	maxListed = 20_000
+	// maxListed limits the number of listed keys: a host keeps at most 1000 copies, and an
+	// archive 100 operations of each of 500 clusters, but the storage could list keys endlessly.
+	maxListed = 100_000
 	// attempts is the number of attempts if the storage is busy.
 	attempts = 4
 )

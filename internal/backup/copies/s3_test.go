@@ -232,7 +232,7 @@ func TestS3_LimitsEndlessListing(t *testing.T) {
 	s.Endless.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := openStorage(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
+	if _, err := openStorage(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 100000 keys") {
 		t.Errorf("%v", err)
 	}
 	if _, err := copies.SendCopy(ctx, openStorage(t, s), copyName("cp1", 1), nil, 1, writeContent(nil)); err != nil {

@@ -376,6 +376,8 @@ var ofID = map[string]v1alpha1.ErrorCode{
 	"journal-part-foreign":          v1alpha1.ErrorConflict,
 	"journal-parts-conflict":        v1alpha1.ErrorConflict,
 	"journal-incomplete":            v1alpha1.ErrorInternal,
+	"archive-unavailable":           v1alpha1.ErrorUnreachable,
+	"archive-damaged":               v1alpha1.ErrorInternal,
 	"server-backup-key-missing":     v1alpha1.ErrorInternal,
 	"server-backup-key-damaged":     v1alpha1.ErrorInternal,
 	"server-backup-unverified":      v1alpha1.ErrorUserInput,

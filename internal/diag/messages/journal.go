@@ -37,5 +37,23 @@ var journals = Section{
 			Cause:   "The message has the numbers of the missing events. The object was deleted.",
 			Remedy:  "Restore all parts of the operation from one backup.",
 		},
+		{
+			ID:      "archive-unavailable",
+			Code:    v1alpha1.ErrorUnreachable,
+			Summary: "The archive of finished operations cannot be read or written.",
+			Cause: "The message has the cause: the disk or the storage is full, it does not respond, or it refuses access. Operations " +
+				"on clusters continue. No record is removed until the archive has it, and lists lack the operations that are only " +
+				"in the archive.",
+			Remedy: "Make the archive reachable and writable, and give it enough space. After the next successful operation, Slipway " +
+				"archives everything that is missing.",
+		},
+		{
+			ID:      "archive-damaged",
+			Code:    v1alpha1.ErrorInternal,
+			Summary: "A file in the archive of finished operations is damaged.",
+			Cause:   "The message has the name of the file. Its content does not have the digest in its header, or is not complete.",
+			Remedy: "Restore the file from a copy of the archive, or delete it to give up the record of that operation. No cluster " +
+				"needs it.",
+		},
 	},
 }

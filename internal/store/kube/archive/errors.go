@@ -1,0 +1,41 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Error ids, each with an entry in docs/guide/errors.md. They never change.
+const (
+	idUnavailable = "archive-unavailable"
+	idDamaged     = "archive-damaged"
+)
+
+// unavailableError returns the error for files that cannot be listed, read or written.
+func unavailableError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return UnavailableError(err)
+}
+
+// UnavailableError returns the error for an archive that is full or cannot be reached.
+func UnavailableError(err error) error {
+	return diag.Refuse(idUnavailable, "the archive of operations cannot be used: "+err.Error(),
+		"make the archive reachable and writable, and give it enough space")
+}
+
+// damagedError returns the error for a file whose content is not correct. Its content is not guessed.
+func damagedError(name string, err error) error {
+	return diag.Refuse(idDamaged, fmt.Sprintf("file %s of the archive of operations is damaged: %v", name, err),
+		"restore the file from a copy of the archive")
+}
+
+// IsUnavailable reports whether an archive is full or cannot be reached.
+func IsUnavailable(err error) bool {
+	var list diag.List
+	return errors.As(err, &list) && list[0].ID == idUnavailable
+}
