@@ -397,8 +397,14 @@ var rules = []rule{
 	},
 	{layer: 2, pkg: "internal/store", may: []string{"internal/records"}, why: "clusters and operations in files"},
 	{
-		layer: 2, pkg: "internal/store/kube", may: []string{"internal/records", "internal/privatedir", "internal/store/kube/operationlog"},
+		layer: 2, pkg: "internal/store/kube", may: []string{
+			"internal/records", "internal/privatedir", "internal/store/kube/archive", "internal/store/kube/operationlog",
+		},
 		why: "clusters and operations as objects of an API",
+	},
+	{
+		layer: 2, pkg: "internal/store/kube/archive", may: []string{"internal/backup/copies", "internal/records"},
+		why: "finished operations as files; sends no request to an API of Kubernetes",
 	},
 	{
 		layer: 2, pkg: "internal/store/kube/operationlog", exactly: true,

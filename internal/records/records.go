@@ -58,6 +58,14 @@ type Backend interface {
 	Files(ctx context.Context) (Files, error)
 }
 
+// A Retainer is a Backend that limits the records of finished operations.
+type Retainer interface {
+	// Retain shortens or removes the records of operations of a cluster that no later operation
+	// needs. It is called after an operation has succeeded, also without the cluster's lock. After
+	// an error, the next call continues.
+	Retain(ctx context.Context, cluster string) error
+}
+
 // A Source is a cluster file as the user wrote it.
 type Source struct {
 	Text []byte

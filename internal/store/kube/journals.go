@@ -50,7 +50,7 @@ type journal struct {
 
 // Open opens the journal of an operation for appending. The caller holds the cluster's lock.
 func (s journals) Open(ctx context.Context, id string) (records.Journal, error) {
-	o, err := operations(s).Load(ctx, id)
+	o, err := operations(s).loadObject(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
@@ -256,16 +256,24 @@ func (s journals) mergeSegments(ctx context.Context, o *v1alpha1.Operation, fina
 		}
 	}
 	for _, p := range replaced {
-		err := s.repeat(ctx, func(ctx context.Context) error {
-			return s.own.Delete().Namespace(s.Namespace).Resource(resourceLogs).Name(p.Name).
-				Body(metav1.NewPreconditionDeleteOptions(string(p.UID))).Do(ctx).Error()
-		})
-		if err != nil && !errors.Is(err, records.ErrNotFound) {
+		if err := s.deleteObject(ctx, resourceLogs, &p); err != nil {
 			return left, err
 		}
 		left--
 	}
 	return left, nil
+}
+
+// deleteObject deletes an object of Slipway. A missing one is deleted already.
+func (c *connection) deleteObject(ctx context.Context, resource string, o metav1.Object) error {
+	err := c.repeat(ctx, func(ctx context.Context) error {
+		return c.own.Delete().Namespace(c.Namespace).Resource(resource).Name(o.GetName()).
+			Body(metav1.NewPreconditionDeleteOptions(string(o.GetUID()))).Do(ctx).Error()
+	})
+	if errors.Is(err, records.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // Close syncs and closes the journal, and waits for the end of a merge. It does not repeat an error
@@ -292,11 +300,20 @@ func (j *journal) Close() error {
 
 // ReadEvents calls fn for each event of an operation, in order, and stops at the first error of fn.
 func (s journals) ReadEvents(ctx context.Context, id string, fn func(event.Event) error) error {
-	o, err := operations(s).Load(ctx, id)
+	o, err := operations(s).loadObject(ctx, id)
+	if errors.Is(err, records.ErrNotFound) && s.archive.exists() {
+		_, err = s.readArchived(ctx, id, fn)
+		return err
+	}
 	if err != nil {
 		return err
 	}
 	parts, _, err := s.listParts(ctx, o)
+	if err == nil && isShortened(o, parts) && s.archive.exists() {
+		if complete, err := s.readArchived(ctx, id, fn); complete {
+			return err
+		}
+	}
 	if err == nil {
 		err = operationlog.ReadEvents(o, parts, fn)
 	}

@@ -36,7 +36,10 @@ type follower struct {
 // its process no longer runs (records.ErrNoEnd), or ctx is done. It reads a list, then a watch from
 // the version of the list. If the watch ends, it reads a list again.
 func (s journals) FollowEvents(ctx context.Context, id string, fn func(event.Event) error) error {
-	o, err := operations(s).Load(ctx, id)
+	o, err := operations(s).loadObject(ctx, id)
+	if errors.Is(err, records.ErrNotFound) {
+		return s.ReadEvents(ctx, id, fn) // only the archive can have it
+	}
 	if err != nil {
 		return err
 	}
@@ -50,6 +53,9 @@ func (s journals) FollowEvents(ctx context.Context, id string, fn func(event.Eve
 		}
 		position := f.position
 		parts, version, err := s.listParts(ctx, o)
+		if err == nil && f.position == 0 && isShortened(o, parts) {
+			return s.ReadEvents(ctx, id, fn)
+		}
 		if err == nil {
 			err = f.readParts(parts)
 		}

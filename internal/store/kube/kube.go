@@ -16,7 +16,8 @@
 //	Lease slipway.CLUSTER            the lock
 //
 // A large content is compressed, and continues in further Secrets. Secrets of a cluster belong to
-// the Cluster object if it exists. Backup sets are files: they are too large for an API.
+// the Cluster object if it exists. Backup sets are files: they are too large for an API. Operations
+// that are finished for good are files too, in an archive: see Retain.
 package kube
 
 import (
@@ -41,6 +42,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/store/kube/archive"
 )
 
 // A Config configures a Store. Client, Namespace and the directories are required.
@@ -56,6 +58,15 @@ type Config struct {
 	BackupDir, TempDir string
 	// LeaseTime is how long a lock is valid after its last renewal. Default: 30 s.
 	LeaseTime time.Duration
+	// Archive has the files of operations that are finished for good, with their complete journals.
+	// nil: there is no archive.
+	Archive archive.Files
+	// ArchiveLimits limit the archived operations of each cluster. Default: 100 operations, 180 days,
+	// 1 GiB.
+	ArchiveLimits archive.Limits
+	// WithoutArchive makes Retain shorten journals and delete old operations although there is no
+	// Archive. Otherwise they remain.
+	WithoutArchive bool
 	// Patience is how long a request is repeated that fails for a reason that can end. Default:
 	// 60 s.
 	Patience time.Duration
@@ -64,6 +75,9 @@ type Config struct {
 
 // DefaultSystemNamespace is the namespace that identifies a manager.
 const DefaultSystemNamespace = "slipway-system"
+
+// defaultLimits limit the archived operations of a cluster.
+var defaultLimits = archive.Limits{Operations: 100, Age: 180 * 24 * time.Hour, Bytes: 1 << 30}
 
 const (
 	defaultLeaseTime = 30 * time.Second
@@ -89,6 +103,9 @@ func New(c Config) (*Store, error) {
 	if c.Patience == 0 {
 		c.Patience = defaultPatience
 	}
+	if c.ArchiveLimits == (archive.Limits{}) {
+		c.ArchiveLimits = defaultLimits
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -100,7 +117,14 @@ func New(c Config) (*Store, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("opening the records: %w", err)
 	}
-	return &Store{&connection{Config: c, core: core, own: own, leases: leases}}, nil
+	out := &connection{Config: c, core: core, own: own, leases: leases}
+	if c.Archive != nil {
+		var err error
+		if out.archive.files, err = archive.New(c.Archive, c.Namespace); err != nil {
+			return nil, fmt.Errorf("opening the records: %w", err)
+		}
+	}
+	return &Store{out}, nil
 }
 
 // newLeaseClient returns a client for Leases, with connections of its own: a connection without

@@ -173,6 +173,17 @@ func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 
 // Load returns the operation with that id, or records.ErrNotFound.
 func (s operations) Load(ctx context.Context, id string) (*v1alpha1.Operation, error) {
+	o, err := s.loadObject(ctx, id)
+	if errors.Is(err, records.ErrNotFound) && s.archive.exists() {
+		if o, _, err = s.loadArchived(ctx, id); err != nil {
+			return nil, fmt.Errorf("reading operation %s: %w", id, err)
+		}
+	}
+	return o, err
+}
+
+// loadObject returns the operation with that id if it is an object.
+func (s operations) loadObject(ctx context.Context, id string) (*v1alpha1.Operation, error) {
 	if err := records.CheckName(id); err != nil {
 		return nil, fmt.Errorf("reading operation: %w", err)
 	}
@@ -192,7 +203,13 @@ func (s operations) LoadPlan(ctx context.Context, id string) (*plan.Plan, error)
 		return nil, fmt.Errorf("reading plan: %w", err)
 	}
 	p := new(plan.Plan)
-	if err := contents(s).loadJSON(ctx, planName(id), p); err != nil {
+	err := contents(s).loadJSON(ctx, planName(id), p)
+	if errors.Is(err, records.ErrNotFound) && s.archive.exists() {
+		if _, p, err = s.loadArchived(ctx, id); err == nil && p == nil {
+			err = records.ErrNotFound
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, err)
 	}
 	return p, nil
@@ -211,8 +228,38 @@ func (s operations) LoadPlannedCluster(ctx context.Context, id string) (*v1alpha
 	return c, nil
 }
 
-// List returns the operations of a cluster, or of all clusters if it is "", newest first.
-func (s operations) List(ctx context.Context, cluster string) (out []v1alpha1.Operation, err error) {
+// List returns the operations of a cluster, or of all clusters if it is "", newest first. It
+// ignores problems of the archive, because no later operation needs what only the archive has.
+func (s operations) List(ctx context.Context, cluster string) ([]v1alpha1.Operation, error) {
+	out, _, err := s.ListReadable(ctx, cluster)
+	return out, err
+}
+
+// ListReadable returns the operations, and the problems of the archive.
+func (s operations) ListReadable(ctx context.Context, cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
+	// An operation is deleted after it was archived, so that one of the lists has it.
+	if out, err = s.listObjects(ctx, cluster); err != nil {
+		return nil, nil, fmt.Errorf("listing operations: %w", err)
+	}
+	archived, damaged, err := s.listArchived(ctx, cluster)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing operations: %w", err)
+	}
+	objects := map[string]bool{}
+	for _, o := range out {
+		objects[o.Name] = true
+	}
+	for _, o := range archived {
+		if !objects[o.Name] {
+			out = append(out, o)
+		}
+	}
+	sortOperations(out)
+	return out, damaged, nil
+}
+
+// listObjects returns the operations that are objects, newest first.
+func (s operations) listObjects(ctx context.Context, cluster string) (out []v1alpha1.Operation, err error) {
 	var list v1alpha1.OperationList
 	err = s.repeat(ctx, func(ctx context.Context) error {
 		list = v1alpha1.OperationList{}
@@ -222,24 +269,33 @@ func (s operations) List(ctx context.Context, cluster string) (out []v1alpha1.Op
 		}
 		return get.Do(ctx).Into(&list)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing operations: %w", err)
-	}
-	slices.SortFunc(list.Items, func(a, b v1alpha1.Operation) int { // by the clock of the server
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(b.Name, a.Name))
-	})
 	for i := range list.Items {
 		if list.Items[i].Status.State != "" {
 			out = append(out, *presentOperation(&list.Items[i]))
 		}
 	}
-	return out, nil
+	sortOperations(out)
+	return out, err
 }
 
-// ListReadable returns the operations. The API does not keep objects that it cannot read.
-func (s operations) ListReadable(ctx context.Context, cluster string) ([]v1alpha1.Operation, diag.List, error) {
-	out, err := s.List(ctx, cluster)
-	return out, nil, err
+// sortOperations sorts operations, newest first.
+func sortOperations(ops []v1alpha1.Operation) {
+	slices.SortFunc(ops, func(a, b v1alpha1.Operation) int {
+		return cmp.Or(orderOf(&b).Compare(orderOf(&a)), cmp.Compare(b.Name, a.Name))
+	})
+}
+
+// stampFormat is the time at the beginning of an id of Create.
+const stampFormat = "20060102-150405"
+
+// orderOf returns the time by which operations are sorted: in the id that Create has given, or the
+// time of the API server. The name that a user has given decides nothing.
+func orderOf(o *v1alpha1.Operation) time.Time {
+	stamp := o.Name[:min(len(o.Name), len(stampFormat))]
+	if at, err := time.Parse(stampFormat, stamp); err == nil && o.Annotations[annotationRequest] != "" {
+		return at
+	}
+	return o.CreationTimestamp.Time
 }
 
 // Find returns the operation whose id begins with prefix, records.ErrNotFound if there is none, or
@@ -256,6 +312,16 @@ func (s operations) Find(ctx context.Context, prefix string) (*v1alpha1.Operatio
 	if slices.Contains(ids, prefix) {
 		return s.Load(ctx, prefix)
 	}
+	archived, err := s.findArchived(ctx, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	ids = append(ids, archived...)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if slices.Contains(ids, prefix) {
+		return s.Load(ctx, prefix)
+	}
 	found := slices.DeleteFunc(ids, func(id string) bool { return !strings.HasPrefix(id, prefix) })
 	switch len(found) {
 	case 0:
@@ -263,7 +329,6 @@ func (s operations) Find(ctx context.Context, prefix string) (*v1alpha1.Operatio
 	case 1:
 		return s.Load(ctx, found[0])
 	}
-	slices.Sort(found)
 	slices.Reverse(found)
 	return nil, &records.AmbiguousError{Prefix: prefix, IDs: found}
 }

@@ -1,0 +1,168 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/store/kube/archive"
+	"slipway.dev/slipway/internal/store/kube/operationlog"
+)
+
+// keptOperations is the number of finished operations of a cluster that remain objects.
+const keptOperations = 5
+
+// Retain limits the records of a cluster. Operations whose journals lifecycle may read remain
+// complete: see operation.NeedsOf. Of the others, the latest keptOperations remain objects with a
+// summary of their journals, and so does each that must be listed. The rest are deleted.
+//
+// The order of writes for an operation is: its file in the archive, the index, the summary, the
+// deletion of the other parts, the deletion of the Operation, which owns its plan and its parts. So
+// after an interruption at any point nothing is missing, and the next Retain continues. It needs no
+// lock: several can run at the same time.
+//
+// If the archive is full or cannot be reached, the error is one diagnostic, and no record was
+// removed.
+func (s *Store) Retain(ctx context.Context, cluster string) error {
+	if err := records.CheckName(cluster); err != nil {
+		return fmt.Errorf("limiting records: %w", err)
+	}
+	r := retention{s.connection}
+	if !r.archive.exists() && !r.WithoutArchive {
+		return nil
+	}
+	err := r.prune(ctx, cluster) // first, so that a full archive gets space
+	if err == nil {
+		err = r.reduce(ctx, cluster)
+	}
+	if err == nil {
+		err = r.prune(ctx, cluster)
+	}
+	if err != nil {
+		return fmt.Errorf("limiting the records of cluster %s: %w", cluster, err)
+	}
+	return nil
+}
+
+var _ records.Retainer = (*Store)(nil)
+
+type retention struct{ *connection }
+
+// prune applies the limits of the archive.
+func (r retention) prune(ctx context.Context, cluster string) error {
+	if !r.archive.exists() {
+		return nil
+	}
+	return r.archive.files.Prune(ctx, cluster, r.ArchiveLimits, time.Now())
+}
+
+// reduce archives operations, oldest first, then removes records. An operation whose records are
+// damaged does not stop the others.
+func (r retention) reduce(ctx context.Context, cluster string) (damaged error) {
+	ops, err := operations(r).listObjects(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	needs, left := operation.NeedsOf(ops), make([]bool, len(ops))
+	finished := 0
+	for i := range ops {
+		if operation.HasEnded(&ops[i]) {
+			finished++
+			left[i] = finished <= keptOperations
+		}
+	}
+	for i, o := range slices.Backward(ops) {
+		switch {
+		case needs[i] == operation.NeedsJournal:
+			continue
+		case needs[i] == operation.NeedsRecord || left[i]:
+			err = r.shorten(ctx, &o)
+		default:
+			err = r.remove(ctx, &o)
+		}
+		var list diag.List
+		switch {
+		case err == nil:
+		case errors.As(err, &list) && !archive.IsUnavailable(err) && list[0].ID != idUnwritable:
+			damaged = errors.Join(damaged, err)
+		default:
+			return err
+		}
+	}
+	return damaged
+}
+
+// shorten replaces the journal of an operation by its summary, after the archive has it.
+func (r retention) shorten(ctx context.Context, o *v1alpha1.Operation) error {
+	parts, _, err := journals(r).listParts(ctx, o)
+	if err != nil || len(parts) == 0 {
+		return err
+	}
+	if !hasSummary(parts) { // with one, the operation was archived before
+		if err := r.put(ctx, o, parts); err != nil {
+			return err
+		}
+		summary, err := operationlog.Summarize(o, parts)
+		if err != nil {
+			return err
+		}
+		if err := journals(r).createPart(ctx, &summary); err != nil {
+			return err
+		}
+		if parts, _, err = journals(r).listParts(ctx, o); err != nil {
+			return err
+		}
+	}
+	replaced, err := operationlog.Replaced(o, parts)
+	for i := range replaced {
+		if err == nil {
+			err = r.deleteObject(ctx, resourceLogs, &replaced[i])
+		}
+	}
+	return err
+}
+
+// remove deletes an operation, after the archive has it.
+func (r retention) remove(ctx context.Context, o *v1alpha1.Operation) error {
+	parts, _, err := journals(r).listParts(ctx, o)
+	if err != nil {
+		return err
+	}
+	// Another process can have deleted it. If it exists now, the parts were complete before.
+	if _, err := operations(r).loadObject(ctx, o.Name); err != nil {
+		if errors.Is(err, records.ErrNotFound) {
+			return nil
+		}
+		return err
+	}
+	if err = r.put(ctx, o, parts); err == nil {
+		err = r.deleteObject(ctx, resourceOperations, o)
+	}
+	return err
+}
+
+// put archives an operation.
+func (r retention) put(ctx context.Context, o *v1alpha1.Operation, parts []v1alpha1.OperationLog) error {
+	if !r.archive.exists() {
+		return nil
+	}
+	p := new(plan.Plan)
+	switch err := contents(r).loadJSON(ctx, planName(o.Name), p); {
+	case errors.Is(err, records.ErrNotFound):
+		p = nil
+	case err != nil:
+		return err
+	}
+	return r.archive.files.Put(ctx, archive.Record{
+		Operation: o, Plan: p,
+		Events: func(fn func(event.Event) error) error { return operationlog.ReadEvents(o, parts, fn) },
+	})
+}
