@@ -87,7 +87,7 @@ func (p *prepared) lockRecords(ctx context.Context) (lock records.Lock, release 
 
 // Apply applies the plan under the cluster's locks. If a node does not work with its new
 // settings, Apply rolls them back under the same locks.
-func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
+func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (res *Result, err error) {
 	if err := p.refusePaused(); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,11 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, release()) }()
+	defer func(ctx context.Context) {
+		if err = errors.Join(err, release()); err == nil {
+			e.retainRecords(ctx, res)
+		}
+	}(ctx)
 	saving := context.WithoutCancel(ctx) // a request to stop must not stop halfway through the records
 	if err := p.current(saving); err != nil {
 		return nil, err
@@ -138,7 +142,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	}
 	rec := journal.NewRecorder(events, events.LastSeq(), p.svc.Now, sinks)
 	revert := settingsRevert{p}
-	res, err := e.execute(ctx, o, rec, &locks{records: lock, hosts: hostLock})
+	res, err = e.execute(ctx, o, rec, &locks{records: lock, hosts: hostLock})
 	if res != nil && ctx.Err() != nil {
 		res.Cancelled = context.Cause(ctx)
 	}

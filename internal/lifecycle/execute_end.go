@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/lifecycle/journal"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/status"
 )
 
@@ -114,6 +117,28 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 		return err // a saved success could not be resumed
 	}
 	return errors.Join(err, p.svc.Records.Operations().Save(ctx, o))
+}
+
+// retainTime limits the time after an operation in which records are archived.
+const retainTime = 10 * time.Minute
+
+// retainRecords limits the records of the cluster. It needs no lock, and its failure is not a failure of
+// the operation: the next one tries again. Only a success finishes earlier operations for good.
+func (p execution) retainRecords(ctx context.Context, res *Result) {
+	limited, ok := p.svc.Records.(records.Retainer)
+	if !ok || p.under != nil || res == nil || res.Operation == "" || res.Outcome != event.Succeeded {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, retainTime)
+	defer cancel()
+	err := limited.Retain(ctx, res.Cluster)
+	var list diag.List
+	switch {
+	case errors.As(err, &list):
+		p.svc.WarnOf(list)
+	case err != nil:
+		p.svc.Log.Warn("the records of finished operations were not limited", "error", err)
+	}
 }
 
 // decisiveFailure returns the failure that decided the outcome of an operation, nil if there is
