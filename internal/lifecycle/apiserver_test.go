@@ -32,9 +32,8 @@ var apiServer *testserver.Server
 // faultsInAPI is the part of the writes that fail, because the next process waits for the end of a lock.
 const faultsInAPI = 2
 
-func init() {
-	runTests = func(m *testing.M) int { return testserver.Run(context.Background(), m, &apiServer) }
-}
+// runTests runs all tests, with an API server.
+func runTests(m *testing.M) int { return testserver.Run(context.Background(), m, &apiServer) }
 
 // leaseTime is how long a lock outlasts its process.
 const leaseTime = 3 * time.Second

@@ -66,9 +66,6 @@ var built struct {
 	cache string
 }
 
-// runTests runs all tests. With an API server, it runs during the tests.
-var runTests = (*testing.M).Run
-
 func TestMain(m *testing.M) {
 	dir, err := memdir.Use()
 	if err != nil {

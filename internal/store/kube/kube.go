@@ -127,7 +127,7 @@ func New(c Config) (*Store, error) {
 	return &Store{out}, nil
 }
 
-// newLeaseClient returns a client for Leases, with connections of its own: a connection without
+// newLeaseClient returns a client for Leases, with separate connections: a connection without
 // answers must not stop the renewal of a lock. With HTTP/1.1, a request that times out closes its
 // connection.
 func newLeaseClient(c *rest.Config) (coordinationv1.LeasesGetter, error) {

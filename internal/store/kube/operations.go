@@ -42,7 +42,7 @@ func planName(id string) string { return "slipway.op." + id + ".plan" }
 
 // Create saves an operation that is about to begin, with its plan, in state Pending. An operation
 // without a state is not listed. If it has annotationRequest, a crash has interrupted its creation,
-// and nobody may begin it. Otherwise a user has requested it, and no process has accepted it.
+// and no process may begin it. Otherwise a user has requested it, and no process has accepted it.
 func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
 	o, err := s.createObject(ctx, now, spec, p)
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // A Fault is a failure of a request.
@@ -154,7 +156,7 @@ func (p *Proxy) newHandler(to *url.URL, transport http.RoundTripper) http.Handle
 		return nil
 	})
 	torn := pass(func(r *http.Response) error {
-		text, err := io.ReadAll(r.Body)
+		text, err := bounded.ReadAll(r.Body, bounded.Page)
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(text[:len(text)/2]), failingReader{})) // the proxy closes the connection
 		return err
 	})

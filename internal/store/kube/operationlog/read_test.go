@@ -55,11 +55,13 @@ func TestArrange_OrdersParts(t *testing.T) {
 		{"segment in segment", "two writers continued the journal", parts{segment(1, 3), segment(1, 5)}, 0, "", "", idConflict},
 		{"chunk in chunk", "two merges with other boundaries", parts{chunk(1, 3), chunk(1, 5)}, 0, "", "", idConflict},
 		{
-			"segment over two chunks", "its process had lost the operation", parts{chunk(1, 3), chunk(4, 9), segment(3, 4)},
+			"segment over two chunks", "its process had lost the operation",
+			parts{chunk(1, 3), chunk(4, 9), segment(3, 4)},
 			0, "Chunk 1-3, Chunk 4-9", "", "",
 		},
 		{
-			"segment beyond a chunk", "its process had lost the operation", parts{chunk(1, 3), segment(4, 5), segment(2, 7)},
+			"segment beyond a chunk", "its process had lost the operation",
+			parts{chunk(1, 3), segment(4, 5), segment(2, 7)},
 			0, "Chunk 1-3, Segment 4-5", "", "",
 		},
 
