@@ -131,8 +131,9 @@ race-server: node ## the API server's unit tests with the race detector
 	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
 
 .PHONY: server-long
-server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals
+server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestRobust(Pair|Renewal)' ./internal/server/controlplane
+	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestLoad' ./internal/store/kube
 
 .PHONY: unit-sampled
 unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample
