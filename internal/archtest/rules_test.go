@@ -390,15 +390,20 @@ var rules = []rule{
 	},
 	{layer: 2, pkg: "internal/engine", may: []string{"internal/remote"}, why: "pipelines over hosts; knows no module"},
 	{layer: 2, pkg: "internal/records", why: "how clusters and operations are kept; knows no backend"},
+	{layer: 2, pkg: "internal/records/sharedsync", exactly: true, why: "one write for several callers; knows no events"},
 	{layer: 2, pkg: "internal/records/conformance", may: []string{"internal/records"}, why: "one suite for every backend"},
 	{
 		layer: 2, pkg: "internal/records/recordstest", may: []string{"internal/records"},
 		why: "records in memory and writes that fail, for tests; links into no program",
 	},
-	{layer: 2, pkg: "internal/store", may: []string{"internal/records"}, why: "clusters and operations in files"},
+	{
+		layer: 2, pkg: "internal/store", may: []string{"internal/records", "internal/records/sharedsync"},
+		why: "clusters and operations in files",
+	},
 	{
 		layer: 2, pkg: "internal/store/kube", may: []string{
-			"internal/records", "internal/privatedir", "internal/store/kube/archive", "internal/store/kube/operationlog",
+			"internal/records", "internal/records/sharedsync", "internal/privatedir", "internal/store/kube/archive",
+			"internal/store/kube/operationlog",
 		},
 		why: "clusters and operations as objects of an API",
 	},

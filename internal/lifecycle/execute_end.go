@@ -91,7 +91,7 @@ func (p execution) reduceStatus(ctx context.Context, o *v1alpha1.Operation) erro
 	was := o.Status
 	o.Status = reducer.Status()
 	o.Status.Plan, o.Status.Attempt, o.Status.ObservedGeneration = was.Plan, was.Attempt, was.ObservedGeneration
-	o.Status.Executor, o.Status.Journal = was.Executor, was.Journal // others set them
+	o.Status.Executor, o.Status.Journal = was.Executor, was.Journal
 	return nil
 }
 
@@ -101,7 +101,11 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 	if f := p.decisiveFailure(res); f != nil {
 		last.Task, last.Title, last.Host, last.Failure = f.Task, f.Title, f.Host, &f.Failure
 	}
-	err := errors.Join(rec.Emit(last), p.reduceStatus(ctx, o))
+	err := rec.Emit(last)
+	if errors.Is(err, records.ErrLost) {
+		return err // another process continues the operation
+	}
+	err = errors.Join(err, p.reduceStatus(ctx, o))
 	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
 	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Records.Operations().Save(ctx, o), p.svc.Records.Clusters().Remove(ctx, p.env.Cluster.Name))
@@ -120,7 +124,7 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 }
 
 // retainTime limits the time after an operation in which records are archived.
-const retainTime = 10 * time.Minute
+const retainTime = 30 * time.Second
 
 // retainRecords limits the records of the cluster. It needs no lock, and its failure is not a failure of
 // the operation: the next one tries again. Only a success finishes earlier operations for good.

@@ -11,11 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/sharedsync"
 )
 
 // journals is the store of the events of operations.
@@ -24,22 +24,12 @@ type journals struct{ *directory }
 // followInterval is how often FollowEvents checks for new events.
 const followInterval = 100 * time.Millisecond
 
-// syncDelay is the time after which events are durable, even if no caller waits for them.
-const syncDelay = 200 * time.Millisecond
-
 // A journalFile is the journal of one operation: events as JSON lines.
 type journalFile struct {
-	mu   sync.Mutex
-	f    *os.File
-	seq  int64
-	fail error
-	told bool // a caller has received fail
-
-	sync              func(*os.File) error // (*os.File).Sync
-	appended, durable int64                // numbers of events
-	syncing           bool                 // a caller syncs the file
-	synced            *sync.Cond           // a sync has ended; its lock is mu
-	later             *time.Timer          // syncs the file after syncDelay; nil if no event waits for it
+	f      *os.File
+	seq    int64
+	writer *sharedsync.Writer
+	sync   func(*os.File) error // (*os.File).Sync
 }
 
 // Open opens the journal of an operation for appending. It first removes an incomplete
@@ -54,7 +44,10 @@ func (s journals) Open(_ context.Context, id string) (records.Journal, error) {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
 	j := &journalFile{f: f, sync: (*os.File).Sync}
-	j.synced = sync.NewCond(&j.mu)
+	j.writer = sharedsync.New(func() func() error {
+		f := j.f
+		return func() error { return j.sync(f) }
+	}, func(err error) error { return fmt.Errorf("writing the journal: %w", addWriteHint(j.f.Name(), err)) })
 	end, err := scanEvents(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
 	if err == nil {
 		err = f.Truncate(end)
@@ -72,108 +65,38 @@ func (s journals) Open(_ context.Context, id string) (records.Journal, error) {
 }
 
 // LastSeq returns the highest event number in the journal, 0 if it is empty.
-func (j *journalFile) LastSeq() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.seq
+func (j *journalFile) LastSeq() (seq int64) {
+	j.writer.CallLocked(func() { seq = j.seq })
+	return seq
 }
 
 // Append adds an event, without waiting for the disk. An event without a number gets the next
 // one. Other processes see it immediately, and it survives the end of this process. Sync makes
-// it survive a power failure; without Sync, this takes at most syncDelay. After an error every
+// it survive a power failure; without Sync, this takes at most sharedsync.Delay. After an error every
 // further Append fails: a journal with a gap is worse than a short one.
 func (j *journalFile) Append(e event.Event) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.fail != nil {
-		j.told = true
-		return j.fail
-	}
-	if e.Seq == 0 {
-		e.Seq = j.seq + 1
-	}
-	line, err := json.Marshal(e)
-	if err == nil {
-		_, err = j.f.Write(append(line, '\n'))
-	}
-	if err != nil {
-		j.told = true
-		return j.failWith(err)
-	}
-	j.seq = max(j.seq, e.Seq)
-	j.appended++
-	if j.later == nil {
-		j.later = time.AfterFunc(syncDelay, func() { _ = j.syncAppended() }) // Append and Close report the error
-	}
-	return nil
-}
-
-// failWith saves the first error of the journal and returns it. The caller holds mu.
-func (j *journalFile) failWith(err error) error {
-	j.fail = fmt.Errorf("writing the journal: %w", addWriteHint(j.f.Name(), err))
-	return j.fail
+	return j.writer.Add(func() error {
+		if e.Seq == 0 {
+			e.Seq = j.seq + 1
+		}
+		line, err := json.Marshal(e)
+		if err == nil {
+			_, err = j.f.Write(append(line, '\n'))
+		}
+		if err == nil {
+			j.seq = max(j.seq, e.Seq)
+		}
+		return err
+	})
 }
 
 // Sync returns when all events that were appended before are on disk. Callers at the same time
 // share one sync of the file.
-func (j *journalFile) Sync() error {
-	err := j.syncAppended()
-	if err != nil {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.told = true
-	}
-	return err
-}
-
-// syncAppended is Sync for a caller that may drop the error.
-func (j *journalFile) syncAppended() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for want := j.appended; j.fail == nil && j.durable < want; {
-		if j.syncing {
-			j.synced.Wait()
-		} else {
-			j.syncFile()
-		}
-	}
-	return j.fail
-}
-
-// syncFile syncs the file. The caller holds mu, which is free during the sync.
-func (j *journalFile) syncFile() {
-	if j.later != nil {
-		j.later.Stop()
-		j.later = nil
-	}
-	j.syncing = true
-	upTo, f := j.appended, j.f
-	j.mu.Unlock()
-	err := j.sync(f)
-	j.mu.Lock()
-	j.syncing = false
-	if err == nil {
-		j.durable = upTo
-	} else if j.fail == nil {
-		_ = j.failWith(err)
-	}
-	j.synced.Broadcast()
-}
+func (j *journalFile) Sync() error { return j.writer.Sync() }
 
 // Close syncs and closes the journal. It does not repeat an error that Append or Sync has
 // returned.
-func (j *journalFile) Close() error {
-	err := j.syncAppended()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for j.syncing {
-		j.synced.Wait()
-	}
-	if j.told {
-		err = nil
-	}
-	return errors.Join(err, j.f.Close())
-}
+func (j *journalFile) Close() error { return errors.Join(j.writer.Close(), j.f.Close()) }
 
 // ReadEvents calls fn for each event of an operation, in order, and stops at the
 // first error of fn. A torn last line is not an event. An operation that has

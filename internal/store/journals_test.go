@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records/sharedsync"
 )
 
 // openJournal opens the journal of a new operation.
@@ -54,13 +55,13 @@ func TestJournal_SharesOneSyncAmongCallers(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if j.durable != 0 {
-			t.Errorf("%d events are durable, and no sync has ended", j.durable)
+		if j.writer.CountDurable() != 0 {
+			t.Errorf("%d events are durable, and no sync has ended", j.writer.CountDurable())
 		}
 		close(first)
 		callers.Wait()
-		if n := syncs.Load(); n > 2 || j.durable != hosts {
-			t.Errorf("%d syncs, %d durable events", n, j.durable)
+		if n := syncs.Load(); n > 2 || j.writer.CountDurable() != hosts {
+			t.Errorf("%d syncs, %d durable events", n, j.writer.CountDurable())
 		}
 		requireNoError(t, j.Close())
 	})
@@ -77,10 +78,10 @@ func TestJournal_SyncsLaterIfNoCallerWaits(t *testing.T) {
 		if n := syncs.Load(); n != 0 {
 			t.Errorf("%d syncs: Append waits for the disk", n)
 		}
-		<-time.After(syncDelay)
+		<-time.After(sharedsync.Delay)
 		synctest.Wait()
-		if n := syncs.Load(); n != 1 || j.durable != 3 {
-			t.Errorf("%d syncs, %d durable events", n, j.durable)
+		if n := syncs.Load(); n != 1 || j.writer.CountDurable() != 3 {
+			t.Errorf("%d syncs, %d durable events", n, j.writer.CountDurable())
 		}
 		requireNoError(t, j.Sync())
 		requireNoError(t, j.Close())
@@ -97,13 +98,13 @@ func TestJournal_FailsAfterFailedSync(t *testing.T) {
 	}{
 		{"waiting", "the caller learns of it", (*journalFile).Sync},
 		{"later", "the next event learns of it", func(j *journalFile) error {
-			<-time.After(syncDelay)
+			<-time.After(sharedsync.Delay)
 			synctest.Wait()
 			return j.Append(event.Event{Type: event.Note})
 		}},
 		{"at the end", "Close learns of it", (*journalFile).Close},
 		{"later, and no event follows", "Close learns of it", func(j *journalFile) error {
-			<-time.After(syncDelay)
+			<-time.After(sharedsync.Delay)
 			synctest.Wait()
 			return j.Close()
 		}},

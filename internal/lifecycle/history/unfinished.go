@@ -246,11 +246,14 @@ func (h History) RefuseDuringRuntimeChange(ctx context.Context, kind operation.K
 		"finish this operation first: slipway resume "+recorded.Name)
 }
 
-// CountEtcdReplacements returns how many restores and rescues of a cluster of this name began
-// before the operation that continues, if there is one.
+// CountEtcdReplacements returns how many restores and rescues of a cluster began since its creation,
+// and before the operation that continues, if there is one. A new cluster has a new etcd.
 func (h History) CountEtcdReplacements(ctx context.Context, name string, goesOn *v1alpha1.Operation) (n int, err error) {
 	ops, err := h.View.Records.Operations().List(ctx, name)
 	for _, o := range ops {
+		if operation.Kind(o.Spec.Kind).CreatesCluster() && o.Status.StartTime != nil {
+			break
+		}
 		if operation.Kind(o.Spec.Kind).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++
 		}

@@ -31,7 +31,8 @@ const (
 //     finish earlier ones.
 //   - The latest operation, the base, and the latest creation, with their plans.
 //   - The latest upgrade with its journal: a rollback reads how far it has come.
-//   - Each unfinished rotation: only a rotation of the same CAs and keys finishes it.
+//   - Each unfinished rotation: only rotations of the same CAs and keys finish it. These are needed
+//     while it is in the list.
 //   - Each unfinished restore or rescue of etcd: only another one, or a new cluster, finishes it.
 //   - All restores and rescues since the creation: their number decides the next revision of etcd.
 //
@@ -49,6 +50,7 @@ func NeedsOf(ops []v1alpha1.Operation) []Need {
 	h := sequence{
 		base:     find(isBase),
 		creation: find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).CreatesCluster() }),
+		begun:    find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).CreatesCluster() && hasBegun(o) }),
 		upgrade:  find(func(o *v1alpha1.Operation) bool { return IsUpgrade(o) && hasBegun(o) }),
 		newData:  find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).ReplacesEtcdData() && succeeded(o) }),
 		latest:   find(hasBegun),
@@ -61,10 +63,19 @@ func NeedsOf(ops []v1alpha1.Operation) []Need {
 	}
 	rotations := UnfinishedRotations(ops)
 	needs := make([]Need, len(ops))
+	oldest := -1 // rotation that has not succeeded
+	for i := range ops {
+		if Kind(ops[i].Spec.Kind) == RotateCA && hasBegun(&ops[i]) && !succeeded(&ops[i]) {
+			oldest = i
+		}
+	}
 	for i := range ops {
 		needs[i] = h.needOf(i, &ops[i])
-		if slices.Contains(rotations, &ops[i]) {
+		switch {
+		case slices.Contains(rotations, &ops[i]):
 			needs[i] = NeedsJournal
+		case i < oldest && Kind(ops[i].Spec.Kind) == RotateCA && succeeded(&ops[i]):
+			needs[i] = max(needs[i], NeedsRecord) // it can have finished a part of the older one
 		}
 	}
 	return needs
@@ -74,6 +85,7 @@ func NeedsOf(ops []v1alpha1.Operation) []Need {
 // there is none.
 type sequence struct {
 	base, creation, upgrade int // the latest
+	begun                   int // the latest creation that began
 	newData                 int // the latest successful restore or rescue of etcd
 	latest                  int // the latest that began
 	change                  int // the first unfinished change since the base; -1 if there is none
@@ -92,7 +104,7 @@ func (h sequence) needOf(i int, o *v1alpha1.Operation) Need {
 		return NeedsJournal
 	case i == h.latest, i == h.base, i == h.creation, sinceBase && (HasForgottenNodes(o) || kind == RotateCA && succeeded(o)):
 		return NeedsRecord
-	case kind.ReplacesEtcdData() && hasBegun(o) && i < h.creation:
+	case kind.ReplacesEtcdData() && hasBegun(o) && i < h.begun:
 		return NeedsRecord
 	}
 	return NeedsNothing

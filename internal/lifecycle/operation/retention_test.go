@@ -75,7 +75,10 @@ func TestNeedsOf_KeepsWhatLaterOperationsRead(t *testing.T) {
 			"repeated rotation before others", "etcd-defrag:ok rotate-ca:ok rotate-ca:failed create:ok", "r r j r",
 			"without the success, the earlier one would count as unfinished",
 		},
-		{"rotation before a change", "apply:ok rotate-ca:ok rotate-ca:failed create:ok", "r n n r", "both are finished"},
+		{
+			"rotation before a change", "apply:ok rotate-ca:ok rotate-ca:failed create:ok", "r r n r",
+			"without the success, the failure counts again",
+		},
 		{"restore", "apply:ok etcd-restore:ok create:ok", "r r r", "the next restore needs their number"},
 		{"failed restore", "apply:ok etcd-restore:failed create:ok", "r j r", "members may have different data"},
 		{"repeated restore", "etcd-rescue:ok etcd-restore:failed create:ok", "r j r", "a resume still offers the earlier one"},

@@ -239,6 +239,10 @@ func (l faultyLock) SetHolder(ctx context.Context, who records.Holder) error {
 	return l.f.write("Lock.SetHolder", func() error { return l.Lock.SetHolder(ctx, who) })
 }
 
+func (l faultyLock) Check(ctx context.Context) error {
+	return l.f.write("Lock.Check", func() error { return l.Lock.Check(ctx) })
+}
+
 func (l faultyLock) Release() error {
 	return l.f.write("Lock.Release", func() error { return l.Lock.Release() })
 }

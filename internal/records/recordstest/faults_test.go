@@ -26,7 +26,7 @@ var notCounted = []string{
 	"Clusters.List", "Clusters.Load", "Clusters.LoadKeptSource", "Clusters.LoadNodes", "Clusters.LoadSource",
 	"Journal.LastSeq", "Journals.FollowEvents", "Journals.ReadEvents",
 	"Kubeconfigs.Load", "Kubeconfigs.Location",
-	"Lock.Check", "Lock.Holder", "Lock.NotifyLost", "Locks.Holder", "Locks.ListUnreleased",
+	"Lock.Holder", "Lock.NotifyLost", "Locks.Holder", "Locks.ListUnreleased",
 	"Operations.Find", "Operations.List", "Operations.ListReadable", "Operations.Load", "Operations.LoadCancelRequest",
 	"Operations.LoadPlan", "Operations.LoadPlannedCluster", "Operations.WaitForCancel",
 }
@@ -68,6 +68,7 @@ func writeAll(t *testing.T, b records.Backend) {
 	}, new(plan.Plan))
 	noError(t, err)
 	noError(t, lock.SetHolder(ctx, records.Holder{Operation: o.Name}))
+	noError(t, lock.Check(ctx))
 	_, err = b.Locks().BeginHold(ctx, "prod")
 	noError(t, err)
 	noError(t, b.Clusters().Save(ctx, c, nil))

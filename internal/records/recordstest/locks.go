@@ -16,10 +16,22 @@ type lock struct {
 	p      *Process
 	name   string
 	holder records.Holder // guarded by p.m.mu
+	lost   chan struct{}
+}
+
+// Lose takes a cluster's lock from the process that has it, as if its time was over.
+func (m *Memory) Lose(cluster string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.locks[cluster]; l != nil {
+		delete(m.locks, cluster)
+		close(l.lost)
+		m.announce()
+	}
 }
 
 func (p locks) Acquire(ctx context.Context, name string, who records.Holder) (records.Lock, error) {
-	l := &lock{p: p.Process, name: name, holder: who.WithDefaults()}
+	l := &lock{p: p.Process, name: name, holder: who.WithDefaults(), lost: make(chan struct{})}
 	err := p.useFor(ctx, func(m *Memory) error {
 		if other := m.locks[name]; other != nil {
 			return &records.HeldError{Cluster: name, Holder: other.holder}
@@ -53,7 +65,7 @@ func (m *Memory) holder(cluster string) *records.Holder {
 func (l *lock) useHeld(f func(m *Memory)) error {
 	return l.p.use(func(m *Memory) error {
 		if m.locks[l.name] != l {
-			return errors.New("the lock of cluster " + l.name + " is not held")
+			return fmt.Errorf("the lock of cluster %s is not held: %w", l.name, records.ErrLost)
 		}
 		f(m)
 		m.announce()
@@ -74,13 +86,20 @@ func (l *lock) Holder() records.Holder {
 	return l.holder
 }
 
-// Check returns an error if the process was killed.
+// Check returns records.ErrLost after Lose.
 func (l *lock) Check(context.Context) error { return l.useHeld(func(*Memory) {}) }
 
-// NotifyLost returns nil: only the end of the process ends the lock.
-func (l *lock) NotifyLost() <-chan struct{} { return nil }
+// NotifyLost returns a channel that Lose closes.
+func (l *lock) NotifyLost() <-chan struct{} { return l.lost }
 
-func (l *lock) Release() error { return l.useHeld(func(m *Memory) { delete(m.locks, l.name) }) }
+// Release does nothing if the lock is lost.
+func (l *lock) Release() error {
+	err := l.useHeld(func(m *Memory) { delete(m.locks, l.name) })
+	if errors.Is(err, records.ErrLost) {
+		return nil
+	}
+	return err
+}
 
 const holds = "holds"
 

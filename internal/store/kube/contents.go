@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +33,7 @@ const (
 
 	annotationParts  = v1alpha1.Group + "/parts"  // the number of further Secrets
 	annotationDigest = v1alpha1.Group + "/digest" // of the compressed content
+	annotationWrite  = v1alpha1.Group + "/write"  // in the names of the further Secrets
 )
 
 // Keys of Secrets. A content is plain, or compressed and perhaps continued.
@@ -92,12 +92,12 @@ func (c contents) joinParts(ctx context.Context, first *corev1.Secret) (text []b
 	}
 	packed := bytes.Clone(first.Data[keyCompressed])
 	parts, err := strconv.Atoi(first.Annotations[annotationParts])
-	digest := first.Annotations[annotationDigest]
-	if err != nil || parts < 0 || parts > maxParts || digest == "" {
+	digest, write := first.Annotations[annotationDigest], first.Annotations[annotationWrite]
+	if err != nil || parts < 0 || parts > maxParts || digest == "" || write == "" {
 		return nil, nil, damagedError(what, errors.New("its annotations do not describe its parts"))
 	}
 	for i := 1; i <= parts; i++ {
-		names = append(names, partName(first.Name, digest, i))
+		names = append(names, partName(first.Name, write, i))
 		part, err := c.getSecret(ctx, names[i-1])
 		if apierrors.IsNotFound(err) {
 			if now, err := c.getSecret(ctx, first.Name); err != nil || now.ResourceVersion != first.ResourceVersion {
@@ -137,11 +137,9 @@ func digestOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// partName returns the name of a further Secret. Another content has other names, so that a reader
-// never joins parts of two contents.
-func partName(name, digest string, i int) string {
-	return fmt.Sprintf("%s.%s.%d", name, digest[:min(len(digest), 16)], i)
-}
+// partName returns the name of a further Secret. Each write has other names, so that no writer uses or
+// deletes the parts of another one.
+func partName(name, write string, i int) string { return fmt.Sprintf("%s.%s.%d", name, write, i) }
 
 // firstName returns the name of the first Secret of a content.
 func firstName(secret corev1.Secret) string {
@@ -205,10 +203,9 @@ func (c contents) change(ctx context.Context, to content, change func(now []byte
 			return err
 		}
 		for _, p := range parts {
-			if err := c.createPart(ctx, p); err != nil {
+			if _, err := c.core.CoreV1().Secrets(c.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 				return err
 			}
-			replaced = slices.DeleteFunc(replaced, func(name string) bool { return name == p.Name })
 		}
 		if err := c.putFirst(ctx, is, first); err != nil {
 			return err
@@ -219,7 +216,7 @@ func (c contents) change(ctx context.Context, to content, change func(now []byte
 
 // isSame reports whether a Secret has everything that another one has.
 func isSame(is, want *corev1.Secret) bool {
-	return maps.EqualFunc(is.Data, want.Data, bytes.Equal) && maps.Equal(is.Annotations, want.Annotations) &&
+	return maps.EqualFunc(is.Data, want.Data, bytes.Equal) && is.Annotations[annotationDigest] == want.Annotations[annotationDigest] &&
 		maps.Equal(is.Labels, want.Labels) && apiequality.Semantic.DeepEqual(is.OwnerReferences, want.OwnerReferences)
 }
 
@@ -235,20 +232,6 @@ func (c contents) putFirst(ctx context.Context, is, want *corev1.Secret) error {
 	}
 	is.Data, is.Annotations, is.Labels, is.OwnerReferences = want.Data, want.Annotations, want.Labels, want.OwnerReferences
 	_, err := secrets.Update(ctx, is, metav1.UpdateOptions{})
-	return err
-}
-
-// createPart creates a further Secret. Its name has the digest of the content, so that an existing one
-// is the same.
-func (c contents) createPart(ctx context.Context, part *corev1.Secret) error {
-	_, err := c.core.CoreV1().Secrets(c.Namespace).Create(ctx, part, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		is, err := c.getSecret(ctx, part.Name)
-		if err == nil && !maps.EqualFunc(is.Data, part.Data, bytes.Equal) {
-			err = damagedError(fmt.Sprintf("Secret %s/%s", c.Namespace, part.Name), errors.New("its data are not the part that its name says"))
-		}
-		return err
-	}
 	return err
 }
 
@@ -279,20 +262,20 @@ func (c contents) splitContent(to content, text []byte) (first *corev1.Secret, p
 		return nil, nil, err
 	}
 	packed := compressor.EncodeAll(text, nil)
-	digest := digestOf(packed)
+	digest, write := digestOf(packed), randomHex(8)
 	first = secret(to.name, to.labels, keyCompressed, packed[:min(len(packed), partSize)])
 	labels := map[string]string{labelRecord: "part", labelPartOf: labelValue(to.name)}
 	if cluster := to.labels[labelCluster]; cluster != "" {
 		labels[labelCluster] = cluster
 	}
 	for at := partSize; at < len(packed); at += partSize {
-		name := partName(to.name, digest, len(parts)+1)
+		name := partName(to.name, write, len(parts)+1)
 		parts = append(parts, secret(name, labels, keyCompressed, packed[at:min(len(packed), at+partSize)]))
 	}
 	if len(parts) > maxParts {
 		return nil, nil, fmt.Errorf("the content of %s has %d bytes, which is too much to save", to.name, len(text))
 	}
-	first.Annotations = map[string]string{annotationParts: strconv.Itoa(len(parts)), annotationDigest: digest}
+	first.Annotations = map[string]string{annotationParts: strconv.Itoa(len(parts)), annotationDigest: digest, annotationWrite: write}
 	return first, parts, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/sharedsync"
 	"slipway.dev/slipway/internal/store/kube/operationlog"
 )
 
@@ -22,30 +22,19 @@ type journals struct{ *connection }
 
 const resourceLogs = "operationlogs"
 
-// syncDelay is the time after which events are durable, even if no caller waits for them.
-const syncDelay = 200 * time.Millisecond
-
 // A journal is the journal of one operation: a part for each write, which callers at the same time
 // share. See records.Journal.
 type journal struct {
 	journals
-	op  *v1alpha1.Operation
-	ctx context.Context //nolint:containedctx // of work in the background; without cancellation
-
-	mu      sync.Mutex
+	op      *v1alpha1.Operation
+	ctx     context.Context //nolint:containedctx // of work in the background; without cancellation
 	encoder *operationlog.Encoder
-	fail    error // of the first failed event or write
-	broken  bool  // a write has failed
-	told    bool  // a caller has received fail
-	closed  bool
+	writer  *sharedsync.Writer
 
-	appended, durable int64      // numbers of events
-	writing           bool       // a caller writes parts
-	written           *sync.Cond // a write has ended; its lock is mu
-	later             *time.Timer
-	segments          int // that are not merged
-	merging           sync.WaitGroup
-	isMerging         bool
+	mu        sync.Mutex // for the fields below
+	segments  int        // that are not merged
+	isMerging bool
+	merging   sync.WaitGroup
 }
 
 // Open opens the journal of an operation for appending. The caller holds the cluster's lock.
@@ -59,14 +48,13 @@ func (s journals) Open(ctx context.Context, id string) (records.Journal, error) 
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
 	j := &journal{journals: s, op: o, ctx: context.WithoutCancel(ctx)}
-	j.written = sync.NewCond(&j.mu)
-	var last int64
-	err = operationlog.ReadEvents(o, parts, func(e event.Event) error { last = e.Seq; return nil })
-	if err != nil {
+	j.writer = sharedsync.New(j.beginWrite, func(err error) error { return fmt.Errorf("writing the journal of operation %s: %w", id, err) })
+	err = operationlog.ReadEvents(o, parts, func(event.Event) error { return nil })
+	last, lastErr := operationlog.LastEvent(o, parts)
+	if err = errors.Join(err, lastErr); err != nil {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
 	for _, p := range parts {
-		last = max(last, p.Spec.LastEvent)
 		if p.Spec.Type == v1alpha1.OperationLogSegment {
 			j.segments++
 		}
@@ -96,94 +84,42 @@ func (s journals) listParts(ctx context.Context, o *v1alpha1.Operation) (parts [
 }
 
 // LastSeq returns the highest event number in the journal, 0 if it is empty.
-func (j *journal) LastSeq() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.encoder.Last()
+func (j *journal) LastSeq() (seq int64) {
+	j.writer.CallLocked(func() { seq = j.encoder.Last() })
+	return seq
 }
-
-var errClosed = errors.New("writing the journal: it is closed")
 
 // Append adds an event, without waiting until it is durable.
 func (j *journal) Append(e event.Event) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed {
-		return errClosed
-	}
-	if j.fail != nil {
-		j.told = true
-		return j.fail
-	}
-	if err := j.encoder.Add(e); err != nil {
-		j.told = true
-		return j.failWith(err)
-	}
-	j.appended++
-	if j.later == nil {
-		j.later = time.AfterFunc(syncDelay, func() { _ = j.syncAppended() }) // Append and Close report the error
-	}
-	return nil
-}
-
-// failWith saves the first error of the journal and returns it. The caller holds mu.
-func (j *journal) failWith(err error) error {
-	if j.fail == nil {
-		j.fail = fmt.Errorf("writing the journal of operation %s: %w", j.op.Name, err)
-	}
-	return j.fail
+	return j.writer.Add(func() error { return j.encoder.Add(e) })
 }
 
 // Sync returns when all events that were appended before are durable.
-func (j *journal) Sync() error {
-	err := j.syncAppended()
-	if err != nil {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.told = true
-	}
+func (j *journal) Sync() error { return j.writer.Sync() }
+
+// Close syncs and closes the journal, and waits for the end of a merge. It does not repeat an error
+// that Append or Sync has returned.
+func (j *journal) Close() error {
+	err := j.writer.Close()
+	j.merging.Wait()
 	return err
 }
 
-// syncAppended is Sync for a caller that may drop the error.
-func (j *journal) syncAppended() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for want := j.appended; !j.broken && j.durable < want; {
-		if j.writing {
-			j.written.Wait()
-		} else {
-			j.writeParts()
+// beginWrite returns the function that writes the parts with the events since the last write.
+func (j *journal) beginWrite() (write func() error) {
+	parts := j.encoder.Flush()
+	return func() error {
+		for i := range parts {
+			if err := j.createPart(j.ctx, &parts[i]); err != nil {
+				return err
+			}
 		}
-	}
-	return j.fail
-}
-
-// writeParts writes the parts with the events since the last write. The caller holds mu, which is free
-// during the requests.
-func (j *journal) writeParts() {
-	if j.later != nil {
-		j.later.Stop()
-		j.later = nil
-	}
-	j.writing = true
-	upTo, parts := j.appended, j.encoder.Flush()
-	j.mu.Unlock()
-	var err error
-	for i := 0; i < len(parts) && err == nil; i++ {
-		err = j.createPart(j.ctx, &parts[i])
-	}
-	j.mu.Lock()
-	j.writing = false
-	if err == nil {
-		j.durable = upTo
+		j.mu.Lock()
+		defer j.mu.Unlock()
 		j.segments += len(parts)
 		j.startMerge()
-	} else {
-		j.broken = true
-		_ = j.failWith(err)
+		return nil
 	}
-	j.written.Broadcast()
 }
 
 // createPart creates a part. An earlier call can have created it. Another part with its name is from
@@ -273,28 +209,6 @@ func (c *connection) deleteObject(ctx context.Context, resource string, o metav1
 	if errors.Is(err, records.ErrNotFound) {
 		return nil
 	}
-	return err
-}
-
-// Close syncs and closes the journal, and waits for the end of a merge. It does not repeat an error
-// that Append or Sync has returned.
-func (j *journal) Close() error {
-	j.mu.Lock()
-	j.closed = true
-	j.mu.Unlock()
-	err := j.syncAppended()
-	j.mu.Lock()
-	for j.writing {
-		j.written.Wait()
-	}
-	if j.later != nil {
-		j.later.Stop()
-	}
-	if j.told {
-		err = nil
-	}
-	j.mu.Unlock()
-	j.merging.Wait()
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/sharedsync"
 	"slipway.dev/slipway/internal/store/kube/operationlog"
 )
 
@@ -73,7 +74,7 @@ func (s journals) FollowEvents(ctx context.Context, id string, fn func(event.Eve
 		if f.finished {
 			return nil
 		}
-		if err := waitFor(ctx, syncDelay); err != nil {
+		if err := waitFor(ctx, sharedsync.Delay); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,7 @@
 //
 //	Operation ID                     the request and its status
 //	OperationLog ID-…                the events, see package operationlog
-//	Secret slipway.op.ID.plan        the plan
+//	Secret slipway-plan.ID           the plan
 //	Secret slipway.CLUSTER.spec      the saved spec
 //	                       source    the file as the user wrote it
 //	                       kept      the file that a rollback restores

@@ -37,8 +37,8 @@ type lease struct {
 	holder records.Holder
 
 	ctx  context.Context //nolint:containedctx // of work in the background; without cancellation
-	lost chan struct{}
-	stop func() // ends the renewal, and waits for its end
+	lost chan struct{}   // see lose
+	stop func()          // ends the renewal, and waits for its end
 }
 
 // Acquire takes a cluster's lock. A Lease whose time is over can be taken. The clocks of two machines
@@ -67,11 +67,14 @@ func (s locks) Acquire(ctx context.Context, cluster string, who records.Holder) 
 	return l, nil
 }
 
+// maxLeaseTime limits the wait for the end of a Lease that another program has written.
+const maxLeaseTime = 5 * time.Minute
+
 // takeEnded takes a Lease whose time is over, or ends later than a renewal allows, unless it changes
 // while this process waits. It returns the Lease if its holder runs.
 func (l *lease) takeEnded(ctx context.Context, seen *coordinationv1.Lease) (began clocks, taken *coordinationv1.Lease, err error) {
-	whole := lengthOf(seen)
-	if left := time.Until(endOf(seen)); left > 0 && left <= whole {
+	whole := min(max(lengthOf(seen), l.LeaseTime), maxLeaseTime)
+	if left := time.Until(endOf(seen)); left > 0 && left <= lengthOf(seen) && left <= maxLeaseTime {
 		return began, seen, nil
 	}
 	if err := waitFor(ctx, whole); err != nil {
@@ -90,7 +93,13 @@ func (l *lease) writeHolder(
 	ctx context.Context, limit time.Duration, may func(is *coordinationv1.Lease) bool,
 ) (taken *coordinationv1.Lease, err error) {
 	leases := l.leases.Leases(l.Namespace)
-	err = l.repeatEach(ctx, limit, func(ctx context.Context) error {
+	err = l.repeatEach(ctx, limit, func(context.Context) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		// A request that is cancelled can be executed later, when this process has forgotten it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		defer cancel()
 		taken = nil
 		is, err := leases.Get(ctx, l.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -209,10 +218,28 @@ func (l *lease) keepRenewed(began clocks) {
 			case ctx.Err() != nil || renewed.passed() < l.LeaseTime*2/3:
 				continue
 			}
-			close(l.lost)
+			l.lose()
 			return
 		}
 	}()
+}
+
+// lose marks the lock as lost, for ever: it is no longer renewed.
+func (l *lease) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.isLost() {
+		close(l.lost)
+	}
+}
+
+func (l *lease) isLost() bool {
+	select {
+	case <-l.lost:
+		return true
+	default:
+		return false
+	}
 }
 
 // renewOnce renews the Lease with one request, which cannot take long. It returns the Lease if another
@@ -234,8 +261,14 @@ func (l *lease) SetHolder(ctx context.Context, who records.Holder) error {
 
 // Check renews the lock, or returns records.ErrLost.
 func (l *lease) Check(ctx context.Context) error {
+	if l.isLost() {
+		return records.ErrLost
+	}
 	taken, err := l.writeHolder(ctx, requestTime, l.isOurs)
 	if err == nil && taken != nil {
+		l.lose()
+	}
+	if err == nil && l.isLost() {
 		err = records.ErrLost
 	}
 	return err

@@ -37,8 +37,8 @@ const maxAttempts = 5
 // recordPlan is the label of plans.
 const recordPlan = "plan"
 
-// planName returns the name of the plan of an operation.
-func planName(id string) string { return "slipway.op." + id + ".plan" }
+// planName returns the name of the plan of an operation. It is not a content of a cluster.
+func planName(id string) string { return "slipway-plan." + id }
 
 // Create saves an operation that is about to begin, with its plan, in state Pending. An operation
 // without a state is not listed. If it has annotationRequest, a crash has interrupted its creation,
@@ -65,8 +65,12 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 // deleteObject deletes an operation that never began. The API server deletes its plan.
 func (s operations) deleteObject(ctx context.Context, o *v1alpha1.Operation) error {
 	err := s.repeat(ctx, func(ctx context.Context) error {
-		return s.own.Delete().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).
+		err := s.own.Delete().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).
 			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.UID))}).Do(ctx).Error()
+		if apierrors.IsConflict(err) { // another operation has the name: this one is deleted
+			return nil
+		}
+		return err
 	})
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return fmt.Errorf("deleting operation %s, which has not begun: %w", o.Name, err)
@@ -85,7 +89,7 @@ func (s operations) createObject(
 ) (*v1alpha1.Operation, error) {
 	request := randomHex(idBytes)
 	for range maxAttempts {
-		latest, err := s.latestID(ctx)
+		latest, err := s.latestID(ctx, now)
 		if err != nil {
 			return nil, err
 		}
@@ -116,11 +120,16 @@ func (s operations) createObject(
 	return nil, errors.New("other processes create operations at the same time")
 }
 
+// maxAhead is how much later than now the time of an id can be, because a clock was wrong. An id with a
+// later time does not count: a user can have given it.
+const maxAhead = 24 * time.Hour
+
 // latestID returns the latest id that Create has given, "" if there is none.
-func (s operations) latestID(ctx context.Context) (latest string, err error) {
+func (s operations) latestID(ctx context.Context, now time.Time) (latest string, err error) {
 	list, err := s.listNames(ctx)
 	for _, o := range list {
-		if o.Annotations[annotationRequest] != "" {
+		at, err := time.Parse(stampFormat, o.Name[:min(len(o.Name), len(stampFormat))])
+		if err == nil && o.Annotations[annotationRequest] != "" && at.Before(now.Add(maxAhead)) {
 			latest = max(latest, o.Name)
 		}
 	}
@@ -162,7 +171,9 @@ func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).Do(ctx).Into(now); err != nil {
 			return err
 		}
-		now.Status = *o.Status.DeepCopy()
+		was := now.Status
+		now.Status = *o.Status.DeepCopy() // except for the fields that others set
+		now.Status.ObservedGeneration, now.Status.Executor, now.Status.Journal = was.ObservedGeneration, was.Executor, was.Journal
 		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).SubResource("status").Body(now).Do(ctx).Error()
 	})
 	if err != nil {

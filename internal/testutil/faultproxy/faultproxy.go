@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -146,6 +147,7 @@ func (p *Proxy) newHandler(to *url.URL, transport http.RoundTripper) http.Handle
 			Transport:      transport,
 			FlushInterval:  -1,
 			ModifyResponse: change,
+			ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 			ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { closeConnection() },
 		}
 	}

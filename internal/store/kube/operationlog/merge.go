@@ -116,7 +116,7 @@ func Replaced(op *v1alpha1.Operation, parts []v1alpha1.OperationLog) (out []v1al
 			verified = by
 		}
 		if events, err := linesOf(old); by == chunk && err == nil && !bytes.Contains(lines, events) {
-			return nil // of a process that had lost the operation, see isOutdated; no reader reads it
+			return nil // of a process that had lost the operation, see dropOutdated; no reader reads it
 		}
 		out = append(out, *old)
 		return nil

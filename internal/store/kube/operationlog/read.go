@@ -23,6 +23,16 @@ func ReadEvents(op *v1alpha1.Operation, parts []v1alpha1.OperationLog, fn func(e
 	return err
 }
 
+// LastEvent returns the number of the last event of a journal, 0 for an empty one.
+func LastEvent(op *v1alpha1.Operation, parts []v1alpha1.OperationLog) (int64, error) {
+	order, err := arrange(op, parts, 0)
+	var gap *GapError
+	if errors.As(err, &gap) {
+		err = gap.explain()
+	}
+	return endOf(order, 0), err
+}
+
 // ReadNewer is ReadEvents for a reader that has all events up to number after. It returns the new
 // position of the reader. Parts that have only earlier events may be missing. If parts are missing
 // before later events, it returns a *GapError after the events before the gap.
@@ -117,7 +127,22 @@ func sortParts(op *v1alpha1.Operation, parts []v1alpha1.OperationLog) (tiles, su
 			tiles = append(tiles, p)
 		}
 	}
-	return tiles, summaries, nil
+	return dropOutdated(tiles), summaries, nil
+}
+
+// dropOutdated drops the segments that begin inside of a chunk but end after it. A process has written
+// them that had lost the operation: the segments of the chunk had other ranges, and were deleted.
+func dropOutdated(tiles []*v1alpha1.OperationLog) (out []*v1alpha1.OperationLog) {
+	var chunk *v1alpha1.OperationLog // the latest one; a chunk is before the segments that it covers
+	for _, p := range tiles {
+		if p.Spec.Type == v1alpha1.OperationLogChunk {
+			chunk = p
+		} else if chunk != nil && p.Spec.FirstEvent <= chunk.Spec.LastEvent && p.Spec.LastEvent > chunk.Spec.LastEvent {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 func hasSameRange(a, b *v1alpha1.OperationLog) bool {
@@ -163,20 +188,11 @@ func joinTiles(tiles []*v1alpha1.OperationLog, after int64) (order []placed, err
 		case first == end+1 || len(order) == 0:
 			order = append(order, placed{p, end})
 			end = last
-		case isOutdated(order[len(order)-1].OperationLog, p):
 		case !covers(order[len(order)-1].OperationLog, p):
 			return nil, conflictError(order[len(order)-1].OperationLog, p, "overlap")
 		}
 	}
 	return order, nil
-}
-
-// isOutdated reports whether segment begins inside of chunk but ends after it. A process has written it
-// that had lost the operation: the segments of the chunk had other ranges, and were deleted.
-func isOutdated(chunk, segment *v1alpha1.OperationLog) bool {
-	return chunk.Spec.Type == v1alpha1.OperationLogChunk && segment.Spec.Type == v1alpha1.OperationLogSegment &&
-		chunk.Spec.FirstEvent <= segment.Spec.FirstEvent && segment.Spec.FirstEvent <= chunk.Spec.LastEvent &&
-		segment.Spec.LastEvent > chunk.Spec.LastEvent
 }
 
 // covers reports whether chunk replaces segment.
