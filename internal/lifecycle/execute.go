@@ -142,12 +142,13 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (res *Result,
 	}
 	rec := journal.NewRecorder(events, events.LastSeq(), p.svc.Now, sinks)
 	revert := settingsRevert{p}
-	res, err = e.execute(ctx, o, rec, &locks{records: lock, hosts: hostLock})
+	held := &locks{records: lock, hosts: hostLock}
+	res, err = e.execute(ctx, o, rec, held)
 	if res != nil && ctx.Err() != nil {
 		res.Cancelled = context.Cause(ctx)
 	}
 	if err = errors.Join(err, events.Close()); err == nil && revert.revertsSettings(ctx, res) {
-		revert.revertSettings(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
+		revert.revertSettings(ctx, res, held, sinks)
 	}
 	return res, err
 }

@@ -214,8 +214,9 @@ func (w *world) createFromFile() {
 	w.do(CreateRequest{Subject: fromFile(w.Manifest(), "# first")}, event.Succeeded)
 }
 
-func TestCreate_FinishesAfterFaultOfAnyWrite(t *testing.T) {
-	faultTest{
+// faultsOfCreate makes the writes of a create fail.
+func faultsOfCreate() faultTest {
+	return faultTest{
 		kind:    "create",
 		before:  func(*world) {},
 		request: func(w *world) Request { return CreateRequest{Subject: fromFile(w.Manifest(), "# first")} },
@@ -224,8 +225,10 @@ func TestCreate_FinishesAfterFaultOfAnyWrite(t *testing.T) {
 			w.same(undisturbed)
 			w.sameRecords(undisturbed)
 		},
-	}.run(t)
+	}
 }
+
+func TestCreate_FinishesAfterFaultOfAnyWrite(t *testing.T) { faultsOfCreate().run(t) }
 
 func TestApply_FinishesAfterFaultOfAnyWrite(t *testing.T) {
 	faultTest{

@@ -11,6 +11,13 @@ import (
 	"slipway.dev/slipway/internal/records/recordstest"
 )
 
+// withoutTimes returns an event without its time and ids, and without the step that it has waited for,
+// which depends on time.
+func withoutTimes(e event.Event) event.Event {
+	e.Seq, e.Time, e.Operation, e.After = 0, time.Time{}, "", ""
+	return e
+}
+
 // comparableEvents returns the events of the latest operation by step, as "task@host", without
 // times and ids. The order of steps and the step that another one has waited for depend on
 // time, too.
@@ -22,7 +29,7 @@ func (w *world) comparableEvents() map[string][]event.Event {
 	}
 	out := map[string][]event.Event{}
 	err = w.records().Journals().ReadEvents(w.t.Context(), ops[0].Name, func(e event.Event) error {
-		e.Seq, e.Time, e.Operation, e.After = 0, time.Time{}, "", ""
+		e = withoutTimes(e)
 		out[e.Task+"@"+e.Host] = append(out[e.Task+"@"+e.Host], e)
 		return nil
 	})

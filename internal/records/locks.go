@@ -38,8 +38,8 @@ type Lock interface {
 	Holder() Holder
 	// Check returns ErrLost if the lock is lost. A process that was paused checks before it writes.
 	Check(ctx context.Context) error
-	// NotifyLost returns a channel that is closed when the lock is lost: another process can take it. It is nil if the lock
-	// cannot be lost.
+	// NotifyLost returns a channel that is closed when the lock is lost: another process can take
+	// it. The channel is nil if the lock cannot be lost.
 	NotifyLost() <-chan struct{}
 	// Release releases the lock. Each backend limits its time.
 	Release() error

@@ -16,6 +16,12 @@ import (
 // stampFormat is the time at the beginning of an id.
 const stampFormat = "20060102-150405"
 
+// ParseOperationTime returns the time at the beginning of an id of NewOperation.
+func ParseOperationTime(id string) (time.Time, bool) {
+	at, err := time.Parse(stampFormat, id[:min(len(id), len(stampFormat))])
+	return at, err == nil
+}
+
 // NewOperation returns an operation as Operations.Create saves it. latest is the latest id, "" if
 // there are no operations.
 func NewOperation(now time.Time, latest string, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
@@ -25,9 +31,9 @@ func NewOperation(now time.Time, latest string, spec v1alpha1.OperationSpec, p *
 	now = now.UTC()
 	stamp := now
 	if latest >= stamp.Format(stampFormat) {
-		t, err := time.Parse(stampFormat, latest[:min(len(latest), len(stampFormat))])
-		if err != nil {
-			return nil, fmt.Errorf("saving an operation after %s: %w", latest, err)
+		t, ok := ParseOperationTime(latest)
+		if !ok {
+			return nil, fmt.Errorf("saving an operation after %s: the id does not begin with a time", latest)
 		}
 		stamp = t.Add(time.Second)
 	}

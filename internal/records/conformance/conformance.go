@@ -63,7 +63,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 		t.Run("damaged journal", func(t *testing.T) { damagedJournal(t, open(t)) })
 	}
 	t.Run("follow", func(t *testing.T) { testFollow(t, open(t)) })
-	t.Run("follow what nobody runs", func(t *testing.T) { followOrphan(t, open(t)) })
+	t.Run("follow an interrupted operation", func(t *testing.T) { followOrphan(t, open(t)) })
 }
 
 func managerID(t *testing.T, s Subject) {

@@ -302,7 +302,7 @@ func (c contents) remove(ctx context.Context, name string) error {
 	})
 }
 
-// list returns the labels of the contents that a selector selects, sorted by name.
+// list returns the Secrets that a selector selects, sorted by name.
 func (c contents) list(ctx context.Context, selector string) (out []corev1.Secret, err error) {
 	err = c.repeat(ctx, func(ctx context.Context) error {
 		list, err := c.core.CoreV1().Secrets(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})

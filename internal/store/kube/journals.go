@@ -49,9 +49,8 @@ func (s journals) Open(ctx context.Context, id string) (records.Journal, error) 
 	}
 	j := &journal{journals: s, op: o, ctx: context.WithoutCancel(ctx)}
 	j.writer = sharedsync.New(j.beginWrite, func(err error) error { return fmt.Errorf("writing the journal of operation %s: %w", id, err) })
-	err = operationlog.ReadEvents(o, parts, func(event.Event) error { return nil })
-	last, lastErr := operationlog.LastEvent(o, parts)
-	if err = errors.Join(err, lastErr); err != nil {
+	last, err := operationlog.VerifyJournal(o, parts)
+	if err != nil {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
 	for _, p := range parts {
@@ -61,10 +60,6 @@ func (s journals) Open(ctx context.Context, id string) (records.Journal, error) 
 	}
 	j.encoder = operationlog.NewEncoder(o, last)
 	return j, nil
-}
-
-func v1alpha1Resource(name string) schema.GroupResource {
-	return schema.GroupResource{Group: v1alpha1.Group, Resource: name}
 }
 
 // selectorOf selects the parts of an operation.
@@ -136,7 +131,8 @@ func (s journals) createPart(ctx context.Context, part *v1alpha1.OperationLog) e
 		}
 		switch {
 		case is.Spec.OperationRef.UID != part.Spec.OperationRef.UID:
-			return apierrors.NewConflict(v1alpha1Resource(resourceLogs), part.Name, errors.New("a part of a deleted operation is being removed"))
+			return apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.Group, Resource: resourceLogs}, part.Name,
+				errors.New("a part of a deleted operation is being removed"))
 		case is.Spec.Digest == part.Spec.Digest && is.Spec.LastEvent == part.Spec.LastEvent:
 			return nil
 		case part.Spec.Type == v1alpha1.OperationLogSegment:
@@ -153,7 +149,7 @@ func (j *journal) startMerge() {
 	}
 	j.isMerging = true
 	j.merging.Go(func() {
-		left, err := j.mergeSegments(j.ctx, j.op, false)
+		left, err := j.mergeSegments(j.ctx, j.op)
 		if err != nil { // segments are as good as chunks; the next merge includes them
 			j.Log.Warn("segments of a journal were not merged", "operation", j.op.Name, "error", err)
 		}
@@ -163,14 +159,13 @@ func (j *journal) startMerge() {
 	})
 }
 
-// mergeSegments replaces segments by chunks, and returns the number of the other segments. With
-// final it merges incomplete groups too.
-func (s journals) mergeSegments(ctx context.Context, o *v1alpha1.Operation, final bool) (left int, err error) {
+// mergeSegments replaces segments by chunks, and returns the number of the other segments.
+func (s journals) mergeSegments(ctx context.Context, o *v1alpha1.Operation) (left int, err error) {
 	parts, _, err := s.listParts(ctx, o)
 	if err != nil {
 		return 0, err
 	}
-	chunks, err := operationlog.Merge(o, parts, final)
+	chunks, err := operationlog.Merge(o, parts, false)
 	if err != nil {
 		return 0, err
 	}
@@ -200,16 +195,17 @@ func (s journals) mergeSegments(ctx context.Context, o *v1alpha1.Operation, fina
 	return left, nil
 }
 
-// deleteObject deletes an object of Slipway. A missing one is deleted already.
+// deleteObject deletes an object of Slipway. A missing one is deleted already, also if another object
+// has its name.
 func (c *connection) deleteObject(ctx context.Context, resource string, o metav1.Object) error {
-	err := c.repeat(ctx, func(ctx context.Context) error {
-		return c.own.Delete().Namespace(c.Namespace).Resource(resource).Name(o.GetName()).
+	return c.repeat(ctx, func(ctx context.Context) error {
+		err := c.own.Delete().Namespace(c.Namespace).Resource(resource).Name(o.GetName()).
 			Body(metav1.NewPreconditionDeleteOptions(string(o.GetUID()))).Do(ctx).Error()
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
 	})
-	if errors.Is(err, records.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // ReadEvents calls fn for each event of an operation, in order, and stops at the first error of fn.

@@ -57,25 +57,10 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 		err = s.Save(ctx, o)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("saving the plan of operation %s: %w", o.Name, err), s.deleteObject(context.WithoutCancel(ctx), o))
+		err = fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+		return nil, errors.Join(err, s.deleteObject(context.WithoutCancel(ctx), resourceOperations, o))
 	}
 	return o, nil
-}
-
-// deleteObject deletes an operation that never began. The API server deletes its plan.
-func (s operations) deleteObject(ctx context.Context, o *v1alpha1.Operation) error {
-	err := s.repeat(ctx, func(ctx context.Context) error {
-		err := s.own.Delete().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).
-			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.UID))}).Do(ctx).Error()
-		if apierrors.IsConflict(err) { // another operation has the name: this one is deleted
-			return nil
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, records.ErrNotFound) {
-		return fmt.Errorf("deleting operation %s, which has not begun: %w", o.Name, err)
-	}
-	return nil
 }
 
 func ownerOf(o *v1alpha1.Operation) *metav1.OwnerReference {
@@ -128,8 +113,7 @@ const maxAhead = 24 * time.Hour
 func (s operations) latestID(ctx context.Context, now time.Time) (latest string, err error) {
 	list, err := s.listNames(ctx)
 	for _, o := range list {
-		at, err := time.Parse(stampFormat, o.Name[:min(len(o.Name), len(stampFormat))])
-		if err == nil && o.Annotations[annotationRequest] != "" && at.Before(now.Add(maxAhead)) {
+		if at, ok := givenTime(&o); ok && at.Before(now.Add(maxAhead)) {
 			latest = max(latest, o.Name)
 		}
 	}
@@ -296,17 +280,19 @@ func sortOperations(ops []v1alpha1.Operation) {
 	})
 }
 
-// stampFormat is the time at the beginning of an id of Create.
-const stampFormat = "20060102-150405"
-
 // orderOf returns the time by which operations are sorted: in the id that Create has given, or the
 // time of the API server. The name that a user has given decides nothing.
 func orderOf(o *v1alpha1.Operation) time.Time {
-	stamp := o.Name[:min(len(o.Name), len(stampFormat))]
-	if at, err := time.Parse(stampFormat, stamp); err == nil && o.Annotations[annotationRequest] != "" {
+	if at, ok := givenTime(o); ok {
 		return at
 	}
 	return o.CreationTimestamp.Time
+}
+
+// givenTime returns the time in the id that Create has given to an operation.
+func givenTime(o metav1.Object) (time.Time, bool) {
+	at, ok := records.ParseOperationTime(o.GetName())
+	return at, ok && o.GetAnnotations()[annotationRequest] != ""
 }
 
 // Find returns the operation whose id begins with prefix, records.ErrNotFound if there is none, or

@@ -15,22 +15,24 @@ import (
 // fn. parts are all objects of the journal, in any order. If a summary is the only part with the
 // early events, it takes the place of the parts that it replaces.
 func ReadEvents(op *v1alpha1.Operation, parts []v1alpha1.OperationLog, fn func(event.Event) error) error {
-	_, err := ReadNewer(op, parts, 0, fn)
-	var gap *GapError
-	if errors.As(err, &gap) {
-		return gap.explain()
-	}
+	_, err := readAll(op, parts, fn)
 	return err
 }
 
-// LastEvent returns the number of the last event of a journal, 0 for an empty one.
-func LastEvent(op *v1alpha1.Operation, parts []v1alpha1.OperationLog) (int64, error) {
-	order, err := arrange(op, parts, 0)
+// VerifyJournal reads all parts of a journal, and returns the number of its last event, 0 for an empty
+// one.
+func VerifyJournal(op *v1alpha1.Operation, parts []v1alpha1.OperationLog) (last int64, err error) {
+	return readAll(op, parts, func(event.Event) error { return nil })
+}
+
+// readAll is ReadNewer from the beginning, for a journal that will not change.
+func readAll(op *v1alpha1.Operation, parts []v1alpha1.OperationLog, fn func(event.Event) error) (last int64, err error) {
+	last, err = ReadNewer(op, parts, 0, fn)
 	var gap *GapError
 	if errors.As(err, &gap) {
 		err = gap.explain()
 	}
-	return endOf(order, 0), err
+	return last, err
 }
 
 // ReadNewer is ReadEvents for a reader that has all events up to number after. It returns the new
