@@ -134,7 +134,11 @@ func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) 
 	case to.SSH != nil:
 		return dialSSH(ctx, *to.SSH, secret)
 	case to.S3 != nil:
-		return openS3(*to.S3, secret)
+		b, err := openS3(*to.S3, secret)
+		if err != nil {
+			return nil, err
+		}
+		return b, nil
 	}
 	return nil, fmt.Errorf("target %s cannot be opened from this machine", to.Name)
 }

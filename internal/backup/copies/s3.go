@@ -58,7 +58,7 @@ type bucket struct {
 }
 
 // openS3 returns the target for S3 storage. It does not connect yet.
-func openS3(to op.CopyS3, secret []byte) (Target, error) {
+func openS3(to op.CopyS3, secret []byte) (*bucket, error) {
 	var login S3Login
 	if json.Unmarshal(secret, &login) != nil {
 		return nil, errors.New("the saved S3 credentials are damaged") // the cause might quote them
@@ -158,11 +158,26 @@ func (b *bucket) Fetch(ctx context.Context, name string, to io.Writer) (err erro
 	return err
 }
 
-// Put uploads a copy in parts. The copy exists when the upload is completed, and is
-// removed again if it differs from the written data.
-func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
+// Put uploads a copy. The copy is removed again if it differs from the written data.
+func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	wrote, err := b.upload(ctx, name, write)
+	if err != nil {
+		return err
+	}
+	back := newCounter(io.Discard)
+	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compareReadBack(back)); err != nil {
+		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
+		defer cancel()
+		return errors.Join(err, b.Remove(rest, name))
+	}
+	return nil
+}
+
+// upload uploads a file in parts, and returns the size and the checksum of the written data. The file
+// exists when the upload is completed.
+func (b *bucket) upload(ctx context.Context, name string, write func(io.Writer) error) (wrote *counter, err error) {
 	from, pipe := io.Pipe()
-	wrote := newCounter(pipe)
+	wrote = newCounter(pipe)
 	written := make(chan error, 1)
 	go func() {
 		err := write(wrote)
@@ -182,19 +197,49 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	// A writer's error may look like the end of the content, so it is taken before the
 	// upload is completed.
 	if failed := <-written; err != nil || failed != nil {
-		return cmp.Or(uploadCause(failed, err), b.plainError(ctx, err))
+		return nil, cmp.Or(uploadCause(failed, err), b.plainError(ctx, err))
 	}
 	if _, err := b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, b.keyOf(name), id, parts, uploadOptions); err != nil {
-		return b.plainError(ctx, err)
+		return nil, b.plainError(ctx, err)
 	}
-	back := newCounter(io.Discard)
-	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compareReadBack(back)); err != nil {
-		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
-		defer cancel()
-		return errors.Join(err, b.Remove(rest, name))
-	}
-	return nil
+	return wrote, nil
 }
+
+// Objects are the files of S3 storage for a caller that verifies them. Unlike a Target, Put does not read
+// a file back, and never removes a file that exists: another process may have verified it.
+type Objects struct{ to *bucket }
+
+// OpenObjects returns the files of S3 storage. It does not connect yet.
+func OpenObjects(to op.CopyS3, login S3Login) (Objects, error) {
+	secret, err := login.Encode()
+	if err != nil {
+		return Objects{}, err
+	}
+	b, err := openS3(to, secret)
+	return Objects{b}, err
+}
+
+// Put writes a file atomically.
+func (o Objects) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	_, err := o.to.upload(ctx, name, write)
+	return err
+}
+
+// List returns the files whose names have a prefix, including incomplete ones.
+func (o Objects) List(ctx context.Context, begin string) ([]File, error) {
+	return o.to.List(ctx, begin)
+}
+
+// Fetch writes a file's content.
+func (o Objects) Fetch(ctx context.Context, name string, to io.Writer) error {
+	return o.to.Fetch(ctx, name, to)
+}
+
+// Remove removes a file. A missing file is not an error.
+func (o Objects) Remove(ctx context.Context, name string) error { return o.to.Remove(ctx, name) }
+
+// Close closes the connections.
+func (o Objects) Close() error { return o.to.Close() }
 
 // uploadOptions are the options of each upload.
 var uploadOptions = minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}

@@ -229,10 +229,13 @@ func (r *View) Events(ctx context.Context, id string, follow bool, fn func(event
 	if err != nil {
 		return err
 	}
-	if follow {
-		return r.Records.Journals().FollowEvents(ctx, o.Name, fn)
+	if id != string(o.UID) { // which selects an archived operation whose name a later one has
+		id = o.Name
 	}
-	return r.Records.Journals().ReadEvents(ctx, o.Name, fn)
+	if follow {
+		return r.Records.Journals().FollowEvents(ctx, id, fn)
+	}
+	return r.Records.Journals().ReadEvents(ctx, id, fn)
 }
 
 // Saved returns the saved cluster, nil if there is none.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -23,9 +25,6 @@ const (
 	// an archive that does not respond.
 	archivePause = time.Minute
 )
-
-// errSlow is the error for an archive that does not respond in time.
-var errSlow = errors.New("it did not respond in time")
 
 // An archiveReader reads the archive.
 type archiveReader struct {
@@ -54,13 +53,13 @@ func (c *connection) readArchive(ctx context.Context, limit time.Duration, read 
 	inner := ctx
 	if limit > 0 {
 		var cancel context.CancelFunc
-		inner, cancel = context.WithTimeoutCause(ctx, limit, archive.UnavailableError(errSlow))
+		inner, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	err := read(inner, a.files)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err = nil; archive.IsUnavailable(err) {
+	if a.err = nil; archive.IsUnavailable(err) && ctx.Err() == nil {
 		a.failed, a.err = time.Now(), err
 		c.Log.Warn("the archive of operations cannot be read", "error", err)
 	}
@@ -103,10 +102,10 @@ func (s operations) findArchived(ctx context.Context, prefix string) (ids []stri
 	return ids, err
 }
 
-// loadArchived returns an operation in the archive and its plan, which can be nil.
-func (s operations) loadArchived(ctx context.Context, id string) (o *v1alpha1.Operation, p *plan.Plan, err error) {
+// loadArchived returns an operation in the archive and its plan, which can be nil. See archive.Load.
+func (s operations) loadArchived(ctx context.Context, id string, uid types.UID) (o *v1alpha1.Operation, p *plan.Plan, err error) {
 	err = s.readArchive(ctx, archiveTime, func(ctx context.Context, a *archive.Archive) (err error) {
-		o, p, err = a.Load(ctx, id)
+		o, p, err = a.Load(ctx, id, uid)
 		return err
 	})
 	return o, p, err
@@ -122,10 +121,10 @@ func hasSummary(parts []v1alpha1.OperationLog) bool {
 }
 
 // readArchived calls fn for each event of an operation in the archive. It returns false if fn was not
-// called, because the archive does not have the operation, or cannot be read.
-func (s journals) readArchived(ctx context.Context, id string, fn func(event.Event) error) (called bool, err error) {
+// called, because the archive does not have the operation, or cannot be read. See archive.Load.
+func (s journals) readArchived(ctx context.Context, id string, uid types.UID, fn func(event.Event) error) (called bool, err error) {
 	err = s.readArchive(ctx, 0, func(ctx context.Context, a *archive.Archive) error {
-		return a.ReadEvents(ctx, id, func(e event.Event) error {
+		return a.ReadEvents(ctx, id, uid, func(e event.Event) error {
 			called = true
 			return fn(e)
 		})

@@ -75,7 +75,7 @@ func (c *connection) loadContent(ctx context.Context, doing, cluster, of string)
 	if err := records.CheckName(cluster); err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
-	text, err := contents{c}.load(ctx, clusterContent(cluster, of))
+	text, err := contents{c}.load(ctx, clusterContent(cluster, of), nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s of cluster %s: %w", doing, cluster, err)
 	}
@@ -118,7 +118,7 @@ func (s clusters) Load(ctx context.Context, name string) (*v1alpha1.Cluster, err
 		return nil, fmt.Errorf("reading cluster %s: %w", name, damagedError(s.placeOf(name, ofSpec), wrong))
 	}
 	spec.CanonicalizeAddresses(c)
-	err = contents(s).loadJSON(ctx, clusterContent(name, ofStatus), &c.Status)
+	err = contents(s).loadJSON(ctx, clusterContent(name, ofStatus), nil, &c.Status)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
 	}
@@ -237,7 +237,7 @@ func (s clusters) LoadNodes(ctx context.Context, c *v1alpha1.Cluster) ([]v1alpha
 		return c.Status.Nodes, nil
 	}
 	var nodes []v1alpha1.NodeStatus
-	switch err := contents(s).loadJSON(ctx, clusterContent(c.Name, ofNodes), &nodes); {
+	switch err := contents(s).loadJSON(ctx, clusterContent(c.Name, ofNodes), nil, &nodes); {
 	case errors.Is(err, records.ErrNotFound):
 		return c.Status.Nodes, nil
 	case err != nil:

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/records"
 )
 
 // Labels and annotations of Secrets with records.
@@ -71,12 +73,16 @@ func (c contents) getSecret(ctx context.Context, name string) (*corev1.Secret, e
 	return s, nil
 }
 
-// load returns a content, or records.ErrNotFound.
-func (c contents) load(ctx context.Context, name string) (text []byte, err error) {
+// load returns a content, or records.ErrNotFound. A content of another owner counts as missing, unless
+// owner is nil.
+func (c contents) load(ctx context.Context, name string, owner *metav1.OwnerReference) (text []byte, err error) {
 	err = c.repeat(ctx, func(ctx context.Context) error {
 		first, err := c.getSecret(ctx, name)
 		if err != nil {
 			return err
+		}
+		if owner != nil && !slices.ContainsFunc(first.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+			return records.ErrNotFound
 		}
 		text, _, err = c.joinParts(ctx, first)
 		return err
@@ -322,8 +328,8 @@ func (c contents) saveJSON(ctx context.Context, to content, v any) error {
 	return c.save(ctx, to, text)
 }
 
-func (c contents) loadJSON(ctx context.Context, name string, v any) error {
-	text, err := c.load(ctx, name)
+func (c contents) loadJSON(ctx context.Context, name string, owner *metav1.OwnerReference, v any) error {
+	text, err := c.load(ctx, name, owner)
 	if err != nil {
 		return err
 	}

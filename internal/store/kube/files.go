@@ -46,7 +46,7 @@ type files struct {
 // within about a second, also if the process is killed later.
 func (s *Store) Files(ctx context.Context) (_ records.Files, err error) {
 	f := &files{connection: s.connection}
-	f.loaded, err = contents{s.connection}.load(ctx, knownHostsName)
+	f.loaded, err = contents{s.connection}.load(ctx, knownHostsName, nil)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, fmt.Errorf("reading the host keys: %w", err)
 	}

@@ -212,7 +212,7 @@ func (c *connection) deleteObject(ctx context.Context, resource string, o metav1
 func (s journals) ReadEvents(ctx context.Context, id string, fn func(event.Event) error) error {
 	o, err := operations(s).loadObject(ctx, id)
 	if errors.Is(err, records.ErrNotFound) && s.archive.exists() {
-		_, err = s.readArchived(ctx, id, fn)
+		_, err = s.readArchived(ctx, id, "", fn)
 		return err
 	}
 	if err != nil {
@@ -220,7 +220,7 @@ func (s journals) ReadEvents(ctx context.Context, id string, fn func(event.Event
 	}
 	parts, _, err := s.listParts(ctx, o)
 	if err == nil && isShortened(o, parts) && s.archive.exists() {
-		if complete, err := s.readArchived(ctx, id, fn); complete {
+		if complete, err := s.readArchived(ctx, id, o.UID, fn); complete {
 			return err
 		}
 	}

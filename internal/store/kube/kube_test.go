@@ -55,7 +55,7 @@ func openStore(t *testing.T, c kube.Config) *kube.Store {
 
 func openDirectory(t *testing.T, path string) *archive.Directory {
 	t.Helper()
-	d, err := archive.OpenDirectory(path)
+	d, err := archive.OpenDirectory(t.Context(), path)
 	requireNoError(t, err)
 	t.Cleanup(func() { requireNoError(t, d.Close()) })
 	return d

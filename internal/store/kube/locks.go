@@ -340,7 +340,7 @@ func (s locks) ListUnreleased(ctx context.Context, cluster string) (processes []
 	if err := records.CheckName(cluster); err != nil {
 		return nil, fmt.Errorf("reading the lock holders: %w", err)
 	}
-	err = contents(s).loadJSON(ctx, clusterContent(cluster, ofHolds), &processes)
+	err = contents(s).loadJSON(ctx, clusterContent(cluster, ofHolds), nil, &processes)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, fmt.Errorf("reading the lock holders of cluster %s: %w", cluster, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -170,7 +171,7 @@ func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 func (s operations) Load(ctx context.Context, id string) (*v1alpha1.Operation, error) {
 	o, err := s.loadObject(ctx, id)
 	if errors.Is(err, records.ErrNotFound) && s.archive.exists() {
-		if o, _, err = s.loadArchived(ctx, id); err != nil {
+		if o, _, err = s.loadArchived(ctx, id, ""); err != nil {
 			return nil, fmt.Errorf("reading operation %s: %w", id, err)
 		}
 	}
@@ -194,18 +195,30 @@ func (s operations) loadObject(ctx context.Context, id string) (*v1alpha1.Operat
 
 // LoadPlan returns the plan of an operation.
 func (s operations) LoadPlan(ctx context.Context, id string) (*plan.Plan, error) {
-	if err := records.CheckName(id); err != nil {
-		return nil, fmt.Errorf("reading plan: %w", err)
+	o, err := s.loadObject(ctx, id)
+	var uid types.UID // of any operation with this name, if none is an object
+	var p *plan.Plan
+	if err == nil {
+		uid = o.UID
+		p, err = s.loadPlanOf(ctx, o)
 	}
-	p := new(plan.Plan)
-	err := contents(s).loadJSON(ctx, planName(id), p)
 	if errors.Is(err, records.ErrNotFound) && s.archive.exists() {
-		if _, p, err = s.loadArchived(ctx, id); err == nil && p == nil {
+		if _, p, err = s.loadArchived(ctx, id, uid); err == nil && p == nil {
 			err = records.ErrNotFound
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, err)
+	}
+	return p, nil
+}
+
+// loadPlanOf returns the plan of an operation that is an object. The plan of a deleted operation of the
+// same name can still exist: it belongs to the other one.
+func (s operations) loadPlanOf(ctx context.Context, o *v1alpha1.Operation) (*plan.Plan, error) {
+	p := new(plan.Plan)
+	if err := contents(s).loadJSON(ctx, planName(o.Name), ownerOf(o), p); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -240,12 +253,12 @@ func (s operations) ListReadable(ctx context.Context, cluster string) (out []v1a
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing operations: %w", err)
 	}
-	objects := map[string]bool{}
+	objects := map[types.UID]bool{}
 	for _, o := range out {
-		objects[o.Name] = true
+		objects[o.UID] = true
 	}
 	for _, o := range archived {
-		if !objects[o.Name] {
+		if !objects[o.UID] {
 			out = append(out, o)
 		}
 	}
@@ -276,7 +289,7 @@ func (s operations) listObjects(ctx context.Context, cluster string) (out []v1al
 // sortOperations sorts operations, newest first.
 func sortOperations(ops []v1alpha1.Operation) {
 	slices.SortFunc(ops, func(a, b v1alpha1.Operation) int {
-		return cmp.Or(orderOf(&b).Compare(orderOf(&a)), cmp.Compare(b.Name, a.Name))
+		return cmp.Or(orderOf(&b).Compare(orderOf(&a)), cmp.Compare(b.Name, a.Name), cmp.Compare(b.UID, a.UID))
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/store/kube/archive"
 	"slipway.dev/slipway/internal/store/kube/operationlog"
@@ -25,8 +24,9 @@ const keptOperations = 5
 // summary of their journals, and so does each that must be listed. The rest are deleted.
 //
 // The order of writes for an operation is: its file in the archive, the index, the summary, the
-// deletion of the other parts, the deletion of the Operation, which owns its plan and its parts. So
-// after an interruption at any point nothing is missing, and the next Retain continues. It needs no
+// deletion of the other parts, the deletion of the Operation, which owns its plan and its parts. Before
+// each deletion the file was read to its end. Another process can have written it, but none removes it.
+// So after an interruption at any point nothing is missing, and the next Retain continues. It needs no
 // lock: several can run at the same time.
 //
 // If the archive is full or cannot be reached, the error is one diagnostic, and no record was
@@ -56,17 +56,20 @@ var _ records.Retainer = (*Store)(nil)
 
 type retention struct{ *connection }
 
-// prune applies the limits of the archive.
+// prune applies the limits of the archive. An archive that does not respond is noticed here, before an
+// operation waits for it.
 func (r retention) prune(ctx context.Context, cluster string) error {
 	if !r.archive.exists() {
 		return nil
 	}
-	return r.archive.files.Prune(ctx, cluster, r.ArchiveLimits, time.Now())
+	ctx, cancel := context.WithTimeout(ctx, archiveTime)
+	defer cancel()
+	return r.archive.files.Prune(ctx, []string{cluster}, r.ArchiveLimits, time.Now())
 }
 
 // reduce archives operations, oldest first, then removes records. An operation whose records are
 // damaged does not stop the others.
-func (r retention) reduce(ctx context.Context, cluster string) (damaged error) {
+func (r retention) reduce(ctx context.Context, cluster string) error {
 	ops, err := operations(r).listObjects(ctx, cluster)
 	if err != nil {
 		return err
@@ -79,6 +82,7 @@ func (r retention) reduce(ctx context.Context, cluster string) (damaged error) {
 			left[i] = finished <= keptOperations
 		}
 	}
+	damaged := problems{}
 	for i, o := range slices.Backward(ops) {
 		switch {
 		case needs[i] == operation.NeedsJournal:
@@ -88,16 +92,24 @@ func (r retention) reduce(ctx context.Context, cluster string) (damaged error) {
 		default:
 			err = r.remove(ctx, &o)
 		}
-		var list diag.List
-		switch {
-		case err == nil:
-		case errors.As(err, &list) && !archive.IsUnavailable(err) && list[0].ID != idUnwritable:
-			damaged = errors.Join(damaged, err)
-		default:
+		if err := damaged.add(err); err != nil {
 			return err
 		}
 	}
-	return damaged
+	return damaged.err
+}
+
+// problems are the errors of operations whose records are damaged. They do not stop the others.
+type problems struct{ err error }
+
+// add adds an error, unless it must stop the others: add returns it then.
+func (p *problems) add(err error) error {
+	var list diag.List
+	if errors.As(err, &list) && !archive.IsUnavailable(err) && list[0].ID != idUnwritable {
+		p.err = errors.Join(p.err, err)
+		return nil
+	}
+	return err
 }
 
 // shorten replaces the journal of an operation by its summary, after the archive has it.
@@ -106,7 +118,7 @@ func (r retention) shorten(ctx context.Context, o *v1alpha1.Operation) error {
 	if err != nil || len(parts) == 0 {
 		return err
 	}
-	if !hasSummary(parts) { // with one, the operation was archived before
+	if !hasSummary(parts) {
 		if err := r.put(ctx, o, parts); err != nil {
 			return err
 		}
@@ -120,6 +132,8 @@ func (r retention) shorten(ctx context.Context, o *v1alpha1.Operation) error {
 		if parts, _, err = journals(r).listParts(ctx, o); err != nil {
 			return err
 		}
+	} else if err := r.putAgain(ctx, o, parts); err != nil {
+		return err
 	}
 	replaced, err := operationlog.Replaced(o, parts)
 	for i := range replaced {
@@ -130,6 +144,22 @@ func (r retention) shorten(ctx context.Context, o *v1alpha1.Operation) error {
 	return err
 }
 
+// putAgain archives an operation with a summary, if other parts remain and the archive does not have
+// it: the file of the interrupted call before can be lost.
+func (r retention) putAgain(ctx context.Context, o *v1alpha1.Operation, parts []v1alpha1.OperationLog) error {
+	complete := slices.DeleteFunc(slices.Clone(parts), func(p v1alpha1.OperationLog) bool {
+		return p.Spec.Type == v1alpha1.OperationLogSummary
+	})
+	if len(complete) == 0 || !r.archive.exists() {
+		return nil
+	}
+	err := r.archive.files.Verify(ctx, o)
+	if err == nil || archive.IsUnavailable(err) || ctx.Err() != nil {
+		return err
+	}
+	return r.put(ctx, o, complete)
+}
+
 // remove deletes an operation, after the archive has it.
 func (r retention) remove(ctx context.Context, o *v1alpha1.Operation) error {
 	parts, _, err := journals(r).listParts(ctx, o)
@@ -137,10 +167,11 @@ func (r retention) remove(ctx context.Context, o *v1alpha1.Operation) error {
 		return err
 	}
 	// Another process can have deleted it. If it exists now, the parts were complete before.
-	if _, err := operations(r).loadObject(ctx, o.Name); err != nil {
-		if errors.Is(err, records.ErrNotFound) {
-			return nil
-		}
+	now, err := operations(r).loadObject(ctx, o.Name)
+	if errors.Is(err, records.ErrNotFound) || err == nil && now.UID != o.UID {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err = r.put(ctx, o, parts); err == nil {
@@ -149,16 +180,13 @@ func (r retention) remove(ctx context.Context, o *v1alpha1.Operation) error {
 	return err
 }
 
-// put archives an operation.
+// put archives an operation. When it returns nil, the file was read again.
 func (r retention) put(ctx context.Context, o *v1alpha1.Operation, parts []v1alpha1.OperationLog) error {
 	if !r.archive.exists() {
 		return nil
 	}
-	p := new(plan.Plan)
-	switch err := contents(r).loadJSON(ctx, planName(o.Name), p); {
-	case errors.Is(err, records.ErrNotFound):
-		p = nil
-	case err != nil:
+	p, err := operations(r).loadPlanOf(ctx, o)
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return err
 	}
 	return r.archive.files.Put(ctx, archive.Record{

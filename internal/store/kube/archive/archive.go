@@ -1,8 +1,12 @@
 // Package archive keeps finished operations outside of an API, as files in a directory or in S3
 // storage. Each namespace has these files:
 //
-//	NAMESPACE_CLUSTER_OPERATION.operation.zst  an operation with its plan and all its events
+//	NAMESPACE_CLUSTER_OPERATION_UID_WRITE.zst  an operation with its plan and all its events
 //	NAMESPACE_CLUSTER_index.zst                the operations of a cluster, for lists: one a line
+//
+// The UID distinguishes operations of the same name. Each write has a new name, so that no writer
+// replaces or removes the file of another one. If several files have the same operation, readers use one
+// that is complete, and Prune removes the others later.
 //
 // The file of an operation never changes. The index is made from these files: if a crash or another
 // writer has left an index that does not fit to them, the next write or list repairs it.
@@ -11,12 +15,12 @@ package archive
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup/copies"
@@ -26,14 +30,16 @@ import (
 	"slipway.dev/slipway/internal/records"
 )
 
-// Files are the files of an archive. Directory implements it, and copies.Target for S3 storage.
+// Files are the files of an archive. Directory implements it, and copies.Objects for S3 storage. Each
+// method returns when its context ends.
 type Files interface {
 	// List returns the files whose names have a prefix, and incomplete files of them. The name
 	// of an incomplete file is a dot, followed by the name of the file.
 	List(ctx context.Context, prefix string) ([]copies.File, error)
 	// Fetch writes a file's content.
 	Fetch(ctx context.Context, name string, to io.Writer) error
-	// Put writes a file atomically and durably. It replaces an existing one.
+	// Put writes a file atomically and durably. It replaces an existing one. It never removes a
+	// file that exists: another process may have verified it.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
 	// Remove removes a file. A missing file is not an error.
 	Remove(ctx context.Context, name string) error
@@ -55,39 +61,6 @@ func New(files Files, namespace string) (*Archive, error) {
 	return &Archive{files, namespace}, nil
 }
 
-const (
-	fileSuffix  = ".operation.zst"
-	indexSuffix = "_index.zst"
-)
-
-func (a *Archive) prefixOf(cluster string) string { return a.namespace + "_" + cluster + "_" }
-
-// fileName returns the name of the file of an operation. Names come from an API and from users, so
-// they are checked here.
-func (a *Archive) fileName(cluster, operation string) (string, error) {
-	if err := errors.Join(records.CheckName(cluster), records.CheckName(operation)); err != nil {
-		return "", fmt.Errorf("naming a file of the archive: %w", err)
-	}
-	return a.prefixOf(cluster) + operation + fileSuffix, nil
-}
-
-// parseName returns the cluster and the operation of a file. The operation is "" for an index. No
-// name of a cluster or an operation has an underscore or a dot.
-func (a *Archive) parseName(file string) (cluster, operation string, ok bool) {
-	rest, ok := strings.CutPrefix(file, a.namespace+"_")
-	if !ok {
-		return "", "", false
-	}
-	if cluster, ok = strings.CutSuffix(rest, indexSuffix); ok {
-		return cluster, "", records.CheckName(cluster) == nil
-	}
-	if rest, ok = strings.CutSuffix(rest, fileSuffix); !ok {
-		return "", "", false
-	}
-	cluster, operation, _ = strings.Cut(rest, "_")
-	return cluster, operation, records.CheckName(cluster) == nil && records.CheckName(operation) == nil
-}
-
 // listFiles returns the files of a cluster, or of all clusters if it is "".
 func (a *Archive) listFiles(ctx context.Context, cluster string) ([]copies.File, error) {
 	prefix := a.namespace + "_"
@@ -104,15 +77,8 @@ func (a *Archive) listFiles(ctx context.Context, cluster string) ([]copies.File,
 	return files, nil
 }
 
-// A Line is an operation in the index. It has what a list shows, without hosts, steps and failures.
-type Line struct {
-	Operation v1alpha1.Operation `json:"operation"`
-	Events    int64              `json:"events"`
-	Bytes     int64              `json:"bytes"` // the size of the file
-}
-
 // List returns the operations of a cluster, or of all clusters if it is "", and the problems of
-// files that cannot be read.
+// operations that cannot be read.
 func (a *Archive) List(ctx context.Context, cluster string) (lines []Line, damaged diag.List, err error) {
 	files, err := a.listFiles(ctx, cluster)
 	if err != nil {
@@ -120,19 +86,19 @@ func (a *Archive) List(ctx context.Context, cluster string) (lines []Line, damag
 	}
 	of := map[string][]copies.File{}
 	for _, f := range files {
-		if name, _, ok := a.parseName(f.Name); ok {
-			of[name] = append(of[name], f)
+		if n, ok := a.parseName(f.Name); ok {
+			of[n.cluster] = append(of[n.cluster], f)
 		}
 	}
-	for name, files := range of {
-		i, err := a.readIndex(ctx, name, files)
+	for cluster, files := range of {
+		i, err := a.readIndex(ctx, cluster, files)
 		if err != nil {
 			return nil, nil, err
 		}
 		if i.changed {
 			_ = a.writeIndex(ctx, i) // the next list repairs it
 		}
-		lines, damaged = append(lines, i.lines...), append(damaged, i.damaged...)
+		lines, damaged = append(lines, i.operations()...), append(damaged, i.problems()...)
 	}
 	return lines, damaged, nil
 }
@@ -141,34 +107,28 @@ func (a *Archive) List(ctx context.Context, cluster string) (lines []Line, damag
 func (a *Archive) Find(ctx context.Context, prefix string) (ids []string, err error) {
 	files, err := a.listFiles(ctx, "")
 	for _, f := range files {
-		if _, id, ok := a.parseName(f.Name); ok && id != "" && strings.HasPrefix(id, prefix) {
-			ids = append(ids, id)
+		n, ok := a.parseName(f.Name)
+		switch {
+		case !ok || n.operation == "":
+		case strings.HasPrefix(n.operation, prefix):
+			ids = append(ids, n.operation)
+		case string(n.uid) == prefix:
+			ids = append(ids, prefix)
 		}
 	}
-	return ids, err
+	slices.Sort(ids)
+	return slices.Compact(ids), err
 }
 
-// fileOf returns the name of the file of an operation, or records.ErrNotFound.
-func (a *Archive) fileOf(ctx context.Context, id string) (string, error) {
-	files, err := a.listFiles(ctx, "")
-	if err != nil {
-		return "", err
-	}
-	for _, f := range files {
-		if _, is, ok := a.parseName(f.Name); ok && is == id && id != "" {
-			return f.Name, nil
-		}
-	}
-	return "", fmt.Errorf("operation %s in the archive: %w", id, records.ErrNotFound)
-}
-
-// Load returns an operation and its plan, which is nil if there was none, or records.ErrNotFound.
-func (a *Archive) Load(ctx context.Context, id string) (*v1alpha1.Operation, *plan.Plan, error) {
-	name, err := a.fileOf(ctx, id)
+// Load returns an operation and its plan, which is nil if there was none, or records.ErrNotFound. A uid
+// that is not "" excludes other operations of that name. Otherwise the newest one counts, and an older
+// one is found by its UID as the id.
+func (a *Archive) Load(ctx context.Context, id string, uid types.UID) (*v1alpha1.Operation, *plan.Plan, error) {
+	file, err := a.findFile(ctx, id, uid)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := a.readHeader(ctx, name)
+	h, err := a.readHeader(ctx, file)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -176,20 +136,78 @@ func (a *Archive) Load(ctx context.Context, id string) (*v1alpha1.Operation, *pl
 }
 
 // ReadEvents calls fn for each event of an operation, in order, and stops at the first error of fn.
-// It returns records.ErrNotFound if the operation is not in the archive.
-func (a *Archive) ReadEvents(ctx context.Context, id string, fn func(event.Event) error) error {
-	name, err := a.fileOf(ctx, id)
+// It returns records.ErrNotFound if the operation is not in the archive. See Load.
+func (a *Archive) ReadEvents(ctx context.Context, id string, uid types.UID, fn func(event.Event) error) error {
+	file, err := a.findFile(ctx, id, uid)
 	if err != nil {
 		return err
 	}
-	return a.readFile(ctx, name, func(r *reader) error { return r.readEvents(fn) })
+	return a.readFile(ctx, file, func(r *reader) error { return r.readEvents(fn) })
 }
 
-// Put saves an operation, then its line in the index. If the archive has the same operation with as many
-// events or more, Put keeps that file: a caller whose journal is shortened already must not replace it.
+// findFile returns the best file of an operation, or records.ErrNotFound. See Load.
+func (a *Archive) findFile(ctx context.Context, id string, uid types.UID) (string, error) {
+	files, err := a.listFiles(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	var found []copies.File
+	for _, f := range files {
+		if n, ok := a.parseName(f.Name); ok && n.refersTo(id, uid) {
+			found = append(found, f)
+		}
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("operation %s in the archive: %w", id, records.ErrNotFound)
+	}
+	if len(found) == 1 {
+		return found[0].Name, nil
+	}
+	lines, damaged, err := a.readLines(ctx, found)
+	if err != nil {
+		return "", err
+	}
+	if len(lines) == 0 {
+		return "", damaged[0].List
+	}
+	newest := slices.MinFunc(lines, compareAge).Operation.UID
+	return a.chooseFile(ctx, slices.DeleteFunc(lines, func(l Line) bool { return l.Operation.UID != newest }))
+}
+
+// chooseFile returns the best of the files of one operation that is not damaged.
+func (a *Archive) chooseFile(ctx context.Context, lines []Line) (file string, err error) {
+	slices.SortFunc(lines, compareFiles)
+	var first error
+	for _, l := range lines {
+		err := a.verifyFile(ctx, l.File)
+		if err == nil || !isDamaged(err) {
+			return l.File, err
+		}
+		first = cmp.Or(first, err)
+	}
+	return "", first
+}
+
+// verifyFile reads a file to its end.
+func (a *Archive) verifyFile(ctx context.Context, file string) error {
+	return a.readFile(ctx, file, func(r *reader) error { return r.readEvents(func(event.Event) error { return nil }) })
+}
+
+// Verify reads the file of an operation to its end. It returns records.ErrNotFound if there is none.
+func (a *Archive) Verify(ctx context.Context, o *v1alpha1.Operation) error {
+	file, err := a.findFile(ctx, o.Name, o.UID)
+	if err != nil {
+		return err
+	}
+	return a.verifyFile(ctx, file)
+}
+
+// Put saves an operation, then its line in the index. When it returns nil, a file with at least as many
+// events was read to its end. This can be the file of an earlier call or of another process: a caller
+// whose journal is shortened already has fewer events.
 func (a *Archive) Put(ctx context.Context, r Record) error {
 	o := r.Operation
-	name, err := a.fileName(o.Spec.ClusterRef.Name, o.Name)
+	n, err := newName(o)
 	if err != nil {
 		return err
 	}
@@ -197,93 +215,44 @@ func (a *Archive) Put(ctx context.Context, r Record) error {
 	if err != nil {
 		return fmt.Errorf("archiving operation %s: %w", o.Name, err)
 	}
-	files, err := a.listFiles(ctx, o.Spec.ClusterRef.Name)
+	files, err := a.listFiles(ctx, n.cluster)
 	if err != nil {
 		return err
 	}
-	i, err := a.readIndex(ctx, o.Spec.ClusterRef.Name, files)
+	i, err := a.readIndex(ctx, n.cluster, files)
 	if err != nil {
 		return err
 	}
-	if is := i.findLine(o.Name); is == nil || is.Operation.UID != o.UID || is.Events < head.events {
-		var written counter
-		err := a.files.Put(ctx, name, func(to io.Writer) error {
-			written = counter{to: to}
-			return r.write(&written, head)
-		})
-		if err != nil {
-			return unavailableError(ctx, err)
+	complete := slices.DeleteFunc(i.filesOf(o.UID), func(l Line) bool { return l.Events < head.events })
+	_, err = a.chooseFile(ctx, complete)
+	if len(complete) == 0 || isDamaged(err) {
+		var line Line
+		if line, err = a.putFile(ctx, a.fileOf(n), r, head); err == nil {
+			i.lines, i.changed = append(i.lines, line), true
 		}
-		i.setLine(Line{Operation: shortenOperation(*o), Events: head.events, Bytes: written.bytes})
 	}
-	if !i.changed {
-		return nil
+	if err != nil || !i.changed {
+		return err
 	}
 	return a.writeIndex(ctx, i)
 }
 
-// Limits are the limits for the operations of a cluster. Zero means no limit.
-type Limits struct {
-	Operations int
-	Age        time.Duration
-	Bytes      int64
-}
-
-// leftoverTime is the age from which an incomplete file has no writer.
-const leftoverTime = 24 * time.Hour
-
-// Prune removes the oldest operations of a cluster that exceed a limit, and incomplete files that a
-// crash has left.
-func (a *Archive) Prune(ctx context.Context, cluster string, l Limits, now time.Time) error {
-	files, err := a.listFiles(ctx, cluster)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if strings.HasPrefix(f.Name, "."+a.prefixOf(cluster)) && !f.Modified.IsZero() && now.Sub(f.Modified) > leftoverTime {
-			if err := a.files.Remove(ctx, f.Name); err != nil {
-				return unavailableError(ctx, err)
-			}
+// putFile writes a file, and reads it to its end. It never removes the file: another process may have
+// verified it.
+func (a *Archive) putFile(ctx context.Context, file string, r Record, h head) (Line, error) {
+	line := Line{Operation: shortenOperation(*r.Operation), Events: h.events, File: file}
+	err := a.files.Put(ctx, file, func(to io.Writer) error {
+		written := counter{to: to}
+		err := r.write(&written, h)
+		if err == nil {
+			line.Bytes = written.bytes
 		}
-	}
-	i, err := a.readIndex(ctx, cluster, files)
-	if err != nil {
 		return err
-	}
-	slices.SortFunc(i.lines, func(a, b Line) int {
-		return cmp.Or(endOf(b).Compare(endOf(a)), cmp.Compare(b.Operation.Name, a.Operation.Name))
 	})
-	kept, size := 0, int64(0)
-	for ; kept < len(i.lines); kept++ {
-		line := i.lines[kept]
-		size += line.Bytes
-		if l.Operations > 0 && kept >= l.Operations || l.Bytes > 0 && size > l.Bytes || l.Age > 0 && now.Sub(endOf(line)) > l.Age {
-			break
-		}
+	if err != nil {
+		return Line{}, unavailableError(ctx, err)
 	}
-	for len(i.lines) > kept {
-		last := i.lines[len(i.lines)-1].Operation.Name
-		name, err := a.fileName(cluster, last)
-		if err != nil {
-			return err
-		}
-		if err := a.files.Remove(ctx, name); err != nil {
-			return unavailableError(ctx, err)
-		}
-		i.removeLine(last)
-	}
-	if !i.changed {
-		return nil
-	}
-	return a.writeIndex(ctx, i)
-}
-
-// endOf returns the time from which the age of an operation counts.
-func endOf(l Line) time.Time {
-	if end := l.Operation.Status.EndTime; end != nil {
-		return end.Time
-	}
-	return l.Operation.CreationTimestamp.Time
+	return line, a.verifyFile(ctx, file)
 }
 
 // A counter counts the bytes that it passes on.

@@ -24,7 +24,6 @@ import (
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/store/kube/archive"
@@ -73,18 +72,15 @@ func requireNoError(t *testing.T, err error) {
 func openDirectory(t *testing.T) (*archive.Directory, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "archive")
-	d, err := archive.OpenDirectory(path)
+	d, err := archive.OpenDirectory(t.Context(), path)
 	requireNoError(t, err)
 	t.Cleanup(func() { requireNoError(t, d.Close()) })
 	return d, path
 }
 
-func openStorage(t *testing.T) archive.Files {
+func openStorage(t *testing.T, s *copiestest.Storage) archive.Files {
 	t.Helper()
-	s := copiestest.ListenS3(t)
-	secret, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Encode()
-	requireNoError(t, err)
-	to, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &s.To}, secret)
+	to, err := copies.OpenObjects(s.To, copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority})
 	requireNoError(t, err)
 	t.Cleanup(func() { requireNoError(t, to.Close()) })
 	return to
@@ -95,6 +91,17 @@ func newArchive(t *testing.T, files archive.Files) *archive.Archive {
 	a, err := archive.New(files, "clusters")
 	requireNoError(t, err)
 	return a
+}
+
+// fileOf returns the path of the only file of an operation.
+func fileOf(t *testing.T, dir string, r archive.Record) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "clusters_*_"+r.Operation.Name+"_"+string(r.Operation.UID)+"_*.zst"))
+	requireNoError(t, err)
+	if len(found) != 1 {
+		t.Fatalf("files of operation %s: %v", r.Operation.Name, found)
+	}
+	return found[0]
 }
 
 func listNames(t *testing.T, a *archive.Archive, cluster string) (names []string) {
@@ -114,7 +121,7 @@ func listNames(t *testing.T, a *archive.Archive, cluster string) (names []string
 func TestArchive_ReturnsWhatWasPut(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) archive.Files{
 		"directory": func(t *testing.T) archive.Files { d, _ := openDirectory(t); return d },
-		"S3":        openStorage,
+		"S3":        func(t *testing.T) archive.Files { return openStorage(t, copiestest.ListenS3(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := open(t)
@@ -134,7 +141,7 @@ func TestArchive_ReturnsWhatWasPut(t *testing.T) {
 			requireNoError(t, err)
 			want := other.Operation.DeepCopy()
 			want.ResourceVersion = ""
-			o, p, err := again.Load(t.Context(), other.Operation.Name)
+			o, p, err := again.Load(t.Context(), other.Operation.Name, "")
 			requireNoError(t, err)
 			if d := cmp.Diff(want, o); d != "" {
 				t.Errorf("operation (-want +got):\n%s", d)
@@ -146,7 +153,9 @@ func TestArchive_ReturnsWhatWasPut(t *testing.T) {
 			if d := cmp.Diff(other.Plan, p); d != "" {
 				t.Errorf("plan (-want +got):\n%s", d)
 			}
-			read := func(fn func(event.Event) error) error { return again.ReadEvents(t.Context(), other.Operation.Name, fn) }
+			read := func(fn func(event.Event) error) error {
+				return again.ReadEvents(t.Context(), other.Operation.Name, "", fn)
+			}
 			if d := cmp.Diff(eventsOf(t, other.Events), eventsOf(t, read)); d != "" {
 				t.Errorf("events (-want +got):\n%s", d)
 			}
@@ -155,10 +164,10 @@ func TestArchive_ReturnsWhatWasPut(t *testing.T) {
 				t.Errorf("found (-want +got):\n%s%v", d, err)
 			}
 			stop := errors.New("stop")
-			if err := again.ReadEvents(t.Context(), other.Operation.Name, func(event.Event) error { return stop }); !errors.Is(err, stop) {
+			if err := again.ReadEvents(t.Context(), other.Operation.Name, "", func(event.Event) error { return stop }); !errors.Is(err, stop) {
 				t.Errorf("reading with a failing function: %v", err)
 			}
-			if _, _, err := again.Load(t.Context(), "20261120"); !errors.Is(err, records.ErrNotFound) {
+			if _, _, err := again.Load(t.Context(), "20261120", ""); !errors.Is(err, records.ErrNotFound) {
 				t.Errorf("loading an unknown operation: %v", err)
 			}
 			foreign, err := archive.New(files, "clusters-2")
@@ -229,13 +238,13 @@ func TestArchive_RepairsIndexAfterCrash(t *testing.T) {
 				t.Errorf("after another Put: %v", got)
 			}
 			crash = newArchive(t, &crashing{files, tc.writes, tc.after})
-			if err := crash.Prune(t.Context(), "prod", archive.Limits{Operations: 1}, began); !archive.IsUnavailable(err) {
+			if err := crash.Prune(t.Context(), []string{"prod"}, archive.Limits{Operations: 1}, began); !archive.IsUnavailable(err) {
 				t.Errorf("Prune: %v, want a diagnostic", err)
 			}
 			if got := listNames(t, a, "prod"); len(got) != tc.pruned {
 				t.Errorf("after Prune: %v, want %d operations", got, tc.pruned)
 			}
-			requireNoError(t, a.Prune(t.Context(), "prod", archive.Limits{Operations: 1}, began))
+			requireNoError(t, a.Prune(t.Context(), []string{"prod"}, archive.Limits{Operations: 1}, began))
 			if got := listNames(t, a, "prod"); len(got) != 1 {
 				t.Errorf("after another Prune: %v", got)
 			}
@@ -289,17 +298,11 @@ func TestPut_KeepsMoreCompleteFile(t *testing.T) {
 	} {
 		requireNoError(t, a.Put(t.Context(), newRecord("prod", 0, tc.events)))
 		read := func(fn func(event.Event) error) error {
-			return a.ReadEvents(t.Context(), newRecord("prod", 0, 0).Operation.Name, fn)
+			return a.ReadEvents(t.Context(), newRecord("prod", 0, 0).Operation.Name, "", fn)
 		}
 		if got := eventsOf(t, read); len(got) != tc.want {
 			t.Errorf("%s: %d events, want %d: %s", tc.name, len(got), tc.want, tc.reason)
 		}
-	}
-	other := newRecord("prod", 0, 1)
-	other.Operation.UID = "another"
-	requireNoError(t, a.Put(t.Context(), other))
-	if o, _, err := a.Load(t.Context(), other.Operation.Name); err != nil || o.UID != "another" {
-		t.Errorf("another operation with this name: %v, %v", o, err)
 	}
 }
 
@@ -325,7 +328,7 @@ func TestPrune_RemovesOldestBeyondLimits(t *testing.T) {
 				}
 			}
 			requireNoError(t, a.Put(t.Context(), newRecord("prod-2", 0, 3)))
-			requireNoError(t, a.Prune(t.Context(), "prod", tc.limits, began.AddDate(0, 0, 4)))
+			requireNoError(t, a.Prune(t.Context(), []string{"prod"}, tc.limits, began.AddDate(0, 0, 4)))
 			if d := cmp.Diff(want, listNames(t, a, "prod")); d != "" {
 				t.Errorf("operations (-want +got):\n%s%s", d, tc.reason)
 			}
@@ -334,12 +337,12 @@ func TestPrune_RemovesOldestBeyondLimits(t *testing.T) {
 			}
 		})
 	}
-	old, young := filepath.Join(path, ".clusters_prod_x.operation.zst.A.part"), filepath.Join(path, ".clusters_prod_y.operation.zst.A.part")
+	old, young := filepath.Join(path, ".clusters_prod_x_u_w.zst.A.part"), filepath.Join(path, ".clusters_prod_y_u_w.zst.A.part")
 	for _, file := range []string{old, young} {
 		requireNoError(t, os.WriteFile(file, nil, 0o600))
 	}
 	requireNoError(t, os.Chtimes(old, began, began))
-	requireNoError(t, a.Prune(t.Context(), "prod", archive.Limits{}, time.Now()))
+	requireNoError(t, a.Prune(t.Context(), []string{"prod"}, archive.Limits{}, time.Now()))
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an incomplete file of a crash remains: %v", err)
 	}
@@ -382,12 +385,12 @@ func TestArchive_ReportsDamagedFile(t *testing.T) {
 			bad, good := newRecord("prod", 0, 2000), newRecord("prod", 1, 3)
 			requireNoError(t, a.Put(t.Context(), bad))
 			requireNoError(t, a.Put(t.Context(), good))
-			file := filepath.Join(path, "clusters_prod_"+bad.Operation.Name+".operation.zst")
+			file := fileOf(t, path, bad)
 			text, err := os.ReadFile(file)
 			requireNoError(t, err)
 			requireNoError(t, os.WriteFile(file, tc.damage(t, text), 0o600))
 
-			err = a.ReadEvents(t.Context(), bad.Operation.Name, func(event.Event) error { return nil })
+			err = a.ReadEvents(t.Context(), bad.Operation.Name, "", func(event.Event) error { return nil })
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != "archive-damaged" || list[0].Hint == "" {
 				t.Errorf("reading: %v, want a diagnostic: %s", err, tc.reason)
@@ -410,8 +413,8 @@ func TestArchive_RefusesFileOfOtherOperation(t *testing.T) {
 	a := newArchive(t, files)
 	r := newRecord("prod", 0, 3)
 	requireNoError(t, a.Put(t.Context(), r))
-	requireNoError(t, os.Rename(filepath.Join(path, "clusters_prod_"+r.Operation.Name+".operation.zst"),
-		filepath.Join(path, "clusters_lab_"+r.Operation.Name+".operation.zst")))
+	file := fileOf(t, path, r)
+	requireNoError(t, os.Rename(file, strings.Replace(file, "clusters_prod_", "clusters_lab_", 1)))
 	if lines, damaged, err := a.List(t.Context(), "lab"); err != nil || len(lines) != 0 || len(damaged) != 1 {
 		t.Errorf("list: %v, %v, %v", lines, damaged, err)
 	}
@@ -428,7 +431,7 @@ func TestArchive_MakesDamagedIndexAgain(t *testing.T) {
 	requireNoError(t, z.Close())
 	for name, text := range map[string][]byte{
 		"empty": nil, "other content": []byte("canary"), "no lines": packed(t, "canary\n"), "too large": bomb.Bytes(),
-		"lines of missing files": packed(t, `{"operation":{"metadata":{"name":"gone"}}}`+"\n"),
+		"lines of missing files": packed(t, `{"operation":{"metadata":{"name":"gone"}},"file":"gone"}`+"\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			files, path := openDirectory(t)
@@ -486,8 +489,8 @@ func TestDirectory_IsPrivate(t *testing.T) {
 	}
 	outside := filepath.Join(t.TempDir(), "outside")
 	requireNoError(t, os.WriteFile(outside, []byte("canary"), 0o600))
-	requireNoError(t, os.Symlink(outside, filepath.Join(path, "clusters_prod_x.operation.zst")))
-	if err := files.Fetch(t.Context(), "clusters_prod_x.operation.zst", io.Discard); err == nil {
+	requireNoError(t, os.Symlink(outside, filepath.Join(path, "clusters_prod_x_u_w.zst")))
+	if err := files.Fetch(t.Context(), "clusters_prod_x_u_w.zst", io.Discard); err == nil {
 		t.Error("a link was followed")
 	}
 	if got := listNames(t, a, "prod"); len(got) != 1 {
@@ -495,7 +498,7 @@ func TestDirectory_IsPrivate(t *testing.T) {
 	}
 	requireNoError(t, os.Chmod(path, 0o750))
 	for name, path := range map[string]string{"open to a group": path, "no parent": filepath.Join(path, "a", "b"), "a file": outside} {
-		if _, err := archive.OpenDirectory(path); !archive.IsUnavailable(err) {
+		if _, err := archive.OpenDirectory(t.Context(), path); !archive.IsUnavailable(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

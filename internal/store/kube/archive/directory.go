@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,20 +16,40 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
+// maxCalls limits the calls of a Directory at the same time, with those that a file system blocks.
+const maxCalls = 16
+
 // A Directory keeps the files of an archive. Only its owner has access.
-type Directory struct{ root *os.Root }
+type Directory struct {
+	root  *os.Root
+	calls chan struct{} // has an element for each call that runs
+}
 
 var _ Files = (*Directory)(nil)
 
 // OpenDirectory opens a directory for an archive, and creates it if only its parent exists: a missing
 // parent can be a disk that is not mounted.
-func OpenDirectory(path string) (*Directory, error) {
+func OpenDirectory(ctx context.Context, path string) (*Directory, error) {
+	d := &Directory{calls: make(chan struct{}, maxCalls)}
+	root, err := callValue(ctx, d, func() (*os.Root, error) { return openRoot(path) })
+	if err != nil {
+		var refused diag.List
+		if errors.As(err, &refused) {
+			return nil, err
+		}
+		return nil, unavailableError(ctx, err)
+	}
+	d.root = root
+	return d, nil
+}
+
+func openRoot(path string) (*os.Root, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, UnavailableError(err)
+		return nil, err
 	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, UnavailableError(err)
+		return nil, err
 	}
 	info, err := root.Stat(".")
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
@@ -40,14 +59,50 @@ func OpenDirectory(path string) (*Directory, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	return &Directory{root}, nil
+	return root, nil
+}
+
+// callValue calls f, and returns its result or the cause if ctx ends before. A file system of which the
+// server or the disk does not respond can block f: its goroutine then remains, and counts as a call.
+func callValue[T any](ctx context.Context, d *Directory, f func() (T, error)) (none T, err error) {
+	select {
+	case d.calls <- struct{}{}:
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	ended := make(chan result, 1)
+	go func() { // ends with f
+		defer func() { <-d.calls }()
+		v, err := f()
+		ended <- result{v, err}
+	}()
+	select {
+	case r := <-ended:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
+}
+
+// call is callValue for a function without a result.
+func (d *Directory) call(ctx context.Context, f func() error) error {
+	_, err := callValue(ctx, d, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 // Close closes the directory.
 func (d *Directory) Close() error { return d.root.Close() }
 
 // List returns the regular files whose names have a prefix.
-func (d *Directory) List(_ context.Context, prefix string) (out []copies.File, err error) {
+func (d *Directory) List(ctx context.Context, prefix string) ([]copies.File, error) {
+	return callValue(ctx, d, func() ([]copies.File, error) { return d.list(prefix) })
+}
+
+func (d *Directory) list(prefix string) (out []copies.File, err error) {
 	dir, err := d.root.Open(".")
 	if err != nil {
 		return nil, err
@@ -72,8 +127,12 @@ func (d *Directory) List(_ context.Context, prefix string) (out []copies.File, e
 	return out, nil
 }
 
-// Fetch writes the content of a regular file.
-func (d *Directory) Fetch(_ context.Context, name string, to io.Writer) error {
+// Fetch writes the content of a regular file. If ctx ends, a write to to can still follow.
+func (d *Directory) Fetch(ctx context.Context, name string, to io.Writer) error {
+	return d.call(ctx, func() error { return d.fetch(name, to) })
+}
+
+func (d *Directory) fetch(name string, to io.Writer) error {
 	f, err := d.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -89,9 +148,14 @@ func (d *Directory) Fetch(_ context.Context, name string, to io.Writer) error {
 	return err
 }
 
-// Put writes a file under a name that no other writer uses, and renames it.
-func (d *Directory) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
-	part := "." + name + "." + rand.Text()[:8] + ".part"
+// Put writes a file under a name that no other writer uses, and renames it. If ctx ends, write can
+// still run, and the file can still appear.
+func (d *Directory) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	return d.call(ctx, func() error { return d.put(ctx, name, write) })
+}
+
+func (d *Directory) put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
+	part := "." + name + "." + randomWord() + ".part"
 	f, err := d.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -101,13 +165,17 @@ func (d *Directory) Put(ctx context.Context, name string, write func(io.Writer) 
 		err = d.root.Rename(part, name)
 	}
 	if err != nil {
-		return errors.Join(err, d.Remove(ctx, part))
+		return errors.Join(err, d.remove(part))
 	}
 	return fsync.SyncDirIn(d.root, ".")
 }
 
 // Remove removes a file.
-func (d *Directory) Remove(_ context.Context, name string) error {
+func (d *Directory) Remove(ctx context.Context, name string) error {
+	return d.call(ctx, func() error { return d.remove(name) })
+}
+
+func (d *Directory) remove(name string) error {
 	if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -14,9 +14,15 @@ const (
 	idDamaged     = "archive-damaged"
 )
 
+// errSlow is the error for an archive that does not respond before the deadline of a call.
+var errSlow = errors.New("it did not respond in time")
+
 // unavailableError returns the error for files that cannot be listed, read or written.
 func unavailableError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return UnavailableError(errSlow)
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
 	return UnavailableError(err)
@@ -32,6 +38,12 @@ func UnavailableError(err error) error {
 func damagedError(name string, err error) error {
 	return diag.Refuse(idDamaged, fmt.Sprintf("file %s of the archive of operations is damaged: %v", name, err),
 		"restore the file from a copy of the archive")
+}
+
+// isDamaged reports whether an error is of damagedError.
+func isDamaged(err error) bool {
+	var list diag.List
+	return errors.As(err, &list) && list[0].ID == idDamaged
 }
 
 // IsUnavailable reports whether an archive is full or cannot be reached.

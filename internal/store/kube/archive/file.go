@@ -99,14 +99,14 @@ func (r Record) write(to io.Writer, h head) error {
 // A reader reads a file after its header.
 type reader struct {
 	header
-	name  string
+	is    name
 	lines *bufio.Reader
 	used  error // by the function that received an event
 }
 
 // readHeader returns the header of a file.
-func (a *Archive) readHeader(ctx context.Context, name string) (h *header, err error) {
-	err = a.readFile(ctx, name, func(r *reader) error {
+func (a *Archive) readHeader(ctx context.Context, file string) (h *header, err error) {
+	err = a.readFile(ctx, file, func(r *reader) error {
 		h = &r.header
 		return nil
 	})
@@ -115,7 +115,7 @@ func (a *Archive) readHeader(ctx context.Context, name string) (h *header, err e
 
 // readFile calls use with a file after its header was verified. The memory for it has a limit,
 // whatever the file contains.
-func (a *Archive) readFile(ctx context.Context, name string, use func(*reader) error) error {
+func (a *Archive) readFile(ctx context.Context, file string, use func(*reader) error) error {
 	fetching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pipe, to := io.Pipe()
@@ -123,9 +123,10 @@ func (a *Archive) readFile(ctx context.Context, name string, use func(*reader) e
 	fetched := make(chan struct{})
 	go func() { // ends when the pipe is closed
 		defer close(fetched)
-		_ = to.CloseWithError(a.files.Fetch(fetching, name, newLimited(to, maxFile))) // never fails
+		_ = to.CloseWithError(a.files.Fetch(fetching, file, newLimited(to, maxFile))) // never fails
 	}()
-	r := &reader{name: name}
+	is, _ := a.parseName(file)
+	r := &reader{is: is}
 	err := r.open(from, use)
 	_ = pipe.Close() // never fails
 	cancel()
@@ -137,7 +138,7 @@ func (a *Archive) readFile(ctx context.Context, name string, use func(*reader) e
 	case from.err != nil && !errors.As(from.err, &over):
 		return unavailableError(ctx, from.err)
 	}
-	return damagedError(name, err)
+	return damagedError(file, err)
 }
 
 // open reads and verifies the header, and calls use.
@@ -166,9 +167,8 @@ func (r *reader) open(from io.Reader, use func(*reader) error) error {
 	if err := json.Unmarshal(text, &r.header); err != nil {
 		return err
 	}
-	o := &r.header.Operation
-	if name := "_" + o.Spec.ClusterRef.Name + "_" + o.Name + fileSuffix; r.Format != format || !strings.HasSuffix(r.name, name) {
-		return fmt.Errorf("it has operation %s of cluster %s in format %d", o.Name, o.Spec.ClusterRef.Name, r.Format)
+	if o := &r.header.Operation; r.Format != format || !r.is.isOf(o) {
+		return fmt.Errorf("it has operation %s (%s) of cluster %s in format %d", o.Name, o.UID, o.Spec.ClusterRef.Name, r.Format)
 	}
 	return use(r)
 }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
+	"k8s.io/apimachinery/pkg/types"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup/copies"
@@ -16,83 +18,140 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
+// A Line is an operation in the index. It has what a list shows, without hosts, steps and failures.
+type Line struct {
+	Operation v1alpha1.Operation `json:"operation"`
+	Events    int64              `json:"events"`
+	Bytes     int64              `json:"bytes"` // the size of the file
+	File      string             `json:"file"`
+}
+
+// compareAge sorts the newest operation first.
+func compareAge(a, b Line) int {
+	return cmp.Or(endOf(b).Compare(endOf(a)), cmp.Compare(b.Operation.Name, a.Operation.Name), cmp.Compare(b.Operation.UID, a.Operation.UID))
+}
+
+// compareFiles sorts the best file of one operation first. All processes have the same order.
+func compareFiles(a, b Line) int {
+	return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.File, b.File))
+}
+
+// A problem is a file whose header is damaged.
+type problem struct {
+	file string
+	uid  types.UID
+	diag.List
+}
+
 // An index has a line for each file of a cluster that can be read.
 type index struct {
 	cluster string
 	lines   []Line
-	damaged diag.List
+	damaged []problem
 	changed bool // it differs from the saved index
 }
 
-func (i *index) indexOf(operation string) int {
-	return slices.IndexFunc(i.lines, func(l Line) bool { return l.Operation.Name == operation })
-}
-
-// findLine returns the line of an operation, nil if there is none.
-func (i *index) findLine(operation string) *Line {
-	if at := i.indexOf(operation); at >= 0 {
-		return &i.lines[at]
+// filesOf returns the lines of an operation.
+func (i *index) filesOf(uid types.UID) (out []Line) {
+	for _, l := range i.lines {
+		if l.Operation.UID == uid {
+			out = append(out, l)
+		}
 	}
-	return nil
+	return out
 }
 
-func (i *index) removeLine(operation string) {
-	i.lines = slices.DeleteFunc(i.lines, func(l Line) bool { return l.Operation.Name == operation })
-	i.changed = true
+// operations returns the best line of each operation.
+func (i *index) operations() []Line {
+	lines := slices.Clone(i.lines)
+	slices.SortFunc(lines, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(a.Operation.UID, b.Operation.UID), compareFiles(a, b))
+	})
+	return slices.CompactFunc(lines, func(a, b Line) bool { return a.Operation.UID == b.Operation.UID })
 }
 
-// setLine adds a line, or replaces the line of the same operation.
-func (i *index) setLine(l Line) {
-	i.removeLine(l.Operation.Name)
-	i.lines = append(i.lines, l)
+// problems returns the problems of operations that have no other file.
+func (i *index) problems() (out diag.List) {
+	for _, p := range i.damaged {
+		if len(i.filesOf(p.uid)) == 0 {
+			out = append(out, p.List...)
+		}
+	}
+	return out
 }
 
 // readIndex returns the index of a cluster with these files. It drops lines without a file, and makes
 // the missing lines from the files.
 func (a *Archive) readIndex(ctx context.Context, cluster string, files []copies.File) (*index, error) {
 	i := &index{cluster: cluster}
-	name := a.namespace + "_" + cluster + indexSuffix
-	if slices.ContainsFunc(files, func(f copies.File) bool { return f.Name == name }) {
-		var text bytes.Buffer
-		err := a.files.Fetch(ctx, name, newLimited(&text, bounded.Config))
-		var over *bounded.LimitError
-		if err != nil && !errors.As(err, &over) {
-			return nil, unavailableError(ctx, err)
-		}
-		if i.lines, err = decodeIndex(text.Bytes()); err != nil {
-			i.lines, i.changed = nil, true // it is made again
-		}
+	saved, exists, err := a.loadLines(ctx, cluster, files)
+	if err != nil {
+		return nil, err
 	}
-	saved := i.lines
-	i.lines = nil
+	var unknown []copies.File
 	for _, f := range files {
-		of, operation, ok := a.parseName(f.Name)
-		if !ok || of != cluster || operation == "" {
+		n, ok := a.parseName(f.Name)
+		if !ok || n.cluster != cluster || n.operation == "" {
 			continue
 		}
-		at := slices.IndexFunc(saved, func(l Line) bool { return l.Operation.Name == operation })
-		if at >= 0 && saved[at].Bytes == f.Bytes && saved[at].Operation.Spec.ClusterRef.Name == cluster {
-			i.lines = append(i.lines, saved[at])
+		at := slices.IndexFunc(saved, func(l Line) bool { return l.File == f.Name && l.Bytes == f.Bytes && n.isOf(&l.Operation) })
+		if at < 0 {
+			unknown = append(unknown, f)
 			continue
 		}
+		i.lines = append(i.lines, saved[at])
+	}
+	i.changed = len(i.lines) != len(saved) || exists && len(saved) == 0
+	lines, damaged, err := a.readLines(ctx, unknown)
+	i.lines, i.damaged, i.changed = append(i.lines, lines...), damaged, i.changed || len(lines) > 0
+	return i, err
+}
+
+// loadLines returns the lines of the saved index, and whether there is one. A damaged index has no lines:
+// it is made again.
+func (a *Archive) loadLines(ctx context.Context, cluster string, files []copies.File) (lines []Line, exists bool, err error) {
+	file := a.indexOf(cluster)
+	if !slices.ContainsFunc(files, func(f copies.File) bool { return f.Name == file }) {
+		return nil, false, nil
+	}
+	var text bytes.Buffer
+	err = a.files.Fetch(ctx, file, newLimited(&text, bounded.Config))
+	var over *bounded.LimitError
+	if err != nil && !errors.As(err, &over) {
+		return nil, false, unavailableError(ctx, err)
+	}
+	if lines, err = decodeIndex(text.Bytes()); err != nil {
+		return nil, true, nil //nolint:nilerr // see above
+	}
+	return lines, true, nil
+}
+
+// readLines makes lines from the headers of files.
+func (a *Archive) readLines(ctx context.Context, files []copies.File) (lines []Line, damaged []problem, err error) {
+	for _, f := range files {
 		h, err := a.readHeader(ctx, f.Name)
 		var list diag.List
 		switch {
-		case errors.As(err, &list) && list[0].ID == idDamaged:
-			i.damaged = append(i.damaged, list...)
-			continue
+		case isDamaged(err) && errors.As(err, &list):
+			n, _ := a.parseName(f.Name)
+			damaged = append(damaged, problem{f.Name, n.uid, list})
 		case err != nil:
-			return nil, err
+			return nil, nil, err
+		default:
+			lines = append(lines, Line{Operation: shortenOperation(h.Operation), Events: h.Events, Bytes: f.Bytes, File: f.Name})
 		}
-		i.setLine(Line{Operation: shortenOperation(h.Operation), Events: h.Events, Bytes: f.Bytes})
 	}
-	i.changed = i.changed || len(i.lines) != len(saved)
-	return i, nil
+	return lines, damaged, nil
 }
 
-// writeIndex saves an index.
+// writeIndex saves an index, or removes an empty one.
 func (a *Archive) writeIndex(ctx context.Context, i *index) error {
-	err := a.files.Put(ctx, a.namespace+"_"+i.cluster+indexSuffix, func(to io.Writer) error { return encodeIndex(to, i.lines) })
+	var err error
+	if file := a.indexOf(i.cluster); len(i.lines) == 0 {
+		err = a.files.Remove(ctx, file)
+	} else {
+		err = a.files.Put(ctx, file, func(to io.Writer) error { return encodeIndex(to, i.lines) })
+	}
 	if err != nil {
 		return unavailableError(ctx, err)
 	}
