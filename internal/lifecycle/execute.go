@@ -264,6 +264,9 @@ func (p execution) begin(ctx context.Context, o *v1alpha1.Operation) error {
 	}
 	o.Status.Attempt++
 	o.Status.EndTime, o.Status.Reason, o.Status.ErrorCode, o.Status.Message = nil, "", "", ""
+	if p.onlyRecords {
+		o.Status.Reason = reasonRemoving
+	}
 	return p.svc.Records.Operations().Save(ctx, o)
 }
 

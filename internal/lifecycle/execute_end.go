@@ -90,13 +90,23 @@ func (p execution) reduceStatus(ctx context.Context, o *v1alpha1.Operation) erro
 	}
 	was := o.Status
 	o.Status = reducer.Status()
-	o.Status.Plan, o.Status.Attempt, o.Status.ObservedGeneration = was.Plan, was.Attempt, was.ObservedGeneration
-	o.Status.Executor, o.Status.Journal = was.Executor, was.Journal
+	o.Status.Plan, o.Status.Attempt = was.Plan, was.Attempt // a backend keeps the fields that others set
 	return nil
 }
 
-// finish saves the end of an operation.
+// finish saves the end of an operation. A removed cluster leaves the records before anything reports the
+// success: if the removal fails, the operation has failed and can be resumed.
 func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journal.Recorder, res *Result) error {
+	forgets := p.request.forget && res.Outcome == event.Partial
+	removes := p.kind.RemovesCluster() && (res.Outcome == event.Succeeded || forgets)
+	var unremoved error
+	if removes {
+		if unremoved = p.removeCluster(ctx, o); unremoved != nil {
+			removes, res.Outcome = false, event.Failed
+			res.Failures = append(res.Failures, HostFailure{Title: endedRun, Failure: *explainFailure(unremoved)})
+		}
+	}
+	res.Forgotten = removes && forgets
 	last := p.lastEvent(o, res.Outcome)
 	if f := p.decisiveFailure(res); f != nil {
 		last.Task, last.Title, last.Host, last.Failure = f.Task, f.Title, f.Host, &f.Failure
@@ -105,22 +115,34 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 	if errors.Is(err, records.ErrLost) {
 		return err // another process continues the operation
 	}
-	err = errors.Join(err, p.reduceStatus(ctx, o))
-	res.Forgotten = p.request.forget && p.kind.RemovesCluster() && res.Outcome == event.Partial
-	if p.kind.RemovesCluster() && res.Outcome == event.Succeeded || res.Forgotten {
-		return errors.Join(err, p.svc.Records.Operations().Save(ctx, o), p.svc.Records.Clusters().Remove(ctx, p.env.Cluster.Name))
+	err = errors.Join(unremoved, err, p.reduceStatus(ctx, o))
+	if !removes {
+		err = errors.Join(err, p.saveCluster(ctx, o, res))
 	}
-	// The cluster is saved first: after an interruption in between, the operation can
-	// be resumed and finds nothing to do.
-	if p.kind.CreatesCluster() && res.Outcome == event.Partial ||
-		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
-		err = errors.Join(err, p.svc.Records.Clusters().KeepSource(ctx, p.env.Cluster.Name))
-	}
-	err = errors.Join(err, p.note(ctx, o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
 	if err != nil && res.Outcome == event.Succeeded {
 		return err // a saved success could not be resumed
 	}
 	return errors.Join(err, p.svc.Records.Operations().Save(ctx, o))
+}
+
+// removeCluster removes the cluster from the records. Its hosts are reset: after an interruption, they may no
+// longer exist.
+func (p execution) removeCluster(ctx context.Context, o *v1alpha1.Operation) error {
+	o.Status.Reason = reasonRemoving
+	if err := p.svc.Records.Operations().Save(ctx, o); err != nil {
+		return err
+	}
+	return p.svc.Records.Clusters().Remove(ctx, p.env.Cluster.Name)
+}
+
+// saveCluster saves the cluster after an operation. It is saved before the operation: after an
+// interruption in between, the operation can be resumed and finds nothing to do.
+func (p execution) saveCluster(ctx context.Context, o *v1alpha1.Operation, res *Result) (err error) {
+	if p.kind.CreatesCluster() && res.Outcome == event.Partial ||
+		p.kind.NeedsBundle() && p.kind.SetsStatus() && res.Outcome == event.Succeeded {
+		err = p.svc.Records.Clusters().KeepSource(ctx, p.env.Cluster.Name)
+	}
+	return errors.Join(err, p.note(ctx, o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
 }
 
 // retainTime limits the time after an operation in which records are archived.

@@ -26,6 +26,8 @@ type faultTest struct {
 	// before prepares a world.
 	before  func(*world)
 	request func(*world) Request
+	// between, if it is not nil, checks a world after the fault.
+	between func(w *world)
 	// after checks a world in which the operation has finished after a fault.
 	after func(w, undisturbed *world)
 	// share returns a function that opens new records, in memory if it is nil, as a new process
@@ -86,6 +88,9 @@ func (ft faultTest) run(t *testing.T) {
 				w, kill := start(t, f)
 				w.doWithFault(ft.request(w), write)
 				kill()
+				if ft.between != nil {
+					ft.between(w)
+				}
 				ft.finish(w)
 				w.wantNoRepeatedSteps()
 				w.wantNoLocks()
@@ -158,6 +163,35 @@ func (w *world) wantNoRepeatedSteps() {
 			w.t.Errorf("step %s has changed something twice: %v", step, e.Changes)
 		}
 		changed[step] = true
+		return nil
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+// wantNoEarlySuccess checks that neither the records nor the journal report the success of a delete
+// while the cluster is still saved.
+func (w *world) wantNoEarlySuccess() {
+	w.t.Helper()
+	saved, err := w.records().Clusters().List(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ops, err := w.records().Operations().List(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(saved) == 0 || len(ops) == 0 || ops[0].Spec.Kind != "delete" {
+		return
+	}
+	if ops[0].Status.State == v1alpha1.OperationSucceeded {
+		w.t.Error("the delete is recorded as succeeded, but the cluster is still saved")
+	}
+	err = w.records().Journals().ReadEvents(w.t.Context(), ops[0].Name, func(e event.Event) error {
+		if e.Type == event.OperationFinished && e.Outcome == event.Succeeded {
+			w.t.Error("the journal reports the success of the delete, but the cluster is still saved")
+		}
 		return nil
 	})
 	if err != nil {
@@ -247,6 +281,7 @@ func TestDelete_FinishesAfterFaultOfAnyWrite(t *testing.T) {
 		kind:    "delete",
 		before:  (*world).createFromFile,
 		request: func(*world) Request { return DeleteRequest{Subject: Subject{Name: "prod"}} },
+		between: (*world).wantNoEarlySuccess,
 		after: func(w, _ *world) {
 			w.bare()
 			w.wantPhase("")

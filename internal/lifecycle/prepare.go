@@ -68,6 +68,8 @@ type prepared struct {
 	// continues is the resumed operation, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
+	// onlyRecords saves the end of a resumed delete: the hosts are reset, and the cluster is removed.
+	onlyRecords bool
 	// touched are hosts that earlier attempts have changed, as described at that time.
 	touched []v1alpha1.Host
 	// placed are the hosts from before these attempts that still have their places in

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -52,6 +53,9 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 			return nil, err
 		}
 	}
+	if recorded == nil && kind.RemovesCluster() && o.Status.Reason == reasonRemoving {
+		return s.finishRemoval(o, wanted, r)
+	}
 	switch {
 	case recorded == nil:
 		copyPasswords(wanted, r.Cluster)
@@ -79,6 +83,23 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 		return nil, err
 	}
 	p.findings = append(p.findings, changed...)
+	return p, nil
+}
+
+// reasonRemoving is the reason in the status of an operation that has reset all hosts and removes the cluster
+// from the records.
+const reasonRemoving = "RemovingRecords"
+
+// finishRemoval prepares to save the end of an operation that has removed the cluster. It needs no host.
+func (s *Service) finishRemoval(o *v1alpha1.Operation, c *v1alpha1.Cluster, r ResumeRequest) (Prepared, error) {
+	p := &prepared{
+		svc: s, name: c.Name, request: r.resumed(&o.Spec.Parameters), continues: o, onlyRecords: true,
+		env: module.Env{Cluster: c}, plan: &plan.Plan{Cluster: c.Name, Operation: o.Spec.Kind},
+	}
+	if err := p.become(operation.Kind(o.Spec.Kind)); err != nil {
+		return nil, err
+	}
+	p.behaviour.summary = func(context.Context, *prepared, *Result) []string { return nil }
 	return p, nil
 }
 
