@@ -40,15 +40,22 @@ const leaseTime = 3 * time.Second
 
 // inAPI shares records in a new namespace of the API server. A killed process cannot send requests.
 func inAPI(t *testing.T) func() (records.Backend, func()) {
+	return inAPIWith(t, func(*kube.Config) {})
+}
+
+// inAPIWith is inAPI with a changed configuration.
+func inAPIWith(t *testing.T, change func(*kube.Config)) func() (records.Backend, func()) {
 	dir, namespace := t.TempDir(), apiServer.NewNamespace(t)
 	return func() (records.Backend, func()) {
 		killed := new(atomic.Bool)
 		client := rest.CopyConfig(apiServer.Admin)
 		client.Wrap(func(next http.RoundTripper) http.RoundTripper { return &connection{next, killed} })
-		s, err := kube.New(kube.Config{
+		c := kube.Config{
 			Client: client, Namespace: namespace, BackupDir: filepath.Join(dir, "backups"), TempDir: dir,
 			LeaseTime: leaseTime, Patience: 10 * time.Second,
-		})
+		}
+		change(&c)
+		s, err := kube.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
