@@ -119,7 +119,7 @@ func (r request) ask(t *testing.T, v validating.Validator) (refusals, asked []st
 	attributes.Attributes = admission.NewAttributesRecord(object, old, present.GroupVersionKind(), present.GetNamespace(), present.GetName(),
 		r.resource, "", r.verb, r.options, false, &user.DefaultInfo{Name: "jane"})
 	rights := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		right := a.GetVerb() + " " + a.GetResource() + "/" + a.GetName()
+		right := strings.TrimSuffix(a.GetVerb()+" "+a.GetResource()+"/"+a.GetName()+"/"+a.GetSubresource(), "/")
 		if a.GetNamespace() != "team" || a.GetUser().GetName() != "jane" || a.GetAPIGroup() != r.resource.Group {
 			right = "wrong request: " + right
 		}
@@ -227,6 +227,55 @@ func TestOperations_NeedRightsToChange(t *testing.T) {
 			}
 			r.rights = nil
 			if refusals, _ := r.ask(t, validator); len(refusals) != len(tc.want) {
+				t.Errorf("without rights: %q: %s", refusals, tc.reason)
+			}
+		})
+	}
+}
+
+// TestOperations_ReserveMarks sets, changes and removes the annotations with which Slipway marks the
+// operations that it creates.
+func TestOperations_ReserveMarks(t *testing.T) {
+	validator := compile(t, readPolicy(t, Operations))
+	const update, status = "update clusters/prod", "update operations/x/status"
+	const mark, created = "slipway.dev/request", "slipway.dev/created"
+	for _, tc := range []struct {
+		name, reason string
+		old, new     map[string]string
+		want         []string // besides the right of a creation
+	}{
+		{"none", "a user requests an operation", nil, nil, nil},
+		{"others", "they decide nothing", map[string]string{"a": "b"}, map[string]string{"a": "c"}, nil},
+		{"request", "its time would count", nil, map[string]string{mark: "0a"}, []string{status}},
+		{"time", "it decides the order", nil, map[string]string{created: "2026-11-29T00:00:00Z"}, []string{status}},
+		{"both", "one right for both", nil, map[string]string{mark: "0a", created: "2026-11-29T00:00:00Z"}, []string{status}},
+		{"changed", "it decides the order", map[string]string{mark: "0a"}, map[string]string{mark: "0b"}, []string{status}},
+		{"removed", "the operation would move", map[string]string{mark: "0a"}, map[string]string{"a": "b"}, []string{status}},
+		{"all removed", "the operation would move", map[string]string{mark: "0a"}, nil, []string{status}},
+		{"not changed", "others can change", map[string]string{mark: "0a"}, map[string]string{mark: "0a", "a": "b"}, nil},
+		{"exchanged", "each has one meaning", map[string]string{mark: "0a"}, map[string]string{created: "0a"}, []string{status}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := request{verb: admission.Create, resource: operations, object: newOperation(t, "kind: apply")}
+			r.object.SetAnnotations(tc.new)
+			if tc.old != nil {
+				r.verb, r.old = admission.Update, newOperation(t, "kind: apply")
+				r.old.SetAnnotations(tc.old)
+			}
+			want := tc.want
+			if r.old == nil {
+				want = append([]string{update}, want...)
+			}
+			r.rights = want
+			refusals, asked := r.ask(t, validator)
+			if len(refusals) > 0 {
+				t.Errorf("with its rights: %q: %s", refusals, tc.reason)
+			}
+			if d := cmp.Diff(want, asked); d != "" {
+				t.Errorf("%s: asked for (-want +got):\n%s", tc.reason, d)
+			}
+			r.rights = nil
+			if refusals, _ := r.ask(t, validator); len(refusals) != len(want) {
 				t.Errorf("without rights: %q: %s", refusals, tc.reason)
 			}
 		})

@@ -75,6 +75,8 @@ func TestPolicies_CheckChangesOfOperations(t *testing.T) {
 		{`{"spec": {"approvedPlan": "sha256:a"}}`, "operators approve", []string{"operator", "admin"}},
 		{`{"spec": {"cancelled": true}}`, "operators cancel", []string{"operator", "admin"}},
 		{`{"metadata": {"annotations": {"slipway.dev/cancel": "{}"}}}`, "this cancels too", []string{"operator", "admin"}},
+		{`{"metadata": {"annotations": {"slipway.dev/request": "0a"}}}`, "only Slipway marks its operations", nil},
+		{`{"metadata": {"annotations": {"slipway.dev/created": "2026-11-29T00:00:00Z"}}}`, "this decides the order", nil},
 		{`{"spec": {"retry": 1}}`, "another attempt deletes the cluster", []string{"admin"}},
 		{`{"metadata": {"labels": {"a": "b"}}}`, "a label has no effect", []string{"operator", "admin"}},
 	} {
