@@ -38,6 +38,7 @@ type connection struct {
 	own     rest.Interface // the kinds of Slipway
 	leases  coordinationv1.LeasesGetter
 	archive archiveReader
+	deleted schedule
 }
 
 // repeat calls f until it succeeds, fails for a reason that does not end on its own, or the patience

@@ -21,6 +21,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -64,6 +65,10 @@ type Config struct {
 	// ArchiveLimits limit the archived operations of each cluster. Default: 100 operations, 180 days,
 	// 1 GiB.
 	ArchiveLimits archive.Limits
+	// DeletedLimits limit the archived operations of all deleted clusters together. Default: 1,000
+	// operations, 180 days, 1 GiB. DeletedObjects limits how many of them remain objects. Default: 100.
+	DeletedLimits  archive.Limits
+	DeletedObjects int
 	// WithoutArchive makes Retain shorten journals and delete old operations although there is no
 	// Archive. Otherwise they remain.
 	WithoutArchive bool
@@ -79,7 +84,12 @@ const DefaultSystemNamespace = "slipway-system"
 // defaultLimits limit the archived operations of a cluster.
 var defaultLimits = archive.Limits{Operations: 100, Age: 180 * 24 * time.Hour, Bytes: 1 << 30}
 
+// defaultDeletedLimits limit the archived operations of all deleted clusters.
+var defaultDeletedLimits = archive.Limits{Operations: 1000, Age: 180 * 24 * time.Hour, Bytes: 1 << 30}
+
 const (
+	defaultDeletedObjects = 100
+
 	defaultLeaseTime = 30 * time.Second
 	defaultPatience  = 60 * time.Second
 )
@@ -94,21 +104,7 @@ func New(c Config) (*Store, error) {
 	if c.Client == nil || c.Namespace == "" || c.BackupDir == "" || c.TempDir == "" {
 		return nil, errors.New("opening the records: the configuration of the client, the namespace or a directory is missing")
 	}
-	if c.SystemNamespace == "" {
-		c.SystemNamespace = DefaultSystemNamespace
-	}
-	if c.LeaseTime == 0 {
-		c.LeaseTime = defaultLeaseTime
-	}
-	if c.Patience == 0 {
-		c.Patience = defaultPatience
-	}
-	if c.ArchiveLimits == (archive.Limits{}) {
-		c.ArchiveLimits = defaultLimits
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.setDefaults()
 	client := rest.CopyConfig(c.Client)
 	client.QPS = -1 // the API server limits its clients
 	core, err1 := kubernetes.NewForConfig(client)
@@ -125,6 +121,18 @@ func New(c Config) (*Store, error) {
 		}
 	}
 	return &Store{out}, nil
+}
+
+func (c *Config) setDefaults() {
+	c.SystemNamespace = cmp.Or(c.SystemNamespace, DefaultSystemNamespace)
+	c.LeaseTime = cmp.Or(c.LeaseTime, defaultLeaseTime)
+	c.Patience = cmp.Or(c.Patience, defaultPatience)
+	c.ArchiveLimits = cmp.Or(c.ArchiveLimits, defaultLimits)
+	c.DeletedLimits = cmp.Or(c.DeletedLimits, defaultDeletedLimits)
+	c.DeletedObjects = cmp.Or(c.DeletedObjects, defaultDeletedObjects)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 }
 
 // newLeaseClient returns a client for Leases, with separate connections: a connection without

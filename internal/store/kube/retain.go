@@ -29,6 +29,8 @@ const keptOperations = 5
 // So after an interruption at any point nothing is missing, and the next Retain continues. It needs no
 // lock: several can run at the same time.
 //
+// It also limits the records of deleted clusters, at most once in deletedInterval.
+//
 // If the archive is full or cannot be reached, the error is one diagnostic, and no record was
 // removed.
 func (s *Store) Retain(ctx context.Context, cluster string) error {
@@ -45,6 +47,9 @@ func (s *Store) Retain(ctx context.Context, cluster string) error {
 	}
 	if err == nil {
 		err = r.prune(ctx, cluster)
+	}
+	if err == nil {
+		err = r.limitDeleted(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("limiting the records of cluster %s: %w", cluster, err)
