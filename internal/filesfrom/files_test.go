@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"k8s.io/apimachinery/pkg/types"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/apicheck"
@@ -162,6 +163,43 @@ addons: [{name: a, manifests: [a.yaml]}]`)
 	entries, err := os.ReadDir(base)
 	if err != nil || len(entries) > 0 {
 		t.Errorf("remains: %v, %v", entries, err)
+	}
+}
+
+// TestPathsIn_NamesKeysInMessages has a problem in each kind of file. The user knows the keys, but not the
+// private directory of the server.
+func TestPathsIn_NamesKeysInMessages(t *testing.T) {
+	resolved := filesOf("id_ed25519", "ssh-ed25519 AAAA", "ca.crt", "no certificate", "policy.yaml", "{", "htpasswd", "x")
+	c := decodeSpec(t, `
+filesFrom: [{secretRef: {name: ssh}}]
+ssh: {privateKeyFile: id_ed25519, sudoPasswordFrom: {file: sudo}}
+etcd: {type: external, external: {endpoints: ["https://10.0.0.9:2379"], caFile: ca.crt, certFile: etcd.crt, keyFile: etcd.key}}
+kubernetes: {audit: {policyFile: policy.yaml}}
+registry: {auths: [{registry: r.example, username: u, passwordFrom: {file: login}, caFile: ca.crt}]}
+hooks: [{name: h, phase: preInstall, script: h.sh, materials: [.hidden]}]
+addons: [{name: a, manifests: [a.yaml]}]`)
+	dir, err := resolved.WriteDir(newBase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	absolute := c.DeepCopy()
+	if err := spec.MakePathsAbsolute(absolute, PathsIn(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*v1alpha1.Cluster{"names": c, "paths": absolute} {
+		found := spec.CheckFiles(c, PathsIn(dir))
+		text := found.Error()
+		if strings.Contains(text, dir.Path()) || strings.Contains(text, "cluster file") {
+			t.Errorf("%s: a message has a path of the server or a hint for files:\n%s", name, text)
+		}
+		for _, key := range []string{"id_ed25519", "sudo", "ca.crt", "etcd.crt", "etcd.key", "policy.yaml", "login", "h.sh", ".hidden", "a.yaml"} {
+			if !strings.Contains(text, key+": ") && !strings.Contains(text, key+" ") {
+				t.Errorf("%s: no message names the key %s:\n%s", name, key, text)
+			}
+		}
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -206,7 +206,7 @@ func (v fileValidator) readContent(path, name string, p Paths, private bool) []b
 	name = p.Resolve(name)
 	f, err := bounded.Open(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+errorReason(err, name), "check the path, which is relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+errorReason(err, name), hintPath)
 		return nil
 	}
 	defer f.Close()

@@ -213,7 +213,26 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 				"run 'slipway bundle build' to create one, or leave the field out: Slipway then finds or builds the right bundle")
 		}
 	}
+	if len(c.Spec.FilesFrom) > 0 {
+		return nameKeys(v.found, p.Dir)
+	}
 	return v.found
+}
+
+// hintPath is the hint for a missing file, and hintKey the same for files of spec.filesFrom.
+const (
+	hintPath = "check the path, which is relative to the cluster file"
+	hintKey  = "store the file under its name as a key of a source in spec.filesFrom"
+)
+
+// nameKeys returns findings about files from Secrets and ConfigMaps. They have the names of keys instead of
+// paths in the private directory, of which users know nothing.
+func nameKeys(found diag.List, dir string) diag.List {
+	texts := strings.NewReplacer(filepath.Clean(dir)+"/", "", filepath.Clean(dir), "spec.filesFrom", hintPath, hintKey)
+	for i, d := range found {
+		found[i].Message, found[i].Hint = texts.Replace(d.Message), texts.Replace(d.Hint)
+	}
+	return found
 }
 
 // checkRegistryFiles checks the credentials and CAs of registries.
@@ -302,7 +321,7 @@ func (v fileValidator) checkSecretFrom(path string, src *v1alpha1.SecretSource, 
 		return // a pipe returns its secret only once, to the code that needs it
 	}
 	if _, err := secret.ResolveSource(found); err != nil {
-		hint := "check the path, which is relative to the cluster file"
+		hint := hintPath
 		if found.Env != "" {
 			hint = "set the variable, and pass it through sudo: sudo --preserve-env=" + found.Env
 		}
@@ -325,8 +344,7 @@ func (v fileValidator) requirePath(path, name string, p Paths) {
 	}
 	name = p.Resolve(name)
 	if _, err := os.Stat(name); err != nil {
-		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+errorReason(err, name),
-			"check the path, which is relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file or directory cannot be read: "+errorReason(err, name), hintPath)
 	}
 }
 
@@ -338,7 +356,7 @@ func (v fileValidator) requireOrdinaryFile(path, name string, p Paths) {
 	f, err := bounded.Open(name)
 	if err != nil {
 		v.refuse(idFileMissing, path, "the file cannot be read: "+errorReason(err, name),
-			"check the path, which is relative to the cluster file; send a directory as an archive")
+			hintPath+"; send a directory as an archive")
 		return
 	}
 	_ = f.Close() // nothing was written
