@@ -41,7 +41,10 @@ func (s *Store) Retain(ctx context.Context, cluster string) error {
 	if !r.archive.exists() && !r.WithoutArchive {
 		return nil
 	}
-	err := r.prune(ctx, cluster) // first, so that a full archive gets space
+	err := r.ping(ctx)
+	if err == nil {
+		err = r.prune(ctx, cluster) // first, so that a full archive gets space
+	}
 	if err == nil {
 		err = r.reduce(ctx, cluster)
 	}
@@ -61,14 +64,21 @@ var _ records.Retainer = (*Store)(nil)
 
 type retention struct{ *connection }
 
-// prune applies the limits of the archive. An archive that does not respond is noticed here, before an
-// operation waits for it.
-func (r retention) prune(ctx context.Context, cluster string) error {
+// ping returns an error if the archive does not respond in time.
+func (r retention) ping(ctx context.Context) error {
 	if !r.archive.exists() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, archiveTime)
 	defer cancel()
+	return r.archive.files.Ping(ctx)
+}
+
+// prune applies the limits of the archive.
+func (r retention) prune(ctx context.Context, cluster string) error {
+	if !r.archive.exists() {
+		return nil
+	}
 	return r.archive.files.Prune(ctx, []string{cluster}, r.ArchiveLimits, time.Now())
 }
 

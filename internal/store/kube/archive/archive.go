@@ -77,6 +77,12 @@ func (a *Archive) listFiles(ctx context.Context, cluster string) ([]copies.File,
 	return files, nil
 }
 
+// Ping returns an error if the archive cannot be listed.
+func (a *Archive) Ping(ctx context.Context) error {
+	_, err := a.listFiles(ctx, "")
+	return err
+}
+
 // List returns the operations of a cluster, or of all clusters if it is "", and the problems of
 // operations that cannot be read.
 func (a *Archive) List(ctx context.Context, cluster string) (lines []Line, damaged diag.List, err error) {

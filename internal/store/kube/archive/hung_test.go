@@ -58,7 +58,7 @@ func TestDirectory_EndsWithContext(t *testing.T) {
 		"find":  func(ctx context.Context) error { _, err := a.Find(ctx, "x"); return err },
 		"load":  func(ctx context.Context) error { _, _, err := a.Load(ctx, "x", ""); return err },
 		"prune": func(ctx context.Context) error { return a.Prune(ctx, []string{"prod"}, archive.Limits{}, began) },
-		"fetch": func(ctx context.Context) error { return archive.UnavailableError(d.Fetch(ctx, "x", io.Discard)) },
+		"ping":  func(ctx context.Context) error { return a.Ping(ctx) },
 	} {
 		for range 20 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
