@@ -169,7 +169,7 @@ addons: [{name: a, manifests: [a.yaml]}]`)
 // TestPathsIn_NamesKeysInMessages has a problem in each kind of file. The user knows the keys, but not the
 // private directory of the server.
 func TestPathsIn_NamesKeysInMessages(t *testing.T) {
-	resolved := filesOf("id_ed25519", "ssh-ed25519 AAAA", "ca.crt", "no certificate", "policy.yaml", "{", "htpasswd", "x")
+	resolved := filesOf("id_ed25519", "ssh-ed25519 AAAA", "ca.crt", "no certificate", "policy.yaml", "{")
 	c := decodeSpec(t, `
 filesFrom: [{secretRef: {name: ssh}}]
 ssh: {privateKeyFile: id_ed25519, sudoPasswordFrom: {file: sudo}}
@@ -192,7 +192,7 @@ addons: [{name: a, manifests: [a.yaml]}]`)
 		if strings.Contains(text, dir.Path()) || strings.Contains(text, "cluster file") {
 			t.Errorf("%s: a message has a path of the server or a hint for files:\n%s", name, text)
 		}
-		for _, key := range []string{"id_ed25519", "sudo", "ca.crt", "etcd.crt", "etcd.key", "policy.yaml", "login", "h.sh", ".hidden", "a.yaml"} {
+		for key := range strings.FieldsSeq("id_ed25519 sudo ca.crt etcd.crt etcd.key policy.yaml login h.sh .hidden a.yaml") {
 			if !strings.Contains(text, key+": ") && !strings.Contains(text, key+" ") {
 				t.Errorf("%s: no message names the key %s:\n%s", name, key, text)
 			}
