@@ -125,7 +125,7 @@ func (p execution) finish(ctx context.Context, o *v1alpha1.Operation, rec *journ
 	return errors.Join(err, p.svc.Records.Operations().Save(ctx, o))
 }
 
-// removeCluster removes the cluster from the records. Its hosts are reset: after an interruption, they may no
+// removeCluster removes the saved cluster. Its hosts are reset: after an interruption, they may no
 // longer exist.
 func (p execution) removeCluster(ctx context.Context, o *v1alpha1.Operation) error {
 	o.Status.Reason = reasonRemoving

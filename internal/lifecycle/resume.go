@@ -86,8 +86,8 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 	return p, nil
 }
 
-// reasonRemoving is the reason in the status of an operation that has reset all hosts and removes the cluster
-// from the records.
+// reasonRemoving is the reason in the status of an operation that has reset all hosts and removes the saved
+// cluster.
 const reasonRemoving = "RemovingRecords"
 
 // finishRemoval prepares to save the end of an operation that has removed the cluster. It needs no host.

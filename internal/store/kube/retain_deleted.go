@@ -14,7 +14,7 @@ import (
 // operations after which Retain is called for them.
 const deletedInterval = time.Hour
 
-// A schedule says when the records of deleted clusters are limited again.
+// A schedule has the time when the records of deleted clusters are limited again.
 type schedule struct {
 	mu   sync.Mutex
 	next time.Time

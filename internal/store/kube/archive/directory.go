@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/fsync"
 )
 
-// maxCalls limits the calls of a Directory at the same time, with those that a file system blocks.
+// maxCalls limits the calls of a Directory at the same time, including calls that a file system blocks.
 const maxCalls = 16
 
 // A Directory keeps the files of an archive. Only its owner has access.
