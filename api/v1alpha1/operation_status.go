@@ -71,8 +71,16 @@ type OperationStatus struct {
 	ErrorCode ErrorCode `json:"errorCode,omitempty"`
 	// The plan of the operation.
 	Plan *PlanStatus `json:"plan,omitempty"`
+	// The parameters after planning, if they differ from `spec.parameters`. A resume uses them.
+	Parameters *OperationParameters `json:"parameters,omitempty"`
 	// The process that runs the operation.
 	Executor *ExecutorStatus `json:"executor,omitempty"`
+	// The number of unfinished operations of the cluster that come first.
+	QueuePosition int32 `json:"queuePosition,omitempty"`
+	// The time at which the management plane stops the current attempt.
+	Deadline *metav1.Time `json:"deadline,omitempty"`
+	// The value of `spec.retry` that the management plane has seen.
+	ObservedRetry int32 `json:"observedRetry,omitempty"`
 	// The number of the latest attempt, from 1. Each resume is an attempt.
 	Attempt int32 `json:"attempt,omitempty"`
 	// The start of the first attempt.

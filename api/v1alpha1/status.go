@@ -23,6 +23,8 @@ const (
 const (
 	MaxNodes       = 100
 	MaxNodeMessage = 512 // bytes
+
+	MaxRecentOperations = 5
 )
 
 // ClusterStatus is the observed state of a cluster. It has at most 64 KiB, whatever the number
@@ -52,6 +54,26 @@ type ClusterStatus struct {
 	Nodes []NodeStatus `json:"nodes,omitempty"`
 	// The ID of the latest operation.
 	Operation string `json:"operation,omitempty"`
+	// The generation of this object that the management plane has seen.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// The digest of the wanted state and its files that the latest successful operation applied.
+	AppliedIntent string `json:"appliedIntent,omitempty"`
+	// The latest operations, newest first: at most 5.
+	// +kubebuilder:validation:MaxItems=5
+	// +listType=atomic
+	RecentOperations []RecentOperation `json:"recentOperations,omitempty"`
+}
+
+// RecentOperation is an operation in the status of its cluster.
+type RecentOperation struct {
+	// The name of the Operation.
+	Name string `json:"name"`
+	// The kind of the operation.
+	Kind string `json:"kind"`
+	// The state of the operation.
+	State OperationState `json:"state,omitempty"`
+	// The end of its latest attempt.
+	EndTime *metav1.Time `json:"endTime,omitempty"`
 }
 
 // NodeCounts counts the nodes of a cluster.

@@ -390,6 +390,10 @@ var rules = []rule{
 	},
 	{layer: 2, pkg: "internal/engine", may: []string{"internal/remote"}, why: "pipelines over hosts; knows no module"},
 	{layer: 2, pkg: "internal/records", why: "how clusters and operations are kept; knows no backend"},
+	{
+		layer: 2, pkg: "internal/records/filesdir", may: []string{"internal/records"},
+		why: "records of clusters with files in a private directory; knows no backend",
+	},
 	{layer: 2, pkg: "internal/records/sharedsync", exactly: true, why: "one write for several callers; knows no events"},
 	{layer: 2, pkg: "internal/records/conformance", may: []string{"internal/records"}, why: "one suite for every backend"},
 	{
@@ -627,8 +631,22 @@ var rules = []rule{
 		why: "client certificates of users, through the certificates API; knows no file",
 	},
 	{layer: 5, pkg: "internal/server/keyrotation", why: "the order of a rotation of encryption keys; knows no file and no API server"},
+	{layer: 5, pkg: "internal/controller/intent", why: "what a user wants of a cluster: the object with its files; reaches no host"},
 	{
-		layer: 5, pkg: "internal/daemon", may: []string{"internal/server/..."},
+		layer: 5, pkg: "internal/controller/executor", may: []string{"internal/controller/intent"},
+		why: "runs operations of an API through lifecycle; decides nothing about their order",
+	},
+	{
+		layer: 5, pkg: "internal/controller/operations", may: []string{"internal/controller/executor"},
+		why: "the queue of each cluster; reaches no host",
+	},
+	{
+		layer: 5, pkg: "internal/controller/clusters", may: []string{"internal/controller/intent", "internal/controller/operations"},
+		why: "from an object to the next operation; reaches no host",
+	},
+	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},
+	{
+		layer: 5, pkg: "internal/daemon", may: []string{"internal/server/...", "internal/controller", "internal/remote/dial"},
 		why: "the commands of slipwayd; composes the packages of the server",
 	},
 
@@ -705,7 +723,7 @@ var fences = []fence{
 		"k8s.io/client-go/...",
 		[]string{
 			"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client",
-			"internal/store/kube", "internal/testutil/faultproxy", "internal/server/...", "internal/daemon",
+			"internal/store/kube", "internal/testutil/faultproxy", "internal/server/...", "internal/daemon", "internal/controller/...",
 		},
 		"one way to speak to the Kubernetes API of clusters, and one to the API of the management server",
 	},
@@ -721,7 +739,7 @@ var fences = []fence{
 		"etcd's own file is read to verify it, and for nothing else",
 	},
 	{"internal/store", []string{"internal/cli"}, "a front end selects the backend of the records"},
-	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
+	{"sigs.k8s.io/controller-runtime/...", []string{"internal/controller/..."}, "one place has controllers"},
 	{"k8s.io/kubernetes/...", []string{"internal/server/controlplane"}, "one place knows the libraries of the API server"},
 	{"go.etcd.io/etcd/...", []string{"internal/server/controlplane"}, "one place knows the server and the client of etcd"},
 	{"k8s.io/kubectl/...", []string{"hack/kubectl"}, "a client for tests; no program of ours contains it"},
@@ -781,7 +799,7 @@ var exclusions = []exclusion{
 			"k8s.io/kubectl/...", "k8s.io/cli-runtime/...", "sigs.k8s.io/controller-runtime/...",
 			"go.etcd.io/etcd/...", "go.etcd.io/raft/...", "go.uber.org/zap/...", "google.golang.org/grpc/...",
 			"github.com/prometheus/...", "go.opentelemetry.io/...", "github.com/google/cel-go/...", "github.com/danielgtaylor/huma/...",
-			"internal/server/...", "internal/daemon/...",
+			"internal/server/...", "internal/daemon/...", "internal/controller/...",
 		},
 		// Types of CustomResourceDefinition, for charts of Helm.
 		except: []string{"k8s.io/apiextensions-apiserver/pkg/apis/..."},

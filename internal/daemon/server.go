@@ -224,6 +224,9 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Handlers = endpoints.handlers()
+	if c.Controllers, err = newControllers(dir, log); err != nil {
+		return nil, nil, err
+	}
 	server, err := controlplane.Start(ctx, c)
 	if err != nil {
 		return nil, nil, err

@@ -229,6 +229,18 @@ func (p *prepared) operation(ctx context.Context) (*v1alpha1.Operation, error) {
 	if p.continues != nil {
 		return p.continues, nil
 	}
+	parameters := p.parameters()
+	if o := p.requested; o != nil {
+		o.Spec.Parameters, o.Status.State = parameters, v1alpha1.OperationPending
+		return o, p.svc.Records.Operations().SavePlan(ctx, o, p.plan)
+	}
+	return p.svc.Records.Operations().Create(ctx, p.svc.Now(), v1alpha1.OperationSpec{
+		ClusterRef: v1alpha1.ClusterReference{Name: p.env.Cluster.Name}, Kind: string(p.kind), Parameters: parameters,
+	}, p.plan)
+}
+
+// parameters returns the details of the request, with those that planning has determined.
+func (p *prepared) parameters() v1alpha1.OperationParameters {
 	parameters := v1alpha1.OperationParameters{
 		IgnoredChecks: p.request.IgnoreChecks, Nodes: p.nodes,
 		Force: p.request.removal.Force, Forget: p.request.forget, KeepFailed: p.request.keepFailed,
@@ -236,9 +248,7 @@ func (p *prepared) operation(ctx context.Context) (*v1alpha1.Operation, error) {
 		MaxUnavailable: p.request.rollout.MaxUnavailable,
 	}
 	p.behaviour.save(p, &parameters)
-	return p.svc.Records.Operations().Create(ctx, p.svc.Now(), v1alpha1.OperationSpec{
-		ClusterRef: v1alpha1.ClusterReference{Name: p.env.Cluster.Name}, Kind: string(p.kind), Parameters: parameters,
-	}, p.plan)
+	return parameters
 }
 
 // begin saves the cluster, then the operation's name in the cluster's status, then the

@@ -90,7 +90,8 @@ func (p execution) reduceStatus(ctx context.Context, o *v1alpha1.Operation) erro
 	}
 	was := o.Status
 	o.Status = reducer.Status()
-	o.Status.Plan, o.Status.Attempt = was.Plan, was.Attempt // a backend keeps the fields that others set
+	// A backend keeps the fields that others set.
+	o.Status.Plan, o.Status.Parameters, o.Status.Attempt = was.Plan, was.Parameters, was.Attempt
 	return nil
 }
 

@@ -38,6 +38,8 @@ const (
 	idUpgradeCommitted    = "upgrade-committed"
 	idKindsInUse          = "new-kinds-in-use"
 	idReverted            = "settings-reverted"
+	idOtherKind           = "other-operation-needed"
+	idNotRequestable      = "not-requestable"
 	idRevertFailed        = "revert-failed"
 	idOperationUnfinished = history.IDOperationUnfinished
 	idRebootsItself       = "reboots-own-machine"

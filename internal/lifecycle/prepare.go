@@ -65,6 +65,8 @@ type prepared struct {
 	way []hop
 	// returned are hosts that are no longer in the saved cluster and are reset.
 	returned []module.LeavingHost
+	// requested is the operation that is saved already, nil if this one becomes a new one.
+	requested *v1alpha1.Operation
 	// continues is the resumed operation, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
@@ -269,12 +271,15 @@ func (s *Service) makePlan(ctx context.Context, p *prepared) error {
 	if err := p.refuseUnchecked(res.Failures); err != nil {
 		return err
 	}
-	c := p.env.Cluster
+	c := p.svc.withoutFilesDir(p.env.Cluster)
 	specText, err := specBytes(c)
 	if err != nil {
 		return err
 	}
 	pl := p.plan
+	if object := p.svc.Object; object != nil {
+		pl.ClusterUID, pl.Files = string(object.UID), object.FileDigests
+	}
 	pl.Cluster, pl.Operation = c.Name, string(p.kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.DigestOf(c), res.Steps, specText
 	pl.Removes = slices.Concat(p.losses(), p.behaviour.losses(p), addons.ListDataLoss(res.Steps))
@@ -378,7 +383,8 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOpt
 		return nil, err
 	}
 	copyPasswords(c, recorded)
-	p := &prepared{svc: s, request: ApplyRequest{Subject: Subject{Cluster: c, Name: c.Name}, ApplyOptions: o}.shared()}
+	subject := Subject{Cluster: c, Name: c.Name, Dir: s.filesDir()}
+	p := &prepared{svc: s, request: ApplyRequest{Subject: subject, ApplyOptions: o}.shared()}
 	if recorded != nil && !same(c, recorded) {
 		p.request.Source = []byte{} // the saved file differs
 	}

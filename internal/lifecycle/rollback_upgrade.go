@@ -109,7 +109,7 @@ func (s *Service) refuseCompletedUpgrade(ctx context.Context, name string, unfin
 	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
 		return unfinished
 	}
-	ops, err := s.Records.Operations().List(ctx, name)
+	ops, err := s.past.ListBegun(ctx, name)
 	if err != nil {
 		return err
 	}

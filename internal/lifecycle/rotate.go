@@ -77,7 +77,7 @@ func (w *rotating) resumeSameRotation(ctx context.Context, p *prepared) error {
 	if p.continues != nil {
 		return nil
 	}
-	ops, err := p.svc.Records.Operations().List(ctx, p.name)
+	ops, err := p.svc.past.ListBegun(ctx, p.name)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/history"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/filesdir"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -56,6 +57,8 @@ type Config struct {
 	BootID string
 	// Source is the source for building bundles: bundle.Auto if empty.
 	Source string
+	// Object is the Cluster object of all operations of this service, nil for clusters of files.
+	Object *ClusterObject
 }
 
 // A Service manages the lifecycle of clusters. A front end declares small interfaces with
@@ -70,6 +73,9 @@ type Service struct {
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Object != nil {
+		c.Records = filesdir.New(c.Records, c.Object.FilesDir)
 	}
 	s := &Service{Config: c, waits: usualWaits()}
 	s.delegate()

@@ -16,6 +16,11 @@ type Plan struct {
 	SpecDigest   string `json:"specDigest"`
 	BundleDigest string `json:"bundleDigest,omitempty"`
 	FactsDigest  string `json:"factsDigest"`
+	// ClusterUID is the UID of the Cluster object, "" for a cluster file. A plan is not valid for a later
+	// object with the same name.
+	ClusterUID string `json:"clusterUID,omitempty"`
+	// Files maps the name of each file of the Cluster object to a keyed digest of its content.
+	Files map[string]string `json:"files,omitempty"`
 	// Bundle describes the bundle for the user: version, source, size, and whether it must
 	// be compiled.
 	Bundle *BundleNote `json:"bundle,omitempty"`

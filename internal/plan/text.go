@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -237,6 +238,12 @@ func Diff(a, b *Plan) string {
 func (p *Plan) digestedContent() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "spec %s\nbundle %s\nfacts %s\n", p.SpecDigest, p.BundleDigest, p.FactsDigest)
+	if p.ClusterUID != "" {
+		fmt.Fprintf(&b, "cluster object %s\n", p.ClusterUID)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Files)) {
+		fmt.Fprintf(&b, "file %s %s\n", name, p.Files[name])
+	}
 	_ = p.WriteText(&b) // a strings.Builder takes everything
 	return []byte(b.String())
 }

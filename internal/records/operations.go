@@ -48,8 +48,14 @@ func NewOperation(now time.Time, latest string, spec v1alpha1.OperationSpec, p *
 		Spec:   spec,
 		Status: v1alpha1.OperationStatus{State: v1alpha1.OperationPending},
 	}
-	if p.Digest != "" {
-		o.Status.Plan = &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
-	}
+	o.Status.Plan = DescribePlan(p)
 	return o, nil
+}
+
+// DescribePlan returns a plan in short, nil for a plan without a digest.
+func DescribePlan(p *plan.Plan) *v1alpha1.PlanStatus {
+	if p.Digest == "" {
+		return nil
+	}
+	return &v1alpha1.PlanStatus{Digest: p.Digest, Summary: p.TotalsLine()}
 }

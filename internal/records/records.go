@@ -185,6 +185,9 @@ type Operations interface {
 	// "20261120-181502-create-x7k2". If that time is not after the time of the latest id, for
 	// example because the clock was set back, the id is one second after the latest one.
 	Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error)
+	// SavePlan saves the plan of an operation that has not begun, and the operation with its
+	// parameters. A later plan replaces it.
+	SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error
 	// Save saves the state of an operation.
 	Save(ctx context.Context, o *v1alpha1.Operation) error
 	// Load returns the operation with that id, or ErrNotFound.

@@ -75,6 +75,16 @@ func MakePathsAbsolute(c *v1alpha1.Cluster, p Paths) error {
 	return nil
 }
 
+// MakePathsRelative makes every file name below dir a name relative to dir, so that c can be used
+// when its files are in another directory.
+func MakePathsRelative(c *v1alpha1.Cluster, dir string) {
+	for _, name := range fileFields(c) {
+		if rest, ok := strings.CutPrefix(*name.value, dir+string(filepath.Separator)); ok && dir != "" {
+			*name.value = rest
+		}
+	}
+}
+
 // IsBundlePath reports whether a bundle is a file or directory, and not a reference to a
 // registry.
 func IsBundlePath(bundle string) bool {

@@ -17,6 +17,12 @@ const reserved = 8 << 10
 // room is the limit of the status that comes from events, in bytes.
 const room = v1alpha1.MaxStatusSize - reserved
 
+// KeepManagementFields copies the fields that the management plane sets, and operations do not.
+func KeepManagementFields(to, from *v1alpha1.OperationStatus) {
+	to.ObservedGeneration, to.ObservedRetry, to.QueuePosition = from.ObservedGeneration, from.ObservedRetry, from.QueuePosition
+	to.Deadline, to.Executor, to.Journal = from.Deadline, from.Executor, from.Journal
+}
+
 // Limits of texts in bytes, as in the definition of the resource.
 const (
 	maxModule = 64

@@ -38,11 +38,24 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 	if err := s.makeDir(s.operationPath(o.Name)); err != nil {
 		return nil, fmt.Errorf("saving operation %s: %w", o.Name, err)
 	}
-	if err := s.writeJSON(s.operationPath(o.Name, "plan.json"), p); err != nil {
-		return nil, fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+	return o, s.savePlan(ctx, o, p)
+}
+
+// SavePlan saves the plan of an operation that has not begun, and the operation with its parameters.
+func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
+	if _, err := s.Load(ctx, o.Name); err != nil {
+		return err
 	}
-	// Last, because an operation without this file is not listed.
-	return o, s.Save(ctx, o)
+	o.Status.Plan = records.DescribePlan(p)
+	return s.savePlan(ctx, o, p)
+}
+
+// savePlan saves the operation last, because an operation without its file is not listed.
+func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
+	if err := s.writeJSON(s.operationPath(o.Name, "plan.json"), p); err != nil {
+		return fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+	}
+	return s.Save(ctx, o)
 }
 
 // Save saves the state of an operation.

@@ -50,6 +50,22 @@ var operations = Section{
 			Remedy:  "Resume it with that version.",
 		},
 		{
+			ID:      "other-operation-needed",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "The cluster needs an operation of another kind.",
+			Cause: "The state of the cluster has changed since the operation was requested in the API. For example, the " +
+				"creation of the cluster has finished, or it was deleted.",
+			Remedy: "Request an operation of the kind in the message.",
+		},
+		{
+			ID:      "not-requestable",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "Operations of this kind cannot be requested in an API.",
+			Cause: "In an API, the Cluster object names its hosts, and Slipway adds and removes hosts to match it. Other " +
+				"kinds only follow from operations.",
+			Remedy: "Change the Cluster object. To continue an operation that has failed, raise its `spec.retry`.",
+		},
+		{
 			ID:      "nothing-unfinished",
 			Code:    v1alpha1.ErrorUserInput,
 			Summary: "There is no unfinished operation.",

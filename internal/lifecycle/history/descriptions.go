@@ -38,7 +38,7 @@ func (h History) plannedClusterWithout(ctx context.Context, id string, lost []st
 // after it. The others are from all operations that have begun since. Hosts that were
 // force-removed since then are left out.
 func (h History) DescriptionsSince(ctx context.Context, recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
-	ops, err := h.View.Records.Operations().List(ctx, recorded.Name)
+	ops, err := h.ListBegun(ctx, recorded.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (h History) SourceBefore(ctx context.Context, name string) ([]byte, error) 
 // DescriptionBefore returns the description of the latest successful operation; if there is none,
 // the description of the creation. Hosts that were force-removed since then are left out.
 func (h History) DescriptionBefore(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (h History) DescriptionBefore(ctx context.Context, name string) (*v1alpha1.
 // ClusterBeforeUpgrade returns the cluster before the upgrade to this version: as the latest
 // operation left it that planned another version.
 func (h History) ClusterBeforeUpgrade(ctx context.Context, name, version string) (*v1alpha1.Cluster, error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	if err != nil {
 		return nil, err
 	}

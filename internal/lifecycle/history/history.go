@@ -31,6 +31,12 @@ const (
 // History finds the earlier operations of clusters.
 type History struct{ View *savedstate.View }
 
+// ListBegun returns the operations of a cluster, newest first, without those that are only requests.
+func (h History) ListBegun(ctx context.Context, name string) ([]v1alpha1.Operation, error) {
+	ops, err := h.View.Records.Operations().List(ctx, name)
+	return slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool { return operation.IsRequest(&o) }), err
+}
+
 // Steps returns two sets of steps of an operation. done has the steps that succeeded
 // and must not be repeated; the engine uses it only for steps that are declared so.
 // begun has the steps that may have changed something. A step that failed or was killed
@@ -66,7 +72,7 @@ func refusesPlace(e event.Event) bool {
 // that succeeded: together they are one attempt. Steps from before a delete or a
 // rollback do not count as done.
 func (h History) EarlierAttempts(ctx context.Context, name string) (a Attempts, err error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	if err != nil {
 		return a, err
 	}

@@ -116,6 +116,10 @@ func newPast(random *rand.Rand) (p past) {
 		v1alpha1.OperationSucceeded, v1alpha1.OperationSucceeded, v1alpha1.OperationFailed, v1alpha1.OperationCancelled,
 		v1alpha1.OperationRunning,
 	}
+	waiting := []v1alpha1.OperationState{
+		v1alpha1.OperationPending, v1alpha1.OperationPlanning, v1alpha1.OperationAwaitingApproval, v1alpha1.OperationFailed,
+		v1alpha1.OperationSuperseded, v1alpha1.OperationSucceeded,
+	}
 	for i := range 1 + random.IntN(14) {
 		var o pastOperation
 		kinds := slices.DeleteFunc(operation.Kinds(), func(k operation.Kind) bool { return !exists && k.NeedsCluster() })
@@ -126,12 +130,16 @@ func newPast(random *rand.Rand) (p past) {
 			o.Status.StartTime = &metav1.Time{}
 		} else {
 			o.Status.State = []v1alpha1.OperationState{v1alpha1.OperationFailed, v1alpha1.OperationPending}[random.IntN(2)]
+			if o.Status.Plan = (&v1alpha1.PlanStatus{Digest: "sha256:1"}); random.IntN(3) == 0 { // only requested
+				o.Status.Plan = nil
+				o.Status.State = waiting[random.IntN(len(waiting))]
+			}
 		}
 		planned := minor
 		if operation.IsUpgrade(&o.Operation) {
 			planned++
 		}
-		if o.Status.State == v1alpha1.OperationSucceeded {
+		if o.Status.State == v1alpha1.OperationSucceeded && o.Status.StartTime != nil {
 			minor, exists = planned, (exists || kind.CreatesCluster()) && !kind.RemovesCluster()
 		}
 		host := fmt.Sprintf("h%d", random.IntN(4))
@@ -168,7 +176,7 @@ func newPast(random *rand.Rand) (p past) {
 	p.saved.Name, p.saved.Status.Phase = "prod", v1alpha1.PhaseRunning
 	p.saved.Status.Operation = "before"
 	for _, o := range p.ops {
-		if o.Status.StartTime != nil || o.Status.State == v1alpha1.OperationPending && random.IntN(2) == 0 {
+		if o.Status.StartTime != nil || o.Status.Plan != nil && o.Status.State == v1alpha1.OperationPending && random.IntN(2) == 0 {
 			p.saved.Status.Operation = o.Name // saved before the start
 			break
 		}

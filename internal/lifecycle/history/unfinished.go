@@ -20,7 +20,7 @@ import (
 // Unfinished returns the latest operation of a cluster if it has not succeeded.
 // It skips operations that never began: they changed nothing.
 func (h History) Unfinished(ctx context.Context, name string) (*v1alpha1.Operation, error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func RunningVersion(c *v1alpha1.Cluster) string {
 
 // LatestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
 func (h History) LatestUpgrade(ctx context.Context, name string) (*v1alpha1.Operation, error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
 		return operation.IsUpgrade(&o) && o.Status.StartTime != nil
 	})
@@ -106,7 +106,7 @@ func (h History) LatestUpgrade(ctx context.Context, name string) (*v1alpha1.Oper
 // etcd data. It returns nil if there is none, or if that operation or a later restore or
 // rescue has reached the point at which all members serve the new data.
 func (h History) UnfinishedEtcdSwap(ctx context.Context, name string) (*v1alpha1.Operation, error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func RefuseUnbegunUpgrade(kind operation.Kind, recorded *v1alpha1.Cluster) error
 // without a saved start also counts if the cluster's status names it: the cluster
 // description already has its version.
 func (h History) RefuseDuringUpgrade(ctx context.Context, recorded *v1alpha1.Cluster) error {
-	ops, err := h.View.Records.Operations().List(ctx, recorded.Name)
+	ops, err := h.ListBegun(ctx, recorded.Name)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (h History) RefuseDuringUpgrade(ctx context.Context, recorded *v1alpha1.Clu
 // NodesBetweenRuntimes returns the nodes on which, since the latest successful change or the creation, an
 // unfinished change of the runtime has begun to stop containers and that are not back in service.
 func (h History) NodesBetweenRuntimes(ctx context.Context, cluster string) (out []string, err error) {
-	ops, err := h.View.Records.Operations().List(ctx, cluster)
+	ops, err := h.ListBegun(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +249,7 @@ func (h History) RefuseDuringRuntimeChange(ctx context.Context, kind operation.K
 // CountEtcdReplacements returns how many restores and rescues of a cluster began since its creation,
 // and before the operation that continues, if there is one. A new cluster has a new etcd.
 func (h History) CountEtcdReplacements(ctx context.Context, name string, goesOn *v1alpha1.Operation) (n int, err error) {
-	ops, err := h.View.Records.Operations().List(ctx, name)
+	ops, err := h.ListBegun(ctx, name)
 	for _, o := range ops {
 		if operation.Kind(o.Spec.Kind).CreatesCluster() && o.Status.StartTime != nil {
 			break

@@ -49,7 +49,7 @@ func NeedsOf(ops []v1alpha1.Operation) []Need {
 	}
 	h := sequence{
 		base:     find(isBase),
-		creation: find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).CreatesCluster() }),
+		creation: find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).CreatesCluster() && !IsRequest(o) }),
 		begun:    find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).CreatesCluster() && hasBegun(o) }),
 		upgrade:  find(func(o *v1alpha1.Operation) bool { return IsUpgrade(o) && hasBegun(o) }),
 		newData:  find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).ReplacesEtcdData() && succeeded(o) }),
@@ -121,7 +121,10 @@ func (k Kind) changesDescription() bool {
 	return k.CreatesCluster() || k.ChangesCluster() || k.RemovesCluster()
 }
 
-func succeeded(o *v1alpha1.Operation) bool { return o.Status.State == v1alpha1.OperationSucceeded }
+// succeeded reports whether an operation has begun and succeeded.
+func succeeded(o *v1alpha1.Operation) bool {
+	return hasBegun(o) && o.Status.State == v1alpha1.OperationSucceeded
+}
 
 // hasBegun reports whether an operation may have changed something. One without a start has ended
 // before its first step.

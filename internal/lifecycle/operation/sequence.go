@@ -10,6 +10,19 @@ import (
 // IsUpgrade reports whether an operation is an upgrade, and not the rollback of one.
 func IsUpgrade(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind) == Upgrade }
 
+// IsRequest reports whether an operation is only a request: it waits for its plan or for an approval, or
+// it ended without one, or there was nothing to do. It has no part in the history of the cluster.
+func IsRequest(o *v1alpha1.Operation) bool {
+	if hasBegun(o) {
+		return false
+	}
+	switch o.Status.State {
+	case v1alpha1.OperationPlanning, v1alpha1.OperationAwaitingApproval, v1alpha1.OperationSuperseded, v1alpha1.OperationSucceeded:
+		return true
+	}
+	return o.Status.Plan == nil
+}
+
 // HasForgottenNodes reports whether an operation removed lost hosts while another operation was
 // unfinished. The rest of the cluster's description belongs to that other operation.
 func HasForgottenNodes(o *v1alpha1.Operation) bool {

@@ -47,6 +47,16 @@ func (p operations) Create(
 	return o, err
 }
 
+func (p operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, pl *plan.Plan) error {
+	return p.useFor(ctx, func(m *Memory) error {
+		if _, err := m.operation(o.Name); err != nil {
+			return err
+		}
+		o.Status.Plan = records.DescribePlan(pl)
+		return errors.Join(m.encode(operationKey(o.Name, "plan"), pl), m.encode(operationKey(o.Name, "operation"), o))
+	}, o.Name)
+}
+
 func (p operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 	return p.useFor(ctx, func(m *Memory) error { return m.encode(operationKey(o.Name, "operation"), o) }, o.Name)
 }

@@ -182,6 +182,8 @@ func (g *controllerGroup) identity() (string, error) {
 
 // run runs the controllers until ctx ends and all of them have ended.
 func (g *controllerGroup) run(ctx context.Context, client kubernetes.Interface) error {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	fast := rest.CopyConfig(g.client)
 	fast.QPS, fast.Burst = 200, 400 // a namespace with many objects is deleted object by object
 	objects, err := metadata.NewForConfig(fast)
@@ -215,11 +217,19 @@ func (g *controllerGroup) run(ctx context.Context, client kubernetes.Interface) 
 	running.Go(func() { sign.Run(ctx, controllerWorkers) })
 	running.Go(func() { roles.Run(ctx, 1) })
 	running.Go(func() { clean.Run(ctx, 1) })
+	var failed error
+	if more := g.config.Controllers; more != nil {
+		running.Go(func() {
+			if failed = more(ctx, rest.CopyConfig(fast)); failed != nil {
+				giveUp()
+			}
+		})
+	}
 	shared.Start(ctx.Done())
 	all.Start(ctx.Done())
 	close(started)
 	running.Wait()
 	shared.Shutdown()
 	all.Shutdown()
-	return nil
+	return failed
 }

@@ -44,7 +44,7 @@ const (
 	readyTime = 2 * time.Minute
 	stopTime  = 70 * time.Second // more than a request may take
 	// controllersTime limits the stop of the controllers.
-	controllersTime = 15 * time.Second
+	controllersTime = 65 * time.Second // running operations stop at a safe point
 	// abortTime limits each step of the stop of a server that has ended with an error.
 	abortTime = 5 * time.Second
 )
@@ -66,6 +66,9 @@ type Config struct {
 	// CompactionInterval is the time between two removals of old revisions, and
 	// DefragmentInterval between two checks for unused space in the database.
 	CompactionInterval, DefragmentInterval time.Duration
+	// Controllers, if not nil, runs further controllers while this server holds the Lease of the controllers.
+	// It returns after the end of ctx.
+	Controllers func(ctx context.Context, client *rest.Config) error
 	// Handlers serve paths below /slipway/v1, for example "/server/backup". Requests are
 	// authenticated and authorised before.
 	Handlers map[string]http.Handler

@@ -39,7 +39,13 @@ const (
 var required = []string{"pki", "keys", "etcd"}
 
 // optional are the directories that are created again if they are missing.
-var optional = []string{"audit", "backups", temporaryDir}
+var optional = []string{"audit", "backups", CacheDir, SnapshotsDir, temporaryDir}
+
+// CacheDir has the bundles of clusters, and SnapshotsDir the backup sets of their etcd.
+const (
+	CacheDir     = "cache"
+	SnapshotsDir = "snapshots"
+)
 
 const dirMode fs.FileMode = 0o700
 

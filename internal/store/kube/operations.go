@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/status"
 )
 
 // operations is the store of operations and their plans.
@@ -49,19 +51,45 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 	if err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
-	to := content{
-		name:   planName(o.Name),
-		labels: map[string]string{labelCluster: spec.ClusterRef.Name, labelRecord: recordPlan, labelOperation: labelValue(o.Name)},
-		owner:  ownerOf(o),
-	}
-	if err = contents(s).saveJSON(ctx, to, p); err == nil {
-		err = s.Save(ctx, o)
-	}
-	if err != nil {
-		err = fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+	if err := s.savePlan(ctx, o, p); err != nil {
 		return nil, errors.Join(err, s.deleteObject(context.WithoutCancel(ctx), resourceOperations, o))
 	}
 	return o, nil
+}
+
+// SavePlan saves the plan of an operation that has not begun, and the operation with its parameters:
+// the spec of an Operation cannot change, so its status has those that planning has determined.
+func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
+	is, err := s.loadObject(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	if is.UID != o.UID {
+		return fmt.Errorf("saving the plan of operation %s: another operation has its name: %w", o.Name, records.ErrNotFound)
+	}
+	o.Status.Plan, o.Status.Parameters = records.DescribePlan(p), nil
+	if !reflect.DeepEqual(is.Spec.Parameters, o.Spec.Parameters) || is.Status.Parameters != nil {
+		o.Status.Parameters = o.Spec.Parameters.DeepCopy()
+	}
+	return s.savePlan(ctx, o, p)
+}
+
+func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
+	to := content{
+		name: planName(o.Name),
+		labels: map[string]string{
+			labelCluster: o.Spec.ClusterRef.Name, labelRecord: recordPlan, labelOperation: labelValue(o.Name),
+		},
+		owner: ownerOf(o),
+	}
+	err := contents(s).saveJSON(ctx, to, p)
+	if err == nil {
+		err = s.Save(ctx, o)
+	}
+	if err != nil {
+		return fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
+	}
+	return nil
 }
 
 func ownerOf(o *v1alpha1.Operation) *metav1.OwnerReference {
@@ -143,6 +171,9 @@ func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
 	if at, err := time.Parse(time.RFC3339Nano, o.Annotations[annotationCreated]); err == nil && o.Annotations[annotationRequest] != "" {
 		o.CreationTimestamp = metav1.NewTime(at)
 	}
+	if o.Status.Parameters != nil {
+		o.Spec.Parameters = *o.Status.Parameters.DeepCopy()
+	}
 	return o
 }
 
@@ -157,8 +188,8 @@ func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 			return err
 		}
 		was := now.Status
-		now.Status = *o.Status.DeepCopy() // except for the fields that others set
-		now.Status.ObservedGeneration, now.Status.Executor, now.Status.Journal = was.ObservedGeneration, was.Executor, was.Journal
+		now.Status = *o.Status.DeepCopy()
+		status.KeepManagementFields(&now.Status, &was)
 		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).SubResource("status").Body(now).Do(ctx).Error()
 	})
 	if err != nil {

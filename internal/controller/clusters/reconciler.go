@@ -1,0 +1,184 @@
+// Package clusters has the controller of Clusters: it requests operations until each cluster is what its object
+// says. It connects to no host.
+package clusters
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/intent"
+	"slipway.dev/slipway/internal/controller/operations"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/filesdir"
+)
+
+// Finalizer keeps a Cluster until its deletion policy was carried out.
+const Finalizer = v1alpha1.Group + "/cluster"
+
+// A Reconciler makes operations for Clusters.
+type Reconciler struct {
+	// Client reads from the cache, and Live from the API.
+	Client client.Client
+	Live   client.Reader
+	// OpenRecords returns the records of a namespace.
+	OpenRecords func(namespace string) (records.Backend, error)
+	// Lifecycle has the configuration for reading the records.
+	Lifecycle lifecycle.Config
+}
+
+// A pass is one look at a Cluster.
+type pass struct {
+	*Reconciler
+	cluster *v1alpha1.Cluster
+	records records.Backend
+	// operations are those of the cluster, oldest first.
+	operations []v1alpha1.Operation
+	state      state
+}
+
+// Reconcile requests the next operation of a cluster, and shows its state.
+func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
+	c := new(v1alpha1.Cluster)
+	if err := r.Client.Get(ctx, key.NamespacedName, c); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	p := &pass{Reconciler: r, cluster: c}
+	var err error
+	if p.records, err = r.OpenRecords(c.Namespace); err != nil {
+		return reconcile.Result{}, err
+	}
+	all, err := operations.ListOf(ctx, r.Client, key.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	p.operations = slices.DeleteFunc(all, func(o v1alpha1.Operation) bool {
+		return o.Spec.ClusterRef.UID != "" && o.Spec.ClusterRef.UID != c.UID
+	})
+	p.state.begin(c)
+	if c.DeletionTimestamp != nil {
+		err = p.reconcileDeletion(ctx)
+	} else {
+		err = p.reconcileIntent(ctx)
+	}
+	return reconcile.Result{}, errors.Join(err, p.saveState(ctx))
+}
+
+// reconcileIntent requests the next operation that brings the cluster closer to its object.
+func (p *pass) reconcileIntent(ctx context.Context) error {
+	if controllerutil.AddFinalizer(p.cluster, Finalizer) {
+		if err := p.Client.Update(ctx, p.cluster); err != nil {
+			return err
+		}
+	}
+	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster)
+	var refused diag.List
+	if errors.As(err, &refused) {
+		p.state.refuse(refused)
+		return nil // a change of the object or of its files is seen
+	}
+	if err != nil {
+		return err
+	}
+	p.state.accept()
+	if p.cluster.Spec.Paused {
+		p.state.pause()
+		return p.supersede(ctx, "")
+	}
+	if err := p.supersede(ctx, wants.Digest); err != nil {
+		return err
+	}
+	latest := p.latestIntent()
+	switch {
+	case latest == nil && p.cluster.Status.AppliedIntent == wants.Digest:
+		p.state.settle(wants.Digest) // its operation was archived
+		return nil
+	case latest == nil || latest.Spec.IntentDigest != wants.Digest:
+		return p.request(ctx, wants)
+	case !operation.HasEnded(latest):
+		p.state.wait(latest)
+		return nil
+	case latest.Status.State == v1alpha1.OperationSucceeded:
+		return p.reconcileSuccess(ctx, wants)
+	}
+	p.state.fail(latest)
+	return nil
+}
+
+// reconcileSuccess finishes an intent, unless the cluster is on the way to its version.
+func (p *pass) reconcileSuccess(ctx context.Context, wants *intent.Intent) error {
+	has, err := p.service().HasVersion(ctx, wants.Cluster)
+	if err != nil {
+		return err
+	}
+	if has {
+		p.state.settle(wants.Digest)
+		return nil
+	}
+	return p.request(ctx, wants)
+}
+
+// service returns a service that reads the records. It has no files of the cluster.
+func (p *pass) service() *lifecycle.Service {
+	c := p.Lifecycle
+	c.Records, c.Files, c.Home = p.records, filesdir.NoFiles{}, noFiles
+	c.Object = &lifecycle.ClusterObject{UID: p.cluster.UID, FilesDir: noFiles}
+	return lifecycle.New(c)
+}
+
+// noFiles is the directory of the files of a cluster while nothing reads them. It does not exist.
+const noFiles = "/files-of-the-cluster"
+
+// latestIntent returns the latest operation for an intent, nil if there is none. One that was withdrawn before it
+// began does not count.
+func (p *pass) latestIntent() *v1alpha1.Operation {
+	for i := range slices.Backward(p.operations) {
+		if o := &p.operations[i]; o.Spec.IntentDigest != "" && o.Status.State != v1alpha1.OperationSuperseded {
+			return o
+		}
+	}
+	return nil
+}
+
+// request creates the next operation for an intent. Two passes at the same time create the same object.
+func (p *pass) request(ctx context.Context, wants *intent.Intent) error {
+	next, err := p.service().NextOperation(ctx, wants.Cluster)
+	if err != nil {
+		return err
+	}
+	o := p.newOperation(next.Kind, wants.Digest)
+	o.Spec.IntentDigest, o.Spec.Parameters.Version = wants.Digest, next.Version
+	if err := p.create(ctx, o); err != nil {
+		return err
+	}
+	p.state.wait(o)
+	return nil
+}
+
+// supersede withdraws operations for other intents that have not begun.
+func (p *pass) supersede(ctx context.Context, digest string) error {
+	for i := range p.operations {
+		o := &p.operations[i]
+		if o.Spec.IntentDigest == "" || o.Spec.IntentDigest == digest || operation.HasEnded(o) || o.Status.StartTime != nil {
+			continue
+		}
+		was := o.DeepCopy()
+		now := metav1.NewTime(p.Lifecycle.Now())
+		o.Status.State, o.Status.EndTime, o.Status.QueuePosition = v1alpha1.OperationSuperseded, &now, 0
+		o.Status.Reason, o.Status.Message = "NewerIntent", "the Cluster has changed before the operation began"
+		err := p.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}

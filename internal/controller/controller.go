@@ -1,0 +1,224 @@
+// Package controller runs the controllers of Slipway against an API with its definitions.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/clusters"
+	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/controller/operations"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/records"
+)
+
+// A Config configures the controllers. Client, OpenRecords and Lifecycle are required.
+type Config struct {
+	Client *rest.Config
+	// Namespace limits the controllers to one namespace; "" is all.
+	Namespace string
+	// OpenRecords returns the records of a namespace.
+	OpenRecords func(namespace string) (records.Backend, error)
+	// Lifecycle has the parts of the configuration that are the same for all operations.
+	Lifecycle lifecycle.Config
+	// FilesBases are the directories for private files; none: the defaults of package privatedir.
+	FilesBases []string
+	// Slots is the number of operations that run at the same time. Default: executor.DefaultSlots.
+	Slots int
+	// StopTime limits the time until running operations reach a safe point. Default: 60 s.
+	StopTime time.Duration
+	Log      *slog.Logger
+}
+
+// Delays between two passes after an error.
+const (
+	firstDelay = 50 * time.Millisecond
+	lastDelay  = time.Minute
+)
+
+const (
+	defaultStopTime = time.Minute
+	// workers is the number of objects of a kind that are looked at at the same time.
+	workers = 4
+)
+
+// newScheme returns the kinds that the controllers use.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	group := schema.GroupVersion{Group: v1alpha1.Group, Version: v1alpha1.Version}
+	scheme.AddKnownTypes(group, &v1alpha1.Cluster{}, &v1alpha1.ClusterList{}, &v1alpha1.Operation{}, &v1alpha1.OperationList{})
+	metav1.AddToGroupVersion(scheme, group)
+	return scheme, clientscheme.AddToScheme(scheme)
+}
+
+// Run runs the controllers until ctx ends. Running operations then stop at a safe point.
+func Run(ctx context.Context, c Config) error {
+	if c.Slots == 0 {
+		c.Slots = executor.DefaultSlots
+	}
+	if c.StopTime == 0 {
+		c.StopTime = defaultStopTime
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	var cached cache.Options
+	if c.Namespace != "" {
+		cached.DefaultNamespaces = map[string]cache.Config{c.Namespace: {}}
+	}
+	logger := logr.FromSlogHandler(c.Log.Handler())
+	log.SetLogger(logger) // it has an effect once
+	m, err := manager.New(c.Client, manager.Options{
+		Cache:  cached,
+		Scheme: scheme, Logger: logger, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)}, // a test runs several
+	})
+	if err != nil {
+		return fmt.Errorf("starting the controllers: %w", err)
+	}
+	if err := m.GetFieldIndexer().IndexField(ctx, &v1alpha1.Operation{}, operations.ClusterField, clusterName); err != nil {
+		return err
+	}
+	if err := m.GetFieldIndexer().IndexField(ctx, &v1alpha1.Cluster{}, filesField, fileSources); err != nil {
+		return err
+	}
+	ended := make(endings, maxEndings)
+	running := executor.NewInProcess(ctx, &executor.Runner{Config: executor.Config{
+		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
+	}}, c.Slots, ended.add)
+	defer running.Close(c.StopTime)
+	if err := c.addControllers(m, running, ended); err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// addControllers adds the controllers to a manager.
+func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, ended endings) error {
+	options := controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay),
+	}
+	queue := &operations.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Executor: running, Now: c.Lifecycle.Now}
+	queued := handler.EnqueueRequestsFromMapFunc(queueOf(m.GetClient()))
+	err := builder.ControllerManagedBy(m).Named("operation").For(&v1alpha1.Operation{}).WithOptions(options).
+		Watches(&v1alpha1.Operation{}, queued).
+		WatchesRawSource(source.Channel(ended, queued)).
+		Complete(queue)
+	if err != nil {
+		return fmt.Errorf("adding the controller of operations: %w", err)
+	}
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay)
+	wanted := &clusters.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle}
+	files := func(kind string) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))
+	}
+	err = builder.ControllerManagedBy(m).Named("cluster").For(&v1alpha1.Cluster{}).WithOptions(options).
+		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
+		WatchesMetadata(&corev1.Secret{}, files("Secret")).
+		WatchesMetadata(&corev1.ConfigMap{}, files("ConfigMap")).
+		Complete(wanted)
+	if err != nil {
+		return fmt.Errorf("adding the controller of clusters: %w", err)
+	}
+	return nil
+}
+
+// endings passes the ends of runs to the controller of operations.
+type endings chan event.GenericEvent
+
+// maxEndings is the number of ends that wait for the controller.
+const maxEndings = 1024
+
+func (e endings) add(o *v1alpha1.Operation) {
+	select {
+	case e <- event.GenericEvent{Object: o}:
+	default: // the controllers have stopped
+	}
+}
+
+// clusterName returns the value of the index of operations.
+func clusterName(o client.Object) []string {
+	return []string{o.(*v1alpha1.Operation).Spec.ClusterRef.Name} //nolint:forcetypeassert // the index has only operations
+}
+
+// filesField is the index of clusters by the objects that have their files.
+const filesField = "spec.filesFrom"
+
+// fileSources returns the values of the index of clusters: "Secret/name".
+func fileSources(o client.Object) (out []string) {
+	for _, from := range o.(*v1alpha1.Cluster).Spec.FilesFrom { //nolint:forcetypeassert // the index has only clusters
+		if from.SecretRef != nil {
+			out = append(out, "Secret/"+from.SecretRef.Name)
+		}
+		if from.ConfigMapRef != nil {
+			out = append(out, "ConfigMap/"+from.ConfigMapRef.Name)
+		}
+	}
+	return out
+}
+
+// clustersWithFiles returns the clusters that use an object for their files.
+func clustersWithFiles(c client.Client, kind string) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) (out []reconcile.Request) {
+		var list v1alpha1.ClusterList
+		err := c.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{filesField: kind + "/" + o.GetName()})
+		if err != nil {
+			return nil // the cache has stopped
+		}
+		for i := range list.Items {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+		return out
+	}
+}
+
+// clusterOfOperation returns the cluster of an operation.
+func clusterOfOperation(_ context.Context, o client.Object) []reconcile.Request {
+	name := clusterName(o)[0]
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+}
+
+// queueOf returns an operation, and the unfinished operations of its cluster.
+func queueOf(c client.Client) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		out := []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+		all, err := operations.ListOf(ctx, c, types.NamespacedName{Namespace: o.GetNamespace(), Name: clusterName(o)[0]})
+		if err != nil {
+			return out // the cache has stopped
+		}
+		for i := range all {
+			if all[i].Name != o.GetName() && !operation.HasEnded(&all[i]) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all[i])})
+			}
+		}
+		return out
+	}
+}

@@ -1,0 +1,64 @@
+// The fake servers are reached through a loopback device: ML-KEM would take a third of the
+// time of their handshakes.
+//
+//go:debug tlsmlkem=0
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/server/controlplane/testserver"
+	"slipway.dev/slipway/internal/testutil/memdir"
+)
+
+// server is the API server of all tests.
+var server *testserver.Server
+
+// built is the cache with the bundles that tests install.
+var built struct {
+	sync.Once
+	cache string
+}
+
+// older is a version that can be upgraded from.
+const older = "v1.36.4"
+
+func TestMain(m *testing.M) {
+	dir, err := memdir.Use()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built.cache = filepath.Join(dir, "cache")
+	code := testserver.Run(context.Background(), m, &server)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// bundleCache returns a cache with the bundles of two versions.
+func bundleCache(t testing.TB) string {
+	t.Helper()
+	built.Do(func() {
+		for _, version := range []string{"", older} {
+			var more []string
+			if version != "" {
+				more = []string{version}
+			}
+			_, err := bundle.Build(t.Context(), bundle.BuildOptions{
+				Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: built.cache,
+				Releases: bundletest.LoadCatalogue(t), Upstream: bundletest.NewSite(t, more...).Options(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	return built.cache
+}

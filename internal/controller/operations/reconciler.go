@@ -1,0 +1,186 @@
+// Package operations has the controller of Operations: it decides which operation runs next on each cluster.
+package operations
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+)
+
+// ClusterField is the index of Operations by the name of their cluster.
+const ClusterField = "spec.clusterRef.name"
+
+// DefaultDeadline is the time limit of an attempt of an operation without spec.deadline.
+const DefaultDeadline = 4 * time.Hour
+
+// busyInterval is the time after which an operation looks again for a free slot.
+const busyInterval = 5 * time.Second
+
+// A Reconciler runs each operation when it is the first one of its cluster.
+type Reconciler struct {
+	// Client reads from the cache, and Live from the API.
+	Client   client.Client
+	Live     client.Reader
+	Executor *executor.InProcess
+	Now      func() time.Time
+}
+
+// Reconcile decides what an operation does next.
+func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
+	o := new(v1alpha1.Operation)
+	if err := r.Client.Get(ctx, key.NamespacedName, o); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if err := r.Executor.TakeError(o); err != nil {
+		return reconcile.Result{}, err // it is repeated, each time later
+	}
+	if isFinished(o) {
+		return reconcile.Result{}, nil
+	}
+	// The cache can be older than the end of the latest run.
+	if err := r.Live.Get(ctx, key.NamespacedName, o); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if isFinished(o) {
+		return reconcile.Result{}, nil
+	}
+	if r.Executor.Running(o) == o.UID {
+		return reconcile.Result{}, r.cancelRunning(ctx, o)
+	}
+	if o.Spec.Cancelled && o.Status.StartTime == nil {
+		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
+			now := metav1.NewTime(r.Now())
+			s.State, s.Reason, s.Message, s.EndTime = v1alpha1.OperationCancelled, executor.ReasonCancelled, executor.ErrCancelled.Error(), &now
+			s.QueuePosition = 0
+		})
+	}
+	earlier, err := r.earlier(ctx, o)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if earlier > 0 {
+		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
+			s.QueuePosition = int32(min(earlier, 1<<20)) //nolint:gosec // it is bounded
+			s.State = cmp.Or(s.State, v1alpha1.OperationPending)
+			s.Reason, s.Message = "Queued", fmt.Sprintf("%d operations of the cluster come first", earlier)
+		})
+	}
+	return r.runFirst(ctx, o)
+}
+
+// isFinished reports whether there is nothing to do: the operation has ended, and no user has asked for a retry.
+func isFinished(o *v1alpha1.Operation) bool { return operation.HasEnded(o) && !isRetried(o) }
+
+// isRetried reports whether a user has asked for another attempt of an operation that failed or was cancelled.
+func isRetried(o *v1alpha1.Operation) bool {
+	failed := o.Status.State == v1alpha1.OperationFailed || o.Status.State == v1alpha1.OperationCancelled
+	return failed && o.Spec.Retry > o.Status.ObservedRetry && !o.Spec.Cancelled
+}
+
+// cancelRunning passes a request to cancel an operation to its planning. A running operation sees it itself.
+func (r *Reconciler) cancelRunning(ctx context.Context, o *v1alpha1.Operation) error {
+	switch {
+	case !o.Spec.Cancelled:
+		return nil
+	case o.Status.StartTime == nil:
+		r.Executor.Cancel(o, executor.ErrCancelled)
+		return nil
+	}
+	return r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
+		if s.State == v1alpha1.OperationRunning {
+			s.State, s.Message = v1alpha1.OperationCancelling, "the operation stops at the next safe point"
+		}
+	})
+}
+
+// earlier returns the number of unfinished operations of the cluster that come first: in the order of their
+// creation.
+func (r *Reconciler) earlier(ctx context.Context, o *v1alpha1.Operation) (n int, err error) {
+	list, err := ListOf(ctx, r.Client, types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ClusterRef.Name})
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		if other := &list[i]; other.UID != o.UID && !operation.HasEnded(other) && Compare(other, o) < 0 {
+			n++
+		}
+	}
+	if running := r.Executor.Running(o); running != "" && n == 0 {
+		n = 1 // one that the operation itself has begun, such as the rollback of settings
+	}
+	return n, nil
+}
+
+// ListOf returns the Operations of a cluster, oldest first.
+func ListOf(ctx context.Context, c client.Reader, cluster types.NamespacedName) ([]v1alpha1.Operation, error) {
+	var list v1alpha1.OperationList
+	err := c.List(ctx, &list, client.InNamespace(cluster.Namespace), client.MatchingFields{ClusterField: cluster.Name})
+	slices.SortFunc(list.Items, func(a, b v1alpha1.Operation) int { return Compare(&a, &b) })
+	return list.Items, err
+}
+
+// Compare compares operations by their creation, then by their names.
+func Compare(a, b *v1alpha1.Operation) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// runFirst runs the first operation of a cluster, unless it waits for an approval.
+func (r *Reconciler) runFirst(ctx context.Context, o *v1alpha1.Operation) (reconcile.Result, error) {
+	if o.Status.State == v1alpha1.OperationAwaitingApproval && o.Spec.ApprovedPlan == "" {
+		return reconcile.Result{}, nil
+	}
+	if err := r.update(ctx, o, r.begin(o)); err != nil {
+		return reconcile.Result{}, err
+	}
+	if !r.Executor.Start(o) {
+		return reconcile.Result{RequeueAfter: busyInterval}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// begin returns the change of the status before an attempt. A restart of the management plane does not change
+// the deadline.
+func (r *Reconciler) begin(o *v1alpha1.Operation) func(*v1alpha1.OperationStatus) {
+	retried := isRetried(o)
+	return func(s *v1alpha1.OperationStatus) {
+		s.QueuePosition, s.ObservedRetry, s.ObservedGeneration = 0, o.Spec.Retry, o.Generation
+		if retried {
+			s.State, s.Reason, s.Message, s.ErrorCode, s.EndTime = v1alpha1.OperationPending, "", "", "", nil
+			if s.StartTime != nil {
+				s.State = v1alpha1.OperationRunning
+			}
+		}
+		s.State = cmp.Or(s.State, v1alpha1.OperationPending)
+		if s.Deadline == nil || retried || s.State == v1alpha1.OperationAwaitingApproval {
+			at := metav1.NewTime(r.Now().Add(cmp.Or(o.Spec.Deadline.Duration, DefaultDeadline)))
+			s.Deadline = &at
+		}
+	}
+}
+
+// update changes the status of an operation if that makes a difference.
+func (r *Reconciler) update(ctx context.Context, o *v1alpha1.Operation, change func(*v1alpha1.OperationStatus)) error {
+	was := o.DeepCopy()
+	change(&o.Status)
+	if equality.Semantic.DeepEqual(&was.Status, &o.Status) {
+		return nil
+	}
+	err := r.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

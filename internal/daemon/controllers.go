@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"slipway.dev/slipway/internal/controller"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/process"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote/dial"
+	"slipway.dev/slipway/internal/server/datadir"
+	"slipway.dev/slipway/internal/store/kube"
+)
+
+// newControllers returns the controllers of a server, for controlplane.Config.
+func newControllers(dir *datadir.Dir, log *slog.Logger) (func(context.Context, *rest.Config) error, error) {
+	catalogue, err := release.Load("")
+	if err != nil {
+		return nil, err
+	}
+	// An agent belongs to the user that has started the server, and not to the users of the API.
+	if err := os.Unsetenv("SSH_AUTH_SOCK"); err != nil {
+		return nil, err
+	}
+	dialer := dial.New(nil)
+	return func(ctx context.Context, client *rest.Config) error {
+		err := controller.Run(ctx, controller.Config{
+			Client: client, OpenRecords: openRecords(dir, client, log), Log: log,
+			Lifecycle: lifecycle.Config{
+				Catalogue: catalogue, Cache: dir.Path(datadir.CacheDir), BootID: process.BootID(), Now: time.Now, Log: log,
+				Connect: dialer.SSH.Connect, Resolve: dialer.SSH.ResolveLogin, // never this machine itself
+			},
+		})
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	}, nil
+}
+
+// openRecords returns a function that opens the records of a namespace, each once.
+func openRecords(dir *datadir.Dir, client *rest.Config, log *slog.Logger) func(string) (records.Backend, error) {
+	var mu sync.Mutex
+	open := map[string]records.Backend{}
+	return func(namespace string) (records.Backend, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if is := open[namespace]; is != nil {
+			return is, nil
+		}
+		made, err := kube.New(kube.Config{
+			Client: client, Namespace: namespace, BackupDir: dir.Path(datadir.SnapshotsDir), TempDir: dir.Path("tmp"),
+			WithoutArchive: true, Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		open[namespace] = made
+		return made, nil
+	}
+}

@@ -1,0 +1,161 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records/filesdir"
+)
+
+// A ClusterObject is a Cluster in an API, with files in a directory that exists only for one operation.
+type ClusterObject struct {
+	UID types.UID
+	// FilesDir is the absolute path of the directory with the files of spec.filesFrom.
+	FilesDir string
+	// FileDigests maps the name of each file to a keyed digest of its content.
+	FileDigests map[string]string
+}
+
+// filesDir returns the directory with the files of the Cluster object, "" for a cluster file.
+func (s *Service) filesDir() string {
+	if s.Object == nil {
+		return ""
+	}
+	return s.Object.FilesDir
+}
+
+// withoutFilesDir returns a cluster as the records and plans have it.
+func (s *Service) withoutFilesDir(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	if s.Object == nil {
+		return c
+	}
+	return filesdir.WithoutDir(c, s.Object.FilesDir)
+}
+
+// PrepareOperation prepares an operation that is saved already, because a controller or a user of the API
+// has requested it. An operation that has begun is resumed. wanted is the Cluster object.
+//
+// It returns a *StaleError with the difference if the operation has an approved plan, and the plan would
+// have another effect now.
+func (s *Service) PrepareOperation(
+	ctx context.Context, o *v1alpha1.Operation, wanted *v1alpha1.Cluster, progress event.Sink,
+) (Prepared, error) {
+	begun, err := s.hasBegun(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if begun {
+		return s.prepareAgain(ctx, o, progress)
+	}
+	r, err := requestOf(o, Subject{Cluster: wanted, Name: wanted.Name, Dir: s.filesDir()})
+	if err != nil {
+		return nil, err
+	}
+	p := s.start(r)
+	p.requested = o
+	if p, err = s.prepare(ctx, p, progress); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(p.refuseOtherKind(), p.refuseOtherPlan(ctx)); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// hasBegun reports whether an operation has begun. After an interruption, only the status of the cluster may
+// have it.
+func (s *Service) hasBegun(ctx context.Context, o *v1alpha1.Operation) (bool, error) {
+	if o.Status.StartTime != nil {
+		return true, nil
+	}
+	recorded, err := s.Saved(ctx, o.Spec.ClusterRef.Name)
+	return recorded != nil && recorded.Status.Operation == o.Name, err
+}
+
+// prepareAgain resumes an operation, which must be the latest unfinished one of its cluster.
+func (s *Service) prepareAgain(ctx context.Context, o *v1alpha1.Operation, progress event.Sink) (Prepared, error) {
+	name := o.Spec.ClusterRef.Name
+	latest, err := s.past.Unfinished(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if latest.Name != o.Name {
+		return nil, diag.Refuse(idOperationUnfinished, "operation "+o.Name+" cannot continue: operation "+latest.Name+" is later and unfinished",
+			"retry operation "+latest.Name)
+	}
+	return s.PrepareResume(ctx, ResumeRequest{Subject: Subject{Name: name, Dir: s.filesDir()}}, progress)
+}
+
+// refuseOtherKind refuses a request that the state of the cluster turns into another one.
+func (p *prepared) refuseOtherKind() error {
+	if string(p.kind) == p.requested.Spec.Kind {
+		return nil
+	}
+	return diag.Refuse(idOtherKind, "cluster "+p.name+" needs operation "+string(p.kind)+", but "+p.requested.Spec.Kind+" was requested",
+		"request an operation of kind "+string(p.kind))
+}
+
+// refuseOtherPlan refuses a plan that differs from the approved one.
+func (p *prepared) refuseOtherPlan(ctx context.Context) error {
+	o := p.requested
+	if o.Spec.ApprovedPlan == "" || o.Spec.ApprovedPlan == p.plan.Digest {
+		return nil
+	}
+	saved, err := p.svc.Records.Operations().LoadPlan(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	return &StaleError{Difference: plan.Diff(saved, p.plan)}
+}
+
+// requestOf returns the request of an operation that has not begun. The object of the cluster says which
+// hosts it has, so there are no requests to add or remove hosts.
+func requestOf(o *v1alpha1.Operation, of Subject) (Request, error) {
+	is := &o.Spec.Parameters
+	options := Options{IgnoreChecks: is.IgnoredChecks}
+	removal := Removal{Force: is.Force, DrainTimeout: is.DrainTimeout.Duration}
+	saved := Subject{Name: of.Name, Dir: of.Dir}
+	switch kind := operation.Kind(o.Spec.Kind); kind {
+	case operation.Create, operation.Apply: // Apply creates a cluster whose creation has not finished
+		return ApplyRequest{Subject: of, ApplyOptions: ApplyOptions{
+			Options: options, Removal: removal, MaxUnavailable: is.MaxUnavailable, Forget: is.Forget, KeepFailed: is.KeepFailed,
+		}}, nil
+	case operation.Upgrade:
+		return UpgradeRequest{
+			Subject: of, Options: options, Removal: removal, MaxUnavailable: is.MaxUnavailable, Version: is.Version,
+		}, nil
+	case operation.Delete:
+		return DeleteRequest{Subject: saved, Options: options, Forget: is.Forget}, nil
+	case operation.InitOS:
+		return InitOSRequest{Subject: of, Options: options}, nil
+	case operation.InitRegistry:
+		return InitRegistryRequest{Subject: of, Options: options}, nil
+	case operation.RenewCerts:
+		return RenewCertsRequest{Name: of.Name, Options: options, Renewal: module.Renewal{
+			All: is.AllCertificates, Within: is.Within.Duration, Names: is.Certificates,
+		}}, nil
+	case operation.DefragEtcd:
+		return DefragEtcdRequest{Name: of.Name, Options: options}, nil
+	case operation.RebootNodes:
+		return RebootNodesRequest{
+			Name: of.Name, Options: options, Nodes: is.Nodes, Removal: removal, MaxUnavailable: is.MaxUnavailable,
+		}, nil
+	case operation.RescueEtcd:
+		return RescueEtcdRequest{Name: of.Name, Options: options, Lost: is.Nodes}, nil
+	case operation.RotateCA:
+		return RotateCARequest{Name: of.Name, Options: options, Names: slices.Sorted(maps.Keys(is.Rotates))}, nil
+	default:
+		return nil, diag.Refuse(idNotRequestable, "an operation of kind "+o.Spec.Kind+" cannot be requested in an API",
+			"change the Cluster object: add or remove hosts there; to continue an operation, raise its spec.retry")
+	}
+}
