@@ -75,7 +75,7 @@ func (s *Service) delegate() {
 	s.View = &savedstate.View{Records: s.Records, Warn: s.Warn}
 	s.past = history.History{View: s.View}
 	s.bundles = bundlesource.New(bundlesource.Config{
-		Owner: s.Owner, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, Now: s.Now,
+		Owner: s.Owner, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, FilesDir: s.filesDir(), Now: s.Now,
 	})
 	saved := savedClusters{s.View, s.bundles}
 	s.keys = backups.SigningKeys{Records: s.Records}

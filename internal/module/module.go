@@ -35,6 +35,9 @@ type Env struct {
 	// Absent lists hosts of the description that do not take part: they are not selected,
 	// or unreachable and ignored.
 	Absent []v1alpha1.Host
+	// FilesDir is the directory of the files of a Cluster object, which exists only for one operation; "" for a
+	// cluster file.
+	FilesDir string
 	// Leader is the control plane that speaks for an existing cluster: it is reachable and
 	// holds the cluster. "" means the first control plane, on which the cluster is
 	// created.
@@ -208,6 +211,15 @@ func (e Env) WithLeaving() *v1alpha1.Cluster {
 		c.Spec.Hosts = append(c.Spec.Hosts, l.Host)
 	}
 	return &c
+}
+
+// PublicDescription returns a description without inline secrets and status, and with file names that do not
+// depend on the operation: what the cluster and its backup sets contain.
+func (e Env) PublicDescription(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	out := spec.RedactCluster(c)
+	out.Status = v1alpha1.ClusterStatus{} // it changes with every operation, and does not belong to the description
+	spec.MakePathsRelative(out, e.FilesDir)
+	return out
 }
 
 // UsesDocker reports whether Docker runs the containers.

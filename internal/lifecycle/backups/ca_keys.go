@@ -28,8 +28,7 @@ const pkiDir = "/etc/kubernetes/pki/"
 // readSetFiles reads the files that a set contains besides the snapshot, and the id of the
 // cluster CA, which shows that the set belongs to the cluster.
 func (m *snapshotting) readSetFiles(ctx context.Context) (small []backup.Content, authority string, err error) {
-	c := spec.RedactCluster(m.session.Env.Cluster)
-	c.Status = v1alpha1.ClusterStatus{}
+	c := m.session.Env.PublicDescription(m.session.Env.Cluster)
 	text, err := yaml.Marshal(c)
 	if err != nil {
 		return nil, "", err

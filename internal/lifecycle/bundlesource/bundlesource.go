@@ -32,7 +32,9 @@ type Config struct {
 	Cache string
 	// Source is the source for building bundles: bundle.Auto if empty.
 	Source string
-	Now    func() time.Time
+	// FilesDir is the directory of the files of a Cluster object, "" for a cluster file.
+	FilesDir string
+	Now      func() time.Time
 }
 
 // A Finder finds bundles and releases for clusters.
@@ -98,7 +100,7 @@ func (f *Finder) Environment(ctx context.Context, c *v1alpha1.Cluster) (module.E
 	if err != nil {
 		return module.Env{}, err
 	}
-	return module.Env{Cluster: c, Release: rel}, nil
+	return module.Env{Cluster: c, Release: rel, FilesDir: f.c.FilesDir}, nil
 }
 
 // ReadPasswords returns the passwords of a cluster's registries by name.

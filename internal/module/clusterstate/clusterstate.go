@@ -11,12 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // The ConfigMap in kube-system with the description of the cluster, and its key. SignerKey
@@ -151,9 +149,7 @@ func RemoveHostsFromState(env module.Env, store StateStore) engine.Module {
 
 // configMap returns the description of the cluster, without secrets.
 func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
-	wanted := spec.RedactCluster(env.WithLeaving())
-	wanted.Status = v1alpha1.ClusterStatus{} // the status changes with every operation, and does not belong to the description
-	text, err := yaml.Marshal(wanted)
+	text, err := yaml.Marshal(env.PublicDescription(env.WithLeaving()))
 	if err != nil {
 		return nil, fmt.Errorf("encoding the cluster description: %w", err)
 	}
