@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/controller"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/process"
@@ -20,8 +21,8 @@ import (
 	"slipway.dev/slipway/internal/store/kube"
 )
 
-// newControllers returns the controllers of a server, for controlplane.Config.
-func newControllers(dir *datadir.Dir, log *slog.Logger) (func(context.Context, *rest.Config) error, error) {
+// newControllers returns the controllers of a server, for controlplane.Config. cacheDir has the bundles.
+func newControllers(dir *datadir.Dir, cacheDir string, log *slog.Logger) (func(context.Context, *rest.Config) error, error) {
 	catalogue, err := release.Load("")
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func newControllers(dir *datadir.Dir, log *slog.Logger) (func(context.Context, *
 		err := controller.Run(ctx, controller.Config{
 			Client: client, OpenRecords: openRecords(dir, client, log), Log: log,
 			Lifecycle: lifecycle.Config{
-				Catalogue: catalogue, Cache: dir.Path(datadir.CacheDir), BootID: process.BootID(), Now: time.Now, Log: log,
+				Catalogue: catalogue, Cache: cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: log,
 				Connect: dialer.SSH.Connect, Resolve: dialer.SSH.ResolveLogin, // never this machine itself
 			},
 		})

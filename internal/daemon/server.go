@@ -48,6 +48,7 @@ type serverCommand struct {
 	lifetime  time.Duration
 	logFormat string
 	backups   string // path of the configuration of backups
+	cacheDir  string
 }
 
 func newServerCommand(p *program) *cobra.Command {
@@ -71,6 +72,7 @@ administrator: pki/admin.kubeconfig in the data directory.`,
 	f.Int64Var(&s.quota, "etcd-quota", controlplane.DefaultQuota>>20, "maximum size of the database in `MiB`")
 	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "",
 		"AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
+	f.StringVar(&s.cacheDir, "cache-dir", "", "`directory` of bundles (default \"cache\" in the data directory)")
 	f.StringVar(&s.backups, "backup-config", "", "`file` with the schedule and the targets of backups")
 	f.DurationVar(&s.config.CompactionInterval, "compaction-interval", 5*time.Minute, "`time` between two removals of old revisions")
 	f.DurationVar(&s.config.DefragmentInterval, "defragment-interval", time.Hour, "`time` between two checks for unused space")
@@ -224,7 +226,7 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Handlers = endpoints.handlers()
-	if c.Controllers, err = newControllers(dir, log); err != nil {
+	if c.Controllers, err = newControllers(dir, cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), log); err != nil {
 		return nil, nil, err
 	}
 	server, err := controlplane.Start(ctx, c)

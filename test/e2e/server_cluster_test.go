@@ -1,0 +1,210 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// An objectUser changes a cluster through its object on a management server, with kubectl.
+type objectUser struct {
+	kubectl
+	name string
+	// spec is the description of all hosts.
+	spec map[string]any
+}
+
+// TestServerCluster is the life of a cluster whose object is on a management server: it is created, grows, gets a
+// setting, loses a worker after an approval, and is deleted, with kubectl alone.
+func TestServerCluster(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-object"
+	machines := []string{name + "-1", name + "-2", name + "-3"}
+	file := u.createMachines(t, name, len(machines))
+	before := map[string]snapshot{}
+	for _, m := range machines {
+		before[m] = u.takeSnapshot(t, m)
+	}
+	d := startServer(t, filepath.Join(t.TempDir(), "data"), freeAddress(t), "--cache-dir="+cacheDir())
+	o := objectUser{kubectl: buildKubectl(t, d), name: name, spec: readSpec(t, file)}
+	o.createKey(t)
+
+	start := time.Now()
+	o.apply(t, machines[:2], nil)
+	o.waitForApplied(t, "create")
+	o.must(t, "wait", "--for=condition=Ready", "cluster/"+name, "--timeout=2m")
+	t.Logf("figure: created through the object in %.0f s", time.Since(start).Seconds())
+	o.requireNodes(t, u, machines[0], machines[:2]...)
+
+	start = time.Now()
+	o.apply(t, machines, nil)
+	o.waitForApplied(t, "grow")
+	t.Logf("figure: a worker added in %.0f s", time.Since(start).Seconds())
+	o.requireNodes(t, u, machines[0], machines...)
+
+	start = time.Now()
+	setting := map[string]any{"kubelet": map[string]any{"config": map[string]any{"maxPods": 77}}}
+	o.apply(t, machines, setting)
+	o.waitForApplied(t, "change")
+	t.Logf("figure: a setting of three kubelets in %.0f s", time.Since(start).Seconds())
+	for _, m := range machines {
+		pods := u.mustExec(t, machines[0], "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "node", m,
+			"-o", "jsonpath={.status.capacity.pods}")
+		if strings.TrimSpace(pods) != "77" {
+			t.Errorf("node %s has room for %s pods, want 77", m, pods)
+		}
+	}
+
+	o.apply(t, machines[:2], setting)
+	operation := o.waitForApproval(t)
+	o.requireNodes(t, u, machines[0], machines...)
+	digest := o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.plan.digest}")
+	o.must(t, "patch", "operation", operation, "--type=merge", "-p", `{"spec":{"approvedPlan":"`+digest+`"}}`)
+	o.waitForApplied(t, "shrink")
+	o.requireNodes(t, u, machines[0], machines[:2]...)
+	requireSame(t, machines[2]+", which has left", "reset", before[machines[2]], u.takeSnapshot(t, machines[2]))
+
+	start = time.Now()
+	o.must(t, "patch", "cluster", name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
+	o.must(t, "delete", "cluster", name, "--timeout=5m")
+	t.Logf("figure: deleted in %.0f s", time.Since(start).Seconds())
+	for _, m := range machines[:2] {
+		requireSame(t, m+" after the deletion of the object", "reset", before[m], u.takeSnapshot(t, m))
+	}
+	if left := o.must(t, "get", "secrets", "-o", "name"); strings.Contains(left, "slipway."+name) {
+		t.Errorf("Secrets remain after the deletion:\n%s", left)
+	}
+	if states := o.must(t, "get", "operations", "-o", "jsonpath={.items[*].status.state}"); strings.Contains(states, "Failed") {
+		t.Errorf("states of the operations: %s", states)
+	}
+	d.stop(t)
+}
+
+// readSpec returns the spec of a cluster file.
+func readSpec(t *testing.T, file string) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cluster map[string]any
+	if err := yaml.Unmarshal(data, &cluster); err != nil {
+		t.Fatal(err)
+	}
+	return childMap(cluster, "spec")
+}
+
+// keyFile is the name of the SSH key in the Secret and in the object.
+const keyFile = "id_ed25519"
+
+// createKey creates a Secret with the SSH key of the hosts, whose object then names it.
+func (o objectUser) createKey(t *testing.T) {
+	t.Helper()
+	var path string
+	for _, h := range o.spec["hosts"].([]any) {
+		ssh := childMap(h.(map[string]any), "ssh")
+		path = ssh["privateKeyFile"].(string)
+		ssh["privateKeyFile"] = keyFile
+	}
+	o.must(t, "create", "secret", "generic", o.name+"-ssh", "--from-file="+keyFile+"="+path)
+	o.spec["filesFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": o.name + "-ssh"}}}
+}
+
+// apply applies the object with some of the hosts, and settings of Kubernetes.
+func (o objectUser) apply(t *testing.T, hosts []string, settings map[string]any) {
+	t.Helper()
+	spec := map[string]any{}
+	for key, value := range o.spec {
+		spec[key] = value
+	}
+	spec["hosts"] = slices.DeleteFunc(slices.Clone(o.spec["hosts"].([]any)), func(h any) bool {
+		return !slices.Contains(hosts, h.(map[string]any)["name"].(string))
+	})
+	kubernetes := map[string]any{}
+	for key, value := range childMap(o.spec, "kubernetes") {
+		kubernetes[key] = value
+	}
+	for key, value := range settings {
+		kubernetes[key] = value
+	}
+	spec["kubernetes"] = kubernetes
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "slipway.dev/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": o.name}, "spec": spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "object.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.must(t, "apply", "--server-side", "--force-conflicts", "-f", file)
+}
+
+// condition returns the status, the generation and the message of condition Reconciled.
+func (o objectUser) condition(t *testing.T) (is, generation, message string) {
+	t.Helper()
+	const path = `{.metadata.generation}{"\n"}{range .status.conditions[?(@.type=="Reconciled")]}` +
+		`{.status} {.reason}{"\n"}{.observedGeneration}{"\n"}{.message}{end}`
+	lines := strings.SplitN(o.must(t, "get", "cluster", o.name, "-o", "jsonpath="+path), "\n", 4)
+	if len(lines) < 4 || lines[0] != lines[2] {
+		return "", "", "the change was not seen yet"
+	}
+	return lines[1], lines[2], lines[3]
+}
+
+// waitForApplied waits until the cluster is what its object says.
+func (o objectUser) waitForApplied(t *testing.T, what string) {
+	t.Helper()
+	eventually(t, 5*time.Minute, "the object to be applied: "+what, func() error {
+		is, _, message := o.condition(t)
+		if strings.HasSuffix(is, "OperationFailed") {
+			t.Fatalf("%s: %s\n%s", what, message, o.must(t, "get", "operations", "-o", "yaml"))
+		}
+		if is != "True IntentApplied" {
+			return fmt.Errorf("condition Reconciled is %q: %s", is, message)
+		}
+		return nil
+	})
+}
+
+// waitForApproval waits until an operation needs an approval, and returns its name.
+func (o objectUser) waitForApproval(t *testing.T) (operation string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "an operation that needs an approval", func() error {
+		operation = o.must(t, "get", "operations", "-o", `jsonpath={.items[?(@.status.state=="AwaitingApproval")].metadata.name}`)
+		if operation == "" {
+			return errors.New(o.must(t, "get", "operations"))
+		}
+		return nil
+	})
+	return operation
+}
+
+// requireNodes asserts which nodes the cluster has. All are ready.
+func (o objectUser) requireNodes(t *testing.T, u *user, control string, want ...string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "nodes Ready", func() error {
+		list := u.mustExec(t, control, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes", "--no-headers")
+		var ready []string
+		for line := range strings.Lines(list) {
+			if f := strings.Fields(line); len(f) > 1 && f[1] == "Ready" {
+				ready = append(ready, f[0])
+			}
+		}
+		slices.Sort(ready)
+		if !slices.Equal(ready, want) {
+			return fmt.Errorf("ready are %v, want %v:\n%s", ready, want, list)
+		}
+		return nil
+	})
+}
