@@ -94,8 +94,10 @@ func Run(ctx context.Context, c Config) error {
 		cached.DefaultNamespaces = map[string]cache.Config{c.Namespace: {}}
 	}
 	logger := logr.FromSlogHandler(c.Log.Handler())
-	log.SetLogger(logger) // it has an effect once
-	m, err := manager.New(c.Client, manager.Options{
+	log.SetLogger(logger)            // it has an effect once
+	api := rest.CopyConfig(c.Client) // an administrator's client can ask for protobuf, which our kinds do not have
+	api.ContentType, api.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	m, err := manager.New(api, manager.Options{
 		Cache:  cached,
 		Scheme: scheme, Logger: logger, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)}, // a test runs several

@@ -200,23 +200,6 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 	return out
 }
 
-// copySSHSettings sets the SSH settings of an earlier description to the saved ones, because
-// they may have changed since then. A host that is another machine now keeps its own.
-func copySSHSettings(c, recorded *v1alpha1.Cluster) {
-	now := recorded.DeepCopy()
-	c.Spec.SSH = now.Spec.SSH
-	for i := range c.Spec.Hosts {
-		h := &c.Spec.Hosts[i]
-		at := spec.FindHost(now.Spec.Hosts, h.Name)
-		if at < 0 {
-			continue
-		}
-		if is := now.Spec.Hosts[at]; is.Address == h.Address && is.InternalAddress == h.InternalAddress {
-			h.SSH = is.SSH
-		}
-	}
-}
-
 // equal compares values by their JSON form, so that values read from the saved state
 // equal the originals.
 func equal(a, b any) bool {

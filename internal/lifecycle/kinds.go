@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -61,24 +63,55 @@ type behaviour struct {
 	close    func() error
 }
 
-// requests returns an empty request of each kind that a front end can ask for.
-func requests() []Request {
-	return []Request{
-		CreateRequest{},
-		ApplyRequest{},
-		DeleteRequest{},
-		InitOSRequest{},
-		InitRegistryRequest{},
-		AddNodesRequest{},
-		DeleteNodesRequest{},
-		UpgradeRequest{},
-		RenewCertsRequest{},
-		RotateCARequest{},
-		DefragEtcdRequest{},
-		RestoreEtcdRequest{},
-		RescueEtcdRequest{},
-		RebootNodesRequest{},
+// A requester returns the request for an operation with saved parameters. of is the cluster.
+type requester func(of Subject, is *v1alpha1.OperationParameters) Request
+
+// requesters returns the table of requests that a front end can make.
+func requesters() map[operation.Kind]requester {
+	type parameters = v1alpha1.OperationParameters
+	return map[operation.Kind]requester{
+		operation.Create: func(of Subject, is *parameters) Request { return CreateRequest{of, optionsOf(is)} },
+		operation.Apply: func(of Subject, is *parameters) Request {
+			return ApplyRequest{of, ApplyOptions{optionsOf(is), removalOf(is), is.MaxUnavailable, is.Forget, is.KeepFailed}}
+		},
+		operation.Delete: func(of Subject, is *parameters) Request {
+			return DeleteRequest{of.withoutFile(), optionsOf(is), is.Forget}
+		},
+		operation.InitOS:       func(of Subject, is *parameters) Request { return InitOSRequest{of, optionsOf(is)} },
+		operation.InitRegistry: func(of Subject, is *parameters) Request { return InitRegistryRequest{of, optionsOf(is)} },
+		operation.AddNodes:     func(of Subject, is *parameters) Request { return AddNodesRequest{Subject: of, Options: optionsOf(is)} },
+		operation.DeleteNodes: func(of Subject, is *parameters) Request {
+			return DeleteNodesRequest{Name: of.Name, Options: optionsOf(is), Nodes: is.Nodes, Removal: removalOf(is), Forget: is.Forget}
+		},
+		operation.Upgrade: func(of Subject, is *parameters) Request {
+			return UpgradeRequest{Subject: of, Options: optionsOf(is), Removal: removalOf(is), MaxUnavailable: is.MaxUnavailable, Version: is.Version}
+		},
+		operation.RenewCerts: func(of Subject, is *parameters) Request {
+			return RenewCertsRequest{of.Name, optionsOf(is), Renewal{All: is.AllCertificates, Within: is.Within.Duration, Names: is.Certificates}}
+		},
+		operation.RotateCA: func(of Subject, is *parameters) Request {
+			return RotateCARequest{of.Name, optionsOf(is), slices.Sorted(maps.Keys(is.Rotates))}
+		},
+		operation.DefragEtcd: func(of Subject, is *parameters) Request { return DefragEtcdRequest{of.Name, optionsOf(is)} },
+		operation.RestoreEtcd: func(of Subject, is *parameters) Request {
+			return RestoreEtcdRequest{Name: of.Name, Options: optionsOf(is)}
+		},
+		operation.RescueEtcd: func(of Subject, is *parameters) Request {
+			return RescueEtcdRequest{Name: of.Name, Options: optionsOf(is), Lost: is.Nodes}
+		},
+		operation.RebootNodes: func(of Subject, is *parameters) Request {
+			return RebootNodesRequest{of.Name, optionsOf(is), is.Nodes, removalOf(is), is.MaxUnavailable}
+		},
 	}
+}
+
+// optionsOf and removalOf return the parts of a request that several kinds have.
+func optionsOf(is *v1alpha1.OperationParameters) Options {
+	return Options{IgnoreChecks: is.IgnoredChecks}
+}
+
+func removalOf(is *v1alpha1.OperationParameters) Removal {
+	return Removal{Force: is.Force, DrainTimeout: is.DrainTimeout.Duration}
 }
 
 // behaviours returns the table of behaviours: a function for each kind, because a behaviour
@@ -89,8 +122,8 @@ func behaviours() map[operation.Kind]func() behaviour {
 		operation.ForgetNodes:     forgetNodes,
 		operation.RollbackUpgrade: rollbackUpgrade,
 	}
-	for _, r := range requests() {
-		table[r.Kind()] = r.behaviour
+	for kind, request := range requesters() {
+		table[kind] = request(Subject{}, &v1alpha1.OperationParameters{}).behaviour
 	}
 	return table
 }

@@ -250,7 +250,7 @@ func (p *prepared) hostsLeftOut() []v1alpha1.Host {
 // choosePipeline picks the pipeline.
 func (p *prepared) choosePipeline(ctx context.Context) (err error) {
 	p.env.Absent = p.hostsLeftOut()
-	parts := pipeline.Parts{Bundle: p.bundle, State: clusterState{p.svc.Records}, Owner: "slipway", Addons: p.addons}
+	parts := pipeline.Parts{Bundle: p.bundle, State: savedstate.ModuleState{Records: p.svc.Records}, Owner: "slipway", Addons: p.addons}
 	p.pipeline, err = p.behaviour.pipeline(ctx, p, parts)
 	p.pipeline.Kind = string(p.kind)
 	return err
@@ -362,7 +362,7 @@ func (p *prepared) refuseUnchecked(failures []engine.Failure) error {
 // state has only the passwords of the existing cluster.
 func (p *prepared) Savable() error {
 	later := spec.RedactCluster(p.env.Cluster)
-	copyPasswords(later, p.recorded)
+	savedstate.CopyPasswords(later, p.recorded)
 	if same(later, p.env.Cluster) {
 		return nil
 	}
@@ -382,7 +382,7 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOpt
 	if err != nil {
 		return nil, err
 	}
-	copyPasswords(c, recorded)
+	savedstate.CopyPasswords(c, recorded)
 	subject := Subject{Cluster: c, Name: c.Name, Dir: s.filesDir()}
 	p := &prepared{svc: s, request: ApplyRequest{Subject: subject, ApplyOptions: o}.shared()}
 	if recorded != nil && !same(c, recorded) {

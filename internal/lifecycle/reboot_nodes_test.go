@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -295,7 +296,7 @@ func TestRebootNodes_ResumesWithoutHostThatLeft(t *testing.T) {
 	w.create(event.Succeeded)
 	w.refusing("w1", "reboot.host")
 	w.do(reboots("w1", "w2"), event.Failed)
-	if _, err := (clusterState{w.service().Records}).TakeOff(t.Context(), "prod", "w1"); err != nil {
+	if _, err := (savedstate.ModuleState{Records: w.service().Records}).TakeOff(t.Context(), "prod", "w1"); err != nil {
 		t.Fatal(err)
 	}
 	w.resume(event.Succeeded)

@@ -62,6 +62,9 @@ func (s *Service) start(r Request) *prepared {
 	return &prepared{svc: s, kind: r.Kind(), request: r.shared(), behaviour: r.behaviour()}
 }
 
+// withoutFile returns the subject of a request for the saved cluster.
+func (s Subject) withoutFile() Subject { return Subject{Name: s.Name, Dir: s.Dir} }
+
 // savedSource returns the cluster file to save, nil to keep the saved one.
 func (s Subject) savedSource() *records.Source {
 	if s.Source == nil {

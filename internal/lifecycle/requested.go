@@ -3,8 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -12,7 +10,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records/filesdir"
 )
@@ -118,44 +115,16 @@ func (p *prepared) refuseOtherPlan(ctx context.Context) error {
 	return &StaleError{Difference: plan.Diff(saved, p.plan)}
 }
 
-// requestOf returns the request of an operation that has not begun. The object of the cluster says which
-// hosts it has, so there are no requests to add or remove hosts.
+// requestOf returns the request of an operation that has not begun. A creation that has failed is repeated by an
+// apply, which becomes a creation.
 func requestOf(o *v1alpha1.Operation, of Subject) (Request, error) {
-	is := &o.Spec.Parameters
-	options := Options{IgnoreChecks: is.IgnoredChecks}
-	removal := Removal{Force: is.Force, DrainTimeout: is.DrainTimeout.Duration}
-	saved := Subject{Name: of.Name, Dir: of.Dir}
-	switch kind := operation.Kind(o.Spec.Kind); kind {
-	case operation.Create, operation.Apply: // Apply creates a cluster whose creation has not finished
-		return ApplyRequest{Subject: of, ApplyOptions: ApplyOptions{
-			Options: options, Removal: removal, MaxUnavailable: is.MaxUnavailable, Forget: is.Forget, KeepFailed: is.KeepFailed,
-		}}, nil
-	case operation.Upgrade:
-		return UpgradeRequest{
-			Subject: of, Options: options, Removal: removal, MaxUnavailable: is.MaxUnavailable, Version: is.Version,
-		}, nil
-	case operation.Delete:
-		return DeleteRequest{Subject: saved, Options: options, Forget: is.Forget}, nil
-	case operation.InitOS:
-		return InitOSRequest{Subject: of, Options: options}, nil
-	case operation.InitRegistry:
-		return InitRegistryRequest{Subject: of, Options: options}, nil
-	case operation.RenewCerts:
-		return RenewCertsRequest{Name: of.Name, Options: options, Renewal: module.Renewal{
-			All: is.AllCertificates, Within: is.Within.Duration, Names: is.Certificates,
-		}}, nil
-	case operation.DefragEtcd:
-		return DefragEtcdRequest{Name: of.Name, Options: options}, nil
-	case operation.RebootNodes:
-		return RebootNodesRequest{
-			Name: of.Name, Options: options, Nodes: is.Nodes, Removal: removal, MaxUnavailable: is.MaxUnavailable,
-		}, nil
-	case operation.RescueEtcd:
-		return RescueEtcdRequest{Name: of.Name, Options: options, Lost: is.Nodes}, nil
-	case operation.RotateCA:
-		return RotateCARequest{Name: of.Name, Options: options, Names: slices.Sorted(maps.Keys(is.Rotates))}, nil
-	default:
+	kind := operation.Kind(o.Spec.Kind)
+	if !kind.RequestableInAPI() {
 		return nil, diag.Refuse(idNotRequestable, "an operation of kind "+o.Spec.Kind+" cannot be requested in an API",
 			"change the Cluster object: add or remove hosts there; to continue an operation, raise its spec.retry")
 	}
+	if kind.CreatesCluster() {
+		kind = operation.Apply
+	}
+	return requesters()[kind](of, &o.Spec.Parameters), nil
 }

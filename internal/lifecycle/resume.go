@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
@@ -58,7 +59,7 @@ func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress e
 	}
 	switch {
 	case recorded == nil:
-		copyPasswords(wanted, r.Cluster)
+		savedstate.CopyPasswords(wanted, r.Cluster)
 	case kind.ChangesCluster():
 		wanted = resumeTarget(recorded, wanted)
 		target = wanted

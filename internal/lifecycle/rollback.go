@@ -1,13 +1,13 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // A RollbackRequest asks to roll back the latest unfinished operation of a saved cluster.
@@ -64,25 +64,8 @@ func (p *prepared) asBefore(ctx context.Context, o *v1alpha1.Operation) (*v1alph
 	if err != nil {
 		return nil, err
 	}
-	copyPasswords(before, recorded)
-	copySSHSettings(before, recorded)
+	savedstate.CopyPasswords(before, recorded)
+	savedstate.CopySSHSettings(before, recorded)
 	p.request.Source, err = s.past.SourceBefore(ctx, name)
 	return before, err
-}
-
-// copyPasswords copies the passwords that are written in the cluster file itself from the
-// saved cluster, because plans do not contain passwords.
-func copyPasswords(c, recorded *v1alpha1.Cluster) {
-	if recorded == nil {
-		return
-	}
-	c.Spec.SSH.Password = cmp.Or(c.Spec.SSH.Password, recorded.Spec.SSH.Password)
-	known := map[string]string{}
-	for _, h := range recorded.Spec.Hosts {
-		known[h.Name] = h.SSH.Password
-	}
-	for i := range c.Spec.Hosts {
-		h := &c.Spec.Hosts[i]
-		h.SSH.Password = cmp.Or(h.SSH.Password, known[h.Name])
-	}
 }

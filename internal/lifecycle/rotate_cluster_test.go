@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
@@ -155,7 +156,7 @@ func (w *world) underAnother(old string) {
 	if is := w.reads(lifecycletest.PublishedCAsPath, "client-ca-file"); is != next {
 		w.t.Error("the CA bundle for extension API servers differs")
 	}
-	kept, err := clusterState{w.service().Records}.Kubeconfig(w.t.Context(), "prod")
+	kept, err := savedstate.ModuleState{Records: w.service().Records}.Kubeconfig(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)
 	}

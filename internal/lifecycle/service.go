@@ -198,33 +198,6 @@ func (s *Service) valid(ctx context.Context, from Subject, c, recorded *v1alpha1
 	return from.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported, Recorded: recorded})).Err()
 }
 
-// clusterState adapts the store to the interface of the record module.
-type clusterState struct{ records records.Backend }
-
-func (r clusterState) Kubeconfig(ctx context.Context, name string) ([]byte, error) {
-	text, err := r.records.Kubeconfigs().Load(ctx, name)
-	if errors.Is(err, records.ErrNotFound) {
-		return nil, nil
-	}
-	return text, err
-}
-
-func (r clusterState) SaveKubeconfig(ctx context.Context, name string, content []byte) error {
-	return r.records.Kubeconfigs().Save(ctx, name, content)
-}
-
-func (r clusterState) TakeOff(ctx context.Context, cluster, host string) (left []string, err error) {
-	c, err := r.records.Clusters().Load(ctx, cluster)
-	if err != nil {
-		return nil, err
-	}
-	spec.RemoveHosts(c, host)
-	for _, h := range c.Spec.Hosts {
-		left = append(left, h.Name)
-	}
-	return left, r.records.Clusters().Save(ctx, c, nil)
-}
-
 // note sends a note about an event before an operation has begun.
 func note(to event.Sink, host, message string) { event.SendNote(to, host, message) }
 

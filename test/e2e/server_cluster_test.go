@@ -109,12 +109,9 @@ const keyFile = "id_ed25519"
 // createKey creates a Secret with the SSH key of the hosts, whose object then names it.
 func (o objectUser) createKey(t *testing.T) {
 	t.Helper()
-	var path string
-	for _, h := range o.spec["hosts"].([]any) {
-		ssh := childMap(h.(map[string]any), "ssh")
-		path = ssh["privateKeyFile"].(string)
-		ssh["privateKeyFile"] = keyFile
-	}
+	ssh := childMap(o.spec, "ssh")
+	path := ssh["privateKeyFile"].(string)
+	ssh["privateKeyFile"] = keyFile
 	o.must(t, "create", "secret", "generic", o.name+"-ssh", "--from-file="+keyFile+"="+path)
 	o.spec["filesFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": o.name + "-ssh"}}}
 }

@@ -80,7 +80,7 @@ func (p *pass) reconcileIntent(ctx context.Context) error {
 			return err
 		}
 	}
-	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster)
+	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster, p.Lifecycle.Catalogue.DefaultVersion())
 	var refused diag.List
 	if errors.As(err, &refused) {
 		p.state.refuse(refused)

@@ -119,7 +119,7 @@ func (n *run) run(ctx context.Context) error {
 			v1alpha1.OperationFailed, ReasonOtherCluster, "the Cluster was deleted, and another one has its name", v1alpha1.ErrorConflict,
 		}
 	}
-	wants, err := intent.Load(ctx, n.Client, n.backend.ClusterFiles(), object)
+	wants, err := intent.Load(ctx, n.Client, n.backend.ClusterFiles(), object, n.Lifecycle.Catalogue.DefaultVersion())
 	if err != nil {
 		return err
 	}

@@ -41,11 +41,15 @@ type Intent struct {
 // digestKey is the file with the key of the digests of a cluster.
 const digestKey = "intent-digest.key"
 
-// Load returns the intent of a Cluster object. The error is a diag.List of all problems if the user has to
+// Load returns the intent of a Cluster object. A cluster without a version is checked as one with defaultVersion. The error is a diag.List of all problems if the user has to
 // change the object or its files; any other error can end.
-func Load(ctx context.Context, reader client.Reader, files records.ClusterFiles, c *v1alpha1.Cluster) (*Intent, error) {
+func Load(
+	ctx context.Context, reader client.Reader, files records.ClusterFiles, c *v1alpha1.Cluster, defaultVersion string,
+) (*Intent, error) {
 	c = &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}, ObjectMeta: c.ObjectMeta, Spec: c.Spec}
-	if err := spec.Validate(c, spec.ValidateOptions{}).Err(); err != nil {
+	complete := c.DeepCopy()
+	spec.SetDefaults(complete, spec.DefaultOptions{KubernetesVersion: defaultVersion})
+	if err := spec.Validate(complete, spec.ValidateOptions{}).Err(); err != nil {
 		return nil, err
 	}
 	resolved, err := filesfrom.Resolve(ctx, objectReader{reader}, c)

@@ -17,6 +17,7 @@ var addNodes = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
+	requestableInAPI:       no,
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,

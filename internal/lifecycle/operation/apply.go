@@ -14,6 +14,7 @@ var apply = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           no,
 	needsBundle:            yes,
 	managesAddons:          yes,

@@ -13,6 +13,7 @@ var create = row{
 	precheck:    FullPrecheck,
 	right:       "create",
 
+	requestableInAPI:       yes,
 	needsCluster:           no,
 	needsBundle:            yes,
 	managesAddons:          yes,

@@ -11,6 +11,7 @@ var defragEtcd = row{
 	precheck:    EtcdPrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,

@@ -13,6 +13,7 @@ var delete = row{
 	precheck:    RemovalPrecheck,
 	right:       "delete",
 
+	requestableInAPI:       yes,
 	needsCluster:           no,
 	needsBundle:            no,
 	managesAddons:          no,

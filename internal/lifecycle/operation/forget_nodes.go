@@ -12,6 +12,7 @@ var forgetNodes = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
+	requestableInAPI:       no,
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,

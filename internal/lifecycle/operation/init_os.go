@@ -11,6 +11,7 @@ var initOS = row{
 	precheck:    SystemPrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           no,
 	needsBundle:            no,
 	managesAddons:          no,

@@ -12,6 +12,7 @@ var initRegistry = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           no,
 	needsBundle:            yes,
 	managesAddons:          no,

@@ -11,6 +11,7 @@ var renewCerts = row{
 	precheck:    CertificatePrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,

@@ -13,6 +13,7 @@ var rescueEtcd = row{
 	precheck:    EtcdPrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,

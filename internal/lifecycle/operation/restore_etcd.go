@@ -13,6 +13,7 @@ var restoreEtcd = row{
 	precheck:    EtcdPrecheck,
 	right:       "update",
 
+	requestableInAPI:       no,
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,

@@ -13,6 +13,7 @@ var rollbackCreate = row{
 	precheck:    RemovalPrecheck,
 	right:       "delete",
 
+	requestableInAPI:       no,
 	needsCluster:           no,
 	needsBundle:            no,
 	managesAddons:          no,

@@ -13,6 +13,7 @@ var rollbackUpgrade = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
+	requestableInAPI:       no,
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,

@@ -27,6 +27,7 @@ type row struct {
 	right string
 
 	// See the methods of Kind with these names.
+	requestableInAPI                                              answer
 	needsCluster, needsBundle, managesAddons                      answer
 	changesNodes, changesVersion, replacesEtcdData, preparesHosts answer
 	resumable, comparesFile, supersedes, revertsFailedSettings    answer
@@ -194,6 +195,10 @@ func (k Kind) Precheck() Precheck { return k.of().precheck }
 // ClusterRight returns the verb on the Cluster object that a user of the API needs to request
 // an operation, "" for an unknown kind, which must not be requested.
 func (k Kind) ClusterRight() string { return k.of().right }
+
+// RequestableInAPI reports whether a user of an API can request an operation. The Cluster object has the hosts, so
+// they are not added or removed on request.
+func (k Kind) RequestableInAPI() bool { return k.of().requestableInAPI == yes }
 
 // NeedsCluster reports whether an operation is only possible on a saved cluster.
 func (k Kind) NeedsCluster() bool { return k.of().needsCluster == yes }

@@ -18,6 +18,7 @@ var upgrade = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
+	requestableInAPI:       yes,
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,
