@@ -125,8 +125,10 @@ type ClusterSpec struct {
 	Maintenance Maintenance `json:"maintenance,omitempty"`
 }
 
-// FilesSource is a Secret or a ConfigMap with files; exactly one field is set.
+// FilesSource is a Secret or a ConfigMap with files; exactly one field is set. Secrets of Slipway itself, whose names
+// begin with `slipway.` or `slipway-plan.`, cannot be used.
 // +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.configMapRef)",message="exactly one of secretRef and configMapRef must be set"
+// +kubebuilder:validation:XValidation:rule="!has(self.secretRef) || !self.secretRef.name.startsWith('slipway.') && !self.secretRef.name.startsWith('slipway-plan.')",message="Secrets whose names begin with 'slipway.' or 'slipway-plan.' belong to Slipway"
 type FilesSource struct {
 	// A Secret.
 	SecretRef *LocalReference `json:"secretRef,omitempty"`

@@ -64,6 +64,14 @@ var clusterObjects = Section{
 			Remedy:  "Create the Secret or ConfigMap in the namespace of the cluster, or correct the name.",
 		},
 		{
+			ID:      "object-source-reserved",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "`spec.filesFrom` names a Secret in which Slipway keeps credentials of clusters.",
+			Cause: "Names that begin with `slipway.` or `slipway-plan.` belong to Slipway. A hook of the cluster could send their " +
+				"content elsewhere.",
+			Remedy: "Copy the files that the cluster needs into another Secret, and name that one.",
+		},
+		{
 			ID:      "object-environment",
 			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A field uses an environment variable, but the variables belong to the server.",

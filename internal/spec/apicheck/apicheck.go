@@ -49,6 +49,7 @@ const pathFilesFrom = "spec.filesFrom"
 // Validate finds all other problems.
 func CheckObject(c *v1alpha1.Cluster) diag.List {
 	k := &checker{cluster: c, complete: len(c.Spec.FilesFrom) == 0}
+	k.refuseReservedSources()
 	k.checkFields()
 	k.checkLogins()
 	return k.found
@@ -68,6 +69,7 @@ type Source struct {
 // that MergeFiles returns for the same sources.
 func Check(c *v1alpha1.Cluster, sources []Source) diag.List {
 	k := &checker{cluster: c, complete: true}
+	k.refuseReservedSources()
 	k.checkSources(sources)
 	k.checkFields()
 	k.checkLogins()
@@ -102,6 +104,25 @@ func (k *checker) refuse(id, path, message, hint string) {
 		return
 	}
 	k.found = append(k.found, diag.Diagnostic{ID: id, Severity: diag.Error, Path: path, Message: message, Hint: hint})
+}
+
+// reservedPrefixes begin the names of Secrets in which Slipway keeps kubeconfigs, keys and plans of clusters. A user
+// can be allowed to change a cluster, but not to read these.
+var reservedPrefixes = []string{"slipway.", "slipway-plan."}
+
+// refuseReservedSources refuses Secrets of Slipway. Hooks could send them elsewhere.
+func (k *checker) refuseReservedSources() {
+	for i, source := range k.cluster.Spec.FilesFrom {
+		if source.SecretRef == nil {
+			continue
+		}
+		for _, prefix := range reservedPrefixes {
+			if strings.HasPrefix(source.SecretRef.Name, prefix) {
+				k.refuse(idSourceReserved, yamlfile.IndexPath(pathFilesFrom, i), sourceName(source)+" belongs to Slipway",
+					"copy the files that the cluster needs into another Secret")
+			}
+		}
+	}
 }
 
 // checkSources checks the Secrets and ConfigMaps of the object.

@@ -383,6 +383,15 @@ func TestCheck_RefusesSources(t *testing.T) {
 			[]string{"spec.ssh.privateKeyFile " + idFileMissing},
 		},
 		{
+			"Secret of Slipway", "it has the kubeconfig of another cluster", "filesFrom: [{secretRef: {name: slipway.lab.kubeconfig}}]", withFiles(),
+			[]string{"spec.filesFrom[0] " + idSourceReserved},
+		},
+		{
+			"plan", "it has the files of hosts", "filesFrom: [{secretRef: {name: slipway-plan.x}}]", withFiles(),
+			[]string{"spec.filesFrom[0] " + idSourceReserved},
+		},
+		{"ConfigMap", "Slipway has none", "filesFrom: [{configMapRef: {name: slipway.x}}]", withFiles(), nil},
+		{
 			"source without a name", "it is not an object", "filesFrom: [{}]", []Source{{}}, []string{"spec.filesFrom[0] " + idSourceMissing},
 		},
 		{
