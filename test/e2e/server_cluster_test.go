@@ -75,7 +75,7 @@ func TestServerCluster(t *testing.T) {
 
 	start = time.Now()
 	o.must(t, "patch", "cluster", name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
-	o.must(t, "delete", "cluster", name, "--timeout=5m")
+	o.must(t, "delete", "cluster", name, "--timeout=10m")
 	t.Logf("figure: deleted in %.0f s", time.Since(start).Seconds())
 	for _, m := range machines[:2] {
 		requireSame(t, m+" after the deletion of the object", "reset", before[m], u.takeSnapshot(t, m))
@@ -162,7 +162,7 @@ func (o objectUser) condition(t *testing.T) (is, generation, message string) {
 // waitForApplied waits until the cluster is what its object says.
 func (o objectUser) waitForApplied(t *testing.T, what string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, "the object to be applied: "+what, func() error {
+	eventually(t, 10*time.Minute, "the object to be applied: "+what, func() error {
 		is, _, message := o.condition(t)
 		if strings.HasSuffix(is, "OperationFailed") {
 			t.Fatalf("%s: %s\n%s", what, message, o.must(t, "get", "operations", "-o", "yaml"))
