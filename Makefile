@@ -131,9 +131,10 @@ race-server: node ## the API server's unit tests with the race detector
 	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
 
 .PHONY: server-long
-server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals
+server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals, 200 killed processes
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestRobust(Pair|Renewal)' ./internal/server/controlplane
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestLoad' ./internal/store/kube
+	@$(compiling) go test -tags 'apiserver long' -vet=off -count=1 -timeout 20m -parallel 32 -run '^TestCreate_ResumesAfterKilledProcessAPI$$' ./internal/lifecycle
 
 .PHONY: unit-sampled
 unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample
@@ -196,8 +197,9 @@ bench: setup build bundle ## Slipway next to a plain kubeadm script; N=5 rounds,
 	@go run ./test/bench -n $(or $(N),5) -kubernetes $(KUBERNETES) $(if $(SHAPES),-shapes $(SHAPES))
 
 .PHONY: bench-hosts
-bench-hosts: setup build ## one manager with 10 to 1,000 hosts on this machine, beside Ansible; HOSTS=10,100 for others
-	@go run ./test/bench/hosts $(if $(HOSTS),-sizes $(HOSTS))
+bench-hosts: setup build server ## one manager with 10 to 1,000 hosts, records in files and in an API, and Ansible; HOSTS=10,100 for others
+	@$(gobuild) -o bin/bench-manager ./test/bench/hosts/manager
+	@go run ./test/bench/hosts $(if $(HOSTS),-sizes $(HOSTS)) $(BENCH_HOSTS)
 
 .PHONY: bench-content
 bench-content: ## what the manager uploads to 2, 10 and 50 hosts, with and without host to host

@@ -664,6 +664,14 @@ var rules = []rule{
 	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
 	{layer: 6, pkg: "test/bench/hosts", exactly: true, why: "runs the programs as a user does"},
 	{
+		layer: 6, pkg: "test/bench/hosts/manager", exactly: true,
+		may: []string{
+			"api/v1alpha1", "internal/cli", "internal/lifecycle", "internal/process", "internal/records", "internal/remote/dial",
+			"internal/status", "internal/store/kube",
+		},
+		why: "the command line with records in an API, which no program of ours has; for a benchmark",
+	},
+	{
 		layer: 6, pkg: "test/e2e", exactly: true,
 		may: []string{"internal/bundle/source", "internal/bundle/source/modules", "internal/release"},
 		why: "runs the programs as a user does; compiles Kubernetes' own tests, which no program of ours does",
@@ -724,6 +732,7 @@ var fences = []fence{
 		[]string{
 			"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client",
 			"internal/store/kube", "internal/testutil/faultproxy", "internal/server/...", "internal/daemon", "internal/controller/...",
+			"test/bench/hosts", "test/bench/hosts/manager",
 		},
 		"one way to speak to the Kubernetes API of clusters, and one to the API of the management server",
 	},

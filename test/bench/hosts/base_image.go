@@ -103,7 +103,7 @@ func installPackage(ctx context.Context, name, program string) error {
 
 // runQuietly runs a program whose output is of interest only if it fails.
 func runQuietly(cmd *exec.Cmd) error {
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	cmd.Env = append(cmd.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, lastOutput(string(out)))
 	}

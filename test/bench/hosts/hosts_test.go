@@ -267,3 +267,66 @@ func TestMedianFigure_ReturnsRunWithMedianTime(t *testing.T) {
 		t.Errorf("the figures of another run: %+v", got)
 	}
 }
+
+func TestParseWrites_CountsWritesOfEachResource(t *testing.T) {
+	for _, tt := range []struct {
+		name, reason, text string
+		want               map[string]int64
+	}{
+		{"none", "an answer without such lines is not from an API server", "go_threads 9\n", nil},
+		{
+			"several", "reads and other metrics do not count", `# TYPE etcd_request_duration_seconds histogram
+etcd_request_duration_seconds_bucket{group="",operation="create",resource="secrets",le="0.05"} 3
+etcd_request_duration_seconds_sum{group="",operation="create",resource="secrets"} 0.2
+etcd_request_duration_seconds_count{group="",operation="create",resource="secrets"} 3
+etcd_request_duration_seconds_count{group="",operation="update",resource="secrets"} 4
+etcd_request_duration_seconds_count{group="",operation="get",resource="secrets"} 50
+etcd_request_duration_seconds_count{group="slipway.dev",operation="delete",resource="operationlogs"} 1e+02
+`, map[string]int64{"secrets": 7, "operationlogs": 100},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseWrites([]byte(tt.text))
+			if d := cmp.Diff(tt.want, got); d != "" || (err == nil) != (tt.want != nil) {
+				t.Errorf("%s: %v (-want +got):\n%s", tt.reason, err, d)
+			}
+		})
+	}
+}
+
+func TestRecordVerdicts_CompareFirstRunsOfMostHosts(t *testing.T) {
+	api := func(hosts int, wall time.Duration, use apiUse) figure {
+		return figure{Hosts: hosts, Tool: toolAPI, Wall: wall, API: &use}
+	}
+	files := []figure{{Wall: 12 * time.Second}, {Wall: 10 * time.Second}, {Wall: 30 * time.Second}}
+	small := comparison{Hosts: 10, Files: files[1:2], API: []figure{api(10, time.Minute, apiUse{})}}
+	for _, tt := range []struct {
+		name, reason string
+		api          figure
+		want         []string
+	}{
+		{
+			"met", "against the median of files", api(1000, 13700*time.Millisecond, apiUse{Total: 100, Lasted: 10 * time.Second, ClusterStatus: 1 << 16}),
+			[]string{"met +14.2 %, 1000 hosts", "met 10.0, 1000 hosts", "met 65536 bytes, 1000 hosts"},
+		},
+		{
+			"missed", "each by a little", api(1000, 13900*time.Millisecond, apiUse{Total: 101, Lasted: 10 * time.Second, OperationStatus: 1<<16 + 1}),
+			[]string{"missed +15.8 %, 1000 hosts", "missed 10.1, 1000 hosts", "missed 65537 bytes, 1000 hosts"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			large := comparison{Hosts: 1000, Files: files, API: []figure{tt.api}}
+			var got []string
+			for _, v := range recordVerdicts([]comparison{small, large, {Hosts: 1000, Again: true}}) {
+				word := "missed "
+				if v.met {
+					word = "met "
+				}
+				got = append(got, word+v.measured)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.reason, d)
+			}
+		})
+	}
+}

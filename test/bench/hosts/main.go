@@ -69,10 +69,13 @@ func dispatchCommand(ctx context.Context, args []string) (int, error) {
 // options selects the measurements and the tools.
 type options struct {
 	Slipway string        // the program, an absolute path
+	Server  string        // slipwayd, which keeps the records of Manager; "" for none
+	Manager string        // the program with records in an API
 	Sizes   []int         // numbers of hosts for Slipway
 	Ansible []int         // and for Ansible; Slipway is measured there, too
 	Forks   int           // of Ansible
 	Rounds  int           // of Slipway with few hosts; the median counts
+	Many    int           // the same, with many hosts
 	Limit   time.Duration // for one run of a program
 	Keep    string        // a directory that profiles and outputs are kept in
 	Cache   string
@@ -86,11 +89,14 @@ func parseOptions(args []string) (options, error) {
 	var sizes, ansible string
 	f := flag.NewFlagSet("hosts", flag.ContinueOnError)
 	f.StringVar(&o.Slipway, "slipway", "bin/slipway", "the `program` to measure")
+	f.StringVar(&o.Server, "server", "bin/slipwayd", "the `program` that keeps records in an API; \"\" for files only")
+	f.StringVar(&o.Manager, "manager", "bin/bench-manager", "the `program` with records in an API")
 	f.StringVar(&sizes, "sizes", "10,100,300,1000", "`numbers` of hosts")
 	f.StringVar(&ansible, "ansible", "10,50", "`numbers` of hosts to measure Ansible with, too; \"\" is none")
 	f.IntVar(&o.Forks, "forks", 25, "Ansible's forks")
 	f.IntVar(&o.Rounds, "n", 3, "rounds of Slipway with few hosts, of which the median counts")
-	f.DurationVar(&o.Limit, "limit", 6*time.Minute, "the longest that one run may take")
+	f.IntVar(&o.Many, "many", 1, fmt.Sprintf("rounds of Slipway with more than %d hosts", repeatable))
+	f.DurationVar(&o.Limit, "limit", 15*time.Minute, "the longest that one run may take")
 	f.StringVar(&o.Keep, "keep", "", "keep what the programs printed in this `directory`")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -105,14 +111,14 @@ func parseOptions(args []string) (options, error) {
 	if o.Ansible, err = parseNumbers(ansible); err != nil {
 		return o, err
 	}
-	if o.Rounds < 1 {
-		return o, errors.New("-n must be at least 1")
+	if o.Rounds < 1 || o.Many < 1 {
+		return o, errors.New("-n and -many must be at least 1")
 	}
-	if o.Slipway, err = filepath.Abs(o.Slipway); err != nil {
-		return o, err
-	}
-	if o.Keep != "" {
-		if o.Keep, err = filepath.Abs(o.Keep); err != nil {
+	for _, path := range []*string{&o.Slipway, &o.Server, &o.Manager, &o.Keep} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
 			return o, err
 		}
 	}
@@ -148,8 +154,14 @@ func measureAll(ctx context.Context, o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("hosts are made of namespaces, which only root can make")
 	}
-	if _, err := os.Stat(o.Slipway); err != nil {
-		return fmt.Errorf("finding the program to measure (make build): %w", err)
+	programs := []string{o.Slipway}
+	if o.Server != "" {
+		programs = append(programs, o.Server, o.Manager)
+	}
+	for _, path := range programs {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("finding a program to measure (make bench-hosts builds it): %w", err)
+		}
 	}
 	var err error
 	if o.Base, err = baseTree(ctx, o.Cache); err != nil {

@@ -29,14 +29,20 @@ type figure struct {
 	CPU  time.Duration
 	Peak int64
 	Over bool // stopped at the limit: the others say no more than that
+	// Load is the load average of the machine before the run.
+	Load string
+	API  *apiUse // of a run with records in an API
 }
 
 // The tools.
 const (
 	toolSlipway = "slipway"
+	toolAPI     = "slipway, API" // with records in an API
 	toolAnsible = "ansible"
 	toolMerged  = "ansible, merged"
 )
+
+func isSlipway(tool string) bool { return tool == toolSlipway || tool == toolAPI }
 
 const (
 	// leanFrom is from how many hosts on these keep no second copy of the
@@ -66,6 +72,7 @@ func memoryNeeded(n int) int64 {
 
 func (l *lab) measureStages(ctx context.Context) error {
 	var all []figure
+	var comparisons []comparison
 	stages := append(slices.Clone(l.Sizes), l.Ansible...)
 	slices.Sort(stages)
 	for _, n := range slices.Compact(stages) {
@@ -77,36 +84,22 @@ func (l *lab) measureStages(ctx context.Context) error {
 			fmt.Printf("%d hosts are left out: they take %d MiB of memory, and %d are free\n", n, memoryNeeded(n)>>20, free>>20)
 			continue
 		}
-		figures, err := l.measureStage(ctx, n)
+		figures, compared, err := l.measureStage(ctx, n)
 		if err != nil {
 			return fmt.Errorf("with %d hosts: %w", n, err)
 		}
-		all = append(all, figures...)
+		all, comparisons = append(all, figures...), append(comparisons, compared...)
 	}
 	printReport(os.Stdout, all)
+	printComparisons(os.Stdout, comparisons)
 	return nil
 }
 
 // measureStage measures all there is to measure with so many hosts.
-func (l *lab) measureStage(ctx context.Context, n int) ([]figure, error) {
-	rounds := 1
-	if n <= repeatable {
-		rounds = l.Rounds
-	}
-	var first, again []figure
-	for range rounds {
-		pair, err := l.prepareTwice(ctx, n, toolSlipway)
-		if err != nil {
-			return nil, err
-		}
-		if len(pair) == 1 {
-			return pair, nil
-		}
-		first, again = append(first, pair[0]), append(again, pair[1])
-	}
-	out := []figure{medianFigure(first), medianFigure(again)}
-	if !slices.Contains(l.Ansible, n) {
-		return out, nil
+func (l *lab) measureStage(ctx context.Context, n int) (out []figure, compared []comparison, err error) {
+	out, compared, err = l.measureSlipway(ctx, n)
+	if err != nil || !slices.Contains(l.Ansible, n) {
+		return out, compared, err
 	}
 	tools := []string{toolAnsible}
 	if n == slices.Min(l.Ansible) {
@@ -115,47 +108,93 @@ func (l *lab) measureStage(ctx context.Context, n int) ([]figure, error) {
 	for _, tool := range tools {
 		pair, err := l.prepareTwice(ctx, n, tool)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		out = append(out, pair...)
 	}
-	return out, nil
+	return out, compared, nil
+}
+
+// measureSlipway measures Slipway with its records in files and in an API, by turns: each round begins
+// with the other of them.
+func (l *lab) measureSlipway(ctx context.Context, n int) (out []figure, compared []comparison, err error) {
+	rounds := l.Many
+	if n <= repeatable {
+		rounds = l.Rounds
+	}
+	tools := []string{toolSlipway}
+	if l.Server != "" {
+		tools = append(tools, toolAPI)
+	}
+	first, again := map[string][]figure{}, map[string][]figure{}
+	for range rounds {
+		for _, tool := range tools {
+			pair, err := l.prepareTwice(ctx, n, tool)
+			if err != nil {
+				return nil, nil, err
+			}
+			if len(pair) == 1 {
+				return pair, nil, nil
+			}
+			first[tool], again[tool] = append(first[tool], pair[0]), append(again[tool], pair[1])
+		}
+		slices.Reverse(tools)
+	}
+	out = []figure{medianFigure(first[toolSlipway]), medianFigure(again[toolSlipway])}
+	if l.Server != "" {
+		compared = []comparison{
+			{Hosts: n, Files: first[toolSlipway], API: first[toolAPI]},
+			{Hosts: n, Again: true, Files: again[toolSlipway], API: again[toolAPI]},
+		}
+	}
+	return out, compared, nil
 }
 
 // medianFigure is the figure with the median of wall times.
-func medianFigure(figures []figure) figure {
-	slices.SortFunc(figures, func(a, b figure) int { return int(a.Wall - b.Wall) })
-	return figures[len(figures)/2]
-}
+func medianFigure(figures []figure) figure { return sortByWall(figures)[len(figures)/2] }
 
 // prepareTwice prepares fresh hosts, and again when there is nothing left to do.
 func (l *lab) prepareTwice(ctx context.Context, n int, tool string) (out []figure, err error) {
-	err = l.withHosts(ctx, n, func(hosts []host) error {
-		home, err := os.MkdirTemp(l.Home, "manager-")
-		if err != nil {
+	prepare := func(s *server) error {
+		return l.withHosts(ctx, n, func(hosts []host) error {
+			out, err = l.prepareHosts(ctx, hosts, tool, s)
 			return err
+		})
+	}
+	if tool == toolAPI {
+		return out, l.withServer(ctx, prepare)
+	}
+	return out, prepare(nil)
+}
+
+// prepareHosts prepares hosts twice. The records are in the server if it is not nil.
+func (l *lab) prepareHosts(ctx context.Context, hosts []host, tool string, s *server) (out []figure, err error) {
+	home, err := os.MkdirTemp(l.Home, "manager-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(home)
+	argv, env, err := l.programFor(tool, hosts, home, s)
+	if err != nil {
+		return nil, err
+	}
+	for _, again := range []bool{false, true} {
+		f := figure{Hosts: len(hosts), Tool: tool, Again: again}
+		said, err := l.runWithServer(ctx, s, &f, home, argv, env)
+		if err == nil && !f.Over {
+			err = checkRun(f, hosts, said)
 		}
-		defer os.RemoveAll(home)
-		argv, env, err := l.programFor(tool, hosts, home)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, again := range []bool{false, true} {
-			f := figure{Hosts: n, Tool: tool, Again: again}
-			said, err := l.runTimed(ctx, &f, home, argv, env)
-			if err == nil && !f.Over {
-				err = checkRun(f, hosts, said)
-			}
-			if err != nil {
-				return err
-			}
-			f.printFigure(os.Stdout)
-			if out = append(out, f); f.Over { // there is something left to do
-				break
-			}
+		f.printFigure(os.Stdout)
+		if out = append(out, f); f.Over { // there is something left to do
+			return out, nil
 		}
-		return nil
-	})
+	}
+	if s != nil {
+		out[0].API.ClusterStatus, err = l.measureClusterStatus(ctx, s, len(hosts), env)
+	}
 	return out, err
 }
 
@@ -167,7 +206,7 @@ func checkRun(f figure, hosts []host, said string) error {
 		}
 	}
 	quietly := strings.Count(said, "changed=0 ") == len(hosts)
-	if f.Tool == toolSlipway {
+	if isSlipway(f.Tool) {
 		quietly = strings.Contains(said, nothingToDo)
 	}
 	if f.Again && !quietly {
@@ -195,6 +234,7 @@ func (l *lab) runTimed(ctx context.Context, f *figure, home string, argv, env []
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
+	f.Load = readLoad()
 	start := time.Now()
 	err = cmd.Run()
 	f.Wall = time.Since(start)
@@ -213,6 +253,15 @@ func (l *lab) runTimed(ctx context.Context, f *figure, home string, argv, env []
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, lastOutput(string(said)))
 	}
 	return string(said), rerr
+}
+
+// readLoad returns the load averages of this machine; "" if they cannot be read.
+func readLoad() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(string(text))[:2], " ")
 }
 
 // availableMemory is how much memory programs can have, in bytes.

@@ -20,14 +20,18 @@ var (
 	merged string
 )
 
-// programFor is how to prepare hosts with a tool whose state is below home.
-func (l *lab) programFor(tool string, hosts []host, home string) (argv, env []string, err error) {
+// programFor is how to prepare hosts with a tool whose state is below home, or in the server.
+func (l *lab) programFor(tool string, hosts []host, home string, s *server) (argv, env []string, err error) {
 	env = []string{"HOME=" + home, "LC_ALL=C.UTF-8"}
 	files := map[string]string{}
 	switch tool {
-	case toolSlipway:
+	case toolSlipway, toolAPI:
 		files["cluster.yaml"] = clusterFile(hosts, l.key)
 		argv = []string{l.Slipway, "init", "os", "-f", "cluster.yaml", "--yes"}
+		if s != nil {
+			argv[0] = l.Manager
+			env = append(env, "SLIPWAY_BENCH_KUBECONFIG="+s.kubeconfig, "SLIPWAY_BENCH_NAMESPACE="+recordsNamespace, "SLIPWAY_BENCH_DIR="+home)
+		}
 		env = append(env, "SLIPWAY_HOME="+filepath.Join(home, "slipway"))
 	default:
 		files["playbook.yml"], files["hosts"], files["ansible.cfg"] = playbook, ansibleInventory(hosts, l.key), ansibleConfig(l.Forks, home)

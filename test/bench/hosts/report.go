@@ -21,11 +21,7 @@ const (
 )
 
 func (f figure) name() string {
-	run := "first"
-	if f.Again {
-		run = "again"
-	}
-	return fmt.Sprintf("%d %s %s", f.Hosts, f.Tool, run)
+	return fmt.Sprintf("%d %s %s", f.Hosts, f.Tool, runName(f.Again))
 }
 
 // printFigure tells one figure as soon as it is known.
@@ -34,7 +30,11 @@ func (f figure) printFigure(w io.Writer) {
 		fmt.Fprintf(w, "%-28s not finished after %s\n", f.name(), f.Wall.Round(time.Second))
 		return
 	}
-	fmt.Fprintf(w, "%-28s %8.2f s, manager: %8.2f s of CPU, %5d MB\n", f.name(), f.Wall.Seconds(), f.CPU.Seconds(), f.Peak/1e6)
+	fmt.Fprintf(w, "%-28s %8.2f s, manager: %8.2f s of CPU, %5d MB, load %s", f.name(), f.Wall.Seconds(), f.CPU.Seconds(), f.Peak/1e6, f.Load)
+	if f.API != nil {
+		fmt.Fprintf(w, "; %.1f writes/s, server: %.2f s of CPU, %d MB", f.perSecond(), f.API.CPU.Seconds(), f.API.Peak/1e6)
+	}
+	fmt.Fprintln(w)
 }
 
 // printReport prints the table, the targets, and what the figures are not of.
@@ -42,10 +42,7 @@ func printReport(w io.Writer, all []figure) {
 	fmt.Fprint(w,
 		"\n| hosts | tool | run | wall | CPU of the manager | per host | peak memory | per host |\n|---:|---|---|---:|---:|---:|---:|---:|\n")
 	for _, f := range all {
-		run := "first"
-		if f.Again {
-			run = "unchanged"
-		}
+		run := runName(f.Again)
 		if f.Over {
 			fmt.Fprintf(w, "| %d | %s | %s | not finished after %.0f s | | | | |\n", f.Hosts, f.Tool, run, f.Wall.Seconds())
 			continue
@@ -55,11 +52,7 @@ func printReport(w io.Writer, all []figure) {
 	}
 	fmt.Fprint(w, "\n| target | measured | |\n|---|---|---|\n")
 	for _, v := range listVerdicts(all) {
-		word := "missed"
-		if v.met {
-			word = "met"
-		}
-		fmt.Fprintf(w, "| %s | %s | %s |\n", v.target, v.measured, word)
+		v.print(w)
 	}
 	fmt.Fprint(w, "\nNot as on machines of their own:\n")
 	for _, d := range listDifferences() {
@@ -81,6 +74,15 @@ type verdict struct {
 	met              bool
 }
 
+// print prints a row of a table.
+func (v verdict) print(w io.Writer) {
+	word := "missed"
+	if v.met {
+		word = "met"
+	}
+	fmt.Fprintf(w, "| %s | %s | %s |\n", v.target, v.measured, word)
+}
+
 func listVerdicts(all []figure) []verdict {
 	var out []verdict
 	for _, again := range []bool{false, true} {
@@ -100,7 +102,7 @@ func ratioVerdicts(all []figure, again bool) (out []verdict) {
 		want, run = targetAgain, "unchanged run"
 	}
 	for _, a := range all {
-		if a.Tool == toolSlipway || a.Again != again {
+		if isSlipway(a.Tool) || a.Again != again {
 			continue
 		}
 		i := slices.IndexFunc(all, func(f figure) bool {
