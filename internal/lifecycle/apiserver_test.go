@@ -50,21 +50,29 @@ func inAPIWith(t *testing.T, change func(*kube.Config)) func() (records.Backend,
 		killed := new(atomic.Bool)
 		client := rest.CopyConfig(apiServer.Admin)
 		client.Wrap(func(next http.RoundTripper) http.RoundTripper { return &connection{next, killed} })
-		c := kube.Config{
-			Client: client, Namespace: namespace, BackupDir: filepath.Join(dir, "backups"), TempDir: dir,
-			LeaseTime: leaseTime, Patience: 10 * time.Second,
-		}
-		change(&c)
-		s, err := kube.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openInAPI(t, kube.Config{
+			Client: client, Namespace: namespace, BackupDir: filepath.Join(dir, "backups"), TempDir: dir, LeaseTime: leaseTime,
+		}, change)
 		return s, func() {
 			if !killed.Swap(true) && t.Context().Err() == nil {
 				<-time.After(2 * leaseTime) // until its lock counts as free
 			}
 		}
 	}
+}
+
+// openInAPI opens records in the API server, as a new process does.
+func openInAPI(t *testing.T, c kube.Config, changes ...func(*kube.Config)) records.Backend {
+	t.Helper()
+	c.Patience = 10 * time.Second
+	for _, change := range changes {
+		change(&c)
+	}
+	s, err := kube.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // A connection sends requests until its process is killed.

@@ -252,8 +252,11 @@ func fromFile(c *v1alpha1.Cluster, text string) Subject {
 	return Subject{Cluster: c, Source: []byte(text), File: "/prod.yaml"}
 }
 
+// firstFile is the text of the first cluster file.
+const firstFile = "# first"
+
 func (w *world) createFromFile() {
-	w.do(CreateRequest{Subject: fromFile(w.Manifest(), "# first")}, event.Succeeded)
+	w.do(CreateRequest{Subject: fromFile(w.Manifest(), firstFile)}, event.Succeeded)
 }
 
 // faultsOfCreate makes the writes of a create fail.
@@ -261,7 +264,7 @@ func faultsOfCreate() faultTest {
 	return faultTest{
 		kind:    "create",
 		before:  func(*world) {},
-		request: func(w *world) Request { return CreateRequest{Subject: fromFile(w.Manifest(), "# first")} },
+		request: func(w *world) Request { return CreateRequest{Subject: fromFile(w.Manifest(), firstFile)} },
 		after: func(w, undisturbed *world) {
 			w.whole()
 			w.same(undisturbed)

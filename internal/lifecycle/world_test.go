@@ -5,6 +5,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,6 +68,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
+	runManager(context.Background())
 	dir, err := memdir.Use()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,0 +1,9 @@
+//go:build apiserver && long
+
+package lifecycle
+
+// minKilled is the number of processes to kill at least.
+const minKilled = 200
+
+// selectPoints selects the points at which processes are killed.
+func selectPoints(all []string) []string { return spreadPoints(all, minKilled+minKilled/10) }
