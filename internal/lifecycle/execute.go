@@ -239,7 +239,7 @@ func (p *prepared) operation(ctx context.Context) (*v1alpha1.Operation, error) {
 	}, p.plan)
 }
 
-// parameters returns the details of the request, with those that planning has determined.
+// parameters returns the details of the request. Planning has determined some of them.
 func (p *prepared) parameters() v1alpha1.OperationParameters {
 	parameters := v1alpha1.OperationParameters{
 		IgnoredChecks: p.request.IgnoreChecks, Nodes: p.nodes,

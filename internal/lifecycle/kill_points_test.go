@@ -98,7 +98,7 @@ func (t *killingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	// The server executes a request whose client ends.
 	answer, err := t.RoundTripper.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
 	if err == nil && t.points.pass(write+" answered") {
-		_ = answer.Body.Close() // nobody reads it
+		_ = answer.Body.Close() // the client has ended
 		return nil, errKilled
 	}
 	return answer, err

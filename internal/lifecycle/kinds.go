@@ -84,7 +84,9 @@ func requesters() map[operation.Kind]requester {
 			return DeleteNodesRequest{Name: of.Name, Options: optionsOf(is), Nodes: is.Nodes, Removal: removalOf(is), Forget: is.Forget}
 		},
 		operation.Upgrade: func(of Subject, is *parameters) Request {
-			return UpgradeRequest{Subject: of, Options: optionsOf(is), Removal: removalOf(is), MaxUnavailable: is.MaxUnavailable, Version: is.Version}
+			return UpgradeRequest{
+				Subject: of, Options: optionsOf(is), Removal: removalOf(is), MaxUnavailable: is.MaxUnavailable, Version: is.Version,
+			}
 		},
 		operation.RenewCerts: func(of Subject, is *parameters) Request {
 			return RenewCertsRequest{of.Name, optionsOf(is), Renewal{All: is.AllCertificates, Within: is.Within.Duration, Names: is.Certificates}}

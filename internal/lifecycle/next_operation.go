@@ -13,7 +13,7 @@ import (
 // A NextOperation is the operation that brings a cluster closer to its wanted state.
 type NextOperation struct {
 	Kind operation.Kind
-	// Cluster is what the operation wants. An upgrade changes nothing but the version, the add-ons and the
+	// Cluster is the wanted state of the operation. An upgrade changes nothing but the version, the add-ons and the
 	// bundle, so other changes come first, in the current version.
 	Cluster *v1alpha1.Cluster
 	// Version is the final version of an upgrade.

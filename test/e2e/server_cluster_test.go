@@ -159,7 +159,7 @@ func (o objectUser) condition(t *testing.T) (is, generation, message string) {
 	return lines[1], lines[2], lines[3]
 }
 
-// waitForApplied waits until the cluster is what its object says.
+// waitForApplied waits until the object is applied.
 func (o objectUser) waitForApplied(t *testing.T, what string) {
 	t.Helper()
 	eventually(t, 10*time.Minute, "the object to be applied: "+what, func() error {

@@ -31,7 +31,7 @@ const (
 // History finds the earlier operations of clusters.
 type History struct{ View *savedstate.View }
 
-// ListBegun returns the operations of a cluster, newest first, without those that are only requests.
+// ListBegun returns the operations of a cluster, newest first, without mere requests.
 func (h History) ListBegun(ctx context.Context, name string) ([]v1alpha1.Operation, error) {
 	ops, err := h.View.Records.Operations().List(ctx, name)
 	return slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool { return operation.IsRequest(&o) }), err

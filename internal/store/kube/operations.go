@@ -58,7 +58,7 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 }
 
 // SavePlan saves the plan of an operation that has not begun, and the operation with its parameters:
-// the spec of an Operation cannot change, so its status has those that planning has determined.
+// the spec of an Operation cannot change, so its status has the parameters after planning.
 func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
 	is, err := s.loadObject(ctx, o.Name)
 	if err != nil {

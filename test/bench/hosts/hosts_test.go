@@ -306,11 +306,13 @@ func TestRecordVerdicts_CompareFirstRunsOfMostHosts(t *testing.T) {
 		want         []string
 	}{
 		{
-			"met", "against the median of files", api(1000, 13700*time.Millisecond, apiUse{Total: 100, Lasted: 10 * time.Second, ClusterStatus: 1 << 16}),
+			"met", "against the median of files",
+			api(1000, 13700*time.Millisecond, apiUse{Total: 100, Lasted: 10 * time.Second, ClusterStatus: 1 << 16}),
 			[]string{"met +14.2 %, 1000 hosts", "met 10.0, 1000 hosts", "met 65536 bytes, 1000 hosts"},
 		},
 		{
-			"missed", "each by a little", api(1000, 13900*time.Millisecond, apiUse{Total: 101, Lasted: 10 * time.Second, OperationStatus: 1<<16 + 1}),
+			"missed", "each by a little",
+			api(1000, 13900*time.Millisecond, apiUse{Total: 101, Lasted: 10 * time.Second, OperationStatus: 1<<16 + 1}),
 			[]string{"missed +15.8 %, 1000 hosts", "missed 10.1, 1000 hosts", "missed 65537 bytes, 1000 hosts"},
 		},
 	} {

@@ -20,7 +20,7 @@ import (
 // maxStatus limits the status of an object, in bytes.
 const maxStatus = 64 << 10
 
-// An apiUse is what a run with records in an API has used.
+// An apiUse has the resources that a run with records in an API has used.
 type apiUse struct {
 	Writes   map[string]int64 // to etcd, by resource
 	Total    int64            // of Writes

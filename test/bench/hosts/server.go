@@ -127,7 +127,7 @@ func (s *server) request(ctx context.Context, method, path, body string) ([]byte
 	return text, err
 }
 
-// A reading is what the server has used since its start.
+// A reading has the resources that the server has used since its start.
 type reading struct {
 	// Writes are requests to etcd that write, by resource, from the server's metrics.
 	Writes map[string]int64

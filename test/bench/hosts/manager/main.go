@@ -1,5 +1,5 @@
 // Command manager is the command line with its records in a Kubernetes API, for the benchmark of
-// many hosts. No program of ours offers this choice.
+// many hosts. The command line itself has no such choice.
 //
 //	manager init os -f FILE …   runs a command
 //	manager cluster-status      saves a Cluster and the largest status that a cluster of its size has
