@@ -24,6 +24,9 @@ var kindFiles = map[string]string{
 	"internal/lifecycle/prepare.go":      "asks for an apply on behalf of a saved plan and of a precheck",
 	"internal/lifecycle/forget_nodes.go": "makes one kind into another",
 	"internal/lifecycle/upgrade.go":      "reports whether an upgrade begins",
+
+	"internal/lifecycle/next_operation.go":     "selects the operation for a wanted state",
+	"internal/controller/clusters/deletion.go": "requests the deletion of a cluster",
 }
 
 // kindWords lists the packages in which a literal with the name of a kind means that

@@ -179,7 +179,7 @@ func (p *prepared) changesRuntime(ctx context.Context, been []*v1alpha1.Cluster)
 			own.MirrorOf = nil
 		}
 	}
-	if !sameButOrder(was, now) {
+	if !savedstate.HaveSameSpecInAnyOrder(was, now) {
 		return false, diag.Refuse(idMigrationAlone, "the file changes the container runtime and other settings",
 			"apply the change of spec.containerRuntime alone, and the other changes before or after it")
 	}

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/lifecycle/etcdrescue"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/spec"
@@ -237,7 +238,7 @@ func (p *prepared) fileDiffers(ctx context.Context, wanted *v1alpha1.Cluster) di
 	case !p.kind.ChangesNodes() || p.target != nil:
 		return nil
 	case r.Cluster != nil:
-		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {
+		if savedstate.HaveSameSpecInAnyOrder(s.complete(r.Cluster, wanted), wanted) {
 			return nil
 		}
 		d.Message = "the file has other changes besides new hosts; they are not applied"
@@ -277,15 +278,6 @@ func reader(recorded *v1alpha1.Cluster) spec.Loader {
 func sameNames(a, b *v1alpha1.Cluster) bool {
 	return len(a.Spec.Hosts) == len(b.Spec.Hosts) &&
 		!slices.ContainsFunc(a.Spec.Hosts, func(h v1alpha1.Host) bool { return spec.FindHost(b.Spec.Hosts, h.Name) < 0 })
-}
-
-// sameButOrder reports whether two descriptions are equal except for the order of hosts.
-func sameButOrder(a, b *v1alpha1.Cluster) bool {
-	a, b = a.DeepCopy(), b.DeepCopy()
-	for _, c := range []*v1alpha1.Cluster{a, b} {
-		slices.SortFunc(c.Spec.Hosts, func(x, y v1alpha1.Host) int { return strings.Compare(x.Name, y.Name) })
-	}
-	return same(a, b)
 }
 
 // leaving returns the saved hosts that are no longer wanted.

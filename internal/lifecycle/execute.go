@@ -1,9 +1,7 @@
 package lifecycle
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -187,14 +185,7 @@ func (p execution) recordSettled(ctx context.Context) error {
 // changesSavedState reports whether the description to save differs from the saved one, for
 // example in a password, although no step is needed.
 func (p *prepared) changesSavedState() bool {
-	return p.kind.ChangesCluster() && p.recorded != nil && !same(p.recorded, p.env.Cluster)
-}
-
-// same reports whether two descriptions are equal, including passwords.
-func same(a, b *v1alpha1.Cluster) bool {
-	x, err1 := json.Marshal(a.Spec)
-	y, err2 := json.Marshal(b.Spec)
-	return err1 != nil || err2 != nil || bytes.Equal(x, y)
+	return p.kind.ChangesCluster() && p.recorded != nil && !savedstate.HaveSameSpec(p.recorded, p.env.Cluster)
 }
 
 // current refuses a plan if another operation has changed the cluster since the plan

@@ -130,6 +130,20 @@ func behaviours() map[operation.Kind]func() behaviour {
 	return table
 }
 
+// requestOf returns the request of an operation that has not begun. A creation that has failed is repeated by an
+// apply, which becomes a creation.
+func requestOf(o *v1alpha1.Operation, of Subject) (Request, error) {
+	kind := operation.Kind(o.Spec.Kind)
+	if !kind.RequestableInAPI() {
+		return nil, diag.Refuse(idNotRequestable, "an operation of kind "+o.Spec.Kind+" cannot be requested in an API",
+			"change the Cluster object: add or remove hosts there; to continue an operation, raise its spec.retry")
+	}
+	if kind.CreatesCluster() {
+		kind = operation.Apply
+	}
+	return requesters()[kind](of, &o.Spec.Parameters), nil
+}
+
 // Kind implements Request.
 func (CreateRequest) Kind() operation.Kind { return operation.Create }
 

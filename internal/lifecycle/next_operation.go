@@ -41,7 +41,7 @@ func (s *Service) NextOperation(ctx context.Context, wanted *v1alpha1.Cluster) (
 		return next, err
 	}
 	first.Spec.Kubernetes.Version, first.Spec.Addons, first.Spec.Bundle = is, recorded.Spec.Addons, recorded.Spec.Bundle
-	if sameButOrder(s.asRecorded(first, recorded), recorded) {
+	if savedstate.HaveSameSpecInAnyOrder(s.asRecorded(first, recorded), recorded) {
 		next.Kind, next.Version = operation.Upgrade, version
 		return next, nil
 	}

@@ -363,7 +363,7 @@ func (p *prepared) refuseUnchecked(failures []engine.Failure) error {
 func (p *prepared) Savable() error {
 	later := spec.RedactCluster(p.env.Cluster)
 	savedstate.CopyPasswords(later, p.recorded)
-	if same(later, p.env.Cluster) {
+	if savedstate.HaveSameSpec(later, p.env.Cluster) {
 		return nil
 	}
 	return diag.Refuse(idPlanNoPassword,
@@ -385,7 +385,7 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOpt
 	savedstate.CopyPasswords(c, recorded)
 	subject := Subject{Cluster: c, Name: c.Name, Dir: s.filesDir()}
 	p := &prepared{svc: s, request: ApplyRequest{Subject: subject, ApplyOptions: o}.shared()}
-	if recorded != nil && !same(c, recorded) {
+	if recorded != nil && !savedstate.HaveSameSpec(c, recorded) {
 		p.request.Source = []byte{} // the saved file differs
 	}
 	kind := operation.Kind(saved.Operation)

@@ -9,7 +9,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records/filesdir"
 )
@@ -113,18 +112,4 @@ func (p *prepared) refuseOtherPlan(ctx context.Context) error {
 		return err
 	}
 	return &StaleError{Difference: plan.Diff(saved, p.plan)}
-}
-
-// requestOf returns the request of an operation that has not begun. A creation that has failed is repeated by an
-// apply, which becomes a creation.
-func requestOf(o *v1alpha1.Operation, of Subject) (Request, error) {
-	kind := operation.Kind(o.Spec.Kind)
-	if !kind.RequestableInAPI() {
-		return nil, diag.Refuse(idNotRequestable, "an operation of kind "+o.Spec.Kind+" cannot be requested in an API",
-			"change the Cluster object: add or remove hosts there; to continue an operation, raise its spec.retry")
-	}
-	if kind.CreatesCluster() {
-		kind = operation.Apply
-	}
-	return requesters()[kind](of, &o.Spec.Parameters), nil
 }

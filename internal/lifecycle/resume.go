@@ -172,5 +172,5 @@ func (s *Service) equalsSaved(c *v1alpha1.Cluster, dir string, recorded *v1alpha
 	if err := spec.MakePathsAbsolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
 		return false, err
 	}
-	return same(wanted, recorded), nil
+	return savedstate.HaveSameSpec(wanted, recorded), nil
 }

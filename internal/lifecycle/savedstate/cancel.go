@@ -41,7 +41,7 @@ func (r *View) Cancel(ctx context.Context, name string, progress event.Sink) err
 		case now == nil || asked != nil && !now.IsSameProcess(*asked) && now.PID != 0:
 			return nil
 		case now.Operation != "" && (asked == nil || now.Operation != asked.Operation): // otherwise it has not begun
-			if err := r.request(ctx, now, records.ThisProcess()); err != nil {
+			if err := r.saveRequest(ctx, now, records.ThisProcess()); err != nil {
 				return err
 			}
 			asked = now
@@ -55,8 +55,8 @@ func (r *View) Cancel(ctx context.Context, name string, progress event.Sink) err
 	}
 }
 
-// request saves the request of a process that a holder stops, also after the end of ctx.
-func (r *View) request(ctx context.Context, holder *records.Holder, by records.Holder) error {
+// saveRequest saves the request of a process that a holder stops, also after the end of ctx.
+func (r *View) saveRequest(ctx context.Context, holder *records.Holder, by records.Holder) error {
 	return r.Records.Operations().RequestCancel(context.WithoutCancel(ctx), holder.Operation, records.CancelRequest{
 		By: by, Time: time.Now().UTC(), Holder: *holder,
 	})
@@ -78,9 +78,9 @@ func (r *View) WatchCancel(parent context.Context, id string, holder records.Hol
 		case err == nil:
 			cancel(&CancelledError{By: request.By})
 		case errors.As(context.Cause(parent), &outer):
-			_ = r.request(ctx, &holder, outer.By) // the operation stops without it
+			_ = r.saveRequest(ctx, &holder, outer.By) // the operation stops without it
 		case parent.Err() != nil:
-			_ = r.request(ctx, &holder, records.ThisProcess())
+			_ = r.saveRequest(ctx, &holder, records.ThisProcess())
 		}
 	}()
 	return ctx, func() {

@@ -82,7 +82,7 @@ func (r *View) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	}
 	out := []ClusterSummary{}
 	for _, name := range names {
-		sum, err := r.summary(ctx, name)
+		sum, err := r.summarizeCluster(ctx, name)
 		var damaged diag.List
 		switch {
 		case errors.Is(err, records.ErrNotFound):
@@ -97,7 +97,7 @@ func (r *View) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	return out, nil
 }
 
-func (r *View) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
+func (r *View) summarizeCluster(ctx context.Context, name string) (sum ClusterSummary, err error) {
 	c, err := r.Records.Clusters().Load(ctx, name)
 	if err != nil {
 		return sum, err
@@ -106,7 +106,7 @@ func (r *View) summary(ctx context.Context, name string) (sum ClusterSummary, er
 	if err != nil {
 		return sum, err
 	}
-	if c, err = r.settle(ctx, c); err != nil {
+	if c, err = r.settlePhase(ctx, c); err != nil {
 		return sum, err
 	}
 	sum = ClusterSummary{
@@ -116,7 +116,7 @@ func (r *View) summary(ctx context.Context, name string) (sum ClusterSummary, er
 	if len(ops) > 0 {
 		sum.Operation = &ops[0]
 	}
-	sum.Created = begun(ops)
+	sum.Created = beginOfCluster(ops)
 	return sum, nil
 }
 
@@ -133,9 +133,9 @@ func readyNodes(c *v1alpha1.Cluster) (ready int) {
 	return ready
 }
 
-// begun returns when the first attempt to create an existing cluster began. Its operations
+// beginOfCluster returns when the first attempt to create an existing cluster began. Its operations
 // are sorted newest first and may include operations of earlier clusters with this name.
-func begun(ops []v1alpha1.Operation) (at time.Time) {
+func beginOfCluster(ops []v1alpha1.Operation) (at time.Time) {
 	for _, o := range ops {
 		kind := operation.Kind(o.Spec.Kind)
 		switch {
@@ -154,12 +154,12 @@ func (r *View) Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, err
 	if err != nil {
 		return nil, err
 	}
-	return r.settle(ctx, c)
+	return r.settlePhase(ctx, c)
 }
 
-// settle corrects the phase of a cluster whose operation was killed: its lock is free, so
+// settlePhase corrects the phase of a cluster whose operation was killed: its lock is free, so
 // no operation is running.
-func (r *View) settle(ctx context.Context, c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (r *View) settlePhase(ctx context.Context, c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if status.SettledPhase(c.Status.Phase) == c.Status.Phase {
 		return c, nil
 	}
@@ -185,15 +185,15 @@ func (r *View) Operations(ctx context.Context, cluster string) ([]v1alpha1.Opera
 	}
 	r.WarnOf(damaged)
 	for i := range ops {
-		if err := r.interrupted(ctx, &ops[i]); err != nil {
+		if err := r.markInterrupted(ctx, &ops[i]); err != nil {
 			return nil, err
 		}
 	}
 	return ops, nil
 }
 
-// interrupted corrects the state of an operation that was killed.
-func (r *View) interrupted(ctx context.Context, o *v1alpha1.Operation) error {
+// markInterrupted corrects the state of an operation that was killed.
+func (r *View) markInterrupted(ctx context.Context, o *v1alpha1.Operation) error {
 	if o.Status.State != v1alpha1.OperationRunning {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (r *View) Operation(ctx context.Context, id string) (*v1alpha1.Operation, e
 	if err != nil {
 		return nil, err
 	}
-	return o, r.interrupted(ctx, o)
+	return o, r.markInterrupted(ctx, o)
 }
 
 // Events calls fn for each event of an operation. With follow, it continues until the

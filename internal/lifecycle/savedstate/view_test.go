@@ -73,7 +73,7 @@ func TestClusterAge_CountsFromFirstAttempt(t *testing.T) {
 		{"an attempt that never began", []v1alpha1.Operation{never, op("create", 2)}, 2},
 	} {
 		slices.Reverse(tc.ops)
-		if got := begun(tc.ops); !got.Equal(start.Add(time.Duration(tc.want) * time.Minute)) {
+		if got := beginOfCluster(tc.ops); !got.Equal(start.Add(time.Duration(tc.want) * time.Minute)) {
 			t.Errorf("%s: since %s, want minute %d", tc.name, got, tc.want)
 		}
 	}

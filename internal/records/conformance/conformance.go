@@ -54,6 +54,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("operations", func(t *testing.T) { testOperations(t, open(t)) })
 	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
 	t.Run("planned cluster", func(t *testing.T) { plannedCluster(t, open(t)) })
+	t.Run("saved plans", func(t *testing.T) { testSavedPlans(t, open(t)) })
 	t.Run("readable operations", func(t *testing.T) { readableOperations(t, open(t)) })
 	t.Run("cancel", func(t *testing.T) { testCancel(t, open(t)) })
 	t.Run("journal", func(t *testing.T) { testJournal(t, open(t)) })

@@ -113,6 +113,29 @@ func testOperations(t *testing.T, s Subject) {
 	requireNoError(t, err)
 }
 
+// testSavedPlans replaces the plan of an operation that waits for an approval.
+func testSavedPlans(t *testing.T, s Subject) {
+	o := beginOperation(t, s, "prod", began)
+	o.Status.State = v1alpha1.OperationAwaitingApproval
+	o.Spec.Parameters.Boots = map[string]string{"w1": "boot"} // planning has determined it
+	requireNoError(t, s.Operations().SavePlan(t.Context(), o, &plan.Plan{Cluster: "prod", Digest: "sha256:2"}))
+	back, err := s.Again().Operations().Load(t.Context(), o.Name)
+	requireNoError(t, err)
+	if d := cmp.Diff(o.Spec.Parameters, back.Spec.Parameters); d != "" {
+		t.Errorf("parameters (-saved +got):\n%s", d)
+	}
+	if back.Status.State != v1alpha1.OperationAwaitingApproval || back.Status.Plan == nil || back.Status.Plan.Digest != "sha256:2" {
+		t.Errorf("status %+v: want the state and the digest of the later plan", back.Status)
+	}
+	p, err := s.Operations().LoadPlan(t.Context(), o.Name)
+	requireNoError(t, err)
+	if p.Digest != "sha256:2" {
+		t.Errorf("plan %s after a later one was saved", p.Digest)
+	}
+	o.Name = "20261120-181502-create-zzzz"
+	wantErr(t, "a plan of an unknown operation", s.Operations().SavePlan(t.Context(), o, p), records.ErrNotFound)
+}
+
 func plannedCluster(t *testing.T, s Subject) {
 	want := newCluster("prod")
 	text, err := json.Marshal(want)

@@ -198,6 +198,10 @@ func (o faultyOperations) Create(
 	return writeValue(o.f, "Operations.Create", func() (*v1alpha1.Operation, error) { return o.Operations.Create(ctx, now, spec, p) })
 }
 
+func (o faultyOperations) SavePlan(ctx context.Context, op *v1alpha1.Operation, p *plan.Plan) error {
+	return o.f.write("Operations.SavePlan", func() error { return o.Operations.SavePlan(ctx, op, p) })
+}
+
 func (o faultyOperations) Save(ctx context.Context, op *v1alpha1.Operation) error {
 	return o.f.write("Operations.Save", func() error { return o.Operations.Save(ctx, op) })
 }
