@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,21 +40,21 @@ func TestServerCluster(t *testing.T) {
 	o.createKey(t)
 
 	start := time.Now()
-	o.apply(t, machines[:2], nil)
+	o.apply(t, machines[:2])
 	o.waitForApplied(t, "create")
 	o.must(t, "wait", "--for=condition=Ready", "cluster/"+name, "--timeout=2m")
 	t.Logf("figure: created through the object in %.0f s", time.Since(start).Seconds())
 	o.requireNodes(t, u, machines[0], machines[:2]...)
 
 	start = time.Now()
-	o.apply(t, machines, nil)
+	o.apply(t, machines)
 	o.waitForApplied(t, "grow")
 	t.Logf("figure: a worker added in %.0f s", time.Since(start).Seconds())
 	o.requireNodes(t, u, machines[0], machines...)
 
 	start = time.Now()
-	setting := map[string]any{"kubelet": map[string]any{"config": map[string]any{"maxPods": 77}}}
-	o.apply(t, machines, setting)
+	childMap(childMap(childMap(o.spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 77
+	o.apply(t, machines)
 	o.waitForApplied(t, "change")
 	t.Logf("figure: a setting of three kubelets in %.0f s", time.Since(start).Seconds())
 	for _, m := range machines {
@@ -64,7 +65,7 @@ func TestServerCluster(t *testing.T) {
 		}
 	}
 
-	o.apply(t, machines[:2], setting)
+	o.apply(t, machines[:2])
 	operation := o.waitForApproval(t)
 	o.requireNodes(t, u, machines[0], machines...)
 	digest := o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.plan.digest}")
@@ -116,24 +117,13 @@ func (o objectUser) createKey(t *testing.T) {
 	o.spec["filesFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": o.name + "-ssh"}}}
 }
 
-// apply applies the object with some of the hosts, and settings of Kubernetes.
-func (o objectUser) apply(t *testing.T, hosts []string, settings map[string]any) {
+// apply applies the object with some of the hosts.
+func (o objectUser) apply(t *testing.T, hosts []string) {
 	t.Helper()
-	spec := map[string]any{}
-	for key, value := range o.spec {
-		spec[key] = value
-	}
+	spec := maps.Clone(o.spec)
 	spec["hosts"] = slices.DeleteFunc(slices.Clone(o.spec["hosts"].([]any)), func(h any) bool {
 		return !slices.Contains(hosts, h.(map[string]any)["name"].(string))
 	})
-	kubernetes := map[string]any{}
-	for key, value := range childMap(o.spec, "kubernetes") {
-		kubernetes[key] = value
-	}
-	for key, value := range settings {
-		kubernetes[key] = value
-	}
-	spec["kubernetes"] = kubernetes
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "slipway.dev/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": o.name}, "spec": spec,
 	})
