@@ -25,6 +25,9 @@ const (
 	MaxNodeMessage = 512 // bytes
 
 	MaxRecentOperations = 5
+
+	// MaxConditionMessage is the limit of the message of a condition, in bytes.
+	MaxConditionMessage = 1024
 )
 
 // ClusterStatus is the observed state of a cluster. It has at most 64 KiB, whatever the number
@@ -62,6 +65,8 @@ type ClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=5
 	// +listType=atomic
 	RecentOperations []RecentOperation `json:"recentOperations,omitempty"`
+	// The state of the cluster at a glance.
+	Summary *ClusterSummary `json:"summary,omitempty"`
 }
 
 // RecentOperation is an operation in the status of its cluster.

@@ -22,6 +22,8 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Version,type=string,JSONPath=.status.version
 // +kubebuilder:printcolumn:name=Phase,type=string,JSONPath=.status.phase
+// +kubebuilder:printcolumn:name=Ready,type=string,JSONPath=.status.conditions[?(@.type=="Ready")].status
+// +kubebuilder:printcolumn:name=Attention,type=string,JSONPath=.status.conditions[?(@.type=="NeedsAttention")].reason
 // +kubebuilder:printcolumn:name=Endpoint,type=string,JSONPath=.status.endpoint,priority=1
 // +kubebuilder:printcolumn:name=Operation,type=string,JSONPath=.status.operation,priority=1
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=.metadata.creationTimestamp

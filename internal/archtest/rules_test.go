@@ -633,7 +633,11 @@ var rules = []rule{
 	{layer: 5, pkg: "internal/server/keyrotation", why: "the order of a rotation of encryption keys; knows no file and no API server"},
 	{layer: 5, pkg: "internal/controller/intent", why: "what a user wants of a cluster: the object with its files; reaches no host"},
 	{
-		layer: 5, pkg: "internal/controller/executor", may: []string{"internal/controller/intent"},
+		layer: 5, pkg: "internal/controller/service", may: []string{"internal/controller/intent"},
+		why: "opens lifecycle for an object with its files; decides nothing",
+	},
+	{
+		layer: 5, pkg: "internal/controller/executor", may: []string{"internal/controller/intent", "internal/controller/service"},
 		why: "runs operations of an API through lifecycle; decides nothing about their order",
 	},
 	{
@@ -641,8 +645,13 @@ var rules = []rule{
 		why: "the queue of each cluster; reaches no host",
 	},
 	{
-		layer: 5, pkg: "internal/controller/clusters", may: []string{"internal/controller/intent", "internal/controller/operations"},
+		layer: 5, pkg: "internal/controller/clusters",
+		may: []string{"internal/controller/intent", "internal/controller/operations", "internal/controller/service"},
 		why: "from an object to the next operation; reaches no host",
+	},
+	{
+		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/service"},
+		why: "probes clusters and shows their health; changes no cluster",
 	},
 	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},
 	{

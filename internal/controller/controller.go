@@ -32,7 +32,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/clusters"
 	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/controller/health"
 	"slipway.dev/slipway/internal/controller/operations"
+	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
@@ -51,6 +53,8 @@ type Config struct {
 	FilesBases []string
 	// Slots is the number of operations that run at the same time. Default: executor.DefaultSlots.
 	Slots int
+	// Health are the periods and limits of the probes of clusters. Zero fields have the default.
+	Health health.Times
 	// StopTime limits the time until running operations reach a safe point. Default: 60 s.
 	StopTime time.Duration
 	Log      *slog.Logger
@@ -112,11 +116,15 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	ended := make(endings, maxEndings)
-	running := executor.NewInProcess(ctx, &executor.Runner{Config: executor.Config{
+	opener := service.Opener{
 		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
-	}}, c.Slots, ended.add)
+	}
+	running := executor.NewInProcess(ctx, &executor.Runner{Opener: opener}, c.Slots, ended.add)
 	defer running.Close(c.StopTime)
 	if err := c.addControllers(m, running, ended); err != nil {
+		return err
+	}
+	if err := c.addHealth(m, opener); err != nil {
 		return err
 	}
 	return m.Start(ctx)
@@ -151,6 +159,19 @@ func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, 
 		return fmt.Errorf("adding the controller of clusters: %w", err)
 	}
 	return nil
+}
+
+// addHealth adds the probes of clusters to a manager.
+func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
+	prober := health.New(health.Config{
+		Client: m.GetClient(), Source: health.NewLifecycle(opener, c.Health), Times: c.Health, Newer: c.Lifecycle.Catalogue.NewerVersion,
+		Now: c.Lifecycle.Now, Log: c.Log,
+	})
+	err := builder.ControllerManagedBy(m).Named("health").For(&v1alpha1.Cluster{}).Complete(prober)
+	if err != nil {
+		return fmt.Errorf("adding the controller of probes: %w", err)
+	}
+	return m.Add(prober)
 }
 
 // endings passes the ends of runs to the controller of operations.

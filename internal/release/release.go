@@ -272,6 +272,16 @@ func (c *Catalogue) SupportedVersions() []string {
 	return out
 }
 
+// NewerVersion returns the newest version in the catalogue that is newer than a version, "" if there is
+// none.
+func (c *Catalogue) NewerVersion(version string) string {
+	all := c.SupportedVersions()
+	if len(all) == 0 || !IsNewer(all[len(all)-1], version) {
+		return ""
+	}
+	return all[len(all)-1]
+}
+
 // ResolveVersion returns the release for a version: "v1.37.1", "1.37.1", "1.37" for the newest
 // listed patch version, or "" for the default. A patch version that is not listed has the
 // components of its minor. A version of a bundle, of a minor after all listed ones, has

@@ -8,7 +8,7 @@ import (
 
 // nodeRoom is the limit of the nodes in the status of a cluster, in bytes. The rest is for
 // conditions and the other fields.
-const nodeRoom = 48 << 10
+const nodeRoom = 40 << 10
 
 // minNodeMessage is the shortest limit of a node's message, in bytes, before nodes are omitted.
 const minNodeMessage = 32

@@ -108,10 +108,22 @@ func TestSetNodes_StaysBelowLimit(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			st := v1alpha1.ClusterStatus{
 				Phase: v1alpha1.PhaseReconfiguring, Version: "v1.37.1", Plugin: "calico", Endpoint: "https://api.prod.internal:6443",
-				Operation: "20261120-181502-create-x7k2", Conditions: make([]metav1.Condition, 12),
+				Operation: "20261120-181502-create-x7k2", Conditions: make([]metav1.Condition, 16),
 			}
 			for i := range st.Conditions {
-				st.Conditions[i] = metav1.Condition{Type: strings.Repeat("t", 40), Reason: strings.Repeat("r", 60), Message: strings.Repeat("m", 1000)}
+				st.Conditions[i] = metav1.Condition{Type: strings.Repeat("t", 40), Reason: strings.Repeat("r", 60), Message: strings.Repeat("m", v1alpha1.MaxConditionMessage)}
+			}
+			for range v1alpha1.MaxRecentOperations {
+				st.RecentOperations = append(st.RecentOperations, v1alpha1.RecentOperation{
+					Name: strings.Repeat("o", 63), Kind: "rollback-upgrade", State: v1alpha1.OperationAwaitingApproval, EndTime: &metav1.Time{},
+				})
+			}
+			host := strings.Repeat("h", 63)
+			st.Summary = &v1alpha1.ClusterSummary{
+				API: &v1alpha1.APISummary{Through: host, ObservedTime: &metav1.Time{}}, Etcd: &v1alpha1.EtcdSummary{},
+				NextCertificate: &v1alpha1.CertificateSummary{Name: strings.Repeat("c", 253), Host: host},
+				LastBackup:      &v1alpha1.BackupSummary{Host: host}, LastRestoreTest: &v1alpha1.RestoreTestSummary{Host: host},
+				Drift: &v1alpha1.DriftSummary{}, NewerVersion: &v1alpha1.VersionSummary{},
 			}
 			SetNodes(&st, tc.nodes)
 			text, err := json.Marshal(st)

@@ -15,11 +15,11 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/controller/operations"
+	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
-	"slipway.dev/slipway/internal/records/filesdir"
 )
 
 // Finalizer keeps a Cluster until its deletion policy was carried out.
@@ -129,14 +129,8 @@ func (p *pass) reconcileSuccess(ctx context.Context, wants *intent.Intent) error
 
 // service returns a service that reads the records. It has no files of the cluster.
 func (p *pass) service() *lifecycle.Service {
-	c := p.Lifecycle
-	c.Records, c.Files, c.Home = p.records, filesdir.NoFiles{}, noFiles
-	c.Object = &lifecycle.ClusterObject{UID: p.cluster.UID, FilesDir: noFiles}
-	return lifecycle.New(c)
+	return service.WithoutFiles(p.Lifecycle, p.records, p.cluster)
 }
-
-// noFiles is the directory of the files of a cluster while nothing reads them. It does not exist.
-const noFiles = "/files-of-the-cluster"
 
 // latestIntent returns the latest operation for an intent, nil if there is none. One that was withdrawn before it
 // began does not count.

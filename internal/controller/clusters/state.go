@@ -14,13 +14,11 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/status"
 )
 
-// The conditions that this controller sets. True is the normal state of Ready and Reconciled only.
+// The conditions that this controller sets. True is the normal state of Reconciled only.
 const (
-	conditionReady      = "Ready"
 	conditionReconciled = "Reconciled"
 	conditionStalled    = "Stalled"
 	conditionPaused     = "Paused"
@@ -38,9 +36,6 @@ const (
 	reasonApproval    = "ApprovalRequired"
 	reasonFailed      = "OperationFailed"
 	reasonNotDeleting = "NotDeleted"
-	reasonNotCreated  = "NotCreated"
-	reasonNodes       = "NodesNotReady"
-	reasonReady       = "NodesReady"
 )
 
 // fieldManager owns the fields of a status that this controller sets.
@@ -55,34 +50,20 @@ type state struct {
 
 func (s *state) begin(c *v1alpha1.Cluster) {
 	s.cluster, s.applied = c, c.Status.AppliedIntent
-	for _, kind := range []string{conditionReady, conditionReconciled, conditionStalled, conditionPaused, conditionDeleting} {
+	for _, kind := range []string{conditionReconciled, conditionStalled, conditionPaused, conditionDeleting} {
 		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is != nil {
 			s.conditions = append(s.conditions, *is)
 		}
 	}
 	s.set(conditionPaused, metav1.ConditionFalse, reasonNotPaused, "")
 	s.set(conditionDeleting, metav1.ConditionFalse, reasonNotDeleting, "")
-	s.setReady()
 }
 
 func (s *state) set(kind string, is metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&s.conditions, metav1.Condition{
-		Type: kind, Status: is, Reason: reason, Message: status.LimitMessage(message, v1alpha1.MaxStatusMessage),
+		Type: kind, Status: is, Reason: reason, Message: status.LimitMessage(message, v1alpha1.MaxConditionMessage),
 		ObservedGeneration: s.cluster.Generation,
 	})
-}
-
-// setReady shows whether the nodes were ready after the latest operation.
-func (s *state) setReady() {
-	nodes := s.cluster.Status.NodeCounts
-	switch {
-	case !savedstate.IsCreated(s.cluster):
-		s.set(conditionReady, metav1.ConditionFalse, reasonNotCreated, "the cluster was not created yet")
-	case nodes.Ready < nodes.Total:
-		s.set(conditionReady, metav1.ConditionFalse, reasonNodes, "some nodes are not ready")
-	default:
-		s.set(conditionReady, metav1.ConditionTrue, reasonReady, "")
-	}
 }
 
 // refuse shows problems that the user has to repair.

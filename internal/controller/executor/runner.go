@@ -5,17 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/intent"
+	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/event"
@@ -48,22 +47,8 @@ var (
 	errDeadline = errors.New("the deadline of the operation has passed")
 )
 
-// A Config configures a Runner. Client, OpenRecords and Lifecycle are required.
-type Config struct {
-	// Client reads objects without a cache.
-	Client client.Reader
-	// OpenRecords returns the records of a namespace.
-	OpenRecords func(namespace string) (records.Backend, error)
-	// Lifecycle has the parts of the configuration that are the same for all operations.
-	Lifecycle lifecycle.Config
-	// FilesBases are the directories in which private directories for the files of clusters are made. None: the
-	// defaults of package privatedir.
-	FilesBases []string
-	Log        *slog.Logger
-}
-
 // A Runner plans and applies operations.
-type Runner struct{ Config }
+type Runner struct{ service.Opener }
 
 // Run continues an operation until it has ended, or waits for an approval. The status of the operation has the
 // result. An error can end: the operation continues with the next call.
@@ -119,32 +104,12 @@ func (n *run) run(ctx context.Context) error {
 			v1alpha1.OperationFailed, ReasonOtherCluster, "the Cluster was deleted, and another one has its name", v1alpha1.ErrorConflict,
 		}
 	}
-	wants, err := intent.Load(ctx, n.Client, n.backend.ClusterFiles(), object, n.Lifecycle.Catalogue.DefaultVersion())
+	svc, err := n.Open(ctx, object)
 	if err != nil {
 		return err
 	}
-	dir, err := wants.Files.WriteDir(n.FilesBases...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := dir.Close(); err != nil {
-			n.Log.Warn("the private directory of an operation was not removed", "operation", n.key, "error", err)
-		}
-	}()
-	files, err := n.backend.Files(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := files.Close(); err != nil {
-			n.Log.Warn("the files of an operation were not removed", "operation", n.key, "error", err)
-		}
-	}()
-	c := n.Lifecycle
-	c.Records, c.Files, c.Home = n.backend, files, dir.Path()
-	c.Object = &lifecycle.ClusterObject{UID: object.UID, FilesDir: dir.Path(), FileDigests: wants.FileDigests}
-	return n.planAndApply(ctx, lifecycle.New(c), object, wants)
+	defer svc.Close()
+	return n.planAndApply(ctx, svc.Service, object, svc.Intent)
 }
 
 // planAndApply plans the operation, and applies it unless it needs an approval.

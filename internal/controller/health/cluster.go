@@ -1,0 +1,101 @@
+package health
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
+)
+
+// isProbed reports whether a cluster is probed: it was created, and it is not being deleted.
+func isProbed(c *v1alpha1.Cluster) bool { return savedstate.IsCreated(c) && c.DeletionTimestamp == nil }
+
+// A cluster has the observations of a cluster.
+type cluster struct {
+	uid types.UID
+	// probed reports whether probes are scheduled, and since is the time since when.
+	probed bool
+	since  time.Time
+
+	mu sync.Mutex
+	// api is the latest answer of the API, at answered; nil if there was none. apiProblem is the reason of the
+	// latest failure, "" after an answer.
+	api        *inspect.APIReport
+	answered   time.Time
+	apiProblem string
+	apiBreaker breaker
+	// hosts is the latest result of the hosts, at asked; nil if there was none. hostsErr is the error of the
+	// latest probe.
+	hosts        *inspect.HealthReport
+	asked        time.Time
+	hostsErr     error
+	hostsBreaker breaker
+
+	// writing serialises the writes of the status.
+	writing sync.Mutex
+	// written is what the status has, since writtenAt.
+	written   shown
+	writtenAt time.Time
+}
+
+// A shown is what the prober shows in a status.
+type shown struct {
+	generation int64
+	conditions []metav1.Condition
+	summary    v1alpha1.ClusterSummary
+}
+
+// newCluster returns the state of a cluster, as its status has it.
+func newCluster(c *v1alpha1.Cluster, now time.Time) *cluster {
+	is := &cluster{uid: c.UID, since: now}
+	for _, condition := range c.Status.Conditions {
+		if isOurs(condition.Type) {
+			is.written.conditions = append(is.written.conditions, condition)
+			is.written.generation = condition.ObservedGeneration
+		}
+	}
+	if s := c.Status.Summary; s != nil {
+		is.written.summary = *s.DeepCopy()
+	}
+	is.written.summary.Drift = nil // another package shows it
+	return is
+}
+
+// addAPI adds a result of the API, and returns the time until the next probe.
+func (c *cluster) addAPI(r *inspect.APIReport, t *Times, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Answers {
+		c.api, c.answered, c.apiProblem = r, now, ""
+	} else {
+		c.apiProblem = r.Message
+	}
+	return c.apiBreaker.add(r.Answers, t.Period, t, now)
+}
+
+// addHosts adds a result of the hosts, and returns the time until the next probe.
+func (c *cluster) addHosts(r *inspect.HealthReport, err error, t *Times, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hostsErr = err
+	if err != nil {
+		return c.hostsBreaker.add(false, t.HostsPeriod, t, now)
+	}
+	c.hosts, c.asked = r, now
+	reached := slices.ContainsFunc(r.Hosts, func(h inspect.HostHealth) bool { return h.Problem == "" })
+	return c.hostsBreaker.add(reached, t.HostsPeriod, t, now)
+}
+
+// silence returns the time without an answer of the API.
+func (c *cluster) silence(now time.Time) time.Duration {
+	if c.api == nil {
+		return now.Sub(c.since)
+	}
+	return now.Sub(c.answered)
+}

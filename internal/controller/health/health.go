@@ -1,0 +1,234 @@
+// Package health shows the health of clusters in the status of their objects. It probes them in a pool of its
+// workers, so that a cluster that does not respond delays neither other clusters nor the controllers.
+package health
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/lifecycle/inspect"
+)
+
+// A Source probes one cluster. It returns soon after the end of its context.
+type Source interface {
+	// QueryAPI queries the API and the nodes. With throughHosts it also tries to reach the API over SSH.
+	QueryAPI(ctx context.Context, c *v1alpha1.Cluster, throughHosts bool) (*inspect.APIReport, error)
+	// QueryHosts queries the hosts over SSH.
+	QueryHosts(ctx context.Context, c *v1alpha1.Cluster) (*inspect.HealthReport, error)
+}
+
+// A Config configures a Prober. Client, Source, Now and Log are required.
+type Config struct {
+	// Client reads from a cache, and writes to the API.
+	Client client.Client
+	Source Source
+	// Newer returns the newest version after a version, "" if there is none. It can be nil.
+	Newer func(version string) string
+	// Times are the periods and limits. Zero fields have the default.
+	Times Times
+	// Workers is the number of probes at the same time. Default: DefaultWorkers.
+	Workers int
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// DefaultWorkers is the number of probes that run at the same time.
+const DefaultWorkers = 64
+
+// A Prober probes all clusters from time to time.
+type Prober struct {
+	Config
+	queue   workqueue.TypedDelayingInterface[task]
+	started time.Time
+
+	mu       sync.Mutex
+	clusters map[types.NamespacedName]*cluster
+}
+
+// A task is one kind of work for a cluster.
+type task struct {
+	cluster types.NamespacedName
+	work    work
+}
+
+// work is a kind of work.
+type work int
+
+const (
+	// probeAPI queries the API, probeHosts queries the hosts, and publish writes the status.
+	probeAPI work = iota
+	probeHosts
+	publish
+)
+
+// New returns a prober. It begins with Start.
+func New(c Config) *Prober {
+	c.Times.setDefaults()
+	if c.Workers == 0 {
+		c.Workers = DefaultWorkers
+	}
+	return &Prober{
+		Config: c, queue: workqueue.NewTypedDelayingQueue[task](), started: c.Now(),
+		clusters: map[types.NamespacedName]*cluster{},
+	}
+}
+
+// Reconcile begins to probe a cluster, or ends it. It connects to nothing.
+func (p *Prober) Reconcile(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
+	c := new(v1alpha1.Cluster)
+	err := p.Client.Get(ctx, key.NamespacedName, c)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	if err != nil {
+		p.forget(key.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	p.track(c)
+	p.queue.Add(task{key.NamespacedName, publish})
+	return reconcile.Result{}, nil
+}
+
+// track begins to probe a cluster that was created.
+func (p *Prober) track(c *v1alpha1.Cluster) {
+	key := client.ObjectKeyFromObject(c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	is := p.clusters[key]
+	if is == nil || is.uid != c.UID {
+		is = newCluster(c, p.Now())
+		p.clusters[key] = is
+	}
+	if !is.probed && isProbed(c) {
+		is.probed, is.since = true, p.Now()
+		p.queue.AddAfter(task{key, probeAPI}, p.firstDelay(p.Times.Period))
+		p.queue.AddAfter(task{key, probeHosts}, p.firstDelay(p.Times.HostsPeriod/2))
+		p.queue.AddAfter(task{key, publish}, p.Times.Unanswered)
+	}
+	is.probed = is.probed && isProbed(c)
+}
+
+// firstDelay returns the time until the first probe. After a start of the process, the probes of all clusters
+// are spread over a period.
+func (p *Prober) firstDelay(period time.Duration) time.Duration {
+	if p.Now().Sub(p.started) < period {
+		return randomUntil(period)
+	}
+	return 0
+}
+
+// forget ends the probes of a cluster.
+func (p *Prober) forget(key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.clusters, key)
+}
+
+// find returns the state of a cluster, nil if it is not probed.
+func (p *Prober) find(key types.NamespacedName) *cluster {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clusters[key]
+}
+
+// Start works until ctx ends, and waits for the probes that run.
+func (p *Prober) Start(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range p.Workers {
+		workers.Go(func() { p.workOn(ctx) })
+	}
+	<-ctx.Done()
+	p.queue.ShutDown()
+	workers.Wait()
+	return nil
+}
+
+// workOn does tasks until the queue is shut down.
+func (p *Prober) workOn(ctx context.Context) {
+	for {
+		t, over := p.queue.Get()
+		if over {
+			return
+		}
+		if ctx.Err() == nil {
+			p.do(ctx, t)
+		}
+		p.queue.Done(t)
+	}
+}
+
+// do does a task, and schedules the next one.
+func (p *Prober) do(ctx context.Context, t task) {
+	is := p.find(t.cluster)
+	if is == nil {
+		return
+	}
+	c := new(v1alpha1.Cluster)
+	if err := p.Client.Get(ctx, t.cluster, c); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			p.queue.AddAfter(t, p.Times.Period)
+		}
+		return
+	}
+	if t.work != publish && !isProbed(c) {
+		return // it continues when the cluster is probed again
+	}
+	switch t.work {
+	case probeAPI:
+		p.queue.AddAfter(t, p.probeAPI(ctx, is, c))
+	case probeHosts:
+		p.queue.AddAfter(t, p.probeHosts(ctx, is, c))
+	case publish:
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	next, err := p.publish(ctx, is, c)
+	if err != nil {
+		p.Log.Warn("the health of a cluster was not saved", "cluster", t.cluster, "error", err)
+		next = p.Times.Period
+	}
+	if next > 0 {
+		p.queue.AddAfter(task{t.cluster, publish}, next)
+	}
+}
+
+// probeAPI queries the API of a cluster. It returns the time until the next query.
+func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster) time.Duration {
+	ask := func(limit time.Duration, throughHosts bool) (*inspect.APIReport, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return p.Source.QueryAPI(ctx, c, throughHosts)
+	}
+	report, err := ask(p.Times.API, false)
+	if ctx.Err() == nil && (err != nil || !report.Answers) {
+		endpoint := ""
+		if err == nil {
+			endpoint = report.Endpoint
+		}
+		if other, failed := ask(p.Times.Hosts, true); failed == nil && other.Answers {
+			report, err = other, nil
+			report.Endpoint = endpoint
+		}
+	}
+	if err != nil {
+		report = &inspect.APIReport{Message: err.Error()}
+	}
+	return is.addAPI(report, &p.Times, p.Now())
+}
+
+// probeHosts queries the hosts of a cluster. It returns the time until the next query.
+func (p *Prober) probeHosts(ctx context.Context, is *cluster, c *v1alpha1.Cluster) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, inspect.HostsTime(len(c.Spec.Hosts), p.Times.Hosts))
+	defer cancel()
+	report, err := p.Source.QueryHosts(ctx, c)
+	return is.addHosts(report, err, &p.Times, p.Now())
+}

@@ -1,0 +1,88 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// fieldManager owns the fields of a status that the prober sets.
+const fieldManager = "slipway-health"
+
+// publish writes the status of a cluster if it has changed, or was not written for a while. It returns the time
+// until the status may change without a new observation, 0 if it will not.
+func (p *Prober) publish(ctx context.Context, is *cluster, c *v1alpha1.Cluster) (next time.Duration, err error) {
+	is.writing.Lock()
+	defer is.writing.Unlock()
+	now := p.Now()
+	wanted, next := p.evaluate(is, c, now)
+	same := equality.Semantic.DeepEqual(withoutTimes(wanted), withoutTimes(is.written))
+	if same && (is.writtenAt.IsZero() || now.Sub(is.writtenAt) < p.Times.Refresh) {
+		if is.writtenAt.IsZero() {
+			is.writtenAt = now // another process wrote it: a restart writes nothing
+		}
+		return next, nil
+	}
+	if err := p.write(ctx, c, wanted); err != nil {
+		return next, err
+	}
+	is.written, is.writtenAt = wanted, now
+	return next, nil
+}
+
+// withoutTimes returns a copy without the times of the observations, and without the causes of failed probes, which
+// may differ each time.
+func withoutTimes(s shown) shown {
+	s.conditions = slices.Clone(s.conditions)
+	for i := range s.conditions {
+		if s.conditions[i].Status == metav1.ConditionUnknown {
+			s.conditions[i].Message = ""
+		}
+	}
+	s.summary = *s.summary.DeepCopy()
+	if s.summary.API != nil {
+		s.summary.API.ObservedTime = nil
+	}
+	if s.summary.Etcd != nil {
+		s.summary.Etcd.ObservedTime = metav1.Time{}
+	}
+	if s.summary.NextCertificate != nil {
+		s.summary.NextCertificate.ObservedTime = metav1.Time{}
+	}
+	if s.summary.LastBackup != nil {
+		s.summary.LastBackup.ObservedTime = metav1.Time{}
+	}
+	if s.summary.LastRestoreTest != nil {
+		s.summary.LastRestoreTest.ObservedTime = metav1.Time{}
+	}
+	if s.summary.NewerVersion != nil {
+		s.summary.NewerVersion.ObservedTime = metav1.Time{}
+	}
+	return s
+}
+
+// write writes the status. Other fields belong to others.
+func (p *Prober) write(ctx context.Context, c *v1alpha1.Cluster, is shown) error {
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
+		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID},
+		"status":   map[string]any{"conditions": is.conditions, "summary": is.summary},
+	})
+	if err != nil {
+		return err
+	}
+	object := new(unstructured.Unstructured)
+	if err := object.UnmarshalJSON(text); err != nil {
+		return err
+	}
+	err = p.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	return client.IgnoreNotFound(err)
+}
