@@ -653,6 +653,10 @@ var rules = []rule{
 		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/service"},
 		why: "probes clusters and shows their health; changes no cluster",
 	},
+	{
+		layer: 5, pkg: "internal/controller/drift", may: []string{"internal/controller/executor", "internal/controller/service"},
+		why: "finds manual changes on hosts; requests repairs and never applies",
+	},
 	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},
 	{
 		layer: 5, pkg: "internal/daemon", may: []string{"internal/server/...", "internal/controller", "internal/remote/dial"},

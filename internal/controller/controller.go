@@ -3,6 +3,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -31,6 +32,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/clusters"
+	"slipway.dev/slipway/internal/controller/drift"
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/controller/health"
 	"slipway.dev/slipway/internal/controller/operations"
@@ -55,6 +57,8 @@ type Config struct {
 	Slots int
 	// Health are the periods and limits of the probes of clusters. Zero fields have the default.
 	Health health.Times
+	// DriftInterval is the time between two checks of a cluster for manual changes. Default: 1 h.
+	DriftInterval time.Duration
 	// StopTime limits the time until running operations reach a safe point. Default: 60 s.
 	StopTime time.Duration
 	Log      *slog.Logger
@@ -124,7 +128,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.addControllers(m, running, ended); err != nil {
 		return err
 	}
-	if err := c.addHealth(m, opener); err != nil {
+	if err := errors.Join(c.addHealth(m, opener), c.addDrift(m, opener)); err != nil {
 		return err
 	}
 	return m.Start(ctx)
@@ -172,6 +176,25 @@ func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
 		return fmt.Errorf("adding the controller of probes: %w", err)
 	}
 	return m.Add(prober)
+}
+
+// addDrift adds the checks for manual changes to a manager.
+func (c *Config) addDrift(m manager.Manager, opener service.Opener) error {
+	live := m.GetAPIReader()
+	checker := drift.New(drift.Config{
+		Client: m.GetClient(), Opener: opener, Events: m.GetEventRecorder("slipway-drift"), Interval: c.DriftInterval,
+		Now: c.Lifecycle.Now, Log: c.Log,
+		Operations: func(ctx context.Context, key types.NamespacedName) ([]v1alpha1.Operation, error) {
+			return operations.ListOf(ctx, live, key)
+		},
+	})
+	err := builder.ControllerManagedBy(m).Named("drift").For(&v1alpha1.Cluster{}).
+		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
+		Complete(checker)
+	if err != nil {
+		return fmt.Errorf("adding the controller of differences: %w", err)
+	}
+	return m.Add(checker)
 }
 
 // endings passes the ends of runs to the controller of operations.

@@ -8,8 +8,10 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +42,8 @@ type world struct {
 	through *rest.Config
 	// stop stops the controllers, as an orderly end of their process.
 	stop func()
+	// blocked cuts the way from the management plane to the API of the cluster.
+	blocked atomic.Bool
 }
 
 // keySecret is the Secret with the SSH key of the cluster.
@@ -81,8 +85,9 @@ func (w *world) start() {
 		OpenRecords: func(string) (records.Backend, error) { return store, nil },
 		Log:         slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Lifecycle: lifecycle.Config{
-			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.Dial, Now: time.Now,
+			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: time.Now,
 		},
+		Health: soon,
 	}
 	go func() { ended <- Run(ctx, config) }() // ends with ctx
 	w.stop = sync.OnceFunc(func() {
@@ -91,6 +96,24 @@ func (w *world) start() {
 			w.t.Errorf("the controllers have ended: %v", err)
 		}
 	})
+}
+
+// dialAPI reaches the API of the cluster, unless it is blocked.
+func (w *world) dialAPI(ctx context.Context, network, address string) (net.Conn, error) {
+	if w.blocked.Load() {
+		return nil, lifecycletest.ErrDown
+	}
+	return w.Dial(ctx, network, address)
+}
+
+// block cuts the direct way to the API of the cluster, or restores it.
+func (w *world) block(blocked bool) { w.blocked.Store(blocked) }
+
+// locked changes the simulated hosts.
+func (w *world) locked(change func()) {
+	unlock := w.LockHosts()
+	defer unlock()
+	change()
 }
 
 // newKey returns a private key for SSH.

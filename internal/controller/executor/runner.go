@@ -116,6 +116,9 @@ func (n *run) run(ctx context.Context) error {
 func (n *run) planAndApply(ctx context.Context, svc *lifecycle.Service, object *v1alpha1.Cluster, wants *intent.Intent) error {
 	o := n.operation
 	wanted := wants.Cluster
+	if err := n.withdrawRepair(object, wants); err != nil {
+		return err
+	}
 	if o.Status.StartTime == nil && o.Spec.IntentDigest != "" {
 		if o.Spec.IntentDigest != wants.Digest {
 			return &endError{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed since the operation was requested", ""}
@@ -141,6 +144,9 @@ func (n *run) planAndApply(ctx context.Context, svc *lifecycle.Service, object *
 			n.Log.Warn("closing the connections of an operation", "operation", n.key, "error", err)
 		}
 	}()
+	if err := n.refuseRepair(ctx, svc, p); err != nil {
+		return err
+	}
 	if why := n.needsApproval(p, object); why != "" {
 		o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationAwaitingApproval, ReasonApproval, why
 		return n.backend.Operations().SavePlan(ctx, o, p.Plan())

@@ -35,7 +35,7 @@ var alarms = []alarm{
 
 // evaluateAttention sets the condition for people. Its reason is the most urgent one.
 func (e *evaluation) evaluateAttention() {
-	all := slices.Clone(e.conditions)
+	all := slices.Clone(e.Conditions)
 	for _, c := range e.object.Status.Conditions {
 		if !isOurs(c.Type) {
 			all = append(all, c)

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -46,9 +47,8 @@ type cluster struct {
 
 // A shown is what the prober shows in a status.
 type shown struct {
-	generation int64
-	conditions []metav1.Condition
-	summary    v1alpha1.ClusterSummary
+	Conditions []metav1.Condition // by type
+	Summary    v1alpha1.ClusterSummary
 }
 
 // newCluster returns the state of a cluster, as its status has it.
@@ -56,14 +56,14 @@ func newCluster(c *v1alpha1.Cluster, now time.Time) *cluster {
 	is := &cluster{uid: c.UID, since: now}
 	for _, condition := range c.Status.Conditions {
 		if isOurs(condition.Type) {
-			is.written.conditions = append(is.written.conditions, condition)
-			is.written.generation = condition.ObservedGeneration
+			is.written.Conditions = append(is.written.Conditions, condition)
 		}
 	}
 	if s := c.Status.Summary; s != nil {
-		is.written.summary = *s.DeepCopy()
+		is.written.Summary = *s.DeepCopy()
 	}
-	is.written.summary.Drift = nil // another package shows it
+	is.written.Summary.Drift = nil // another package shows it
+	sortConditions(is.written.Conditions)
 	return is
 }
 
@@ -98,4 +98,9 @@ func (c *cluster) silence(now time.Time) time.Duration {
 		return now.Sub(c.since)
 	}
 	return now.Sub(c.answered)
+}
+
+// sortConditions sorts conditions by type.
+func sortConditions(list []metav1.Condition) {
+	slices.SortFunc(list, func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
 }

@@ -74,8 +74,7 @@ type evaluation struct {
 func (p *Prober) evaluate(is *cluster, c *v1alpha1.Cluster, now time.Time) (shown, time.Duration) {
 	is.mu.Lock()
 	defer is.mu.Unlock()
-	e := &evaluation{object: c, before: is.written.conditions, now: now}
-	e.generation = c.Generation
+	e := &evaluation{object: c, before: is.written.Conditions, now: now}
 	var next time.Duration
 	switch {
 	case c.DeletionTimestamp != nil:
@@ -88,12 +87,13 @@ func (p *Prober) evaluate(is *cluster, c *v1alpha1.Cluster, now time.Time) (show
 		if !e.silent && is.apiProblem != "" {
 			next = p.Times.Unanswered - silence
 		}
-		e.summary = *is.written.summary.DeepCopy()
+		e.Summary = *is.written.Summary.DeepCopy()
 		e.evaluateAPI(is)
 		e.evaluateHosts(is)
 		e.addVersion(p.Newer)
 	}
 	e.evaluateAttention()
+	sortConditions(e.Conditions)
 	return e.shown, next
 }
 
@@ -101,12 +101,12 @@ func (p *Prober) evaluate(is *cluster, c *v1alpha1.Cluster, now time.Time) (show
 func (e *evaluation) set(kind string, is metav1.ConditionStatus, reason, message string) {
 	condition := metav1.Condition{
 		Type: kind, Status: is, Reason: reason, Message: status.LimitMessage(message, v1alpha1.MaxConditionMessage),
-		ObservedGeneration: e.generation, LastTransitionTime: metav1.NewTime(e.now.Truncate(time.Second)),
+		ObservedGeneration: e.object.Generation, LastTransitionTime: metav1.NewTime(e.now.Truncate(time.Second)),
 	}
 	if was := meta.FindStatusCondition(e.before, kind); was != nil && was.Status == is {
 		condition.LastTransitionTime = was.LastTransitionTime
 	}
-	e.conditions = append(e.conditions, condition)
+	e.Conditions = append(e.Conditions, condition)
 }
 
 // keep keeps a condition that has no new observation.
@@ -182,7 +182,7 @@ func (e *evaluation) summarizeAPI(is *cluster) {
 	if is.api == nil && !e.silent {
 		return // the one from before a restart
 	}
-	was := e.summary.API
+	was := e.Summary.API
 	api := &v1alpha1.APISummary{Reachable: !e.silent, Since: metav1.NewTime(e.now.Truncate(time.Second))}
 	if was != nil && was.Reachable == api.Reachable {
 		api.Since = was.Since
@@ -190,7 +190,7 @@ func (e *evaluation) summarizeAPI(is *cluster) {
 	if is.api != nil {
 		api.ObservedTime, api.Through = timeOf(is.answered), is.api.Through
 	}
-	e.summary.API = api
+	e.Summary.API = api
 }
 
 // evaluateHosts sets the conditions that need connections to the hosts.
@@ -241,7 +241,7 @@ func (e *evaluation) evaluateEtcd(r *inspect.HealthReport, at metav1.Time) {
 		return
 	}
 	voters, up, leader := inspect.CountVoters(r.Etcd.Members)
-	e.summary.Etcd = &v1alpha1.EtcdSummary{Members: voters, Answering: up, Quorum: voters/2 + 1, ObservedTime: at}
+	e.Summary.Etcd = &v1alpha1.EtcdSummary{Members: voters, Answering: up, Quorum: voters/2 + 1, ObservedTime: at}
 	switch {
 	case up < voters/2+1 || leader == "":
 		message := fmt.Sprintf("%d of %d members answer, and a quorum needs %d", up, voters, voters/2+1)
@@ -255,7 +255,7 @@ func (e *evaluation) evaluateEtcd(r *inspect.HealthReport, at metav1.Time) {
 
 // evaluateCertificates shows certificates that expire soon with the reason only: they are still valid.
 func (e *evaluation) evaluateCertificates(r *inspect.HealthReport, at metav1.Time) {
-	e.summary.NextCertificate = nil
+	e.Summary.NextCertificate = nil
 	expired, unusable := false, false
 	for _, c := range r.Certificates {
 		unusable = unusable || c.Problem != ""
@@ -263,8 +263,8 @@ func (e *evaluation) evaluateCertificates(r *inspect.HealthReport, at metav1.Tim
 			continue
 		}
 		expired = expired || c.Expires.Before(e.now)
-		if e.summary.NextCertificate == nil {
-			e.summary.NextCertificate = &v1alpha1.CertificateSummary{
+		if e.Summary.NextCertificate == nil {
+			e.Summary.NextCertificate = &v1alpha1.CertificateSummary{
 				Name: c.Name, Host: c.Host, Expires: metav1.NewTime(c.Expires), ObservedTime: at,
 			}
 		}
@@ -286,23 +286,23 @@ func (e *evaluation) evaluateCertificates(r *inspect.HealthReport, at metav1.Tim
 
 func (e *evaluation) evaluateBackups(r *inspect.HealthReport, at metav1.Time) {
 	if !r.Backups {
-		e.summary.LastBackup, e.summary.LastRestoreTest = nil, nil
+		e.Summary.LastBackup, e.Summary.LastRestoreTest = nil, nil
 		return
 	}
 	for _, h := range r.Schedules {
 		if h.AutoSnapshotOutcome == nil {
 			continue
 		}
-		last := e.summary.LastBackup
+		last := e.Summary.LastBackup
 		if len(h.Kept) > 0 && (last == nil || !h.Kept[0].Taken.Before(last.Time.Time)) {
-			e.summary.LastBackup = &v1alpha1.BackupSummary{Time: metav1.NewTime(h.Kept[0].Taken.Truncate(time.Second)), Host: h.Host, ObservedTime: at}
+			e.Summary.LastBackup = &v1alpha1.BackupSummary{Time: metav1.NewTime(h.Kept[0].Taken.Truncate(time.Second)), Host: h.Host, ObservedTime: at}
 		}
-		if test := e.summary.LastRestoreTest; h.Drill != nil && !h.Drill.At.IsZero() && (test == nil || !h.Drill.At.Before(test.Time.Time)) {
+		if test := e.Summary.LastRestoreTest; h.Drill != nil && !h.Drill.At.IsZero() && (test == nil || !h.Drill.At.Before(test.Time.Time)) {
 			verdict := v1alpha1.RestoreTestPassed
 			if h.Drill.Failed != "" {
 				verdict = v1alpha1.RestoreTestFailed
 			}
-			e.summary.LastRestoreTest = &v1alpha1.RestoreTestSummary{
+			e.Summary.LastRestoreTest = &v1alpha1.RestoreTestSummary{
 				Time: metav1.NewTime(h.Drill.At.Truncate(time.Second)), Host: h.Host, Verdict: verdict, ObservedTime: at,
 			}
 		}
@@ -321,15 +321,15 @@ func (e *evaluation) evaluateBackups(r *inspect.HealthReport, at metav1.Time) {
 
 // addVersion shows a newer version.
 func (e *evaluation) addVersion(newer func(string) string) {
-	was := e.summary.NewerVersion
-	e.summary.NewerVersion = nil
+	was := e.Summary.NewerVersion
+	e.Summary.NewerVersion = nil
 	if newer == nil || e.object.Status.Version == "" {
 		return
 	}
 	if version := newer(e.object.Status.Version); version != "" {
-		e.summary.NewerVersion = &v1alpha1.VersionSummary{Version: version, ObservedTime: metav1.NewTime(e.now.Truncate(time.Second))}
+		e.Summary.NewerVersion = &v1alpha1.VersionSummary{Version: version, ObservedTime: metav1.NewTime(e.now.Truncate(time.Second))}
 		if was != nil && was.Version == version {
-			e.summary.NewerVersion.ObservedTime = was.ObservedTime
+			e.Summary.NewerVersion.ObservedTime = was.ObservedTime
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 			}
 			p := New(Config{Now: func() time.Time { return now }})
 			got, _ := p.evaluate(is, c, now)
-			have := meta.FindStatusCondition(got.conditions, tc.kind)
+			have := meta.FindStatusCondition(got.Conditions, tc.kind)
 			if have == nil {
 				t.Fatalf("there is no condition %s", tc.kind)
 			}
@@ -97,11 +97,11 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 			if !strings.HasPrefix(text, string(have.Status)+" "+begin) || !strings.Contains(text, message) || !strings.HasPrefix(tc.want, string(have.Status)) {
 				t.Errorf("%s is %q, want %q", tc.kind, text, tc.want)
 			}
-			attention := meta.FindStatusCondition(got.conditions, "NeedsAttention")
+			attention := meta.FindStatusCondition(got.Conditions, "NeedsAttention")
 			if want := tc.urgent != ""; (attention.Status == metav1.ConditionTrue) != want || want && attention.Reason != tc.urgent {
 				t.Errorf("NeedsAttention is %s (%s), want %q", attention.Status, attention.Reason, tc.urgent)
 			}
-			s := got.summary
+			s := got.Summary
 			if s.LastBackup == nil || s.LastRestoreTest == nil || s.LastRestoreTest.Verdict != v1alpha1.RestoreTestPassed || s.NextCertificate == nil {
 				t.Errorf("the summary is %+v", s)
 			}

@@ -41,30 +41,30 @@ func (p *Prober) publish(ctx context.Context, is *cluster, c *v1alpha1.Cluster) 
 // withoutTimes returns a copy without the times of the observations, and without the causes of failed probes, which
 // may differ each time.
 func withoutTimes(s shown) shown {
-	s.conditions = slices.Clone(s.conditions)
-	for i := range s.conditions {
-		if s.conditions[i].Status == metav1.ConditionUnknown {
-			s.conditions[i].Message = ""
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		if s.Conditions[i].Status == metav1.ConditionUnknown {
+			s.Conditions[i].Message = ""
 		}
 	}
-	s.summary = *s.summary.DeepCopy()
-	if s.summary.API != nil {
-		s.summary.API.ObservedTime = nil
+	s.Summary = *s.Summary.DeepCopy()
+	if s.Summary.API != nil {
+		s.Summary.API.ObservedTime = nil
 	}
-	if s.summary.Etcd != nil {
-		s.summary.Etcd.ObservedTime = metav1.Time{}
+	if s.Summary.Etcd != nil {
+		s.Summary.Etcd.ObservedTime = metav1.Time{}
 	}
-	if s.summary.NextCertificate != nil {
-		s.summary.NextCertificate.ObservedTime = metav1.Time{}
+	if s.Summary.NextCertificate != nil {
+		s.Summary.NextCertificate.ObservedTime = metav1.Time{}
 	}
-	if s.summary.LastBackup != nil {
-		s.summary.LastBackup.ObservedTime = metav1.Time{}
+	if s.Summary.LastBackup != nil {
+		s.Summary.LastBackup.ObservedTime = metav1.Time{}
 	}
-	if s.summary.LastRestoreTest != nil {
-		s.summary.LastRestoreTest.ObservedTime = metav1.Time{}
+	if s.Summary.LastRestoreTest != nil {
+		s.Summary.LastRestoreTest.ObservedTime = metav1.Time{}
 	}
-	if s.summary.NewerVersion != nil {
-		s.summary.NewerVersion.ObservedTime = metav1.Time{}
+	if s.Summary.NewerVersion != nil {
+		s.Summary.NewerVersion.ObservedTime = metav1.Time{}
 	}
 	return s
 }
@@ -74,7 +74,7 @@ func (p *Prober) write(ctx context.Context, c *v1alpha1.Cluster, is shown) error
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
 		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID},
-		"status":   map[string]any{"conditions": is.conditions, "summary": is.summary},
+		"status":   map[string]any{"conditions": is.Conditions, "summary": is.Summary},
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,199 @@
+// Package drift finds differences between hosts and what was last applied to them. It plans and never applies.
+package drift
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/service"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
+)
+
+// A Config configures a Checker. All fields except Interval are required.
+type Config struct {
+	// Client reads from a cache, and writes to the API.
+	Client client.Client
+	// Operations returns the operations of a cluster from the API, oldest first.
+	Operations func(ctx context.Context, cluster types.NamespacedName) ([]v1alpha1.Operation, error)
+	Opener     service.Opener
+	Events     events.EventRecorder
+	// Interval is the time between two checks of a cluster. It varies by a fifth. Default: 1 h.
+	Interval time.Duration
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+const (
+	defaultInterval = time.Hour
+	// workers is the number of checks at the same time. A check plans for all hosts of a cluster.
+	workers = 4
+	// checkTime limits a check.
+	checkTime = 15 * time.Minute
+)
+
+// A Checker checks clusters from time to time.
+type Checker struct {
+	Config
+	queue workqueue.TypedDelayingInterface[types.NamespacedName]
+
+	mu      sync.Mutex
+	known   map[types.NamespacedName]bool
+	running map[types.NamespacedName]context.CancelCauseFunc
+}
+
+// errBusy ends a check because an operation of the cluster begins.
+var errBusy = errors.New("an operation of the cluster begins")
+
+// New returns a checker. It begins with Start.
+func New(c Config) *Checker {
+	if c.Interval == 0 {
+		c.Interval = defaultInterval
+	}
+	return &Checker{
+		Config: c, queue: workqueue.NewTypedDelayingQueue[types.NamespacedName](),
+		known: map[types.NamespacedName]bool{}, running: map[types.NamespacedName]context.CancelCauseFunc{},
+	}
+}
+
+// Reconcile begins to check a cluster, or ends it. It ends a check when an operation of the cluster begins. It
+// connects to nothing.
+func (k *Checker) Reconcile(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
+	c := new(v1alpha1.Cluster)
+	err := k.Client.Get(ctx, key.NamespacedName, c)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	cancel := k.running[key.NamespacedName]
+	if err != nil {
+		delete(k.known, key.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if !k.known[key.NamespacedName] {
+		k.known[key.NamespacedName] = true
+		k.queue.AddAfter(key.NamespacedName, rand.N(k.Interval)) //nolint:gosec // it spreads load
+	}
+	if cancel == nil {
+		return reconcile.Result{}, nil
+	}
+	busy, err := k.isBusy(ctx, key.NamespacedName)
+	if busy {
+		cancel(errBusy)
+	}
+	return reconcile.Result{}, err
+}
+
+// isBusy reports whether a cluster has an unfinished operation.
+func (k *Checker) isBusy(ctx context.Context, key types.NamespacedName) (bool, error) {
+	all, err := k.Operations(ctx, key)
+	for i := range all {
+		if !operation.HasEnded(&all[i]) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// Start works until ctx ends, and waits for the checks that run.
+func (k *Checker) Start(ctx context.Context) error {
+	var tasks sync.WaitGroup
+	for range workers {
+		tasks.Go(func() {
+			for {
+				key, over := k.queue.Get()
+				if over {
+					return
+				}
+				if ctx.Err() == nil {
+					k.checkAndRepeat(ctx, key)
+				}
+				k.queue.Done(key)
+			}
+		})
+	}
+	<-ctx.Done()
+	k.queue.ShutDown()
+	tasks.Wait()
+	return nil
+}
+
+// checkAndRepeat checks a cluster, and schedules the next check.
+func (k *Checker) checkAndRepeat(ctx context.Context, key types.NamespacedName) {
+	c := new(v1alpha1.Cluster)
+	if err := k.Client.Get(ctx, key, c); client.IgnoreNotFound(err) == nil && err != nil {
+		return // it begins again with a new object
+	} else if err == nil {
+		if err := k.check(ctx, c); err != nil && ctx.Err() == nil {
+			k.Log.Warn("a cluster was not checked for differences", "cluster", key, "error", err)
+		}
+	}
+	k.queue.AddAfter(key, k.Interval*4/5+rand.N(k.Interval*2/5)) //nolint:gosec // it spreads load
+}
+
+// check plans for what was last applied, and shows the differences. It checks nothing while an operation runs or is
+// wanted.
+func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
+	key := client.ObjectKeyFromObject(c)
+	if !savedstate.IsCreated(c) || c.DeletionTimestamp != nil || c.Spec.Paused || c.Status.AppliedIntent == "" {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	k.mu.Lock()
+	k.running[key] = cancel
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		delete(k.running, key)
+		k.mu.Unlock()
+	}()
+	before, err := k.Operations(ctx, key)
+	if busy, failed := k.isBusy(ctx, key); busy || err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	svc, err := k.Opener.Open(ctx, c)
+	if err != nil {
+		return k.show(ctx, c, failure(err))
+	}
+	defer svc.Close()
+	if svc.Intent.Digest != c.Status.AppliedIntent {
+		return nil // an operation follows
+	}
+	found, err := k.plan(ctx, svc, c)
+	if errors.Is(context.Cause(ctx), errBusy) {
+		return nil
+	}
+	if err != nil {
+		return k.show(ctx, c, failure(err))
+	}
+	after, err := k.Operations(ctx, key)
+	if err != nil || len(after) != len(before) {
+		return err // the plan may show a half of an operation
+	}
+	return k.react(ctx, c, svc, found, after)
+}
+
+// plan returns the differences. It leaves nothing on hosts, as "slipway plan".
+func (k *Checker) plan(ctx context.Context, svc *service.Opened, c *v1alpha1.Cluster) (_ *finding, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	p, err := svc.Prepare(ctx, lifecycle.ApplyRequest{Subject: lifecycle.Subject{Name: c.Name, Dir: svc.Object.FilesDir}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return differences(p.Plan()), p.Close()
+}

@@ -1,0 +1,109 @@
+package drift
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/status"
+)
+
+// conditionDrifted is True if hosts differ from what was last applied. Its normal state is False.
+const conditionDrifted = "Drifted"
+
+// Reasons of the condition.
+const (
+	reasonDiffers     = "HostsDiffer"
+	reasonSame        = "NoDifference"
+	reasonCheckFailed = "CheckFailed"
+	reasonRepairing   = "RepairRequested"
+	reasonRefused     = "RepairRefused"
+)
+
+// fieldManager owns the fields of a status that the checker sets.
+const fieldManager = "slipway-drift"
+
+// maxListed is the number of differences in a message.
+const maxListed = 10
+
+// A finding is the result of a check.
+type finding struct {
+	is      metav1.ConditionStatus
+	reason  string
+	message string
+	count   int
+	plan    *plan.Plan // nil if there is none
+}
+
+// failure returns the result of a check that failed.
+func failure(err error) *finding {
+	return &finding{is: metav1.ConditionUnknown, reason: reasonCheckFailed, message: err.Error()}
+}
+
+// differences returns the changes of a plan. Steps that are not known yet, and scripts of users, are not
+// differences.
+func differences(p *plan.Plan) *finding {
+	out := &finding{is: metav1.ConditionFalse, reason: reasonSame, plan: p}
+	var lines []string
+	for _, s := range p.Steps {
+		if s.State != plan.Change {
+			continue
+		}
+		for _, c := range s.Changes {
+			lines = append(lines, strings.TrimPrefix(s.Host+": "+string(c.Kind)+" "+c.Target, ": "))
+		}
+	}
+	if out.count = len(lines); out.count == 0 {
+		return out
+	}
+	out.is, out.reason = metav1.ConditionTrue, reasonDiffers
+	out.message = fmt.Sprintf("%d differences: %s", len(lines), strings.Join(lines[:min(len(lines), maxListed)], "; "))
+	return out
+}
+
+// show writes a result, and emits an event if it differs from the earlier one.
+func (k *Checker) show(ctx context.Context, c *v1alpha1.Cluster, f *finding) error {
+	message := status.LimitMessage(f.message, v1alpha1.MaxConditionMessage)
+	was := meta.FindStatusCondition(c.Status.Conditions, conditionDrifted)
+	now := metav1.NewTime(k.Now().Truncate(time.Second))
+	condition := metav1.Condition{
+		Type: conditionDrifted, Status: f.is, Reason: f.reason, Message: message, ObservedGeneration: c.Generation, LastTransitionTime: now,
+	}
+	if was != nil && was.Status == f.is {
+		condition.LastTransitionTime = was.LastTransitionTime
+	}
+	summary := map[string]any{}
+	if f.is != metav1.ConditionUnknown {
+		summary["drift"] = v1alpha1.DriftSummary{Count: f.count, ObservedTime: now}
+	}
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
+		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID},
+		"status":   map[string]any{"conditions": []metav1.Condition{condition}, "summary": summary},
+	})
+	if err != nil {
+		return err
+	}
+	object := new(unstructured.Unstructured)
+	if err := object.UnmarshalJSON(text); err != nil {
+		return err
+	}
+	err = k.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if f.is == metav1.ConditionTrue && (was == nil || was.Status != f.is || was.Message != message) {
+		k.Events.Eventf(c, nil, corev1.EventTypeWarning, f.reason, "CheckDrift", "%s", message)
+	}
+	return nil
+}
