@@ -44,6 +44,8 @@ type world struct {
 	stop func()
 	// blocked cuts the way from the management plane to the API of the cluster.
 	blocked atomic.Bool
+	// driftInterval is the time between two checks for manual changes.
+	driftInterval time.Duration
 }
 
 // keySecret is the Secret with the SSH key of the cluster.
@@ -51,6 +53,14 @@ const keySecret = "prod-ssh"
 
 // newWorld returns a world with hosts of these names, and running controllers.
 func newWorld(t *testing.T, names ...string) *world {
+	t.Helper()
+	w := prepareWorld(t, names...)
+	w.start()
+	return w
+}
+
+// prepareWorld returns a world whose controllers do not run yet.
+func prepareWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := &world{
 		Cluster: lifecycletest.NewCluster(t, names...), t: t, namespace: server.NewNamespace(t), through: rest.CopyConfig(server.Admin),
@@ -62,7 +72,7 @@ func newWorld(t *testing.T, names ...string) *world {
 	if w.api, err = client.New(server.Admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	w.start()
+	w.stop = func() {}
 	t.Cleanup(func() { w.stop() })
 	return w
 }
@@ -87,7 +97,7 @@ func (w *world) start() {
 		Lifecycle: lifecycle.Config{
 			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: time.Now,
 		},
-		Health: soon,
+		Health: soon, DriftInterval: w.driftInterval,
 	}
 	go func() { ended <- Run(ctx, config) }() // ends with ctx
 	w.stop = sync.OnceFunc(func() {

@@ -82,14 +82,13 @@ func (k *Checker) show(ctx context.Context, c *v1alpha1.Cluster, f *finding) err
 	if was != nil && was.Status == f.is {
 		condition.LastTransitionTime = was.LastTransitionTime
 	}
-	summary := map[string]any{}
+	wanted := map[string]any{"conditions": []metav1.Condition{condition}}
 	if f.is != metav1.ConditionUnknown {
-		summary["drift"] = v1alpha1.DriftSummary{Count: f.count, ObservedTime: now}
+		wanted["summary"] = map[string]any{"drift": v1alpha1.DriftSummary{Count: f.count, ObservedTime: now}}
 	}
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
-		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID},
-		"status":   map[string]any{"conditions": []metav1.Condition{condition}, "summary": summary},
+		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID}, "status": wanted,
 	})
 	if err != nil {
 		return err

@@ -71,10 +71,13 @@ func withoutTimes(s shown) shown {
 
 // write writes the status. Other fields belong to others.
 func (p *Prober) write(ctx context.Context, c *v1alpha1.Cluster, is shown) error {
+	wanted := map[string]any{"conditions": is.Conditions}
+	if is.Summary != (v1alpha1.ClusterSummary{}) {
+		wanted["summary"] = is.Summary // server-side apply makes an empty one null
+	}
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
-		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID},
-		"status":   map[string]any{"conditions": is.Conditions, "summary": is.Summary},
+		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID}, "status": wanted,
 	})
 	if err != nil {
 		return err
