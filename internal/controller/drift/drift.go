@@ -151,7 +151,7 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 	if !savedstate.IsCreated(c) || c.DeletionTimestamp != nil || c.Spec.Paused || c.Status.AppliedIntent == "" {
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	planning, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k.mu.Lock()
 	k.running[key] = cancel
@@ -173,8 +173,8 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 	if svc.Intent.Digest != c.Status.AppliedIntent {
 		return nil // an operation follows
 	}
-	found, err := k.plan(ctx, svc, c)
-	if errors.Is(context.Cause(ctx), errBusy) {
+	found, err := k.plan(planning, svc, c)
+	if errors.Is(context.Cause(planning), errBusy) {
 		return nil
 	}
 	if err != nil {
