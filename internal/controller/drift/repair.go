@@ -24,7 +24,11 @@ func (k *Checker) react(ctx context.Context, c *v1alpha1.Cluster, svc *service.O
 		f.reason, f.message = reasonRefused, "the repair is refused: "+why+"; "+f.message
 		return k.show(ctx, c, f)
 	}
-	o := repairOf(c, svc.Intent.Digest, all)
+	next, err := svc.NextOperation(ctx, svc.Intent.Cluster)
+	if err != nil {
+		return err
+	}
+	o := repairOf(c, next.Kind, svc.Intent.Digest, all)
 	if err := k.Client.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -47,7 +51,7 @@ func (k *Checker) refuse(ctx context.Context, c *v1alpha1.Cluster, svc *service.
 const hashDigits = 10
 
 // repairOf returns the operation that repairs a cluster. Two checks at the same time return the same name.
-func repairOf(c *v1alpha1.Cluster, digest string, all []v1alpha1.Operation) *v1alpha1.Operation {
+func repairOf(c *v1alpha1.Cluster, kind operation.Kind, digest string, all []v1alpha1.Operation) *v1alpha1.Operation {
 	cause := string(c.UID) + "\x00repair\x00" + digest
 	if n := len(all); n > 0 {
 		cause += "\x00" + string(all[n-1].UID)
@@ -61,7 +65,7 @@ func repairOf(c *v1alpha1.Cluster, digest string, all []v1alpha1.Operation) *v1a
 			Annotations: map[string]string{executor.AnnotationRepair: digest},
 		},
 		Spec: v1alpha1.OperationSpec{
-			ClusterRef: v1alpha1.ClusterReference{Name: c.Name, UID: c.UID}, Kind: string(operation.Apply), Executor: v1alpha1.ExecutorInProcess,
+			ClusterRef: v1alpha1.ClusterReference{Name: c.Name, UID: c.UID}, Kind: string(kind), Executor: v1alpha1.ExecutorInProcess,
 		},
 	}
 }

@@ -148,7 +148,8 @@ func (e *evaluation) evaluateAPI(is *cluster) {
 			e.set(kind, metav1.ConditionTrue, reasonReady, "")
 			continue
 		}
-		e.set(kind, metav1.ConditionFalse, reasonNotReady, fmt.Sprintf("%d of %d nodes are not ready: %s", len(wrong), len(is.api.Nodes), listFirst(wrong)))
+		message := fmt.Sprintf("%d of %d nodes are not ready: %s", len(wrong), len(is.api.Nodes), listFirst(wrong))
+		e.set(kind, metav1.ConditionFalse, reasonNotReady, message)
 	}
 	e.evaluateEndpoint(is)
 }
@@ -227,7 +228,8 @@ func (e *evaluation) evaluateReachability(r *inspect.HealthReport) {
 	}
 	switch {
 	case len(wrong) > 0:
-		e.set(conditionHosts, metav1.ConditionFalse, reasonUnreachable, fmt.Sprintf("%d of %d hosts: %s", len(wrong), len(r.Hosts)+r.Unasked, listFirst(wrong)))
+		message := fmt.Sprintf("%d of %d hosts: %s", len(wrong), len(r.Hosts)+r.Unasked, listFirst(wrong))
+		e.set(conditionHosts, metav1.ConditionFalse, reasonUnreachable, message)
 	case r.Unasked > 0:
 		e.set(conditionHosts, metav1.ConditionUnknown, reasonProbeFailed, fmt.Sprintf("%d hosts were not queried in time", r.Unasked))
 	default:
@@ -295,7 +297,9 @@ func (e *evaluation) evaluateBackups(r *inspect.HealthReport, at metav1.Time) {
 		}
 		last := e.Summary.LastBackup
 		if len(h.Kept) > 0 && (last == nil || !h.Kept[0].Taken.Before(last.Time.Time)) {
-			e.Summary.LastBackup = &v1alpha1.BackupSummary{Time: metav1.NewTime(h.Kept[0].Taken.Truncate(time.Second)), Host: h.Host, ObservedTime: at}
+			e.Summary.LastBackup = &v1alpha1.BackupSummary{
+				Time: metav1.NewTime(h.Kept[0].Taken.Truncate(time.Second)), Host: h.Host, ObservedTime: at,
+			}
 		}
 		if test := e.Summary.LastRestoreTest; h.Drill != nil && !h.Drill.At.IsZero() && (test == nil || !h.Drill.At.Before(test.Time.Time)) {
 			verdict := v1alpha1.RestoreTestPassed

@@ -94,7 +94,8 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 			}
 			text := string(have.Status) + " " + have.Reason + " " + have.Message
 			begin, message, _ := strings.Cut(tc.want[strings.Index(tc.want, " ")+1:], " ")
-			if !strings.HasPrefix(text, string(have.Status)+" "+begin) || !strings.Contains(text, message) || !strings.HasPrefix(tc.want, string(have.Status)) {
+			if !strings.HasPrefix(text, string(have.Status)+" "+begin) || !strings.Contains(text, message) ||
+				!strings.HasPrefix(tc.want, string(have.Status)) {
 				t.Errorf("%s is %q, want %q", tc.kind, text, tc.want)
 			}
 			attention := meta.FindStatusCondition(got.Conditions, "NeedsAttention")
@@ -102,7 +103,7 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 				t.Errorf("NeedsAttention is %s (%s), want %q", attention.Status, attention.Reason, tc.urgent)
 			}
 			s := got.Summary
-			if s.LastBackup == nil || s.LastRestoreTest == nil || s.LastRestoreTest.Verdict != v1alpha1.RestoreTestPassed || s.NextCertificate == nil {
+			if s.LastBackup == nil || s.LastRestoreTest == nil || s.NextCertificate == nil || s.LastRestoreTest.Verdict != v1alpha1.RestoreTestPassed {
 				t.Errorf("the summary is %+v", s)
 			}
 		})

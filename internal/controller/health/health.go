@@ -159,14 +159,14 @@ func (p *Prober) workOn(ctx context.Context) {
 			return
 		}
 		if ctx.Err() == nil {
-			p.do(ctx, t)
+			p.doTask(ctx, t)
 		}
 		p.queue.Done(t)
 	}
 }
 
-// do does a task, and schedules the next one.
-func (p *Prober) do(ctx context.Context, t task) {
+// doTask does a task, and schedules the next one.
+func (p *Prober) doTask(ctx context.Context, t task) {
 	is := p.find(t.cluster)
 	if is == nil {
 		return

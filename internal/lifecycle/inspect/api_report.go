@@ -85,7 +85,9 @@ func hasEndpoint(c *v1alpha1.Cluster, address string) bool {
 }
 
 // queryAddress queries the API at an address.
-func (in *Inspector) queryAddress(ctx context.Context, c *v1alpha1.Cluster, admin []byte, address string, limit time.Duration) (*APIReport, error) {
+func (in *Inspector) queryAddress(
+	ctx context.Context, c *v1alpha1.Cluster, admin []byte, address string, limit time.Duration,
+) (*APIReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	client, err := kube.New(admin, in.c.DialAPI, kube.Options{Address: address})
