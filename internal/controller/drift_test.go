@@ -22,7 +22,7 @@ func runEtcdctl(args []string, out io.Writer) int {
 		_, _ = fmt.Fprint(out, `{"header":{"cluster_id":7},"members":[{"ID":1,"name":"cp1","clientURLs":["https://192.0.2.11:2379"]}]}`)
 		return 0
 	}
-	_, _ = fmt.Fprint(out, `[{"Status":{"header":{"member_id":1,"revision":5},"version":"3.6.8","leader":1,"raftIndex":9,"raftAppliedIndex":9}}]`)
+	_, _ = fmt.Fprint(out, `[{"Status":{"header":{"member_id":1},"version":"3.6.8","leader":1,"raftIndex":9,"raftAppliedIndex":9}}]`)
 	return 0
 }
 

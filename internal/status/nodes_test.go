@@ -111,7 +111,9 @@ func TestSetNodes_StaysBelowLimit(t *testing.T) {
 				Operation: "20261120-181502-create-x7k2", Conditions: make([]metav1.Condition, 16),
 			}
 			for i := range st.Conditions {
-				st.Conditions[i] = metav1.Condition{Type: strings.Repeat("t", 40), Reason: strings.Repeat("r", 60), Message: strings.Repeat("m", v1alpha1.MaxConditionMessage)}
+				st.Conditions[i] = metav1.Condition{
+					Type: strings.Repeat("t", 40), Reason: strings.Repeat("r", 60), Message: strings.Repeat("m", v1alpha1.MaxConditionMessage),
+				}
 			}
 			for range v1alpha1.MaxRecentOperations {
 				st.RecentOperations = append(st.RecentOperations, v1alpha1.RecentOperation{

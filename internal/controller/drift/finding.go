@@ -97,7 +97,9 @@ func (k *Checker) show(ctx context.Context, c *v1alpha1.Cluster, f *finding) err
 	if err := object.UnmarshalJSON(text); err != nil {
 		return err
 	}
-	err = k.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	err = k.Client.Status().Apply(
+		ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership,
+	)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -40,12 +40,12 @@ type cluster struct {
 
 	// writing serialises the writes of the status.
 	writing sync.Mutex
-	// written is what the status has, since writtenAt.
+	// written has the values in the status since writtenAt.
 	written   shown
 	writtenAt time.Time
 }
 
-// A shown is what the prober shows in a status.
+// A shown has the fields of a status that the prober sets.
 type shown struct {
 	Conditions []metav1.Condition // by type
 	Summary    v1alpha1.ClusterSummary

@@ -301,7 +301,8 @@ func (e *evaluation) evaluateBackups(r *inspect.HealthReport, at metav1.Time) {
 				Time: metav1.NewTime(h.Kept[0].Taken.Truncate(time.Second)), Host: h.Host, ObservedTime: at,
 			}
 		}
-		if test := e.Summary.LastRestoreTest; h.Drill != nil && !h.Drill.At.IsZero() && (test == nil || !h.Drill.At.Before(test.Time.Time)) {
+		tested := h.Drill != nil && !h.Drill.At.IsZero()
+		if test := e.Summary.LastRestoreTest; tested && (test == nil || !h.Drill.At.Before(test.Time.Time)) {
 			verdict := v1alpha1.RestoreTestPassed
 			if h.Drill.Failed != "" {
 				verdict = v1alpha1.RestoreTestFailed

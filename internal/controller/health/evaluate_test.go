@@ -69,7 +69,8 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 		},
 		{
 			"an operation has failed", func(_ *cluster, c *v1alpha1.Cluster) {
-				c.Status.Conditions = append(c.Status.Conditions, metav1.Condition{Type: "Stalled", Status: "True", Reason: "OperationFailed"})
+				stalled := metav1.Condition{Type: "Stalled", Status: metav1.ConditionTrue, Reason: "OperationFailed"}
+				c.Status.Conditions = append(c.Status.Conditions, stalled)
 			}, "Ready", "True NodesReady ", "OperationFailed",
 		},
 	} {
@@ -103,7 +104,8 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 				t.Errorf("NeedsAttention is %s (%s), want %q", attention.Status, attention.Reason, tc.urgent)
 			}
 			s := got.Summary
-			if s.LastBackup == nil || s.LastRestoreTest == nil || s.NextCertificate == nil || s.LastRestoreTest.Verdict != v1alpha1.RestoreTestPassed {
+			if s.LastBackup == nil || s.LastRestoreTest == nil || s.NextCertificate == nil ||
+				s.LastRestoreTest.Verdict != v1alpha1.RestoreTestPassed {
 				t.Errorf("the summary is %+v", s)
 			}
 		})

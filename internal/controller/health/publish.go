@@ -86,6 +86,8 @@ func (p *Prober) write(ctx context.Context, c *v1alpha1.Cluster, is shown) error
 	if err := object.UnmarshalJSON(text); err != nil {
 		return err
 	}
-	err = p.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	err = p.Client.Status().Apply(
+		ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership,
+	)
 	return client.IgnoreNotFound(err)
 }
