@@ -9,6 +9,7 @@ import (
 // +kubebuilder:resource:shortName=slop,categories=slipway
 // +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="the name of an operation has at most 63 characters: a-z, 0-9 and '-', with a letter or digit first and last"
+// +kubebuilder:validation:XValidation:rule=`has(oldSelf.spec.approvedPlan) && oldSelf.spec.approvedPlan != "" || !has(self.spec.approvedPlan) || self.spec.approvedPlan == "" || has(self.status) && has(self.status.plan) && self.spec.approvedPlan == self.status.plan.digest`,message="an approval has the value of status.plan.digest",fieldPath=".spec.approvedPlan"
 // +kubebuilder:selectablefield:JSONPath=.spec.clusterRef.name
 // +kubebuilder:printcolumn:name=Cluster,type=string,JSONPath=.spec.clusterRef.name
 // +kubebuilder:printcolumn:name=Kind,type=string,JSONPath=.spec.kind
@@ -40,7 +41,8 @@ type OperationList struct {
 
 // OperationSpec describes the requested operation. It cannot change after its creation,
 // except for `approvedPlan`, `cancelled` and `retry`. An empty value counts as an absent
-// field, so that clients in Go can write an object that they have read.
+// field, so that clients in Go can write an object that they have read. So each field of
+// the parameters needs a rule.
 //
 // +kubebuilder:validation:XValidation:rule=`self.kind == oldSelf.kind`,message="this field cannot change",fieldPath=".kind"
 // +kubebuilder:validation:XValidation:rule=`(has(self.intentDigest) ? self.intentDigest : "") == (has(oldSelf.intentDigest) ? oldSelf.intentDigest : "")`,message="this field cannot change",fieldPath=".intentDigest"
@@ -59,6 +61,27 @@ type OperationSpec struct {
 	Kind string `json:"kind"`
 	// The details of the request. Each kind uses some of them.
 	// +kubebuilder:default={}
+	// +kubebuilder:validation:XValidation:rule=`(has(self.ignoredChecks) ? self.ignoredChecks : []) == (has(oldSelf.ignoredChecks) ? oldSelf.ignoredChecks : [])`,message="this field cannot change",fieldPath=".ignoredChecks"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.nodes) ? self.nodes : []) == (has(oldSelf.nodes) ? oldSelf.nodes : [])`,message="this field cannot change",fieldPath=".nodes"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.force) && self.force) == (has(oldSelf.force) && oldSelf.force)`,message="this field cannot change",fieldPath=".force"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.forget) && self.forget) == (has(oldSelf.forget) && oldSelf.forget)`,message="this field cannot change",fieldPath=".forget"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.keepFailed) && self.keepFailed) == (has(oldSelf.keepFailed) && oldSelf.keepFailed)`,message="this field cannot change",fieldPath=".keepFailed"
+	// +kubebuilder:validation:XValidation:rule=`duration(has(self.drainTimeout) ? self.drainTimeout : "0s") == duration(has(oldSelf.drainTimeout) ? oldSelf.drainTimeout : "0s")`,message="this field cannot change",fieldPath=".drainTimeout"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.maxUnavailable) ? self.maxUnavailable : "") == (has(oldSelf.maxUnavailable) ? oldSelf.maxUnavailable : "")`,message="this field cannot change",fieldPath=".maxUnavailable"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.version) ? self.version : "") == (has(oldSelf.version) ? oldSelf.version : "")`,message="this field cannot change",fieldPath=".version"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.file) ? self.file : "") == (has(oldSelf.file) ? oldSelf.file : "")`,message="this field cannot change",fieldPath=".file"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.certificates) ? self.certificates : []) == (has(oldSelf.certificates) ? oldSelf.certificates : [])`,message="this field cannot change",fieldPath=".certificates"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.allCertificates) && self.allCertificates) == (has(oldSelf.allCertificates) && oldSelf.allCertificates)`,message="this field cannot change",fieldPath=".allCertificates"
+	// +kubebuilder:validation:XValidation:rule=`duration(has(self.within) ? self.within : "0s") == duration(has(oldSelf.within) ? oldSelf.within : "0s")`,message="this field cannot change",fieldPath=".within"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.backup) ? self.backup : "") == (has(oldSelf.backup) ? oldSelf.backup : "")`,message="this field cannot change",fieldPath=".backup"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.identity) ? self.identity : "") == (has(oldSelf.identity) ? oldSelf.identity : "")`,message="this field cannot change",fieldPath=".identity"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.restores) ? self.restores : "") == (has(oldSelf.restores) ? oldSelf.restores : "")`,message="this field cannot change",fieldPath=".restores"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.signedBy) ? self.signedBy : "") == (has(oldSelf.signedBy) ? oldSelf.signedBy : "")`,message="this field cannot change",fieldPath=".signedBy"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.unverified) && self.unverified) == (has(oldSelf.unverified) && oldSelf.unverified)`,message="this field cannot change",fieldPath=".unverified"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.withKeys) && self.withKeys) == (has(oldSelf.withKeys) && oldSelf.withKeys)`,message="this field cannot change",fieldPath=".withKeys"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.verified) && self.verified) == (has(oldSelf.verified) && oldSelf.verified)`,message="this field cannot change",fieldPath=".verified"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.rotates) ? self.rotates : {}) == (has(oldSelf.rotates) ? oldSelf.rotates : {})`,message="this field cannot change",fieldPath=".rotates"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.boots) ? self.boots : {}) == (has(oldSelf.boots) ? oldSelf.boots : {})`,message="this field cannot change",fieldPath=".boots"
 	Parameters OperationParameters `json:"parameters,omitempty"`
 	// The digest of the cluster's wanted state and its files for which the operation was
 	// requested. The command line does not set it.
@@ -113,30 +136,7 @@ const (
 	ExecutorExternal  ExecutorKind = "External"
 )
 
-// OperationParameters are the details of a request. Each field needs a rule, because an empty
-// value counts as an absent field.
-//
-// +kubebuilder:validation:XValidation:rule=`(has(self.ignoredChecks) ? self.ignoredChecks : []) == (has(oldSelf.ignoredChecks) ? oldSelf.ignoredChecks : [])`,message="this field cannot change",fieldPath=".ignoredChecks"
-// +kubebuilder:validation:XValidation:rule=`(has(self.nodes) ? self.nodes : []) == (has(oldSelf.nodes) ? oldSelf.nodes : [])`,message="this field cannot change",fieldPath=".nodes"
-// +kubebuilder:validation:XValidation:rule=`(has(self.force) && self.force) == (has(oldSelf.force) && oldSelf.force)`,message="this field cannot change",fieldPath=".force"
-// +kubebuilder:validation:XValidation:rule=`(has(self.forget) && self.forget) == (has(oldSelf.forget) && oldSelf.forget)`,message="this field cannot change",fieldPath=".forget"
-// +kubebuilder:validation:XValidation:rule=`(has(self.keepFailed) && self.keepFailed) == (has(oldSelf.keepFailed) && oldSelf.keepFailed)`,message="this field cannot change",fieldPath=".keepFailed"
-// +kubebuilder:validation:XValidation:rule=`duration(has(self.drainTimeout) ? self.drainTimeout : "0s") == duration(has(oldSelf.drainTimeout) ? oldSelf.drainTimeout : "0s")`,message="this field cannot change",fieldPath=".drainTimeout"
-// +kubebuilder:validation:XValidation:rule=`(has(self.maxUnavailable) ? self.maxUnavailable : "") == (has(oldSelf.maxUnavailable) ? oldSelf.maxUnavailable : "")`,message="this field cannot change",fieldPath=".maxUnavailable"
-// +kubebuilder:validation:XValidation:rule=`(has(self.version) ? self.version : "") == (has(oldSelf.version) ? oldSelf.version : "")`,message="this field cannot change",fieldPath=".version"
-// +kubebuilder:validation:XValidation:rule=`(has(self.file) ? self.file : "") == (has(oldSelf.file) ? oldSelf.file : "")`,message="this field cannot change",fieldPath=".file"
-// +kubebuilder:validation:XValidation:rule=`(has(self.certificates) ? self.certificates : []) == (has(oldSelf.certificates) ? oldSelf.certificates : [])`,message="this field cannot change",fieldPath=".certificates"
-// +kubebuilder:validation:XValidation:rule=`(has(self.allCertificates) && self.allCertificates) == (has(oldSelf.allCertificates) && oldSelf.allCertificates)`,message="this field cannot change",fieldPath=".allCertificates"
-// +kubebuilder:validation:XValidation:rule=`duration(has(self.within) ? self.within : "0s") == duration(has(oldSelf.within) ? oldSelf.within : "0s")`,message="this field cannot change",fieldPath=".within"
-// +kubebuilder:validation:XValidation:rule=`(has(self.backup) ? self.backup : "") == (has(oldSelf.backup) ? oldSelf.backup : "")`,message="this field cannot change",fieldPath=".backup"
-// +kubebuilder:validation:XValidation:rule=`(has(self.identity) ? self.identity : "") == (has(oldSelf.identity) ? oldSelf.identity : "")`,message="this field cannot change",fieldPath=".identity"
-// +kubebuilder:validation:XValidation:rule=`(has(self.restores) ? self.restores : "") == (has(oldSelf.restores) ? oldSelf.restores : "")`,message="this field cannot change",fieldPath=".restores"
-// +kubebuilder:validation:XValidation:rule=`(has(self.signedBy) ? self.signedBy : "") == (has(oldSelf.signedBy) ? oldSelf.signedBy : "")`,message="this field cannot change",fieldPath=".signedBy"
-// +kubebuilder:validation:XValidation:rule=`(has(self.unverified) && self.unverified) == (has(oldSelf.unverified) && oldSelf.unverified)`,message="this field cannot change",fieldPath=".unverified"
-// +kubebuilder:validation:XValidation:rule=`(has(self.withKeys) && self.withKeys) == (has(oldSelf.withKeys) && oldSelf.withKeys)`,message="this field cannot change",fieldPath=".withKeys"
-// +kubebuilder:validation:XValidation:rule=`(has(self.verified) && self.verified) == (has(oldSelf.verified) && oldSelf.verified)`,message="this field cannot change",fieldPath=".verified"
-// +kubebuilder:validation:XValidation:rule=`(has(self.rotates) ? self.rotates : {}) == (has(oldSelf.rotates) ? oldSelf.rotates : {})`,message="this field cannot change",fieldPath=".rotates"
-// +kubebuilder:validation:XValidation:rule=`(has(self.boots) ? self.boots : {}) == (has(oldSelf.boots) ? oldSelf.boots : {})`,message="this field cannot change",fieldPath=".boots"
+// OperationParameters are the details of a request.
 type OperationParameters struct {
 	// The precheck findings that the user chose to ignore.
 	// +kubebuilder:validation:MaxItems=256

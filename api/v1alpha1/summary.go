@@ -23,7 +23,7 @@ type ClusterSummary struct {
 
 // APISummary tells whether the API of a cluster answers.
 type APISummary struct {
-	// Whether the API answers the management plane.
+	// Whether the API responds to the management plane.
 	Reachable bool `json:"reachable"`
 	// The time since which this is so.
 	Since metav1.Time `json:"since"`

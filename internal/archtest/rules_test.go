@@ -646,7 +646,9 @@ var rules = []rule{
 	},
 	{
 		layer: 5, pkg: "internal/controller/clusters",
-		may: []string{"internal/controller/intent", "internal/controller/operations", "internal/controller/service"},
+		may: []string{
+			"internal/controller/executor", "internal/controller/intent", "internal/controller/operations", "internal/controller/service",
+		},
 		why: "from an object to the next operation; reaches no host",
 	},
 	{

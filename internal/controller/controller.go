@@ -38,7 +38,6 @@ import (
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
 )
 
@@ -150,7 +149,9 @@ func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, 
 		return fmt.Errorf("adding the controller of operations: %w", err)
 	}
 	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay)
-	wanted := &clusters.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle}
+	wanted := &clusters.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, Executor: running,
+	}
 	files := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))
 	}
@@ -261,7 +262,7 @@ func queueOf(c client.Client) handler.MapFunc {
 			return out // the cache has stopped
 		}
 		for i := range all {
-			if all[i].Name != o.GetName() && !operation.HasEnded(&all[i]) {
+			if all[i].Name != o.GetName() && !operations.IsFinished(&all[i]) {
 				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all[i])})
 			}
 		}

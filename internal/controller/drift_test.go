@@ -16,7 +16,7 @@ import (
 	"slipway.dev/slipway/internal/controller/executor"
 )
 
-// runEtcdctl answers as a healthy etcd with one member, cp1.
+// runEtcdctl responds as a healthy etcd with one member, cp1.
 func runEtcdctl(args []string, out io.Writer) int {
 	if slices.Contains(args, "member") {
 		_, _ = fmt.Fprint(out, `{"header":{"cluster_id":7},"members":[{"ID":1,"name":"cp1","clientURLs":["https://192.0.2.11:2379"]}]}`)

@@ -17,9 +17,18 @@ var soon = health.Times{
 	Slow: 500 * time.Millisecond, Slowest: 500 * time.Millisecond,
 }
 
+// newProbedWorld returns a world whose clusters are probed often.
+func newProbedWorld(t *testing.T, names ...string) *world {
+	t.Helper()
+	w := prepareWorld(t, names...)
+	w.health = soon
+	w.start()
+	return w
+}
+
 // TestHealth_ShowsWhatIsWrong breaks parts of a cluster, and repairs them.
 func TestHealth_ShowsWhatIsWrong(t *testing.T) {
-	w := newWorld(t, "cp1", "w1")
+	w := newProbedWorld(t, "cp1", "w1")
 	w.APIAddresses = []string{w.Hosts["cp1"].Address}
 	w.createKey()
 	w.create(w.object("cp1", "w1"))
@@ -65,7 +74,7 @@ func TestHealth_ShowsWhatIsWrong(t *testing.T) {
 
 // TestHealth_ShowsCertificatesAndBackups uses certificates that expire soon, and a configured backup that was not taken.
 func TestHealth_ShowsCertificatesAndBackups(t *testing.T) {
-	w := newWorld(t, "cp1")
+	w := newProbedWorld(t, "cp1")
 	w.APIAddresses = []string{w.Hosts["cp1"].Address}
 	w.createKey()
 	c := w.object("cp1")

@@ -11,7 +11,7 @@ import (
 
 // TestCluster_BecomesWhatItsObjectSays creates, changes and deletes a cluster through its object.
 func TestCluster_BecomesWhatItsObjectSays(t *testing.T) {
-	w := newWorld(t, "cp1", "w1", "w2")
+	w := newProbedWorld(t, "cp1", "w1", "w2")
 	w.createKey()
 	w.create(w.object("cp1", "w1"))
 	w.waitForCondition("Reconciled", metav1.ConditionTrue, "IntentApplied")

@@ -6,6 +6,7 @@ package controller
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,6 +31,9 @@ var built struct {
 // older is a version that can be upgraded from.
 const older = "v1.36.4"
 
+// parallelTests is the number of tests that run at the same time.
+const parallelTests = "6"
+
 func TestMain(m *testing.M) {
 	dir, err := memdir.Use()
 	if err != nil {
@@ -37,6 +41,11 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	built.cache = filepath.Join(dir, "cache")
+	flag.Parse()
+	if err := flag.Set("test.parallel", parallelTests); err != nil { // most of the time they wait
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := testserver.Run(context.Background(), m, &server)
 	_ = os.RemoveAll(dir)
 	os.Exit(code)

@@ -3,18 +3,23 @@ package controller
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,11 +30,14 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/controller/health"
+	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/store/kube"
+	"slipway.dev/slipway/internal/testutil/faultproxy"
 )
 
 // A world is a simulated cluster, and controllers for the objects of one namespace.
@@ -40,12 +48,19 @@ type world struct {
 	namespace string
 	// through is the client of the controllers.
 	through *rest.Config
+	// proxy is between the controllers and the API, nil for none.
+	proxy *faultproxy.Proxy
+	// traffic has the requests of the latest controllers.
+	traffic *traffic
+	gate    *gate
 	// stop stops the controllers, as an orderly end of their process.
 	stop func()
 	// blocked cuts the way from the management plane to the API of the cluster.
 	blocked atomic.Bool
 	// driftInterval is the time between two checks for manual changes.
 	driftInterval time.Duration
+	// health has the times of health probes.
+	health health.Times
 }
 
 // keySecret is the Secret with the SSH key of the cluster.
@@ -63,7 +78,12 @@ func newWorld(t *testing.T, names ...string) *world {
 func prepareWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := &world{
+		health:  health.Times{Period: time.Hour, HostsPeriod: time.Hour}, // other tests count requests
 		Cluster: lifecycletest.NewCluster(t, names...), t: t, namespace: server.NewNamespace(t), through: rest.CopyConfig(server.Admin),
+		gate: &gate{calls: map[string]int{}},
+	}
+	for name, h := range w.Hosts {
+		h.OnChange = func(what string) { w.gate.pass(name + " " + what) }
 	}
 	scheme, err := newScheme()
 	if err != nil {
@@ -72,17 +92,189 @@ func prepareWorld(t *testing.T, names ...string) *world {
 	if w.api, err = client.New(server.Admin, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	w.stop = func() {}
-	t.Cleanup(func() { w.stop() })
 	return w
 }
+
+// runInWorlds runs a test with a usual API, and with one that refuses, loses and delays requests.
+func runInWorlds(t *testing.T, test func(*world), names ...string) {
+	t.Helper()
+	t.Parallel()
+	t.Run("usual", func(t *testing.T) {
+		t.Parallel()
+		test(newWorld(t, names...))
+	})
+	t.Run("faults", func(t *testing.T) {
+		t.Parallel()
+		w := prepareWorld(t, names...)
+		w.proxy = faultproxy.New(t, server.Admin)
+		w.through = w.proxy.Config()
+		faults := []faultproxy.Fault{
+			faultproxy.Conflict, faultproxy.Conflict, faultproxy.Busy, faultproxy.Broken, faultproxy.Executed, faultproxy.Torn, faultproxy.Cut,
+			faultproxy.Lost,
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		w.proxy.Inject(func(*http.Request) faultproxy.Fault {
+			if random.IntN(12) != 0 {
+				return faultproxy.Pass
+			}
+			return faults[random.IntN(len(faults))]
+		})
+		w.start()
+		test(w)
+	})
+}
+
+// A traffic counts the requests of controllers, without watches and Leases.
+type traffic struct {
+	next http.RoundTripper
+	cut  atomic.Bool // all requests fail
+
+	mu   sync.Mutex
+	list []string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *traffic) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.cut.Load() {
+		return nil, errors.New("the process was killed")
+	}
+	if r.URL.Query().Get("watch") == "" && !strings.Contains(r.URL.Path, "/leases") {
+		c.mu.Lock()
+		c.list = append(c.list, r.Method+" "+r.URL.Path)
+		c.mu.Unlock()
+	}
+	return c.next.RoundTrip(r)
+}
+
+func (c *traffic) requests() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list)
+}
+
+// settle waits for the end of what was begun, at most for a limited time, and returns the number of requests.
+func (c *traffic) settle() int {
+	limit := time.After(time.Minute)
+	for before := len(c.requests()); ; {
+		select {
+		case <-limit:
+			return before
+		case <-time.After(3 * time.Second):
+		}
+		now := len(c.requests())
+		if now == before {
+			return now
+		}
+		before = now
+	}
+}
+
+// quietTime is the time in which a controller with nothing to do makes no requests.
+const quietTime = 6 * time.Second
+
+// requireQuiet checks that the controllers have nothing to do: no new operation, and not more than one request in two
+// seconds.
+func (w *world) requireQuiet(d time.Duration) {
+	w.t.Helper()
+	if w.proxy != nil {
+		w.proxy.Inject(nil)
+	}
+	before := w.traffic.settle()
+	was := len(w.operations())
+	<-time.After(d)
+	if now := w.traffic.requests()[before:]; len(now) > int(d/(2*time.Second)) {
+		w.t.Errorf("%d requests in %s without a change:\n%s", len(now), d, strings.Join(now, "\n"))
+	}
+	if is := len(w.operations()); is != was {
+		w.t.Errorf("%d operations, then %d", was, is)
+	}
+}
+
+// A gate sees the changes of hosts, and can hold one.
+type gate struct {
+	mu            sync.Mutex
+	calls         map[string]int
+	at            string
+	reached, open chan struct{}
+}
+
+func (g *gate) pass(what string) {
+	g.mu.Lock()
+	g.calls[what]++
+	if g.at == "" || !strings.HasPrefix(what, g.at) {
+		g.mu.Unlock()
+		return
+	}
+	g.at = ""
+	open := g.open
+	close(g.reached)
+	g.mu.Unlock()
+	<-open
+}
+
+// count returns the number of changes with a prefix.
+func (g *gate) count(prefix string) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for what, calls := range g.calls {
+		if strings.HasPrefix(what, prefix) {
+			n += calls
+		}
+	}
+	return n
+}
+
+// hold holds the next change of a host that begins with a text: "w1 join.". wait waits until it is held, and release
+// lets it continue.
+func (w *world) hold(at string) (wait, release func()) {
+	g := w.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	reached, open := make(chan struct{}), make(chan struct{})
+	g.at, g.reached, g.open = at, reached, open
+	release = sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.open == open {
+			g.at = ""
+		}
+		close(open)
+	})
+	w.t.Cleanup(release)
+	wait = func() {
+		w.t.Helper()
+		w.eventually(func() string {
+			select {
+			case <-reached:
+				return ""
+			default:
+				return "no host has reached " + at
+			}
+		})
+	}
+	return wait, release
+}
+
+// leaseTime is the time after which another process takes the lock of a killed one. A busy machine must not lose it.
+const leaseTime = 9 * time.Second
 
 // start starts the controllers as a new process does.
 func (w *world) start() {
 	w.t.Helper()
 	dir := w.t.TempDir()
+	through, counted := rest.CopyConfig(w.through), new(traffic)
+	through.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		counted.mu.Lock()
+		defer counted.mu.Unlock()
+		if counted.next != nil {
+			return counted // a further client of the same controllers has the same transport
+		}
+		counted.next = next
+		return counted
+	})
+	w.traffic = counted
 	store, err := kube.New(kube.Config{
-		Client: w.through, Namespace: w.namespace, BackupDir: dir, TempDir: dir, LeaseTime: 3 * time.Second, Patience: 10 * time.Second,
+		Client: through, Namespace: w.namespace, BackupDir: dir, TempDir: dir, LeaseTime: leaseTime, Patience: 10 * time.Second,
 		WithoutArchive: true,
 	})
 	if err != nil {
@@ -91,21 +283,22 @@ func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	ended := make(chan error, 1)
 	config := Config{
-		Client: w.through, Namespace: w.namespace, FilesBases: []string{dir},
+		Client: through, Namespace: w.namespace, FilesBases: []string{dir}, StopTime: 20 * time.Second,
 		OpenRecords: func(string) (records.Backend, error) { return store, nil },
 		Log:         slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Lifecycle: lifecycle.Config{
 			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: time.Now,
 		},
-		Health: soon, DriftInterval: w.driftInterval,
+		Health: w.health, DriftInterval: w.driftInterval,
 	}
 	go func() { ended <- Run(ctx, config) }() // ends with ctx
 	w.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := <-ended; err != nil && !counted.cut.Load() {
 			w.t.Errorf("the controllers have ended: %v", err)
 		}
 	})
+	w.t.Cleanup(w.stop)
 }
 
 // dialAPI reaches the API of the cluster, unless it is blocked.
@@ -116,7 +309,7 @@ func (w *world) dialAPI(ctx context.Context, network, address string) (net.Conn,
 	return w.Dial(ctx, network, address)
 }
 
-// block cuts the direct way to the API of the cluster, or restores it.
+// block cuts the direct connection to the API of the cluster, or restores it.
 func (w *world) block(blocked bool) { w.blocked.Store(blocked) }
 
 // locked changes the simulated hosts.
@@ -126,10 +319,13 @@ func (w *world) locked(change func()) {
 	change()
 }
 
+// kill cuts the controllers off, as the end of their process does. Their Leases expire.
+func (w *world) kill() { w.traffic.cut.Store(true) }
+
 // newKey returns a private key for SSH.
 func newKey(t *testing.T) []byte {
 	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
+	_, key, err := ed25519.GenerateKey(cryptorand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +389,7 @@ func (w *world) operations() []v1alpha1.Operation {
 	if err := w.api.List(w.t.Context(), &list, client.InNamespace(w.namespace)); err != nil {
 		w.t.Fatal(err)
 	}
-	slices.SortFunc(list.Items, func(a, b v1alpha1.Operation) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	slices.SortFunc(list.Items, func(a, b v1alpha1.Operation) int { return operations.Compare(&a, &b) })
 	return list.Items
 }
 
@@ -211,7 +407,7 @@ func (w *world) latest(kind operation.Kind) *v1alpha1.Operation {
 }
 
 // waitTime limits the time for a change to be seen.
-const waitTime = 2 * time.Minute
+const waitTime = 4 * time.Minute
 
 // eventually waits until look returns "". Otherwise it fails with the last text.
 func (w *world) eventually(look func() string) {
@@ -286,4 +482,102 @@ func (w *world) approve(o *v1alpha1.Operation, digest string) error {
 	was := o.DeepCopy()
 	o.Spec.ApprovedPlan = digest
 	return w.api.Patch(w.t.Context(), o, client.MergeFrom(was))
+}
+
+// update changes the spec of an operation as a user does.
+func (w *world) update(o *v1alpha1.Operation, change func(*v1alpha1.OperationSpec)) {
+	w.t.Helper()
+	was := o.DeepCopy()
+	change(&o.Spec)
+	if err := w.api.Patch(w.t.Context(), o, client.MergeFrom(was)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// request creates an operation as a user does.
+func (w *world) request(name string, kind operation.Kind, change func(*v1alpha1.OperationSpec)) {
+	w.t.Helper()
+	o := &v1alpha1.Operation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec:       v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(kind)},
+	}
+	if change != nil {
+		change(&o.Spec)
+	}
+	w.create(o)
+}
+
+// operation returns an operation.
+func (w *world) operation(name string) *v1alpha1.Operation {
+	w.t.Helper()
+	o := new(v1alpha1.Operation)
+	if err := w.api.Get(w.t.Context(), types.NamespacedName{Namespace: w.namespace, Name: name}, o); err != nil {
+		w.t.Fatal(err)
+	}
+	return o
+}
+
+// waitForOperation waits until an operation has a state, and a reason unless it is "".
+func (w *world) waitForOperation(name string, state v1alpha1.OperationState, reason string) *v1alpha1.Operation {
+	w.t.Helper()
+	var o *v1alpha1.Operation
+	w.eventually(func() string {
+		if o = w.operation(name); o.Status.State == state && (reason == "" || o.Status.Reason == reason) {
+			return ""
+		}
+		return fmt.Sprintf("operation %s is %s (%s): %s, want %s", name, o.Status.State, o.Status.Reason, o.Status.Message, state)
+	})
+	return o
+}
+
+// waitForOperations waits until the number of operations is n, and returns them.
+func (w *world) waitForOperations(n int) (ops []v1alpha1.Operation) {
+	w.t.Helper()
+	w.eventually(func() string {
+		if ops = w.operations(); len(ops) >= n {
+			return ""
+		}
+		return fmt.Sprintf("%d operations, want %d", len(ops), n)
+	})
+	return ops
+}
+
+// createReady creates the Cluster with these hosts, and waits until it is applied.
+func (w *world) createReady(names ...string) {
+	w.t.Helper()
+	w.createKey()
+	w.create(w.object(names...))
+	w.waitForApplied()
+}
+
+func (w *world) waitForApplied() {
+	w.t.Helper()
+	w.waitForCondition("Reconciled", metav1.ConditionTrue, "IntentApplied")
+}
+
+// setHosts changes the hosts of the Cluster.
+func (w *world) setHosts(names ...string) {
+	w.t.Helper()
+	w.change(func(c *v1alpha1.Cluster) { c.Spec.Hosts = w.object(names...).Spec.Hosts })
+}
+
+// requireStates checks the states of operations, oldest first: "create Succeeded".
+func (w *world) requireStates(want ...string) {
+	w.t.Helper()
+	var got []string
+	for _, o := range w.operations() {
+		got = append(got, o.Spec.Kind+" "+string(o.Status.State))
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		w.t.Errorf("operations (-want +got):\n%s", d)
+	}
+}
+
+// message returns the message of a condition.
+func (w *world) message(kind string) string {
+	w.t.Helper()
+	if is := meta.FindStatusCondition(w.cluster().Status.Conditions, kind); is != nil {
+		return is.Message
+	}
+	return ""
 }

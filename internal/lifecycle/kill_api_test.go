@@ -3,6 +3,7 @@
 package lifecycle
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/store/kube"
 )
 
 const (

@@ -108,7 +108,7 @@ func (t *killingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 type Hosts struct {
 	w      *world
 	points *killPoints
-	ctx    context.Context //nolint:containedctx // of all calls that change a host; it ends with the manager
+	ctx    context.Context // of all calls that change a host; it ends with the manager
 }
 
 // serveHosts serves the hosts of a world on a socket until the test ends.
@@ -121,6 +121,7 @@ func serveHosts(t *testing.T, w *world, points *killPoints) (socket string) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "hosts")
 	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
 	h := &Hosts{w, points, ctx}
 	for name, m := range w.Hosts {
 		m.OnChange = func(what string) {

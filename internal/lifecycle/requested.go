@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/records/filesdir"
 )
 
@@ -108,6 +109,9 @@ func (p *prepared) refuseOtherPlan(ctx context.Context) error {
 		return nil
 	}
 	saved, err := p.svc.Records.Operations().LoadPlan(ctx, o.Name)
+	if errors.Is(err, records.ErrNotFound) {
+		return &StaleError{} // a plan was approved before one was made
+	}
 	if err != nil {
 		return err
 	}

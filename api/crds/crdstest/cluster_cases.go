@@ -87,6 +87,10 @@ func fieldCases(t *testing.T) (out []Case) {
 			"  filesFrom: [{secretRef: {name: a}, configMapRef: {name: b}}]", "spec.filesFrom[0]",
 		},
 		{
+			"files of Slipway", "  filesFrom: [{secretRef: {name: a}}]",
+			"  filesFrom: [{secretRef: {name: slipway.lab.kubeconfig}}]", "spec.filesFrom[0]",
+		},
+		{
 			"copy", "  etcd: {backup: {copies: [{name: a, directory: /a}]}}",
 			"  etcd: {backup: {copies: [{name: a, directory: /a, " +
 				"s3: {endpoint: a, bucket: a, accessKeyFrom: {env: a}, secretKeyFrom: {env: b}}}]}}",

@@ -63,7 +63,7 @@ func oneWayCases(t *testing.T) []Case {
 	}
 	const spec = "{clusterRef: {name: prod}, kind: upgrade, %s}"
 	for _, tc := range []struct{ name, old, new, field string }{
-		{"approve", "", "approvedPlan: sha256:a", ""},
+		{"approval without plan", "", "approvedPlan: sha256:a", "spec.approvedPlan"},
 		{"other approval", "approvedPlan: sha256:a", "approvedPlan: sha256:b", "spec.approvedPlan"},
 		{"approval removed", "approvedPlan: sha256:a", "", "spec.approvedPlan"},
 		{"approval kept", "approvedPlan: sha256:a", "approvedPlan: sha256:a, cancelled: true", ""},

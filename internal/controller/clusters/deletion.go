@@ -3,6 +3,7 @@ package clusters
 import (
 	"context"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,35 +25,51 @@ const (
 // Operation.
 const AnnotationForget = v1alpha1.Group + "/forget-hosts"
 
-// reconcileDeletion carries out the deletion policy, and then lets the object go.
+// reconcileDeletion carries out the deletion policy, and then removes the finalizer.
 func (p *pass) reconcileDeletion(ctx context.Context) error {
 	if !controllerutil.ContainsFinalizer(p.cluster, Finalizer) {
 		return nil
 	}
-	p.state.set(conditionReconciled, metav1.ConditionFalse, reasonRemoving, "the Cluster is being deleted")
-	if err := p.supersede(ctx, ""); err != nil {
+	p.state.setCondition(conditionReconciled, metav1.ConditionFalse, reasonRemoving, "the Cluster is being deleted")
+	if err := p.withdrawPending(ctx, ""); err != nil {
 		return err
 	}
 	stopping, err := p.stopOperations(ctx)
 	if stopping || err != nil {
-		p.state.set(conditionDeleting, metav1.ConditionTrue, reasonStopping, "unfinished operations stop at a safe point")
+		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonStopping, "unfinished operations stop at a safe point")
 		return err
 	}
-	if p.cluster.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
-		return p.release(ctx)
+	if !p.removesHosts() {
+		return p.removeFinalizer(ctx)
 	}
 	return p.removeFromHosts(ctx)
 }
 
-// isDeletion reports whether an operation removes the cluster from its hosts.
-func isDeletion(o v1alpha1.Operation) bool { return operation.Kind(o.Spec.Kind).RemovesCluster() }
+// removesHosts reports whether the cluster leaves its hosts with the object.
+func (p *pass) removesHosts() bool { return p.cluster.Spec.DeletionPolicy == v1alpha1.DeletionDelete }
 
-// stopOperations cancels the unfinished operations, except those of the deletion. It reports whether there are
-// any.
+// isDeletion reports whether an operation belongs to this deletion. An earlier one may have removed an earlier
+// cluster of this object from its hosts.
+func (p *pass) isDeletion(o *v1alpha1.Operation) bool {
+	return operation.Kind(o.Spec.Kind).RemovesCluster() && !o.CreationTimestamp.Before(p.cluster.DeletionTimestamp)
+}
+
+// latestDeletion returns the latest operation of this deletion, nil if there is none.
+func (p *pass) latestDeletion() *v1alpha1.Operation {
+	for i := range slices.Backward(p.operations) {
+		if p.isDeletion(&p.operations[i]) {
+			return &p.operations[i]
+		}
+	}
+	return nil
+}
+
+// stopOperations cancels the unfinished operations, except operations for the deletion policy. It reports
+// whether there are any.
 func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 	for i := range p.operations {
 		o := &p.operations[i]
-		if operation.HasEnded(o) || isDeletion(*o) {
+		if operation.HasEnded(o) || p.removesHosts() && p.isDeletion(o) {
 			continue
 		}
 		stopping = true
@@ -70,36 +87,33 @@ func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 
 // removeFromHosts removes the cluster from its hosts with an operation. After a failure, the user decides.
 func (p *pass) removeFromHosts(ctx context.Context) error {
-	if !slices.ContainsFunc(p.operations, isDeletion) {
-		recorded, err := p.service().Saved(ctx, p.cluster.Name)
-		if err != nil {
-			return err
-		}
-		if recorded == nil {
-			return p.release(ctx) // no host was changed
-		}
-		return p.requestDeletion(ctx, false)
-	}
-	latest := &p.operations[len(p.operations)-1]
-	switch {
-	case !operation.HasEnded(latest):
-		p.state.set(conditionDeleting, metav1.ConditionTrue, reasonRemoving, "operation "+latest.Name+" removes the cluster from its hosts")
+	latest := p.latestDeletion()
+	if latest != nil && !operation.HasEnded(latest) {
+		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonRemoving,
+			"operation "+latest.Name+" removes the cluster from its hosts")
 		return nil
-	case latest.Status.State == v1alpha1.OperationSucceeded:
-		return p.release(ctx)
-	case p.cluster.Annotations[AnnotationForget] == latest.Name && !latest.Spec.Parameters.Forget:
-		return p.requestDeletion(ctx, true)
-	case latest.Spec.Parameters.Forget:
-		if recorded, err := p.service().Saved(ctx, p.cluster.Name); recorded == nil {
-			if err == nil {
-				err = p.release(ctx) // hosts were given up
-			}
-			return err
-		}
 	}
-	p.state.set(conditionDeleting, metav1.ConditionTrue, reasonNotReset, "operation "+latest.Name+" has failed: "+latest.Status.Message+
-		"\nto try again, raise its spec.retry; to give up hosts that do not respond, set the annotation "+AnnotationForget+"="+latest.Name+
-		"; to leave all hosts as they are, set spec.deletionPolicy to Retain")
+	recorded, err := p.service().Saved(ctx, p.cluster.Name)
+	switch {
+	case err != nil:
+		return err
+	case recorded == nil, latest != nil && latest.Status.State == v1alpha1.OperationSucceeded:
+		return p.removeFinalizer(ctx) // no host has data of the cluster, or a user has given up the hosts
+	case latest == nil:
+		return p.requestDeletion(ctx, false)
+	case p.cluster.Annotations[AnnotationForget] == latest.Name:
+		return p.requestDeletion(ctx, true)
+	}
+	again := "raise its spec.retry"
+	if latest.Spec.Cancelled {
+		again = "create an Operation of kind " + string(operation.Delete)
+	}
+	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNotReset, strings.Join([]string{
+		"operation " + latest.Name + " has failed: " + latest.Status.Message,
+		"to try again, " + again,
+		"to give up hosts that do not respond, set the annotation " + AnnotationForget + "=" + latest.Name,
+		"to leave all hosts as they are, set spec.deletionPolicy to Retain",
+	}, "\n"))
 	return nil
 }
 
@@ -107,16 +121,20 @@ func (p *pass) removeFromHosts(ctx context.Context) error {
 func (p *pass) requestDeletion(ctx context.Context, forget bool) error {
 	o := p.newOperation(operation.Delete, "")
 	o.Spec.Parameters.Forget = forget
-	if err := p.create(ctx, o); err != nil {
+	if err := p.createOperation(ctx, o); err != nil {
 		return err
 	}
-	p.state.set(conditionDeleting, metav1.ConditionTrue, reasonRemoving, "operation "+o.Name+" removes the cluster from its hosts")
+	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonRemoving, "operation "+o.Name+" removes the cluster from its hosts")
 	return nil
 }
 
-// release removes the finalizer. The Secrets of the cluster are removed with the object.
-func (p *pass) release(ctx context.Context) error {
-	p.state.set(conditionDeleting, metav1.ConditionTrue, reasonReleasing, "")
+// removeFinalizer removes the records of the cluster, then the finalizer. A new Cluster with this name must not find the
+// records, so the garbage collector would be too late.
+func (p *pass) removeFinalizer(ctx context.Context) error {
+	if err := p.records.Clusters().Remove(ctx, p.cluster.Name); err != nil {
+		return err
+	}
+	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonReleasing, "")
 	was := p.cluster.DeepCopy()
 	controllerutil.RemoveFinalizer(p.cluster, Finalizer)
 	err := p.Client.Patch(ctx, p.cluster, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))

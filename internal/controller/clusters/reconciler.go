@@ -1,18 +1,19 @@
-// Package clusters has the controller of Clusters: it requests operations until each cluster is what its object
-// says. It connects to no host.
+// Package clusters has the controller of Clusters: it requests operations until each cluster matches its
+// object. It connects to no host.
 package clusters
 
 import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/service"
@@ -34,6 +35,8 @@ type Reconciler struct {
 	OpenRecords func(namespace string) (records.Backend, error)
 	// Lifecycle has the configuration for reading the records.
 	Lifecycle lifecycle.Config
+	// Executor runs the operations.
+	Executor *executor.InProcess
 }
 
 // A pass is one look at a Cluster.
@@ -41,9 +44,10 @@ type pass struct {
 	*Reconciler
 	cluster *v1alpha1.Cluster
 	records records.Backend
-	// operations are those of the cluster, oldest first.
+	// operations are the operations of the cluster, oldest first.
 	operations []v1alpha1.Operation
 	state      state
+	again      time.Duration // until the next pass, if it is not 0
 }
 
 // Reconcile requests the next operation of a cluster, and shows its state.
@@ -62,15 +66,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	p.operations = slices.DeleteFunc(all, func(o v1alpha1.Operation) bool {
-		return o.Spec.ClusterRef.UID != "" && o.Spec.ClusterRef.UID != c.UID
+		if uid := o.Spec.ClusterRef.UID; uid != "" {
+			return uid != c.UID
+		}
+		return o.CreationTimestamp.Before(&c.CreationTimestamp) // of an earlier Cluster
 	})
-	p.state.begin(c)
+	p.state.beginPass(c)
 	if c.DeletionTimestamp != nil {
 		err = p.reconcileDeletion(ctx)
 	} else {
 		err = p.reconcileIntent(ctx)
 	}
-	return reconcile.Result{}, errors.Join(err, p.saveState(ctx))
+	if err := errors.Join(err, p.saveState(ctx)); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: p.again}, nil
 }
 
 // reconcileIntent requests the next operation that brings the cluster closer to its object.
@@ -83,35 +93,52 @@ func (p *pass) reconcileIntent(ctx context.Context) error {
 	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster, p.Lifecycle.Catalogue.DefaultVersion())
 	var refused diag.List
 	if errors.As(err, &refused) {
-		p.state.refuse(refused)
-		return nil // a change of the object or of its files is seen
+		p.state.showProblems(refused)
+		return p.withdrawPending(ctx, "") // a change of the object or of its files is seen
 	}
 	if err != nil {
 		return err
 	}
-	p.state.accept()
+	p.state.showValid()
 	if p.cluster.Spec.Paused {
-		p.state.pause()
-		return p.supersede(ctx, "")
+		p.state.showPaused()
+		return p.withdrawPending(ctx, "")
 	}
-	if err := p.supersede(ctx, wants.Digest); err != nil {
+	if err := p.withdrawPending(ctx, wants.Digest); err != nil {
 		return err
 	}
 	latest := p.latestIntent()
 	switch {
 	case latest == nil && p.cluster.Status.AppliedIntent == wants.Digest:
-		p.state.settle(wants.Digest) // its operation was archived
+		p.state.showApplied(wants.Digest) // its operation was archived
 		return nil
 	case latest == nil || latest.Spec.IntentDigest != wants.Digest:
-		return p.request(ctx, wants)
+		return p.requestOperation(ctx, wants)
 	case !operation.HasEnded(latest):
-		p.state.wait(latest)
+		p.state.showUnfinished(latest)
 		return nil
 	case latest.Status.State == v1alpha1.OperationSucceeded:
 		return p.reconcileSuccess(ctx, wants)
+	case isStale(latest), p.isAppliedSince(latest):
+		return p.requestOperation(ctx, wants)
 	}
-	p.state.fail(latest)
+	p.state.showFailed(latest)
 	return nil
+}
+
+// isStale reports whether an operation has failed because the hosts have changed since a user approved its plan. The
+// next one has a new plan, which needs an approval again.
+func isStale(o *v1alpha1.Operation) bool {
+	return o.Status.State == v1alpha1.OperationFailed && o.Status.Reason == executor.ReasonPlanChanged && o.Status.StartTime == nil
+}
+
+// isAppliedSince reports whether an operation that a user requested after a failure has applied the Cluster.
+func (p *pass) isAppliedSince(failed *v1alpha1.Operation) bool {
+	return slices.ContainsFunc(p.operations, func(o v1alpha1.Operation) bool {
+		kind := operation.Kind(o.Spec.Kind)
+		return operations.Compare(failed, &o) < 0 && (kind.CreatesCluster() || kind.ChangesCluster()) &&
+			o.Status.State == v1alpha1.OperationSucceeded
+	})
 }
 
 // reconcileSuccess finishes an intent, unless the cluster is on the way to its version.
@@ -121,10 +148,10 @@ func (p *pass) reconcileSuccess(ctx context.Context, wants *intent.Intent) error
 		return err
 	}
 	if has {
-		p.state.settle(wants.Digest)
+		p.state.showApplied(wants.Digest)
 		return nil
 	}
-	return p.request(ctx, wants)
+	return p.requestOperation(ctx, wants)
 }
 
 // service returns a service that reads the records. It has no files of the cluster.
@@ -143,35 +170,41 @@ func (p *pass) latestIntent() *v1alpha1.Operation {
 	return nil
 }
 
-// request creates the next operation for an intent. Two passes at the same time create the same object.
-func (p *pass) request(ctx context.Context, wants *intent.Intent) error {
+// requestOperation creates the next operation for an intent. Two passes at the same time create the same object.
+func (p *pass) requestOperation(ctx context.Context, wants *intent.Intent) error {
 	next, err := p.service().NextOperation(ctx, wants.Cluster)
 	if err != nil {
 		return err
 	}
 	o := p.newOperation(next.Kind, wants.Digest)
 	o.Spec.IntentDigest, o.Spec.Parameters.Version = wants.Digest, next.Version
-	if err := p.create(ctx, o); err != nil {
+	if err := p.createOperation(ctx, o); err != nil {
 		return err
 	}
-	p.state.wait(o)
+	p.state.showUnfinished(o)
 	return nil
 }
 
-// supersede withdraws operations for other intents that have not begun.
-func (p *pass) supersede(ctx context.Context, digest string) error {
+// withdrawInterval is the time after which a pass looks whether a planning has ended.
+const withdrawInterval = 2 * time.Second
+
+// withdrawPending withdraws operations for other intents that have not begun.
+func (p *pass) withdrawPending(ctx context.Context, digest string) error {
 	for i := range p.operations {
 		o := &p.operations[i]
 		if o.Spec.IntentDigest == "" || o.Spec.IntentDigest == digest || operation.HasEnded(o) || o.Status.StartTime != nil {
 			continue
 		}
-		was := o.DeepCopy()
-		now := metav1.NewTime(p.Lifecycle.Now())
-		o.Status.State, o.Status.EndTime, o.Status.QueuePosition = v1alpha1.OperationSuperseded, &now, 0
-		o.Status.Reason, o.Status.Message = "NewerIntent", "the Cluster has changed before the operation began"
-		err := p.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+		ended, err := p.Executor.Withdraw(o, executor.Superseded, func() error {
+			was := o.DeepCopy()
+			executor.Superseded.SetStatus(&o.Status, p.Lifecycle.Now())
+			return p.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+		})
 		if client.IgnoreNotFound(err) != nil {
 			return err
+		}
+		if !ended {
+			p.again = withdrawInterval
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,15 +23,21 @@ const hashDigits = 10
 func (p *pass) newOperation(kind operation.Kind, wanted string) *v1alpha1.Operation {
 	c := p.cluster
 	cause := string(c.UID) + "\x00" + string(kind) + "\x00" + wanted
+	created := p.Lifecycle.Now()
 	if n := len(p.operations); n > 0 {
-		cause += "\x00" + string(p.operations[n-1].UID)
+		latest := &p.operations[n-1]
+		cause += "\x00" + string(latest.UID)
+		if after := operation.CreationTime(latest).Add(time.Millisecond); created.Before(after) {
+			created = after
+		}
 	}
 	sum := sha256.Sum256([]byte(cause))
 	return &v1alpha1.Operation{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: c.Namespace, Labels: map[string]string{labelCluster: c.Name},
-			Name: fmt.Sprintf("%s-%s", c.Name, hex.EncodeToString(sum[:])[:hashDigits]),
+			Annotations: map[string]string{operation.AnnotationCreated: created.UTC().Format(time.RFC3339Nano)},
+			Name:        fmt.Sprintf("%s-%s", c.Name, hex.EncodeToString(sum[:])[:hashDigits]),
 		},
 		Spec: v1alpha1.OperationSpec{
 			ClusterRef: v1alpha1.ClusterReference{Name: c.Name, UID: c.UID}, Kind: string(kind), Executor: v1alpha1.ExecutorInProcess,
@@ -41,8 +48,8 @@ func (p *pass) newOperation(kind operation.Kind, wanted string) *v1alpha1.Operat
 // labelCluster is the label with the name of the cluster.
 const labelCluster = v1alpha1.Group + "/cluster"
 
-// create creates an operation. It exists already if an earlier pass was interrupted, or the cache is old.
-func (p *pass) create(ctx context.Context, o *v1alpha1.Operation) error {
+// createOperation creates an operation. It exists already if an earlier pass was interrupted, or the cache is old.
+func (p *pass) createOperation(ctx context.Context, o *v1alpha1.Operation) error {
 	err := p.Client.Create(ctx, o)
 	if apierrors.IsAlreadyExists(err) {
 		return p.Live.Get(ctx, client.ObjectKeyFromObject(o), o)

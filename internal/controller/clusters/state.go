@@ -41,79 +41,92 @@ const (
 // fieldManager owns the fields of a status that this controller sets.
 const fieldManager = "slipway-controller"
 
-// A state is what this controller shows in the status of a Cluster.
+// A state has the fields that this controller sets in the status of a Cluster.
 type state struct {
-	cluster    *v1alpha1.Cluster
-	conditions []metav1.Condition
+	cluster *v1alpha1.Cluster
+	// conditions has one value of each condition, the last one that was set.
+	conditions map[string]metav1.Condition
 	applied    string
 }
 
-func (s *state) begin(c *v1alpha1.Cluster) {
-	s.cluster, s.applied = c, c.Status.AppliedIntent
-	for _, kind := range []string{conditionReconciled, conditionStalled, conditionPaused, conditionDeleting} {
-		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is != nil {
-			s.conditions = append(s.conditions, *is)
-		}
-	}
-	s.set(conditionPaused, metav1.ConditionFalse, reasonNotPaused, "")
-	s.set(conditionDeleting, metav1.ConditionFalse, reasonNotDeleting, "")
+func (s *state) beginPass(c *v1alpha1.Cluster) {
+	s.cluster, s.applied, s.conditions = c, c.Status.AppliedIntent, map[string]metav1.Condition{}
+	s.setCondition(conditionPaused, metav1.ConditionFalse, reasonNotPaused, "")
+	s.setCondition(conditionDeleting, metav1.ConditionFalse, reasonNotDeleting, "")
 }
 
-func (s *state) set(kind string, is metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&s.conditions, metav1.Condition{
+func (s *state) setCondition(kind string, is metav1.ConditionStatus, reason, message string) {
+	s.conditions[kind] = metav1.Condition{
 		Type: kind, Status: is, Reason: reason, Message: status.LimitMessage(message, v1alpha1.MaxConditionMessage),
 		ObservedGeneration: s.cluster.Generation,
-	})
+	}
 }
 
-// refuse shows problems that the user has to repair.
-func (s *state) refuse(list diag.List) {
-	s.set(conditionStalled, metav1.ConditionTrue, reasonInvalid, list.Errors().Error())
-	s.set(conditionReconciled, metav1.ConditionFalse, reasonInvalid, "the Cluster or its files have errors")
+// listConditions returns the conditions of this controller as they are shown, and as they shall be shown. A condition
+// that was not set is kept. Only the last value of a pass counts: an earlier one would give the condition a new
+// time, and each pass would cause the next one.
+func (s *state) listConditions() (shown, wanted []metav1.Condition) {
+	for _, kind := range []string{conditionDeleting, conditionPaused, conditionReconciled, conditionStalled} {
+		is := meta.FindStatusCondition(s.cluster.Status.Conditions, kind)
+		if is != nil {
+			shown, wanted = append(shown, *is), append(wanted, *is)
+		}
+		if want, ok := s.conditions[kind]; ok {
+			meta.SetStatusCondition(&wanted, want)
+		}
+	}
+	return shown, wanted
 }
 
-func (s *state) accept() { s.set(conditionStalled, metav1.ConditionFalse, reasonValid, "") }
-
-func (s *state) pause() {
-	s.set(conditionPaused, metav1.ConditionTrue, reasonPaused, "spec.paused is true: no operation begins")
-	s.set(conditionReconciled, metav1.ConditionUnknown, reasonPaused, "spec.paused is true")
+// showProblems shows problems that the user has to repair.
+func (s *state) showProblems(list diag.List) {
+	s.setCondition(conditionStalled, metav1.ConditionTrue, reasonInvalid, list.Errors().Error())
+	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonInvalid, "the Cluster or its files have errors")
 }
 
-// settle shows that the cluster is what its object says.
-func (s *state) settle(digest string) {
+func (s *state) showValid() { s.setCondition(conditionStalled, metav1.ConditionFalse, reasonValid, "") }
+
+func (s *state) showPaused() {
+	s.setCondition(conditionPaused, metav1.ConditionTrue, reasonPaused, "spec.paused is true: no operation begins")
+	s.setCondition(conditionReconciled, metav1.ConditionUnknown, reasonPaused, "spec.paused is true")
+}
+
+// showApplied shows that the cluster matches its object.
+func (s *state) showApplied(digest string) {
 	s.applied = digest
-	s.set(conditionReconciled, metav1.ConditionTrue, reasonApplied, "")
+	s.setCondition(conditionReconciled, metav1.ConditionTrue, reasonApplied, "")
 }
 
-// wait shows an unfinished operation.
-func (s *state) wait(o *v1alpha1.Operation) {
+// showUnfinished shows an unfinished operation.
+func (s *state) showUnfinished(o *v1alpha1.Operation) {
 	if o.Status.State == v1alpha1.OperationAwaitingApproval {
-		s.set(conditionReconciled, metav1.ConditionFalse, reasonApproval, "operation "+o.Name+" needs an approval: "+o.Status.Message)
+		s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonApproval, "operation "+o.Name+" needs an approval: "+o.Status.Message)
 		return
 	}
-	s.set(conditionReconciled, metav1.ConditionFalse, reasonWaiting, "operation "+o.Name+" is unfinished")
+	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonWaiting, "operation "+o.Name+" is unfinished")
 }
 
-// fail shows an operation that has ended without a success. A failure is not repeated.
-func (s *state) fail(o *v1alpha1.Operation) {
+// showFailed shows an operation that has ended without a success. A failure is not repeated.
+func (s *state) showFailed(o *v1alpha1.Operation) {
 	message := "operation " + o.Name + " has ended: " + cmp.Or(o.Status.Message, string(o.Status.State))
-	s.set(conditionReconciled, metav1.ConditionFalse, reasonFailed, message)
-	s.set(conditionStalled, metav1.ConditionTrue, reasonFailed, message+"\nto try again, raise spec.retry of the operation, or change the Cluster")
+	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonFailed, message)
+	again := "raise spec.retry of the operation"
+	if o.Spec.Cancelled {
+		again = "create an Operation of kind apply"
+	}
+	s.setCondition(conditionStalled, metav1.ConditionTrue, reasonFailed, message+"\nto try again, "+again+", or change the Cluster")
 }
 
 // saveState writes what this controller shows, if it differs. Other fields belong to operations.
 func (p *pass) saveState(ctx context.Context) error {
 	is := &p.cluster.Status
 	recent := p.listRecent()
+	shown, conditions := p.state.listConditions()
 	wanted := v1alpha1.ClusterStatus{
-		Conditions: p.state.conditions, ObservedGeneration: p.cluster.Generation, AppliedIntent: p.state.applied, RecentOperations: recent,
+		Conditions: conditions, ObservedGeneration: p.cluster.Generation, AppliedIntent: p.state.applied, RecentOperations: recent,
 	}
-	known := slices.DeleteFunc(slices.Clone(is.Conditions), func(c metav1.Condition) bool {
-		return meta.FindStatusCondition(p.state.conditions, c.Type) == nil
-	})
-	if len(known) == len(wanted.Conditions) && equality.Semantic.DeepEqual(sorted(known), sorted(wanted.Conditions)) &&
-		is.ObservedGeneration == wanted.ObservedGeneration && is.AppliedIntent == wanted.AppliedIntent &&
-		equality.Semantic.DeepEqual(is.RecentOperations, recent) {
+	if equality.Semantic.DeepEqual(shown, conditions) && is.ObservedGeneration == wanted.ObservedGeneration &&
+		is.AppliedIntent == wanted.AppliedIntent && equality.Semantic.DeepEqual(is.RecentOperations, recent) {
 		return nil
 	}
 	text, err := json.Marshal(map[string]any{
@@ -128,13 +141,9 @@ func (p *pass) saveState(ctx context.Context) error {
 	if err := object.UnmarshalJSON(text); err != nil {
 		return err
 	}
-	err = p.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
+	apply := client.ApplyConfigurationFromUnstructured(object)
+	err = p.Client.Status().Apply(ctx, apply, client.FieldOwner(fieldManager), client.ForceOwnership)
 	return client.IgnoreNotFound(err)
-}
-
-// sorted returns conditions by type.
-func sorted(list []metav1.Condition) []metav1.Condition {
-	return slices.SortedFunc(slices.Values(list), func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
 }
 
 // listRecent returns the latest operations, newest first.

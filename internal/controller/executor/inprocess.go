@@ -18,26 +18,39 @@ const (
 	ReservedSlots = 2
 )
 
+// Delays between two runs of an operation after an error that can end.
+const (
+	firstDelay = 100 * time.Millisecond
+	lastDelay  = time.Minute
+)
+
 // InProcess runs operations in this process, at most one for each cluster.
 type InProcess struct {
 	runner *Runner
 	slots  int
 	notify func(*v1alpha1.Operation)
 
-	base   context.Context
+	base   context.Context //nolint:containedctx // of all operations, until Close
 	cancel context.CancelCauseFunc
 
-	mu      sync.Mutex
-	running map[types.NamespacedName]*attempt // by cluster
-	failed  map[types.UID]error
-	tasks   sync.WaitGroup
+	mu       sync.Mutex
+	running  map[types.NamespacedName]*attempt // by cluster
+	delayed  map[types.UID]delay
+	withheld map[types.UID]bool
+	tasks    sync.WaitGroup
 }
 
 // An attempt is a run in this process.
 type attempt struct {
-	uid    types.UID
-	repair bool
-	cancel context.CancelCauseFunc
+	uid      types.UID
+	repair   bool
+	withdraw context.CancelCauseFunc // ends the planning
+}
+
+// A delay is the wait for the next run of an operation whose latest run ended with an error.
+type delay struct {
+	length time.Duration
+	until  time.Time
 }
 
 // NewInProcess returns an executor with at most slots operations and the reserved ones. notify is called when
@@ -46,7 +59,7 @@ func NewInProcess(ctx context.Context, r *Runner, slots int, notify func(*v1alph
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	return &InProcess{
 		runner: r, slots: slots, notify: notify, base: ctx, cancel: cancel,
-		running: map[types.NamespacedName]*attempt{}, failed: map[types.UID]error{},
+		running: map[types.NamespacedName]*attempt{}, delayed: map[types.UID]delay{}, withheld: map[types.UID]bool{},
 	}
 }
 
@@ -55,8 +68,8 @@ func clusterOf(o *v1alpha1.Operation) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ClusterRef.Name}
 }
 
-// Running returns the UID of the operation that runs on the cluster of an operation, "" if none runs.
-func (e *InProcess) Running(o *v1alpha1.Operation) types.UID {
+// FindRunning returns the UID of the operation that runs on the cluster of an operation, "" if none runs.
+func (e *InProcess) FindRunning(o *v1alpha1.Operation) types.UID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if is := e.running[clusterOf(o)]; is != nil {
@@ -65,65 +78,96 @@ func (e *InProcess) Running(o *v1alpha1.Operation) types.UID {
 	return ""
 }
 
-// TakeError returns the error of the latest run of an operation, once.
-func (e *InProcess) TakeError(o *v1alpha1.Operation) error {
+// RemainingDelay returns the time until Start can start an operation, 0 if it can start now. After errors the times grow. A
+// controller repeats the operation then: a reconciler that only returned the error would begin again with
+// the first delay, because each start is a success for its queue.
+func (e *InProcess) RemainingDelay(o *v1alpha1.Operation) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err := e.failed[o.UID]
-	delete(e.failed, o.UID)
-	return err
+	switch left := time.Until(e.delayed[o.UID].until); {
+	case left > 0:
+		return left
+	case !e.hasRoom(o), e.withheld[o.UID]:
+		return busyInterval
+	}
+	return 0
 }
 
-// repairs reports whether an operation may use a reserved slot.
-func repairs(o *v1alpha1.Operation) bool {
+// busyInterval is the time after which an operation looks again for a free slot.
+const busyInterval = 5 * time.Second
+
+// isRepairKind reports whether an operation may use a reserved slot.
+func isRepairKind(o *v1alpha1.Operation) bool {
 	kind := operation.Kind(o.Spec.Kind)
 	return kind.RemovesCluster() || kind.ReplacesEtcdData()
 }
 
-// Start starts an operation, unless one runs on its cluster. It reports false if all slots are used.
-func (e *InProcess) Start(o *v1alpha1.Operation) bool {
-	cluster := clusterOf(o)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.running[cluster] != nil {
-		return true
-	}
-	repair := repairs(o)
-	used := 0
+// hasRoom reports whether a slot is free for an operation. The caller holds mu.
+func (e *InProcess) hasRoom(o *v1alpha1.Operation) bool {
+	repair, used := isRepairKind(o), 0
 	for _, is := range e.running {
 		if repair || !is.repair {
 			used++
 		}
 	}
-	if limit := e.slots; used >= limit && !repair || used >= limit+ReservedSlots || context.Cause(e.base) != nil {
-		return false
+	limit := e.slots
+	if repair {
+		limit += ReservedSlots
 	}
-	ctx, cancel := context.WithCancelCause(e.base)
-	is := &attempt{uid: o.UID, repair: repair, cancel: cancel}
+	return used < limit && len(e.running) < e.slots+ReservedSlots && context.Cause(e.base) == nil
+}
+
+// Start starts an operation, unless one runs on its cluster, or the operation has to wait.
+func (e *InProcess) Start(o *v1alpha1.Operation) {
+	cluster := clusterOf(o)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running[cluster] != nil || e.withheld[o.UID] || !e.hasRoom(o) {
+		return
+	}
+	withdrawn, withdraw := context.WithCancelCause(e.base)
+	is := &attempt{uid: o.UID, repair: isRepairKind(o), withdraw: withdraw}
 	e.running[cluster] = is
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	e.tasks.Go(func() {
-		defer cancel(nil)
-		err := e.runner.Run(ctx, key)
+		defer withdraw(nil)
+		err := e.runner.Run(e.base, withdrawn, key)
 		e.mu.Lock()
 		delete(e.running, cluster)
-		if err != nil && context.Cause(e.base) == nil {
-			e.failed[is.uid] = err
-		}
+		e.noteResult(is.uid, key, err)
 		e.mu.Unlock()
 		e.notify(o)
 	})
-	return true
 }
 
-// Cancel ends the planning of an operation. A running operation sees the request itself, and stops at a safe
-// point.
-func (e *InProcess) Cancel(o *v1alpha1.Operation, cause error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if is := e.running[clusterOf(o)]; is != nil && is.uid == o.UID {
-		is.cancel(cause)
+// noteResult delays the next run after an error. The caller holds mu.
+func (e *InProcess) noteResult(uid types.UID, key types.NamespacedName, err error) {
+	if err == nil || context.Cause(e.base) != nil {
+		delete(e.delayed, uid)
+		return
 	}
+	length := min(max(firstDelay, 2*e.delayed[uid].length), lastDelay)
+	e.delayed[uid] = delay{length: length, until: time.Now().Add(length)}
+	e.runner.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
+}
+
+// Withdraw ends an operation that has not begun. If its planning runs, the run saves its end, and Withdraw
+// returns false. Otherwise save saves it, and the operation does not start meanwhile.
+func (e *InProcess) Withdraw(o *v1alpha1.Operation, why *End, save func() error) (ended bool, err error) {
+	e.mu.Lock()
+	if is := e.running[clusterOf(o)]; is != nil && is.uid == o.UID {
+		is.withdraw(why)
+		e.mu.Unlock()
+		return false, nil
+	}
+	e.withheld[o.UID] = true
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		delete(e.withheld, o.UID)
+		e.mu.Unlock()
+	}()
+	return true, save()
 }
 
 // Close stops all operations at a safe point and waits for them, at most for the given time.

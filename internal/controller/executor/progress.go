@@ -38,20 +38,20 @@ func (p *progress) Emit(e event.Event) {
 	p.mu.Unlock()
 	switch e.Type {
 	case event.OperationStarted:
-		p.running.Go(p.write)
+		p.running.Go(p.writeRegularly)
 	case event.OperationFinished:
-		p.stop()
+		p.stopWrites()
 	}
 }
 
-// stop ends the writes, and waits until the last one has ended.
-func (p *progress) stop() {
+// stopWrites ends the writes, and waits until the last one has ended.
+func (p *progress) stopWrites() {
 	p.end.Do(func() { close(p.ended) })
 	p.running.Wait()
 }
 
-// write writes the status from time to time.
-func (p *progress) write() {
+// writeRegularly writes the status from time to time.
+func (p *progress) writeRegularly() {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for {
@@ -60,14 +60,14 @@ func (p *progress) write() {
 			return
 		case <-tick.C:
 		}
-		if err := p.save(p.run.ctx); err != nil {
+		if err := p.saveStatus(context.WithoutCancel(p.run.ctx)); err != nil {
 			p.run.Log.Warn("the progress of an operation was not saved", "operation", p.run.key, "error", err)
 		}
 	}
 }
 
-// save saves the status of a running operation if it has changed.
-func (p *progress) save(ctx context.Context) error {
+// saveStatus saves the status of a running operation if it has changed.
+func (p *progress) saveStatus(ctx context.Context) error {
 	p.mu.Lock()
 	is, changed := p.reducer.Status(), p.changed
 	p.changed = false

@@ -41,7 +41,7 @@ func (n *run) withdrawRepair(object *v1alpha1.Cluster, wants *intent.Intent) err
 		return nil
 	}
 	if n.operation.Annotations[AnnotationRepair] != wants.Digest || object.Spec.Paused || object.Spec.DriftPolicy != v1alpha1.DriftRepair {
-		return &endError{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed since the repair was requested", ""}
+		return &End{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed since the repair was requested", ""}
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (n *run) refuseRepair(ctx context.Context, svc *lifecycle.Service, p lifecy
 	if n.operation.Status.StartTime != nil || !IsRepair(n.operation) {
 		return nil
 	}
-	why := ""
+	var why string
 	switch {
 	case len(p.Leaving()) > 0:
 		why = "hosts leave the cluster: " + strings.Join(p.Leaving(), ", ")
@@ -63,5 +63,5 @@ func (n *run) refuseRepair(ctx context.Context, svc *lifecycle.Service, p lifecy
 	if why == "" {
 		return nil
 	}
-	return &endError{v1alpha1.OperationFailed, ReasonRepairRefused, "the repair is refused: " + why, v1alpha1.ErrorConflict}
+	return &End{v1alpha1.OperationFailed, ReasonRepairRefused, "the repair is refused: " + why, v1alpha1.ErrorConflict}
 }

@@ -34,8 +34,8 @@ func TestRepair_NeverRemovesHostsOrData(t *testing.T) {
 		"volume pv1": {removes: []string{"volume pv1"}},
 	} {
 		err := repair().refuseRepair(t.Context(), nil, p)
-		var ends *endError
-		if !errors.As(err, &ends) || ends.reason != ReasonRepairRefused || !strings.Contains(ends.message, name) {
+		var ends *End
+		if !errors.As(err, &ends) || ends.Reason != ReasonRepairRefused || !strings.Contains(ends.Message, name) {
 			t.Errorf("a repair that removes %s: %v, want reason %s", name, err, ReasonRepairRefused)
 		}
 	}

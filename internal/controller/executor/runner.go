@@ -35,24 +35,48 @@ const (
 	ReasonCancelled    = "Cancelled"
 	ReasonStopped      = "ManagementPlaneStopped"
 	ReasonNothingToDo  = "NothingToDo"
+	ReasonDeletion     = "ClusterDeleted"
+	ReasonOtherState   = "OtherClusterState"
 )
 
 // Causes of the end of a context.
 var (
 	// ErrStopped ends a run because the management plane stops. The operation continues after its start.
 	ErrStopped = errors.New("the management plane stops")
-	// ErrCancelled ends the planning of an operation that a user has cancelled.
-	ErrCancelled = errors.New("a user has cancelled the operation")
 
 	errDeadline = errors.New("the deadline of the operation has passed")
+)
+
+// An End ends an operation with a state that package lifecycle does not give.
+type End struct {
+	State           v1alpha1.OperationState
+	Reason, Message string
+	Code            v1alpha1.ErrorCode
+}
+
+func (e *End) Error() string { return e.Message }
+
+// SetStatus sets the state of an operation that has ended.
+func (e *End) SetStatus(s *v1alpha1.OperationStatus, now time.Time) {
+	at := metav1.NewTime(now)
+	s.State, s.Reason, s.ErrorCode, s.EndTime, s.QueuePosition = e.State, e.Reason, e.Code, &at, 0
+	s.Message = status.LimitMessage(e.Message, v1alpha1.MaxStatusMessage)
+}
+
+// Ends of operations that have not begun.
+var (
+	Cancelled = &End{v1alpha1.OperationCancelled, ReasonCancelled, "a user has cancelled the operation", ""}
+
+	Superseded = &End{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed before the operation began", ""}
 )
 
 // A Runner plans and applies operations.
 type Runner struct{ service.Opener }
 
 // Run continues an operation until it has ended, or waits for an approval. The status of the operation has the
-// result. An error can end: the operation continues with the next call.
-func (r *Runner) Run(ctx context.Context, key types.NamespacedName) error {
+// result. An error can end: the operation continues with the next call. The end of withdrawn ends the
+// planning, its cause is an *End.
+func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) error {
 	backend, err := r.OpenRecords(key.Namespace)
 	if err != nil {
 		return err
@@ -69,8 +93,11 @@ func (r *Runner) Run(ctx context.Context, key types.NamespacedName) error {
 		ctx, cancel = context.WithDeadlineCause(ctx, at.Time, errDeadline)
 		defer cancel()
 	}
-	n := &run{Runner: r, backend: backend, key: key, operation: o, ctx: context.WithoutCancel(ctx)}
-	return n.end(ctx, n.run(ctx))
+	planning, withdraw := context.WithCancelCause(ctx)
+	defer withdraw(nil)
+	defer context.AfterFunc(withdrawn, func() { withdraw(context.Cause(withdrawn)) })()
+	n := &run{Runner: r, backend: backend, key: key, operation: o, ctx: ctx, planning: planning}
+	return n.saveResult(n.runAttempt())
 }
 
 // A run is one attempt of an operation.
@@ -79,63 +106,103 @@ type run struct {
 	backend   records.Backend
 	key       types.NamespacedName
 	operation *v1alpha1.Operation
-	ctx       context.Context // of the attempt, for the writes of its progress
+	ctx       context.Context //nolint:containedctx // of the attempt
+	planning  context.Context //nolint:containedctx // until the plan is applied
+	applies   bool            // the plan is applied
 }
 
-// An endError ends an operation with a state that package lifecycle does not give.
-type endError struct {
-	state           v1alpha1.OperationState
-	reason, message string
-	code            v1alpha1.ErrorCode
-}
-
-func (e *endError) Error() string { return e.message }
-
-func (n *run) run(ctx context.Context) error {
+// loadCluster returns the Cluster object of the operation.
+func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 	object := new(v1alpha1.Cluster)
-	err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.key.Namespace, Name: n.operation.Spec.ClusterRef.Name}, object)
-	switch uid := n.operation.Spec.ClusterRef.UID; {
+	o := n.operation
+	err := n.Client.Get(n.planning, types.NamespacedName{Namespace: n.key.Namespace, Name: o.Spec.ClusterRef.Name}, object)
+	uid := o.Spec.ClusterRef.UID
+	switch failed := v1alpha1.OperationFailed; {
 	case apierrors.IsNotFound(err):
-		return &endError{v1alpha1.OperationFailed, ReasonClusterGone, "the Cluster does not exist", v1alpha1.ErrorConflict}
+		return nil, &End{failed, ReasonClusterGone, "the Cluster does not exist", v1alpha1.ErrorConflict}
 	case err != nil:
-		return fmt.Errorf("reading Cluster %s/%s: %w", n.key.Namespace, n.operation.Spec.ClusterRef.Name, err)
+		return nil, fmt.Errorf("reading Cluster %s/%s: %w", n.key.Namespace, o.Spec.ClusterRef.Name, err)
 	case uid != "" && uid != object.UID:
-		return &endError{
-			v1alpha1.OperationFailed, ReasonOtherCluster, "the Cluster was deleted, and another one has its name", v1alpha1.ErrorConflict,
+		return nil, &End{failed, ReasonOtherCluster, "the Cluster was deleted, and another one has its name", v1alpha1.ErrorConflict}
+	case object.DeletionTimestamp != nil && o.Status.StartTime == nil && !operation.Kind(o.Spec.Kind).RemovesCluster():
+		return nil, &End{failed, ReasonDeletion, "the Cluster is being deleted", v1alpha1.ErrorConflict}
+	}
+	return object, nil
+}
+
+// loadIntent returns the intent of the cluster. An operation that has begun continues its own plan, and
+// a deletion needs nothing but the files, so for both the Cluster can have errors.
+func (n *run) loadIntent(object *v1alpha1.Cluster) (*intent.Intent, error) {
+	o := n.operation
+	wants, err := intent.Load(n.planning, n.Client, n.backend.ClusterFiles(), object, n.Lifecycle.Catalogue.DefaultVersion())
+	var refused diag.List
+	switch {
+	case !errors.As(err, &refused):
+		return wants, err
+	case o.Status.StartTime != nil || operation.Kind(o.Spec.Kind).RemovesCluster():
+		return intent.LoadFiles(n.planning, n.Client, n.backend.ClusterFiles(), object)
+	case o.Spec.IntentDigest != "": // the controller of clusters shows the errors
+		return nil, &End{
+			v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster or its files have errors now: " + refused.Errors().Error(), "",
 		}
 	}
-	svc, err := n.Open(ctx, object)
+	return nil, err
+}
+
+func (n *run) runAttempt() error {
+	object, err := n.loadCluster()
+	if err != nil {
+		return err
+	}
+	wants, err := n.loadIntent(object)
+	if err != nil {
+		return err
+	}
+	svc, err := n.OpenIntent(n.planning, object, wants)
 	if err != nil {
 		return err
 	}
 	defer svc.Close()
-	return n.planAndApply(ctx, svc.Service, object, svc.Intent)
+	return n.planAndApply(svc.Service, object, wants)
+}
+
+// findWanted returns the cluster that the operation wants. An operation for an intent that has not begun ends if the
+// loadIntent is not the latest one, or needs another operation now.
+func (n *run) findWanted(svc *lifecycle.Service, wants *intent.Intent) (*v1alpha1.Cluster, error) {
+	o := n.operation
+	if o.Status.StartTime != nil || o.Spec.IntentDigest == "" {
+		return wants.Cluster, nil
+	}
+	if o.Spec.IntentDigest != wants.Digest {
+		return nil, Superseded
+	}
+	next, err := svc.NextOperation(n.planning, wants.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if string(next.Kind) != o.Spec.Kind || next.Version != o.Spec.Parameters.Version {
+		return nil, &End{v1alpha1.OperationSuperseded, ReasonOtherState, "the cluster needs operation " + string(next.Kind) + " now", ""}
+	}
+	return next.Cluster, nil
 }
 
 // planAndApply plans the operation, and applies it unless it needs an approval.
-func (n *run) planAndApply(ctx context.Context, svc *lifecycle.Service, object *v1alpha1.Cluster, wants *intent.Intent) error {
+func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wants *intent.Intent) error {
 	o := n.operation
-	wanted := wants.Cluster
 	if err := n.withdrawRepair(object, wants); err != nil {
 		return err
 	}
-	if o.Status.StartTime == nil && o.Spec.IntentDigest != "" {
-		if o.Spec.IntentDigest != wants.Digest {
-			return &endError{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed since the operation was requested", ""}
-		}
-		next, err := svc.NextOperation(ctx, wanted)
-		if err != nil {
-			return err
-		}
-		wanted = next.Cluster
+	wanted, err := n.findWanted(svc, wants)
+	if err != nil {
+		return err
 	}
 	if o.Status.StartTime == nil && o.Status.State != v1alpha1.OperationPlanning {
 		o.Status.State, o.Status.Reason, o.Status.Message, o.Status.ErrorCode = v1alpha1.OperationPlanning, "", "", ""
-		if err := n.backend.Operations().Save(ctx, o); err != nil {
+		if err := n.backend.Operations().Save(n.planning, o); err != nil {
 			return err
 		}
 	}
-	p, err := svc.PrepareOperation(ctx, o, wanted, nil)
+	p, err := svc.PrepareOperation(n.planning, o, wanted, nil)
 	if err != nil {
 		return err
 	}
@@ -144,98 +211,111 @@ func (n *run) planAndApply(ctx context.Context, svc *lifecycle.Service, object *
 			n.Log.Warn("closing the connections of an operation", "operation", n.key, "error", err)
 		}
 	}()
-	if err := n.refuseRepair(ctx, svc, p); err != nil {
+	if err := n.refuseRepair(n.planning, svc, p); err != nil {
 		return err
 	}
 	if why := n.needsApproval(p, object); why != "" {
 		o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationAwaitingApproval, ReasonApproval, why
-		return n.backend.Operations().SavePlan(ctx, o, p.Plan())
+		err := n.backend.Operations().SavePlan(n.planning, o, p.Plan())
+		return errors.Join(err, context.Cause(n.planning))
 	}
+	if err := context.Cause(n.planning); err != nil {
+		return err
+	}
+	n.applies = true
 	shown := n.newProgress()
-	defer shown.stop()
-	res, err := p.Apply(ctx, shown)
+	defer shown.stopWrites()
+	res, err := p.Apply(n.ctx, shown)
+	why := context.Cause(n.ctx)
 	switch {
 	case err != nil:
 		return err
 	case res.Operation == "":
-		return &endError{v1alpha1.OperationSucceeded, ReasonNothingToDo, "the hosts are in the wanted state", ""}
-	case res.Cancelled != nil && res.Outcome == event.Cancelled:
-		return res.Cancelled
+		return &End{v1alpha1.OperationSucceeded, ReasonNothingToDo, "the hosts are in the wanted state", ""}
+	case res.Outcome == event.Cancelled, errors.Is(why, errDeadline) && res.Outcome == event.Failed:
+		return why // nil if a user has cancelled it
 	}
 	return nil
 }
 
-// end saves the result of a run that package lifecycle has not saved.
-func (n *run) end(ctx context.Context, err error) error {
+// saveResult saves the result of a run that package lifecycle has not saved.
+func (n *run) saveResult(err error) error {
 	var (
-		ends  *endError
+		ends  *End
 		list  diag.List
 		stale *lifecycle.StaleError
 	)
+	why := context.Cause(n.ctx)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(context.Cause(ctx), errDeadline):
-		ends = &endError{
-			v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal,
-		}
-	case errors.Is(context.Cause(ctx), ErrStopped):
-		return n.suspend(ctx)
-	case errors.Is(context.Cause(ctx), ErrCancelled):
-		ends = &endError{v1alpha1.OperationCancelled, ReasonCancelled, ErrCancelled.Error(), ""}
-	case errors.As(err, &ends):
+	case errors.Is(why, errDeadline):
+		ends = &End{v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal}
+	case errors.Is(why, ErrStopped):
+		return n.markSuspended()
+	case errors.As(err, &ends), !n.applies && errors.As(context.Cause(n.planning), &ends):
 	case errors.As(err, &list):
 		ends = endOf(list)
 	case errors.As(err, &stale) && n.operation.Spec.ApprovedPlan != "":
-		ends = &endError{v1alpha1.OperationFailed, ReasonPlanChanged, describeDifference(stale), v1alpha1.ErrorConflict}
+		ends = &End{v1alpha1.OperationFailed, ReasonPlanChanged, describeDifference(stale), v1alpha1.ErrorConflict}
 	default:
 		return err
 	}
-	return n.saveEnd(ctx, ends)
+	return n.saveEnd(ends)
 }
 
 // endOf returns the end of an operation that package lifecycle has refused.
-func endOf(list diag.List) *endError {
+func endOf(list diag.List) *End {
 	refused := list.Errors()
 	first := refused[0]
-	return &endError{v1alpha1.OperationFailed, first.ID, refused.Error(), errorcode.Of(first.ID, nil)}
+	return &End{v1alpha1.OperationFailed, first.ID, refused.Error(), errorcode.Of(first.ID, nil)}
 }
 
 // maxDifference limits the lines of a difference in a message.
 const maxDifference = 20
 
-// describeDifference returns what has changed since a plan was approved.
+// describeDifference describes the changes since a plan was approved.
 func describeDifference(stale *lifecycle.StaleError) string {
 	lines := strings.Split(strings.TrimSpace(stale.Difference), "\n")
 	if len(lines) > maxDifference {
 		lines = append(lines[:maxDifference], "…")
 	}
-	return stale.Error() + "\n" + strings.Join(lines, "\n")
+	return strings.TrimSpace(stale.Error() + "\n" + strings.Join(lines, "\n"))
 }
 
-// saveEnd saves the end of an operation. If it has run, its latest status stays.
-func (n *run) saveEnd(ctx context.Context, ends *endError) error {
-	ctx, cancel := saving(ctx)
+// saveEnd saves the end of an operation. If it has run, its latest status is kept, and so is a success.
+func (n *run) saveEnd(ends *End) error {
+	ctx, cancel := n.newSavingContext()
 	defer cancel()
 	o, err := n.backend.Operations().Load(ctx, n.key.Name)
+	if errors.Is(err, records.ErrNotFound) || err == nil && o.Status.State == v1alpha1.OperationSucceeded {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	now := metav1.NewTime(n.Lifecycle.Now())
-	o.Status.State, o.Status.Reason, o.Status.ErrorCode, o.Status.EndTime = ends.state, ends.reason, ends.code, &now
-	o.Status.Message = status.LimitMessage(ends.message, v1alpha1.MaxStatusMessage)
+	ends.SetStatus(&o.Status, n.Lifecycle.Now())
 	return n.backend.Operations().Save(ctx, o)
 }
 
-// suspend marks an operation that continues after the next start of the management plane.
-func (n *run) suspend(ctx context.Context) error {
-	ctx, cancel := saving(ctx)
+// markSuspended marks an operation that continues after the next start of the management plane. One that has not begun is
+// planned again.
+func (n *run) markSuspended() error {
+	ctx, cancel := n.newSavingContext()
 	defer cancel()
 	o, err := n.backend.Operations().Load(ctx, n.key.Name)
-	if err != nil || o.Status.StartTime == nil {
-		return err // it is planned again
+	switch {
+	case errors.Is(err, records.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case o.Status.State == v1alpha1.OperationSucceeded, o.Status.StartTime == nil && !operation.HasEnded(o):
+		return nil
 	}
-	o.Status.State, o.Status.EndTime, o.Status.ErrorCode = v1alpha1.OperationRunning, nil, ""
+	if o.Status.State = v1alpha1.OperationRunning; o.Status.StartTime == nil {
+		o.Status.State = v1alpha1.OperationPlanning
+	}
+	o.Status.EndTime, o.Status.ErrorCode = nil, ""
 	o.Status.Reason, o.Status.Message = ReasonStopped, "the management plane has stopped: the operation continues after its start"
 	return n.backend.Operations().Save(ctx, o)
 }
@@ -243,7 +323,7 @@ func (n *run) suspend(ctx context.Context) error {
 // saveTime limits the time to save the end of an operation.
 const saveTime = 30 * time.Second
 
-// saving returns a context to save with, also after the end of ctx.
-func saving(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), saveTime)
+// newSavingContext returns a context to save with, also after the end of the attempt.
+func (n *run) newSavingContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(n.ctx), saveTime)
 }

@@ -110,12 +110,12 @@ func (e *evaluation) set(kind string, is metav1.ConditionStatus, reason, message
 }
 
 // keep keeps a condition that has no new observation.
-func (e *evaluation) keep(kind, reason, message string) {
+func (e *evaluation) keep(kind string) {
 	if was := meta.FindStatusCondition(e.before, kind); was != nil && was.Reason != reasonNotCreated && was.Reason != reasonDeleting {
 		e.set(kind, was.Status, was.Reason, was.Message)
 		return
 	}
-	e.set(kind, metav1.ConditionUnknown, reason, message)
+	e.set(kind, metav1.ConditionUnknown, reasonNotProbed, notProbed)
 }
 
 const notProbed = "there was no probe yet"
@@ -133,7 +133,7 @@ func (e *evaluation) evaluateAPI(is *cluster) {
 	}
 	if is.api == nil {
 		for _, kind := range []string{conditionReady, conditionNodes, conditionEndpoint} {
-			e.keep(kind, reasonNotProbed, notProbed)
+			e.keep(kind)
 		}
 		return
 	}
@@ -199,14 +199,14 @@ func (e *evaluation) evaluateHosts(is *cluster) {
 	if is.hostsErr != nil {
 		e.set(conditionHosts, metav1.ConditionUnknown, reasonProbeFailed, is.hostsErr.Error())
 	} else if is.hosts == nil {
-		e.keep(conditionHosts, reasonNotProbed, notProbed)
+		e.keep(conditionHosts)
 	}
 	if is.hosts == nil {
 		for _, kind := range []string{conditionEtcd, conditionCertificates} {
-			e.keep(kind, reasonNotProbed, notProbed)
+			e.keep(kind)
 		}
 		if e.object.Spec.Etcd.Backup != nil {
-			e.keep(conditionBackup, reasonNotProbed, notProbed)
+			e.keep(conditionBackup)
 		}
 		return
 	}

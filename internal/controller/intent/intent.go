@@ -41,8 +41,9 @@ type Intent struct {
 // digestKey is the file with the key of the digests of a cluster.
 const digestKey = "intent-digest.key"
 
-// Load returns the intent of a Cluster object. A cluster without a version is checked as one with defaultVersion. The error is a diag.List of all problems if the user has to
-// change the object or its files; any other error can end.
+// Load returns the intent of a Cluster object. A cluster without a version is checked as one with defaultVersion.
+// The error is a diag.List of all problems if the user has to change the object or its files; any other error
+// can end.
 func Load(
 	ctx context.Context, reader client.Reader, files records.ClusterFiles, c *v1alpha1.Cluster, defaultVersion string,
 ) (*Intent, error) {
@@ -52,6 +53,11 @@ func Load(
 	if err := spec.Validate(complete, spec.ValidateOptions{}).Err(); err != nil {
 		return nil, err
 	}
+	return LoadFiles(ctx, reader, files, c)
+}
+
+// LoadFiles returns the intent of a Cluster object whose spec can have errors.
+func LoadFiles(ctx context.Context, reader client.Reader, files records.ClusterFiles, c *v1alpha1.Cluster) (*Intent, error) {
 	resolved, err := filesfrom.Resolve(ctx, objectReader{reader}, c)
 	if err != nil {
 		return nil, err
@@ -65,7 +71,10 @@ func Load(
 		return nil, fmt.Errorf("reading the key of the digests of cluster %s: %w", c.Name, err)
 	}
 	out := &Intent{UID: c.UID, Files: resolved.Files, Sources: resolved.Sources, FileDigests: map[string]string{}}
-	out.Cluster = &v1alpha1.Cluster{TypeMeta: c.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Spec: *c.Spec.DeepCopy()}
+	out.Cluster = &v1alpha1.Cluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Spec: *c.Spec.DeepCopy(),
+	}
 	for name, content := range resolved.Files {
 		if out.FileDigests[name], err = (filesfrom.Files{name: content}).Digest(key, c.UID); err != nil {
 			return nil, err

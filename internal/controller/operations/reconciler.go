@@ -26,9 +26,6 @@ const ClusterField = "spec.clusterRef.name"
 // DefaultDeadline is the time limit of an attempt of an operation without spec.deadline.
 const DefaultDeadline = 4 * time.Hour
 
-// busyInterval is the time after which an operation looks again for a free slot.
-const busyInterval = 5 * time.Second
-
 // A Reconciler runs each operation when it is the first one of its cluster.
 type Reconciler struct {
 	// Client reads from the cache, and Live from the API.
@@ -44,28 +41,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	if err := r.Client.Get(ctx, key.NamespacedName, o); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if err := r.Executor.TakeError(o); err != nil {
-		return reconcile.Result{}, err // it is repeated, each time later
-	}
-	if isFinished(o) {
+	if IsFinished(o) {
 		return reconcile.Result{}, nil
 	}
 	// The cache can be older than the end of the latest run.
 	if err := r.Live.Get(ctx, key.NamespacedName, o); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if isFinished(o) {
+	if IsFinished(o) {
 		return reconcile.Result{}, nil
 	}
-	if r.Executor.Running(o) == o.UID {
+	if r.Executor.FindRunning(o) == o.UID {
 		return reconcile.Result{}, r.cancelRunning(ctx, o)
 	}
 	if o.Spec.Cancelled && o.Status.StartTime == nil {
-		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
-			now := metav1.NewTime(r.Now())
-			s.State, s.Reason, s.Message, s.EndTime = v1alpha1.OperationCancelled, executor.ReasonCancelled, executor.ErrCancelled.Error(), &now
-			s.QueuePosition = 0
-		})
+		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) { executor.Cancelled.SetStatus(s, r.Now()) })
 	}
 	earlier, err := r.earlier(ctx, o)
 	if err != nil {
@@ -73,16 +63,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	}
 	if earlier > 0 {
 		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
-			s.QueuePosition = int32(min(earlier, 1<<20)) //nolint:gosec // it is bounded
-			s.State = cmp.Or(s.State, v1alpha1.OperationPending)
-			s.Reason, s.Message = "Queued", fmt.Sprintf("%d operations of the cluster come first", earlier)
+			r.reopen(o, s)
+			s.QueuePosition = int32(min(earlier, 1<<20))
+			s.Reason, s.Message = reasonQueued, fmt.Sprintf("%d operations of the cluster come first", earlier)
 		})
 	}
 	return r.runFirst(ctx, o)
 }
 
-// isFinished reports whether there is nothing to do: the operation has ended, and no user has asked for a retry.
-func isFinished(o *v1alpha1.Operation) bool { return operation.HasEnded(o) && !isRetried(o) }
+// IsFinished reports whether there is nothing to do: the operation has ended, and no user has asked for a retry.
+func IsFinished(o *v1alpha1.Operation) bool { return operation.HasEnded(o) && !isRetried(o) }
 
 // isRetried reports whether a user has asked for another attempt of an operation that failed or was cancelled.
 func isRetried(o *v1alpha1.Operation) bool {
@@ -96,8 +86,8 @@ func (r *Reconciler) cancelRunning(ctx context.Context, o *v1alpha1.Operation) e
 	case !o.Spec.Cancelled:
 		return nil
 	case o.Status.StartTime == nil:
-		r.Executor.Cancel(o, executor.ErrCancelled)
-		return nil
+		_, err := r.Executor.Withdraw(o, executor.Cancelled, func() error { return nil }) // otherwise its end comes back here
+		return err
 	}
 	return r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
 		if s.State == v1alpha1.OperationRunning {
@@ -106,19 +96,19 @@ func (r *Reconciler) cancelRunning(ctx context.Context, o *v1alpha1.Operation) e
 	})
 }
 
-// earlier returns the number of unfinished operations of the cluster that come first: in the order of their
-// creation.
+// earlier returns the number of unfinished operations of the cluster that come first: begun operations, then
+// the others, in the order of their creation.
 func (r *Reconciler) earlier(ctx context.Context, o *v1alpha1.Operation) (n int, err error) {
 	list, err := ListOf(ctx, r.Client, types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ClusterRef.Name})
 	if err != nil {
 		return 0, err
 	}
 	for i := range list {
-		if other := &list[i]; other.UID != o.UID && !operation.HasEnded(other) && Compare(other, o) < 0 {
+		if other := &list[i]; other.UID != o.UID && !operation.HasEnded(other) && compareTurns(other, o) < 0 {
 			n++
 		}
 	}
-	if running := r.Executor.Running(o); running != "" && n == 0 {
+	if running := r.Executor.FindRunning(o); running != "" && n == 0 {
 		n = 1 // one that the operation itself has begun, such as the rollback of settings
 	}
 	return n, nil
@@ -134,7 +124,19 @@ func ListOf(ctx context.Context, c client.Reader, cluster types.NamespacedName) 
 
 // Compare compares operations by their creation, then by their names.
 func Compare(a, b *v1alpha1.Operation) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(operation.CreationTime(a).Compare(operation.CreationTime(b)), cmp.Compare(a.Name, b.Name))
+}
+
+// compareTurns compares unfinished operations by the order in which they run. The creation times have whole seconds, so
+// the name can put an operation before one that has begun.
+func compareTurns(a, b *v1alpha1.Operation) int {
+	waits := func(o *v1alpha1.Operation) int {
+		if o.Status.StartTime != nil {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(waits(a), waits(b)), Compare(a, b))
 }
 
 // runFirst runs the first operation of a cluster, unless it waits for an approval.
@@ -142,33 +144,46 @@ func (r *Reconciler) runFirst(ctx context.Context, o *v1alpha1.Operation) (recon
 	if o.Status.State == v1alpha1.OperationAwaitingApproval && o.Spec.ApprovedPlan == "" {
 		return reconcile.Result{}, nil
 	}
-	if err := r.update(ctx, o, r.begin(o)); err != nil {
+	if wait := r.Executor.RemainingDelay(o); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if err := r.update(ctx, o, func(s *v1alpha1.OperationStatus) { r.begin(o, s) }); err != nil {
 		return reconcile.Result{}, err
 	}
-	if !r.Executor.Start(o) {
-		return reconcile.Result{RequeueAfter: busyInterval}, nil
+	r.Executor.Start(o)
+	if r.Executor.FindRunning(o) == "" { // another operation took the last slot, or the run has ended
+		return reconcile.Result{RequeueAfter: r.Executor.RemainingDelay(o)}, nil
 	}
 	return reconcile.Result{}, nil
 }
 
-// begin returns the change of the status before an attempt. A restart of the management plane does not change
-// the deadline.
-func (r *Reconciler) begin(o *v1alpha1.Operation) func(*v1alpha1.OperationStatus) {
-	retried := isRetried(o)
-	return func(s *v1alpha1.OperationStatus) {
-		s.QueuePosition, s.ObservedRetry, s.ObservedGeneration = 0, o.Spec.Retry, o.Generation
-		if retried {
-			s.State, s.Reason, s.Message, s.ErrorCode, s.EndTime = v1alpha1.OperationPending, "", "", "", nil
-			if s.StartTime != nil {
-				s.State = v1alpha1.OperationRunning
-			}
-		}
-		s.State = cmp.Or(s.State, v1alpha1.OperationPending)
-		if s.Deadline == nil || retried || s.State == v1alpha1.OperationAwaitingApproval {
-			at := metav1.NewTime(r.Now().Add(cmp.Or(o.Spec.Deadline.Duration, DefaultDeadline)))
-			s.Deadline = &at
-		}
+// begin changes the status before an attempt. A restart of the management plane does not change the deadline.
+func (r *Reconciler) begin(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) {
+	r.reopen(o, s)
+	s.QueuePosition, s.ObservedRetry, s.ObservedGeneration = 0, o.Spec.Retry, o.Generation
+	if s.Reason == reasonQueued {
+		s.Reason, s.Message = "", ""
 	}
+	if s.Deadline == nil || s.State == v1alpha1.OperationAwaitingApproval {
+		at := metav1.NewTime(r.Now().Add(cmp.Or(o.Spec.Deadline.Duration, DefaultDeadline)))
+		s.Deadline = &at
+	}
+}
+
+// reasonQueued is the reason of an operation that waits for others.
+const reasonQueued = "Queued"
+
+// reopen makes an operation that a user retries unfinished again.
+func (r *Reconciler) reopen(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) {
+	if !isRetried(o) {
+		s.State = cmp.Or(s.State, v1alpha1.OperationPending)
+		return
+	}
+	s.State, s.Reason, s.Message, s.ErrorCode, s.EndTime = v1alpha1.OperationPending, "", "", "", nil
+	if s.StartTime != nil {
+		s.State = v1alpha1.OperationRunning
+	}
+	s.ObservedRetry, s.Deadline = o.Spec.Retry, nil
 }
 
 // update changes the status of an operation if that makes a difference.

@@ -39,20 +39,30 @@ type Opened struct {
 
 // Open returns the service for a cluster and its hosts. The error is a diag.List if the user has to change the
 // object or its files.
-func (o *Opener) Open(ctx context.Context, c *v1alpha1.Cluster) (_ *Opened, err error) {
+func (o *Opener) Open(ctx context.Context, c *v1alpha1.Cluster) (*Opened, error) {
 	backend, err := o.OpenRecords(c.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	out := &Opened{Backend: backend}
+	wants, err := intent.Load(ctx, o.Client, backend.ClusterFiles(), c, o.Lifecycle.Catalogue.DefaultVersion())
+	if err != nil {
+		return nil, err
+	}
+	return o.OpenIntent(ctx, c, wants)
+}
+
+// OpenIntent returns the service for a cluster whose intent was loaded.
+func (o *Opener) OpenIntent(ctx context.Context, c *v1alpha1.Cluster, wants *intent.Intent) (_ *Opened, err error) {
+	backend, err := o.OpenRecords(c.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	out := &Opened{Backend: backend, Intent: wants}
 	defer func() {
 		if err != nil {
 			out.Close()
 		}
 	}()
-	if out.Intent, err = intent.Load(ctx, o.Client, backend.ClusterFiles(), c, o.Lifecycle.Catalogue.DefaultVersion()); err != nil {
-		return nil, err
-	}
 	dir, err := out.Intent.Files.WriteDir(o.FilesBases...)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 )
 
 // parseOperations returns operations from words such as "apply:failed", newest first. "-" after
-// the state means that the operation never began.
+// the state means that the operation never began, and "?" that it never had a plan either.
 func parseOperations(t *testing.T, words string) (ops []v1alpha1.Operation) {
 	t.Helper()
 	states := map[string]v1alpha1.OperationState{
@@ -23,7 +23,12 @@ func parseOperations(t *testing.T, words string) (ops []v1alpha1.Operation) {
 		kind, state, _ := strings.Cut(word, ":")
 		state, unbegun := strings.CutSuffix(state, "-")
 		o := v1alpha1.Operation{}
+		state, requested := strings.CutSuffix(state, "?")
+		unbegun = unbegun || requested
 		o.Name, o.Spec.Kind, o.Status.State = fmt.Sprint("op", i), kind, states[state]
+		if !requested {
+			o.Status.Plan = &v1alpha1.PlanStatus{Digest: "sha256:1"}
+		}
 		if !unbegun && o.Status.State != v1alpha1.OperationPending {
 			o.Status.StartTime = &metav1.Time{}
 		}
@@ -88,6 +93,8 @@ func TestNeedsOf_KeepsWhatLaterOperationsRead(t *testing.T) {
 		{"removal", "delete:ok apply:failed create:ok", "r n r", "nothing is left to resume"},
 		{"failed removal", "delete:failed apply:ok create:ok", "j r r", "it can be resumed"},
 		{"preparation", "init-os:failed init-os:failed", "j n", "without a cluster the latest one can be resumed"},
+		{"requested creation", "create:failed? apply:ok create:ok", "n r r", "it had no plan, and the one before it is the latest"},
+		{"nothing to do", "apply:ok? apply:ok create:ok", "n r r", "it changed nothing"},
 		{"unknown", "apply:ok frobnicate:ok create:ok", "r j r", "a later version can read it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package operation
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -45,4 +46,20 @@ func UnfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 		}
 	}
 	return out
+}
+
+// AnnotationCreated has the time of the creation of an operation on the clock of its creator.
+const AnnotationCreated = v1alpha1.Group + "/created"
+
+// maxSkew limits the difference between the clocks of the creator and of the API server.
+const maxSkew = 5 * time.Second
+
+// CreationTime returns when an operation was created. The time of an API has whole seconds, which do not tell the order
+// of operations that follow each other closely. So the time of the creator counts, if the API server confirms it.
+func CreationTime(o *v1alpha1.Operation) time.Time {
+	at, err := time.Parse(time.RFC3339Nano, o.Annotations[AnnotationCreated])
+	if err != nil || at.Sub(o.CreationTimestamp.Time).Abs() > maxSkew {
+		return o.CreationTimestamp.Time
+	}
+	return at
 }

@@ -17,6 +17,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/status"
@@ -27,7 +28,7 @@ type operations struct{ *connection }
 
 // Annotations of Operations.
 const (
-	annotationCreated = v1alpha1.Group + "/created" // the time on the clock of the creator
+	annotationCreated = operation.AnnotationCreated
 	annotationRequest = v1alpha1.Group + "/request" // identifies the creation, which can be repeated
 	annotationCancel  = v1alpha1.Group + "/cancel"  // the last request to cancel the operation
 )
@@ -169,6 +170,8 @@ func (s operations) listNames(ctx context.Context) (out []metav1.PartialObjectMe
 func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
 	o.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"} // a list has none
 	if at, err := time.Parse(time.RFC3339Nano, o.Annotations[annotationCreated]); err == nil && o.Annotations[annotationRequest] != "" {
+		o.CreationTimestamp = metav1.NewTime(at)
+	} else if at := operation.CreationTime(o); !at.IsZero() {
 		o.CreationTimestamp = metav1.NewTime(at)
 	}
 	if o.Status.Parameters != nil {

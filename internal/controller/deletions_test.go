@@ -1,0 +1,230 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/clusters"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+)
+
+// delete deletes the Cluster object.
+func (w *world) delete() {
+	w.t.Helper()
+	if err := w.api.Delete(w.t.Context(), w.cluster()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// remove deletes the Cluster object with the policy Delete.
+func (w *world) remove() {
+	w.t.Helper()
+	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
+	w.delete()
+}
+
+// requireEmptyHosts checks that hosts have nothing of a cluster.
+func (w *world) requireEmptyHosts(names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		if left := w.Hosts[name].AllState(); len(left) > 0 {
+			w.t.Errorf("host %s still has %v", name, left)
+		}
+	}
+}
+
+// requireNoRecords checks that no Secret with records of the cluster remains.
+func (w *world) requireNoRecords() {
+	w.t.Helper()
+	var list corev1.SecretList
+	if err := w.api.List(w.t.Context(), &list, client.InNamespace(w.namespace)); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, s := range list.Items {
+		if strings.HasPrefix(s.Name, "slipway.prod.") {
+			w.t.Errorf("Secret %s remains", s.Name)
+		}
+	}
+}
+
+// waitForDeleting waits until the condition Deleting has a reason.
+func (w *world) waitForDeleting(reason string) {
+	w.t.Helper()
+	w.eventually(func() string {
+		is := meta.FindStatusCondition(w.cluster().Status.Conditions, "Deleting")
+		if is != nil && is.Reason == reason {
+			return ""
+		}
+		return "the condition Deleting is not " + reason
+	})
+}
+
+// TestDeletion_DuringOperations deletes the Cluster during its creation, and again during its deletion.
+func TestDeletion_DuringOperations(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		wait, release := w.hold("w1 ")
+		w.createKey()
+		w.create(w.object("cp1", "w1"))
+		wait()
+		w.remove()
+		w.waitForDeleting("StoppingOperations")
+		w.request("late", operation.RenewCerts, nil)
+		release()
+		w.waitForState(operation.Delete, v1alpha1.OperationSucceeded)
+		w.waitUntilGone()
+		w.requireEmptyHosts("cp1", "w1")
+		w.requireNoRecords()
+		for _, o := range w.operations() {
+			if o.Status.State == v1alpha1.OperationSucceeded && o.Spec.Kind != string(operation.Delete) {
+				w.t.Errorf("operation %s has succeeded", o.Spec.Kind)
+			}
+		}
+		w.requireQuiet(quietTime)
+	}, "cp1", "w1")
+}
+
+// TestDeletion_IsIdempotent deletes the Cluster twice, with a request of a user in between.
+func TestDeletion_IsIdempotent(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1", "w1")
+		wait, release := w.hold("w1 ")
+		w.remove()
+		wait()
+		w.delete()
+		w.request("late", operation.RenewCerts, nil)
+		w.eventually(func() string {
+			if o := w.operation("late"); o.Status.EndTime == nil {
+				return "operation late has not ended"
+			}
+			return ""
+		})
+		release()
+		w.waitUntilGone()
+		w.requireEmptyHosts("cp1", "w1")
+		w.requireNoRecords()
+		w.requireQuiet(quietTime)
+	}, "cp1", "w1")
+}
+
+// TestDeletion_Retains leaves the hosts as they are, also if their removal has begun to be planned.
+func TestDeletion_Retains(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1", "w1")
+		before := w.Hosts["w1"].AllState()
+		first := w.cluster().UID
+		w.delete()
+		w.waitUntilGone()
+		if after := w.Hosts["w1"].AllState(); len(after) != len(before) {
+			w.t.Errorf("the host had %d items, now %d", len(before), len(after))
+		}
+		w.requireNoRecords()
+		w.requireQuiet(quietTime)
+
+		w.create(w.object("cp1", "w1"))
+		w.eventually(func() string {
+			for _, o := range w.operations() {
+				if o.Spec.ClusterRef.UID != first && o.Status.EndTime != nil {
+					return ""
+				}
+			}
+			return "the new Cluster has no operation that ended"
+		})
+		if uid := w.cluster().UID; uid == first {
+			w.t.Error("the new Cluster has the UID of the former one")
+		}
+		w.requireQuiet(quietTime)
+	}, "cp1", "w1")
+}
+
+// TestDeletion_OfUnreachableHost ends in each of the three ways.
+func TestDeletion_OfUnreachableHost(t *testing.T) {
+	for name, end := range map[string]func(*world, *v1alpha1.Operation){
+		"retry": func(w *world, o *v1alpha1.Operation) {
+			w.Hosts["w1"].Down = nil
+			w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })
+			w.waitUntilGone()
+			w.requireEmptyHosts("cp1", "w1")
+		},
+		"forget": func(w *world, o *v1alpha1.Operation) {
+			w.change(func(c *v1alpha1.Cluster) { c.Annotations = map[string]string{clusters.AnnotationForget: o.Name} })
+			w.waitUntilGone()
+			w.requireEmptyHosts("cp1")
+		},
+		"retain": func(w *world, _ *v1alpha1.Operation) {
+			w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+			w.waitUntilGone()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runInWorlds(t, func(w *world) {
+				w.createReady("cp1", "w1")
+				w.Hosts["w1"].Down = lifecycletest.ErrDown
+				w.remove()
+				w.waitForDeleting("HostsNotReset")
+				o := w.waitForState(operation.Delete, v1alpha1.OperationFailed)
+				if o.Status.ErrorCode != v1alpha1.ErrorUnreachable {
+					w.t.Errorf("error code %q, want Unreachable", o.Status.ErrorCode)
+				}
+				w.request("late", operation.RenewCerts, nil) // it is not the deletion
+				w.waitForOperation("late", v1alpha1.OperationCancelled, "")
+				w.waitForDeleting("HostsNotReset")
+				if text := w.message("Deleting"); !strings.Contains(text, o.Name) {
+					w.t.Errorf("the condition does not name the operation: %s", text)
+				}
+				w.requireQuiet(quietTime)
+				end(w, o)
+				w.requireNoRecords()
+				w.requireQuiet(quietTime)
+			}, "cp1", "w1")
+		})
+	}
+}
+
+// TestDeletion_OfInvalidCluster deletes Clusters that cannot be used: one was never valid, the other one has lost
+// its Secret.
+func TestDeletion_OfInvalidCluster(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.create(w.object("cp1"))
+		w.waitForStalled("InvalidCluster", keySecret)
+		w.remove()
+		w.waitUntilGone()
+		w.requireStates()
+
+		w.createReady("cp1")
+		w.deleteKey()
+		w.waitForStalled("InvalidCluster", keySecret)
+		w.remove()
+		o := w.waitForState(operation.Delete, v1alpha1.OperationFailed)
+		if !strings.Contains(o.Status.Message, keySecret) {
+			w.t.Errorf("message %q, want the name of the Secret", o.Status.Message)
+		}
+		w.waitForDeleting("HostsNotReset")
+		w.createKey()
+		w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })
+		w.waitUntilGone()
+		w.requireEmptyHosts("cp1")
+		w.requireNoRecords()
+	}, "cp1")
+}
+
+// TestDeletion_AfterRemovalByRequest deletes a Cluster that a request has removed from its hosts, and that was created
+// again.
+func TestDeletion_AfterRemovalByRequest(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1")
+		w.request("reset", operation.Delete, nil)
+		w.waitForOperation("reset", v1alpha1.OperationSucceeded, "")
+		w.waitForOperations(3)
+		w.waitForApplied()
+		w.remove()
+		w.waitUntilGone()
+		w.requireEmptyHosts("cp1")
+		w.requireNoRecords()
+	}, "cp1")
+}
