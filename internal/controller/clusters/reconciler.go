@@ -85,8 +85,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 
 // reconcileIntent requests the next operation that brings the cluster closer to its object.
 func (p *pass) reconcileIntent(ctx context.Context) error {
+	was := p.cluster.DeepCopy()
 	if controllerutil.AddFinalizer(p.cluster, Finalizer) {
-		if err := p.Client.Update(ctx, p.cluster); err != nil {
+		// An update would add the empty fields of the Go types to the spec of the user.
+		if err := p.Client.Patch(ctx, p.cluster, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
 			return err
 		}
 	}
