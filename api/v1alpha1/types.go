@@ -15,6 +15,9 @@ const (
 	Group      = "slipway.dev"
 	Version    = "v1alpha1"
 	APIVersion = Group + "/" + Version
+
+	// LabelCluster is the label of an object with the name of its cluster.
+	LabelCluster = Group + "/cluster"
 )
 
 // +kubebuilder:object:root=true

@@ -640,6 +640,7 @@ var rules = []rule{
 		layer: 5, pkg: "internal/controller/executor", may: []string{"internal/controller/intent", "internal/controller/service"},
 		why: "runs operations of an API through lifecycle; decides nothing about their order",
 	},
+	{layer: 5, pkg: "internal/controller/clusterstatus", why: "writes a part of a status; knows no condition"},
 	{
 		layer: 5, pkg: "internal/controller/operations", may: []string{"internal/controller/executor"},
 		why: "the queue of each cluster; reaches no host",
@@ -647,16 +648,20 @@ var rules = []rule{
 	{
 		layer: 5, pkg: "internal/controller/clusters",
 		may: []string{
-			"internal/controller/executor", "internal/controller/intent", "internal/controller/operations", "internal/controller/service",
+			"internal/controller/clusterstatus", "internal/controller/executor", "internal/controller/intent",
+			"internal/controller/operations", "internal/controller/service",
 		},
 		why: "from an object to the next operation; reaches no host",
 	},
 	{
-		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/service"},
+		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/clusterstatus", "internal/controller/service"},
 		why: "probes clusters and shows their health; changes no cluster",
 	},
 	{
-		layer: 5, pkg: "internal/controller/drift", may: []string{"internal/controller/executor", "internal/controller/service"},
+		layer: 5, pkg: "internal/controller/drift",
+		may: []string{
+			"internal/controller/clusterstatus", "internal/controller/executor", "internal/controller/operations", "internal/controller/service",
+		},
 		why: "finds manual changes on hosts; requests repairs and never applies",
 	},
 	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},

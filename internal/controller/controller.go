@@ -181,13 +181,9 @@ func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
 
 // addDrift adds the checks for manual changes to a manager.
 func (c *Config) addDrift(m manager.Manager, opener service.Opener) error {
-	live := m.GetAPIReader()
 	checker := drift.New(drift.Config{
-		Client: m.GetClient(), Opener: opener, Events: m.GetEventRecorder("slipway-drift"), Interval: c.DriftInterval,
-		Now: c.Lifecycle.Now, Log: c.Log,
-		Operations: func(ctx context.Context, key types.NamespacedName) ([]v1alpha1.Operation, error) {
-			return operations.ListOf(ctx, live, key)
-		},
+		Client: m.GetClient(), Live: m.GetAPIReader(), Opener: opener, Events: m.GetEventRecorder("slipway-drift"),
+		Interval: c.DriftInterval, Now: c.Lifecycle.Now, Log: c.Log,
 	})
 	err := builder.ControllerManagedBy(m).Named("drift").For(&v1alpha1.Cluster{}).
 		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).

@@ -402,7 +402,7 @@ func (w *world) latest(kind operation.Kind) *v1alpha1.Operation {
 			return &ops[i]
 		}
 	}
-	w.t.Fatalf("there is no operation of kind %s", kind)
+	w.t.Fatalf("the cluster has no operation of kind %s", kind)
 	return nil
 }
 
@@ -454,7 +454,7 @@ func (w *world) waitForState(kind operation.Kind, state v1alpha1.OperationState)
 		ops := w.operations()
 		at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return o.Spec.Kind == string(kind) })
 		if at < 0 {
-			return "there is no operation of kind " + string(kind)
+			return "the cluster has no operation of kind " + string(kind)
 		}
 		if o = w.latest(kind); o.Status.State == state {
 			return ""

@@ -33,8 +33,8 @@ const (
 
 	// startGCPercent is the growth of memory between two collections during the start.
 	startGCPercent = 300
-	// stopTime limits an orderly stop.
-	stopTime = 2 * time.Minute
+	// stopTime limits an orderly stop: of operations, of the API server, and of etcd. The unit of systemd waits longer.
+	stopTime = 3 * time.Minute
 )
 
 // A serverCommand has the flags of `slipwayd server`.

@@ -90,7 +90,7 @@ func (s *Service) prepareAgain(ctx context.Context, o *v1alpha1.Operation, progr
 		return nil, diag.Refuse(idOperationUnfinished, "operation "+o.Name+" cannot continue: operation "+latest.Name+" is later and unfinished",
 			"retry operation "+latest.Name)
 	}
-	return s.PrepareResume(ctx, ResumeRequest{Subject: Subject{Name: name, Dir: s.filesDir()}}, progress)
+	return s.resume(ctx, latest, ResumeRequest{Subject: Subject{Name: name, Dir: s.filesDir()}}, progress)
 }
 
 // refuseOtherKind refuses a request that the state of the cluster turns into another one.

@@ -34,11 +34,16 @@ type ResumeRequest struct {
 
 // PrepareResume prepares to resume the latest unfinished operation of a cluster.
 func (s *Service) PrepareResume(ctx context.Context, r ResumeRequest, progress event.Sink) (Prepared, error) {
-	name := r.Name
-	o, err := s.past.Unfinished(ctx, name)
+	o, err := s.past.Unfinished(ctx, r.Name)
 	if err != nil {
 		return nil, err
 	}
+	return s.resume(ctx, o, r, progress)
+}
+
+// resume prepares to resume an operation, which is the latest unfinished one of its cluster.
+func (s *Service) resume(ctx context.Context, o *v1alpha1.Operation, r ResumeRequest, progress event.Sink) (Prepared, error) {
+	name := r.Name
 	done, _, err := s.past.Steps(ctx, o.Name)
 	if err != nil {
 		return nil, err

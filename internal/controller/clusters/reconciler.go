@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -185,6 +186,20 @@ func (p *pass) requestOperation(ctx context.Context, wants *intent.Intent) error
 	}
 	p.state.showUnfinished(o)
 	return nil
+}
+
+// newOperation returns an operation that follows the others of the cluster.
+func (p *pass) newOperation(kind operation.Kind, wanted string) *v1alpha1.Operation {
+	return operations.NewRequest(p.cluster, kind, wanted, p.operations, p.Lifecycle.Now())
+}
+
+// createOperation creates an operation. It exists already if an earlier pass was interrupted, or the cache is old.
+func (p *pass) createOperation(ctx context.Context, o *v1alpha1.Operation) error {
+	err := p.Client.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		return p.Live.Get(ctx, client.ObjectKeyFromObject(o), o)
+	}
+	return err
 }
 
 // withdrawInterval is the time after which a pass looks whether a planning has ended.

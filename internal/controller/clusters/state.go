@@ -3,16 +3,14 @@ package clusters
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/clusterstatus"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/status"
 )
@@ -129,21 +127,7 @@ func (p *pass) saveState(ctx context.Context) error {
 		is.AppliedIntent == wanted.AppliedIntent && equality.Semantic.DeepEqual(is.RecentOperations, recent) {
 		return nil
 	}
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
-		"metadata": map[string]any{"name": p.cluster.Name, "namespace": p.cluster.Namespace, "uid": p.cluster.UID},
-		"status":   wanted,
-	})
-	if err != nil {
-		return err
-	}
-	object := new(unstructured.Unstructured)
-	if err := object.UnmarshalJSON(text); err != nil {
-		return err
-	}
-	apply := client.ApplyConfigurationFromUnstructured(object)
-	err = p.Client.Status().Apply(ctx, apply, client.FieldOwner(fieldManager), client.ForceOwnership)
-	return client.IgnoreNotFound(err)
+	return clusterstatus.Apply(ctx, p.Client, p.cluster, fieldManager, wanted)
 }
 
 // listRecent returns the latest operations, newest first.

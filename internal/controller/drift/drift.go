@@ -6,9 +6,11 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
@@ -26,10 +29,10 @@ import (
 type Config struct {
 	// Client reads from a cache, and writes to the API.
 	Client client.Client
-	// Operations returns the operations of a cluster from the API, oldest first.
-	Operations func(ctx context.Context, cluster types.NamespacedName) ([]v1alpha1.Operation, error)
-	Opener     service.Opener
-	Events     events.EventRecorder
+	// Live reads from the API.
+	Live   client.Reader
+	Opener service.Opener
+	Events events.EventRecorder
 	// Interval is the time between two checks of a cluster. It varies by a fifth. Default: 1 h.
 	Interval time.Duration
 	Now      func() time.Time
@@ -76,36 +79,36 @@ func (k *Checker) Reconcile(ctx context.Context, key reconcile.Request) (reconci
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	cancel := k.running[key.NamespacedName]
-	if err != nil {
-		delete(k.known, key.NamespacedName)
-		return reconcile.Result{}, nil
-	}
-	if !k.known[key.NamespacedName] {
-		k.known[key.NamespacedName] = true
-		k.queue.AddAfter(key.NamespacedName, rand.N(k.Interval)) //nolint:gosec // it spreads load
-	}
+	cancel := k.track(key.NamespacedName, err == nil)
 	if cancel == nil {
 		return reconcile.Result{}, nil
 	}
-	busy, err := k.isBusy(ctx, key.NamespacedName)
-	if busy {
+	all, err := operations.ListOf(ctx, k.Live, key.NamespacedName)
+	if hasUnfinished(all) {
 		cancel(errBusy)
 	}
 	return reconcile.Result{}, err
 }
 
-// isBusy reports whether a cluster has an unfinished operation.
-func (k *Checker) isBusy(ctx context.Context, key types.NamespacedName) (bool, error) {
-	all, err := k.Operations(ctx, key)
-	for i := range all {
-		if !operation.HasEnded(&all[i]) {
-			return true, nil
-		}
+// track schedules the first check of a new cluster, and forgets a deleted one. It returns the function that ends the
+// check that runs, nil if none runs.
+func (k *Checker) track(key types.NamespacedName, exists bool) context.CancelCauseFunc {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !exists {
+		delete(k.known, key)
+		return nil
 	}
-	return false, err
+	if !k.known[key] {
+		k.known[key] = true
+		k.queue.AddAfter(key, rand.N(k.Interval)) //nolint:gosec // it spreads load
+	}
+	return k.running[key]
+}
+
+// hasUnfinished reports whether an operation is unfinished.
+func hasUnfinished(all []v1alpha1.Operation) bool {
+	return slices.ContainsFunc(all, func(o v1alpha1.Operation) bool { return !operation.HasEnded(&o) })
 }
 
 // Start works until ctx ends, and waits for the checks that run.
@@ -134,12 +137,15 @@ func (k *Checker) Start(ctx context.Context) error {
 // checkAndRepeat checks a cluster, and schedules the next check.
 func (k *Checker) checkAndRepeat(ctx context.Context, key types.NamespacedName) {
 	c := new(v1alpha1.Cluster)
-	if err := k.Client.Get(ctx, key, c); client.IgnoreNotFound(err) == nil && err != nil {
+	err := k.Client.Get(ctx, key, c)
+	if apierrors.IsNotFound(err) {
 		return // it begins again with a new object
-	} else if err == nil {
-		if err := k.check(ctx, c); err != nil && ctx.Err() == nil {
-			k.Log.Warn("a cluster was not checked for differences", "cluster", key, "error", err)
-		}
+	}
+	if err == nil {
+		err = k.check(ctx, c)
+	}
+	if err != nil && ctx.Err() == nil {
+		k.Log.Warn("a cluster was not checked for differences", "cluster", key, "error", err)
 	}
 	k.queue.AddAfter(key, k.Interval*4/5+rand.N(k.Interval*2/5)) //nolint:gosec // it spreads load
 }
@@ -161,9 +167,9 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 		delete(k.running, key)
 		k.mu.Unlock()
 	}()
-	before, err := k.Operations(ctx, key)
-	if busy, failed := k.isBusy(ctx, key); busy || err != nil || failed != nil {
-		return errors.Join(err, failed)
+	before, err := operations.ListOf(ctx, k.Live, key)
+	if err != nil || hasUnfinished(before) {
+		return err
 	}
 	svc, err := k.Opener.Open(ctx, c)
 	if err != nil {
@@ -180,7 +186,7 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 	if err != nil {
 		return k.show(ctx, c, failure(err))
 	}
-	after, err := k.Operations(ctx, key)
+	after, err := operations.ListOf(ctx, k.Live, key)
 	if err != nil || len(after) != len(before) {
 		return err // the plan may show a half of an operation
 	}

@@ -2,7 +2,6 @@ package drift
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -10,10 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/clusterstatus"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/status"
 )
@@ -86,22 +84,8 @@ func (k *Checker) show(ctx context.Context, c *v1alpha1.Cluster, f *finding) err
 	if f.is != metav1.ConditionUnknown {
 		wanted["summary"] = map[string]any{"drift": v1alpha1.DriftSummary{Count: f.count, ObservedTime: now}}
 	}
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
-		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID}, "status": wanted,
-	})
-	if err != nil {
+	if err := clusterstatus.Apply(ctx, k.Client, c, fieldManager, wanted); err != nil {
 		return err
-	}
-	object := new(unstructured.Unstructured)
-	if err := object.UnmarshalJSON(text); err != nil {
-		return err
-	}
-	err = k.Client.Status().Apply(
-		ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership,
-	)
-	if err != nil {
-		return client.IgnoreNotFound(err)
 	}
 	if f.is == metav1.ConditionTrue && (was == nil || was.Status != f.is || was.Message != message) {
 		k.Events.Eventf(c, nil, corev1.EventTypeWarning, f.reason, "CheckDrift", "%s", message)

@@ -28,7 +28,7 @@ func (n *run) needsApproval(p lifecycle.Prepared, object *v1alpha1.Cluster) stri
 		return "spec.approval of the Cluster is Manual" + hint
 	case len(unexpected) > 0:
 		return "hosts leave the cluster: " + strings.Join(unexpected, ", ") + hint
-	case len(p.Plan().Removes) > len(p.Leaving()):
+	case len(p.Plan().Removes) > len(p.Leaving()): // each leaving host is one of them
 		return "data would be lost: " + strings.Join(p.Plan().Removes, "; ") + hint
 	}
 	return ""

@@ -11,11 +11,11 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
-// The number of operations that run at the same time. Reserved slots are for the deletion and repair of
-// clusters, which must not wait for others.
+// DefaultSlots is the number of operations that run at the same time. The reserved slots are for the deletion and
+// repair of clusters, which must not wait for others.
 const (
 	DefaultSlots  = 8
-	ReservedSlots = 2
+	reservedSlots = 2
 )
 
 // Delays between two runs of an operation after an error that can end.
@@ -112,9 +112,9 @@ func (e *InProcess) hasRoom(o *v1alpha1.Operation) bool {
 	}
 	limit := e.slots
 	if repair {
-		limit += ReservedSlots
+		limit += reservedSlots
 	}
-	return used < limit && len(e.running) < e.slots+ReservedSlots && context.Cause(e.base) == nil
+	return used < limit && len(e.running) < e.slots+reservedSlots && context.Cause(e.base) == nil
 }
 
 // Start starts an operation, unless one runs on its cluster, or the operation has to wait.

@@ -86,6 +86,5 @@ func (p *progress) saveStatus(ctx context.Context) error {
 	o.Status = is
 	o.Status.State, o.Status.Plan, o.Status.Parameters = was.State, was.Plan, was.Parameters
 	o.Status.Attempt, o.Status.StartTime = was.Attempt, was.StartTime
-	status.KeepManagementFields(&o.Status, &was)
 	return operations.Save(ctx, o)
 }

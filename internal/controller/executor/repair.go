@@ -35,7 +35,7 @@ func FindUnhealthy(ctx context.Context, svc *lifecycle.Service, name string) str
 	return inspect.FindProblem(api, hosts)
 }
 
-// withdrawRepair ends a repair that is no longer wanted.
+// withdrawRepair ends a repair if the Cluster has changed since it was requested.
 func (n *run) withdrawRepair(object *v1alpha1.Cluster, wants *intent.Intent) error {
 	if n.operation.Status.StartTime != nil || !IsRepair(n.operation) {
 		return nil

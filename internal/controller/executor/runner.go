@@ -166,8 +166,8 @@ func (n *run) runAttempt() error {
 	return n.planAndApply(svc.Service, object, wants)
 }
 
-// findWanted returns the cluster that the operation wants. An operation for an intent that has not begun ends if the
-// loadIntent is not the latest one, or needs another operation now.
+// findWanted returns the cluster that the operation wants. An operation that has not begun ends if its intent is not the
+// latest one, or if the cluster needs another operation now.
 func (n *run) findWanted(svc *lifecycle.Service, wants *intent.Intent) (*v1alpha1.Cluster, error) {
 	o := n.operation
 	if o.Status.StartTime != nil || o.Spec.IntentDigest == "" {

@@ -91,7 +91,7 @@ func TestEvaluate_ShowsEachProblem(t *testing.T) {
 			got, _ := p.evaluate(is, c, now)
 			have := meta.FindStatusCondition(got.Conditions, tc.kind)
 			if have == nil {
-				t.Fatalf("there is no condition %s", tc.kind)
+				t.Fatalf("the status has no condition %s", tc.kind)
 			}
 			text := string(have.Status) + " " + have.Reason + " " + have.Message
 			begin, message, _ := strings.Cut(tc.want[strings.Index(tc.want, " ")+1:], " ")

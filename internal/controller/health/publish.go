@@ -2,16 +2,14 @@ package health
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/clusterstatus"
 )
 
 // fieldManager owns the fields of a status that the prober sets.
@@ -75,19 +73,5 @@ func (p *Prober) write(ctx context.Context, c *v1alpha1.Cluster, is shown) error
 	if is.Summary != (v1alpha1.ClusterSummary{}) {
 		wanted["summary"] = is.Summary // server-side apply makes an empty one null
 	}
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.APIVersion, "kind": "Cluster",
-		"metadata": map[string]any{"name": c.Name, "namespace": c.Namespace, "uid": c.UID}, "status": wanted,
-	})
-	if err != nil {
-		return err
-	}
-	object := new(unstructured.Unstructured)
-	if err := object.UnmarshalJSON(text); err != nil {
-		return err
-	}
-	err = p.Client.Status().Apply(
-		ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership,
-	)
-	return client.IgnoreNotFound(err)
+	return clusterstatus.Apply(ctx, p.Client, c, fieldManager, wanted)
 }

@@ -28,9 +28,8 @@ type Intent struct {
 	// Cluster has the name and the wanted spec, and no other metadata.
 	Cluster *v1alpha1.Cluster
 	UID     types.UID
-	// Files are the files of spec.filesFrom, and Sources the objects that have them.
-	Files   filesfrom.Files
-	Sources []filesfrom.Source
+	// Files are the files of spec.filesFrom.
+	Files filesfrom.Files
 	// Digest is a keyed digest of the wanted spec and the files. It does not change with the settings
 	// of the management plane.
 	Digest string
@@ -70,7 +69,7 @@ func LoadFiles(ctx context.Context, reader client.Reader, files records.ClusterF
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of the digests of cluster %s: %w", c.Name, err)
 	}
-	out := &Intent{UID: c.UID, Files: resolved.Files, Sources: resolved.Sources, FileDigests: map[string]string{}}
+	out := &Intent{UID: c.UID, Files: resolved.Files, FileDigests: map[string]string{}}
 	out.Cluster = &v1alpha1.Cluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Spec: *c.Spec.DeepCopy(),

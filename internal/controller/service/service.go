@@ -31,8 +31,7 @@ type Opener struct {
 // An Opened service can reach the hosts of a cluster. Close removes its files.
 type Opened struct {
 	*lifecycle.Service
-	Intent  *intent.Intent
-	Backend records.Backend
+	Intent *intent.Intent
 
 	closers []func()
 }
@@ -57,7 +56,7 @@ func (o *Opener) OpenIntent(ctx context.Context, c *v1alpha1.Cluster, wants *int
 	if err != nil {
 		return nil, err
 	}
-	out := &Opened{Backend: backend, Intent: wants}
+	out := &Opened{Intent: wants}
 	defer func() {
 		if err != nil {
 			out.Close()

@@ -29,7 +29,7 @@ import (
 // Labels and annotations of Secrets with records.
 const (
 	labelRecord    = v1alpha1.Group + "/record"
-	labelCluster   = v1alpha1.Group + "/cluster"
+	labelCluster   = v1alpha1.LabelCluster
 	labelOperation = v1alpha1.Group + "/operation"
 	labelPartOf    = v1alpha1.Group + "/part-of" // of further Secrets: the name of the first one
 

@@ -224,7 +224,7 @@ func (l *lease) keepRenewed(began clocks) {
 	}()
 }
 
-// lose marks the lock as lost. A lost lock is never valid again: it is no longer renewed.
+// lose marks the lock as lost. A lost lock is not renewed, so it does not become valid again.
 func (l *lease) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,0 +1,29 @@
+package controller
+
+import (
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// TestUpgrade_FollowsOtherChanges changes the version and a setting of a cluster at the same time. The setting is
+// applied in the current version, and then the version changes.
+func TestUpgrade_FollowsOtherChanges(t *testing.T) {
+	t.Parallel()
+	w := prepareWorld(t, "cp1", "w1")
+	w.Version = older
+	w.start()
+	w.createReady("cp1", "w1")
+	if v := w.cluster().Status.Version; v != older {
+		t.Fatalf("the cluster has version %s, want %s", v, older)
+	}
+	w.change(func(c *v1alpha1.Cluster) {
+		c.Spec.Kubernetes.Version = "v1.37.1"
+		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
+	})
+	w.waitForApplied()
+	w.requireStates("create Succeeded", "apply Succeeded", "upgrade Succeeded")
+	if v := w.cluster().Status.Version; v != "v1.37.1" {
+		t.Errorf("the cluster has version %s after the upgrade", v)
+	}
+}
