@@ -764,8 +764,8 @@ var fences = []fence{
 	{"helm.sh/helm/...", []string{"internal/addonsource"}, "charts are rendered, and nothing else of Helm is wanted"},
 	{
 		"go.etcd.io/bbolt/...",
-		[]string{"internal/backup/verify", "internal/server/controlplane"},
-		"etcd's own file is read to verify it, and for nothing else",
+		[]string{"internal/backup/verify", "internal/server/controlplane", "internal/lifecycle/lifecycletest"},
+		"etcd's own file is read to verify it, and made for tests",
 	},
 	{"internal/store", []string{"internal/cli"}, "a front end selects the backend of the records"},
 	{"sigs.k8s.io/controller-runtime/...", []string{"internal/controller/..."}, "one place has controllers"},

@@ -442,7 +442,7 @@ func TestRestore_ResumesOnlyWithItsSet(t *testing.T) {
 	w.Hosts["cp2"].Refuse = nil
 	for _, m := range w.Hosts {
 		if m.Snapshot != "" {
-			m.Snapshot = aSnapshot(t, 50)
+			m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 50)
 		}
 	}
 	kept := file + ".kept"
@@ -537,7 +537,7 @@ func TestManagedEtcd_IsBackedUpAndRestoredOnItsHosts(t *testing.T) {
 	e := &ensemble{}
 	for i, name := range []string{"e1", "e2", "e3"} {
 		m := w.Hosts[name]
-		m.Snapshot = aSnapshot(t, 4711)
+		m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 4711)
 		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.Address, db: 1 << 20, version: "3.7.0"})
 	}
 	e.on(w)

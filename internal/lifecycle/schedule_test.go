@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -135,7 +136,7 @@ func TestSchedule_IncludesDedicatedEtcdHosts(t *testing.T) {
 			m.HasFile(storageKey) != (name == "cp1") {
 			t.Errorf("the job of %s is %s", name, job)
 		}
-		m.Snapshot = aSnapshot(t, 4711)
+		m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 4711)
 		m.TakeSnapshot(t, taken, "")
 	}
 	is, err := svc.Scheduled(t.Context(), "prod", nil)
@@ -215,7 +216,7 @@ func TestSchedule_WarnsOfMissingOrOldSnapshots(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")
 			w.create(event.Succeeded)
 			w.do(applying(w.everyHour(8)), event.Succeeded)
-			w.Hosts["cp1"].Snapshot = aSnapshot(t, 4711)
+			w.Hosts["cp1"].Snapshot = lifecycletest.NewEtcdSnapshot(t, 4711)
 			svc := w.impatient()
 			tc.do(t, w, svc.Now())
 			s, err := svc.Scheduled(t.Context(), "prod", nil)
@@ -298,7 +299,7 @@ func TestRestoreTests_AreReported(t *testing.T) {
 			}
 			w.do(applying(c), event.Succeeded)
 			m, svc := w.Hosts["cp1"], w.impatient()
-			m.Snapshot = aSnapshot(t, 4711)
+			m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 4711)
 			m.TakeSnapshot(t, svc.Now(), "")
 			m.ChangeSnapshotReport(t, func(out *op.AutoSnapshotOutcome) { out.Drill = tc.outcome(svc.Now()) })
 			toldOf(t, svc, "backup-drill", tc.want, tc.reason)
@@ -334,7 +335,7 @@ func TestSnapshot_UsesAutomaticSnapshotWhileEtcdIsDown(t *testing.T) {
 		_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: tc.of}, nil)
 		refusal(t, err, tc.want)
 	}
-	m.Files[op.AutoSnapshots+"/prod-"+taken.Format("20060102-150405")+".db"] = aSnapshot(t, 4712)
+	m.Files[op.AutoSnapshots+"/prod-"+taken.Format("20060102-150405")+".db"] = lifecycletest.NewEtcdSnapshot(t, 4712)
 	_, err := w.impatient().Snapshot(t.Context(), "prod", backups.SnapshotOptions{Of: "cp2", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
 	refusal(t, err, string(backup.Damaged))
 }

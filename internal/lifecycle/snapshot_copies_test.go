@@ -408,7 +408,7 @@ func TestCopies_FailuresAreReported(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, _ := copying(t)
 			m := w.Hosts["cp1"]
-			m.Snapshot = aSnapshot(t, 4711)
+			m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 4711)
 			svc := w.impatient()
 			m.TakeSnapshot(t, svc.Now(), "")
 			m.ChangeSnapshotReport(t, func(out *op.AutoSnapshotOutcome) { out.Copies = tc.outcome(svc.Now()) })

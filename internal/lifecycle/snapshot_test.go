@@ -2,8 +2,6 @@ package lifecycle
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,42 +12,16 @@ import (
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
-	bolt "go.etcd.io/bbolt"
 
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 )
-
-// aSnapshot returns an etcd snapshot with a number of revisions, of at most 600 keys.
-func aSnapshot(t testing.TB, revisions int) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "db")
-	db, err := bolt.Open(file, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		b, err := tx.CreateBucket([]byte("key"))
-		for i := range revisions {
-			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), []byte{0x0a, 2, byte(i % 600 >> 8), byte(i % 600)}))
-		}
-		return err
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(raw)
-	return string(raw) + string(sum[:])
-}
 
 // backedUp returns a cluster of which a snapshot can be taken.
 func backedUp(t *testing.T) (*world, *ensemble) {
@@ -57,7 +29,7 @@ func backedUp(t *testing.T) (*world, *ensemble) {
 	w, e := etcdWorld(t)
 	for _, name := range []string{"cp1", "cp2", "cp3"} {
 		m := w.Hosts[name]
-		m.Snapshot = aSnapshot(t, 4711)
+		m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 4711)
 		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
 			if !m.HasFile(key) {
 				m.Files[key] = "shared " + key
@@ -332,7 +304,7 @@ func TestSnapshot_LeavesNothingAfterFailure(t *testing.T) {
 		},
 		{
 			"another snapshot arrives", "it is undamaged, but not the one that was taken",
-			func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged),
+			func(w *world) { w.send(func(string) string { return lifecycletest.NewEtcdSnapshot(w.t, 12) }) }, string(backup.Damaged),
 		},
 		{"no keys", "a set needs them", func(w *world) {
 			for _, m := range w.Hosts {

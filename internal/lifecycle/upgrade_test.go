@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module/certs"
@@ -53,7 +54,7 @@ func (w *world) backable(t testing.TB) {
 				id: uint64(10 + i), leader: 10, name: name, at: m.Address, db: 30 << 20, used: 12 << 20,
 				most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8",
 			})
-		m.Snapshot = aSnapshot(t, 20)
+		m.Snapshot = lifecycletest.NewEtcdSnapshot(t, 20)
 		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
 			if !m.HasFile(key) {
 				m.Files[key] = "shared " + key
