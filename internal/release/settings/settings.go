@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/Masterminds/semver/v3"
 )
@@ -87,9 +88,14 @@ func (t Table) IsOlderThan(version string) bool {
 	return errA == nil && errB == nil && a.GreaterThan(b)
 }
 
-// ReadTables returns the tables of all minors, oldest first. The error is damage to the
-// tables themselves.
-func ReadTables() ([]Table, error) {
+// ReadTables returns the tables of all minors, oldest first. Callers share them and must not change
+// them. The error is damage to the tables themselves.
+func ReadTables() ([]Table, error) { return tables() }
+
+// tables parses the tables once: a server validates many clusters, and the tables are large.
+var tables = sync.OnceValues(parseTables)
+
+func parseTables() ([]Table, error) {
 	entries, err := data.ReadDir("data")
 	if err != nil {
 		return nil, err
