@@ -189,8 +189,8 @@ ci: ## all of test and thorough, each check once
 	@hack/test --thorough
 
 .PHONY: test-long
-test-long: setup build bundle ## long scenarios, one by SCENARIO=name; results go to docs/test-long.md
-	@hack/test-long $(SCENARIO)
+test-long: setup build bundle ## long scenarios, one by SCENARIO=name, COUNT=N times; results go to docs/test-long.md
+	@COUNT=$(COUNT) hack/test-long $(SCENARIO)
 
 .PHONY: bench
 bench: setup build bundle ## Slipway next to a plain kubeadm script; N=5 rounds, SHAPES=1+2,3+2

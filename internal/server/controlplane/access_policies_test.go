@@ -68,11 +68,15 @@ func TestPolicies_CheckChangesOfOperations(t *testing.T) {
 	if _, err := owner.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	planned := []byte(`{"status": {"state": "AwaitingApproval", "plan": {"digest": "sha256:a"}}}`)
+	if _, err := owner.Patch(t.Context(), "x", types.MergePatchType, planned, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		patch, reason string
 		allowed       []string
 	}{
-		{`{"spec": {"approvedPlan": "sha256:a"}}`, "operators approve", []string{"operator", "admin"}},
+		{`{"spec": {"approvedPlan": "sha256:a"}}`, "operators approve the plan", []string{"operator", "admin"}},
 		{`{"spec": {"cancelled": true}}`, "operators cancel", []string{"operator", "admin"}},
 		{`{"metadata": {"annotations": {"slipway.dev/cancel": "{}"}}}`, "this cancels too", []string{"operator", "admin"}},
 		{`{"metadata": {"annotations": {"slipway.dev/request": "0a"}}}`, "only Slipway marks its operations", nil},

@@ -60,8 +60,7 @@ func cancelRequestOf(o *v1alpha1.Operation) (r records.CancelRequest, err error)
 // possible.
 const cancelInterval = 500 * time.Millisecond
 
-// WaitForCancel waits for a request to the holder of a lock, and returns it. `spec.cancelled` is a
-// request to each holder.
+// WaitForCancel waits for a request to the holder of a lock, and returns it.
 func (s operations) WaitForCancel(
 	ctx context.Context, id string, holder records.Holder, warn func(error),
 ) (records.CancelRequest, error) {
@@ -69,19 +68,18 @@ func (s operations) WaitForCancel(
 		o, err := s.Load(ctx, id)
 		var r records.CancelRequest
 		if err == nil {
-			if o.Spec.Cancelled {
-				return records.CancelRequest{By: records.Holder{}, Time: time.Now().UTC(), Holder: holder}, nil
-			}
-			if r, err = cancelRequestOf(o); err == nil && r.Holder.Equal(holder) {
+			if r, err = cancelRequestTo(o, holder); err == nil {
 				return r, nil
 			}
 		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, records.ErrNotFound) && warn != nil {
+		if ctx.Err() == nil && !errors.Is(err, records.ErrNotFound) && warn != nil {
 			warn(err)
 			warn = nil
 		}
 		if o != nil {
-			s.awaitChange(ctx, resourceOperations, "metadata.name="+id, o.ResourceVersion)
+			if r, err := s.watchForCancel(ctx, o, holder); err == nil {
+				return r, nil
+			}
 		}
 		if err := waitFor(ctx, cancelInterval); err != nil {
 			return records.CancelRequest{}, err
@@ -89,25 +87,44 @@ func (s operations) WaitForCancel(
 	}
 }
 
-// watchTime limits a watch. Its end is not an error. After it, the objects are read: a connection can
-// be silent without an end.
-const watchTime = 2 * time.Second
+// cancelRequestTo returns the request to a holder in an operation, or records.ErrNotFound. `spec.cancelled` is a
+// request to each holder.
+func cancelRequestTo(o *v1alpha1.Operation, holder records.Holder) (records.CancelRequest, error) {
+	if o.Spec.Cancelled {
+		return records.CancelRequest{Time: time.Now().UTC(), Holder: holder}, nil
+	}
+	r, err := cancelRequestOf(o)
+	if err == nil && !r.Holder.Equal(holder) {
+		err = fmt.Errorf("request to this holder to cancel operation %s: %w", o.Name, records.ErrNotFound)
+	}
+	return r, err
+}
 
-// awaitChange returns after a change of the selected objects since a version, or when the watch
-// ends for any reason.
-func (c *connection) awaitChange(ctx context.Context, resource, fields, since string) {
-	ctx, cancel := context.WithTimeout(ctx, watchTime)
+// cancelWatchTime limits the watch for requests to cancel. After it, the operation is read: a connection can be
+// silent without an end.
+const cancelWatchTime = 20 * time.Second
+
+// watchForCancel waits for a request to a holder that is newer than an operation. It returns records.ErrNotFound when
+// the watch ends.
+func (s operations) watchForCancel(ctx context.Context, o *v1alpha1.Operation, holder records.Holder) (r records.CancelRequest, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cancelWatchTime)
 	defer cancel()
-	w, err := c.own.Get().Namespace(c.Namespace).Resource(resource).
-		Param("watch", "true").Param("fieldSelector", fields).Param("resourceVersion", since).Watch(ctx)
+	w, err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).
+		Param("watch", "true").Param("fieldSelector", "metadata.name="+o.Name).Param("resourceVersion", o.ResourceVersion).Watch(ctx)
 	if err != nil {
-		return // the caller reads the objects again
+		return r, fmt.Errorf("watching operation %s: %w", o.Name, err)
 	}
 	defer w.Stop()
-	select {
-	case <-w.ResultChan():
-	case <-ctx.Done():
+	for e := range w.ResultChan() {
+		is, ok := e.Object.(*v1alpha1.Operation)
+		if !ok { // an expired version, or another error
+			break
+		}
+		if r, err := cancelRequestTo(is, holder); err == nil {
+			return r, nil
+		}
 	}
+	return r, records.ErrNotFound
 }
 
 // waitFor waits, and returns the cause if ctx ends before.

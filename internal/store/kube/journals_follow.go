@@ -107,6 +107,10 @@ func (f *follower) readParts(parts []v1alpha1.OperationLog) error {
 	return nil
 }
 
+// watchTime limits a watch for parts. Its end is not an error. After it, the parts are listed: a connection can be
+// silent without an end.
+const watchTime = 2 * time.Second
+
 // watchParts reads new parts until the operation ends, the watch ends, or it is time to look at the
 // holder.
 func (f *follower) watchParts(ctx context.Context, version string) error {
