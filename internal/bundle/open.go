@@ -87,18 +87,24 @@ func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 }
 
 // openOrCreate opens the bundle in dir, a place in the cache. If it is missing or damaged, fill
-// creates it, under a temporary name first, so that dir is complete or does not exist.
+// creates it, under a temporary name first, so that dir is complete or does not exist. Of several processes and operations
+// that need the bundle, one creates it, and the others wait.
 func openOrCreate(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
-	if _, err := safefile.Stat(dir); err == nil {
-		b, err := openVerified(ctx, dir)
-		if !isCorrupt(err) {
-			return b, err
-		}
-		if err := safefile.RemoveAll(dir); err != nil {
-			return nil, err
-		}
+	if b, err := openIntact(ctx, dir); b != nil || err != nil {
+		return b, err
 	}
 	if err := safefile.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := safefile.Lock(ctx, dir+".lock", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if b, err := openIntact(ctx, dir); b != nil || err != nil { // another one has created it
+		return b, err
+	}
+	if err := safefile.RemoveAll(dir); err != nil {
 		return nil, err
 	}
 	tmp, err := safefile.MkdirTemp(filepath.Dir(dir), ".unpack-*", 0o755)
@@ -109,8 +115,20 @@ func openOrCreate(ctx context.Context, dir string, fill func(tmp string) error) 
 	if err := fill(tmp); err != nil {
 		return nil, err
 	}
-	if err := safefile.RenameSynced(tmp, dir); err != nil && !layout.IsLayout(dir) {
-		return nil, err // another process may have been faster, which is fine
+	if err := safefile.RenameSynced(tmp, dir); err != nil {
+		return nil, err
 	}
 	return openDir(dir)
+}
+
+// openIntact opens the bundle in dir, nil if it is missing or damaged.
+func openIntact(ctx context.Context, dir string) (*Bundle, error) {
+	if _, err := safefile.Stat(dir); err != nil {
+		return nil, nil //nolint:nilerr,nilnil // creating it returns the error
+	}
+	b, err := openVerified(ctx, dir)
+	if isCorrupt(err) {
+		return nil, nil //nolint:nilnil // it is created again
+	}
+	return b, err
 }

@@ -96,7 +96,8 @@ Exit codes:
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", defaultDataDir, "data `directory` of the server")
 	root.AddCommand(
 		newServerCommand(p), newStatusCommand(p), newKubeconfigCommand(p), newRotateEncryptionKeyCommand(p),
-		newBackupCommand(p), newRestoreCommand(p), newReleaseCommand(p), newListBackupsCommand(p), newVersionCommand(p),
+		newBackupCommand(p), newRestoreCommand(p), newReleaseCommand(p), newListBackupsCommand(p), newBundleCommand(p),
+		newVersionCommand(p),
 	)
 	return root
 }

@@ -107,7 +107,7 @@ func (p *prepared) Close() error {
 		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.BytesSent())
 		p.content = nil // logged once
 	}
-	return errors.Join(closeAll(p.hosts), p.behaviour.close())
+	return errors.Join(closeAll(p.hosts), p.bundle.Close(), p.behaviour.close())
 }
 
 // Prepare observes, checks and plans. The error is a diag.List for refused input (nothing

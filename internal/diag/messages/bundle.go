@@ -14,6 +14,20 @@ var bundles = Section{
 			Remedy:  "Correct the name, or build a bundle: `slipway bundle build`.",
 		},
 		{
+			ID:      "bundle-in-use",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "A bundle of the cache cannot be removed, because an operation uses it.",
+			Cause:   "An operation of this machine has opened the bundle and sends its content to hosts.",
+			Remedy:  "Wait until the operation has ended.",
+		},
+		{
+			ID:      "bundle-ambiguous",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "The cache has several bundles of this version.",
+			Cause:   "They have different architectures or sources.",
+			Remedy:  "Give the digest of one of them.",
+		},
+		{
 			ID:      "bundle-invalid",
 			Code:    v1alpha1.ErrorUserInput,
 			Summary: "The OCI image layout is not a bundle, or a newer Slipway built it.",

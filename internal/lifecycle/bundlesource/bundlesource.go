@@ -53,6 +53,7 @@ func (f *Finder) OpenBundle(ctx context.Context, env module.Env, arch string) (*
 		}
 	}
 	src := f.NewSource(env, []string{arch})
+	defer src.Close()
 	if _, err := src.Have(ctx); err != nil {
 		return nil, err
 	}

@@ -7,9 +7,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundlestore"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
@@ -22,6 +24,13 @@ type Source struct {
 	env    module.Env
 	arches []string
 	opened atomic.Pointer[bundle.Bundle] // set by a task, read while blobs are served
+	used   *uses
+}
+
+// uses are the bundles that are kept in the cache for an operation.
+type uses struct {
+	mu       sync.Mutex
+	releases []func() error
 }
 
 // ArchitecturesOf returns the architectures of hosts, or of this machine if no host has one.
@@ -41,12 +50,39 @@ func ArchitecturesOf(hosts []*engine.Host) []string {
 
 // NewSource returns the source of the bundle of a cluster for some architectures.
 func (f *Finder) NewSource(env module.Env, arches []string) *Source {
-	return &Source{in: f, env: env, arches: arches}
+	return &Source{in: f, env: env, arches: arches, used: new(uses)}
 }
 
 // ForCluster returns the source of the bundle of another cluster for the same architectures.
 func (b *Source) ForCluster(env module.Env) *Source {
-	return &Source{in: b.in, env: env, arches: b.arches}
+	return &Source{in: b.in, env: env, arches: b.arches, used: b.used}
+}
+
+// Close ends the use of the bundles, also of sources for other clusters. A nil source has none.
+func (b *Source) Close() (err error) {
+	if b == nil {
+		return nil
+	}
+	b.used.mu.Lock()
+	defer b.used.mu.Unlock()
+	for _, release := range b.used.releases {
+		err = errors.Join(err, release())
+	}
+	b.used.releases = nil
+	return err
+}
+
+// useBundle keeps an open bundle in the cache until Close.
+func (b *Source) useBundle(ctx context.Context, opened *bundle.Bundle) error {
+	release, err := bundlestore.Use(ctx, opened, b.in.c.Cache, b.in.c.Now())
+	if err != nil {
+		return err
+	}
+	b.used.mu.Lock()
+	b.used.releases = append(b.used.releases, release)
+	b.used.mu.Unlock()
+	b.opened.Store(opened)
+	return nil
 }
 
 // OpenedBundle returns the bundle, nil if it is not open yet.
@@ -108,8 +144,7 @@ func (b *Source) Have(ctx context.Context) (module.Content, error) {
 	if err := errors.Join(opened.CheckSigned(keys), b.checkDocker(opened)); err != nil {
 		return nil, err
 	}
-	b.opened.Store(opened)
-	return opened, nil
+	return opened, b.useBundle(ctx, opened)
 }
 
 // mayMake returns an error if the bundle cannot be built during the operation, because
@@ -145,8 +180,7 @@ func (b *Source) Make(ctx context.Context, tell func(event.Event)) (module.Conte
 	if err != nil {
 		return nil, err
 	}
-	b.opened.Store(opened)
-	return opened, nil
+	return opened, b.useBundle(ctx, opened)
 }
 
 // Describe returns what Make would do.

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/pack"
@@ -108,32 +106,15 @@ func (j *job) getUnit(ctx context.Context) (built, error) {
 	return b, safefile.RemoveAll(j.scratch)
 }
 
-// lockPoll is how often a build that another process is doing is looked at.
-const lockPoll = 500 * time.Millisecond
-
 // lockUnit prevents two processes from building the same unit concurrently.
 func (j *job) lockUnit(ctx context.Context) (unlock func(), err error) {
-	f, err := safefile.OpenFile(j.scratch+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := safefile.Lock(ctx, j.scratch+".lock", func() {
+		j.reportProgress(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same bundle"})
+	})
 	if err != nil {
 		return nil, err
 	}
-	t := time.NewTicker(lockPoll)
-	defer t.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(err, f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), f.Close())
-		case <-t.C:
-			j.reportProgress(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same bundle"})
-		}
-	}
+	return func() { f.Close() }, nil
 }
 
 func (j *job) buildUnit(ctx context.Context, key string) (built, error) {
