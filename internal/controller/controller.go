@@ -35,6 +35,7 @@ import (
 	"slipway.dev/slipway/internal/controller/drift"
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/controller/health"
+	"slipway.dev/slipway/internal/controller/metrics"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle"
@@ -60,7 +61,9 @@ type Config struct {
 	DriftInterval time.Duration
 	// StopTime limits the time until running operations reach a safe point. Default: 60 s.
 	StopTime time.Duration
-	Log      *slog.Logger
+	// Metrics show the clusters and operations of these controllers; nil for none.
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
 }
 
 // Delays between two passes after an error.
@@ -129,6 +132,14 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if err := errors.Join(c.addHealth(m, opener), c.addDrift(m, opener)); err != nil {
 		return err
+	}
+	if c.Metrics != nil {
+		if err := c.Metrics.ObserveEnds(ctx, m.GetCache()); err != nil {
+			return err
+		}
+		defer c.Metrics.Attach(metrics.Source{
+			Context: ctx, Reader: m.GetClient(), CountRunning: running.CountRunning, Slots: running.Slots(), Now: c.Lifecycle.Now,
+		})()
 	}
 	return m.Start(ctx)
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/controller"
+	"slipway.dev/slipway/internal/controller/metrics"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/records"
@@ -21,8 +23,9 @@ import (
 	"slipway.dev/slipway/internal/store/kube"
 )
 
-// newControllers returns the controllers of a server, for controlplane.Config. cacheDir has the bundles.
-func newControllers(dir *datadir.Dir, cacheDir string, log *slog.Logger) (func(context.Context, *rest.Config) error, error) {
+// newControllers returns the controllers of a server, for controlplane.Config. cacheDir has the bundles, and url is the
+// address of the server.
+func newControllers(dir *datadir.Dir, cacheDir, url string, log *slog.Logger) (func(context.Context, *rest.Config) error, error) {
 	catalogue, err := release.Load("")
 	if err != nil {
 		return nil, err
@@ -32,11 +35,14 @@ func newControllers(dir *datadir.Dir, cacheDir string, log *slog.Logger) (func(c
 		return nil, err
 	}
 	dialer := dial.New(nil)
+	shown := metrics.New()
+	_ = legacyregistry.Registerer().Register(shown) // a second server of a test binary keeps the first one's
 	return func(ctx context.Context, client *rest.Config) error {
 		err := controller.Run(ctx, controller.Config{
-			Client: client, OpenRecords: openRecords(dir, client, log), Log: log,
+			Client: client, OpenRecords: openRecords(dir, client, log), Log: log, Metrics: shown,
 			Lifecycle: lifecycle.Config{
 				Catalogue: catalogue, Cache: cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: log,
+				Server:  url,
 				Connect: dialer.SSH.Connect, Resolve: dialer.SSH.ResolveLogin, // never this machine itself
 			},
 		})

@@ -78,6 +78,16 @@ func (e *InProcess) FindRunning(o *v1alpha1.Operation) types.UID {
 	return ""
 }
 
+// CountRunning returns the number of operations that run.
+func (e *InProcess) CountRunning() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.running)
+}
+
+// Slots returns the number of operations that can run at the same time.
+func (e *InProcess) Slots() int { return e.slots + reservedSlots }
+
 // RemainingDelay returns the time until Start can start an operation, 0 if it can start now. After errors the times grow. A
 // controller repeats the operation then: a reconciler that only returned the error would begin again with
 // the first delay, because each start is a success for its queue.
