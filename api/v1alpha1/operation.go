@@ -149,6 +149,8 @@ type OperationParameters struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=atomic
 	Nodes []string `json:"nodes,omitempty"`
+	// The cluster is taken from the manager that manages it, such as a server that no longer exists.
+	TakeOver bool `json:"takeOver,omitempty"`
 	// Pods that cannot be evicted are deleted.
 	Force bool `json:"force,omitempty"`
 	// Hosts that do not respond, fail or belong to another cluster are removed from the

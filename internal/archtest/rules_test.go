@@ -426,6 +426,10 @@ var rules = []rule{
 		layer: 3, pkg: "internal/bundle/layout", exactly: true, may: []string{"internal/node/transfer", "internal/safefile"},
 		why: "blobs in a directory or archive; knows no catalogue; transfer says what a disk has room for",
 	},
+	{
+		layer: 3, pkg: "internal/bundle/bundlestore", may: []string{"internal/bundle"},
+		why: "the bundles of a cache, and which are in use; knows no cluster",
+	},
 	{layer: 3, pkg: "internal/bundle/pack", exactly: true, may: []string{"internal/safefile"}, why: "layers and images, bit for bit the same"},
 	{
 		layer: 3, pkg: "internal/bundle/source", exactly: true, may: []string{"internal/bundle/pack", "internal/release"},
@@ -652,6 +656,10 @@ var rules = []rule{
 			"internal/controller/operations", "internal/controller/service",
 		},
 		why: "from an object to the next operation; reaches no host",
+	},
+	{
+		layer: 5, pkg: "internal/controller/metrics",
+		why: "metrics of clusters and operations, from their objects",
 	},
 	{
 		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/clusterstatus", "internal/controller/service"},

@@ -85,6 +85,7 @@ type call struct {
 	IgnoreChecks []string `json:"ignoreChecks,omitempty"`
 	IgnoreErrors bool     `json:"ignoreErrors,omitempty"`
 	BreakLock    bool     `json:"breakLock,omitempty"`
+	TakeOver     bool     `json:"takeOver,omitempty"`
 	Forget       bool     `json:"forget,omitempty"`
 	Force        bool     `json:"force,omitempty"`
 	Nodes        []string `json:"nodes,omitempty"` // to remove or to reboot
@@ -179,7 +180,7 @@ func (c *call) setSubject(s lifecycle.Subject) {
 }
 
 func (c *call) setOptions(o lifecycle.Options) {
-	c.IgnoreChecks, c.IgnoreErrors, c.BreakLock = o.IgnoreChecks, o.IgnoreErrors, o.BreakLock
+	c.IgnoreChecks, c.IgnoreErrors, c.BreakLock, c.TakeOver = o.IgnoreChecks, o.IgnoreErrors, o.BreakLock, o.TakeOver
 }
 
 func (c *call) setHosts(hosts []spec.HostFlag) {

@@ -44,6 +44,7 @@ func addIgnoreCheckFlag(cmd *cobra.Command, o *lifecycle.Options) {
 
 func addBreakLockFlag(cmd *cobra.Command, o *lifecycle.Options) {
 	cmd.Flags().BoolVar(&o.BreakLock, "break-lock", false, "take over a lock whose holder is not reachable")
+	cmd.Flags().BoolVar(&o.TakeOver, "take-over", false, "take the cluster from the management server that manages it")
 }
 
 func addAllowRemovalFlag(cmd *cobra.Command, allow *bool) {

@@ -226,7 +226,7 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Handlers = endpoints.handlers()
-	if c.Controllers, err = newControllers(dir, cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), log); err != nil {
+	if c.Controllers, err = newControllers(dir, cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), s.publicURL(listener.Addr()), log); err != nil {
 		return nil, nil, err
 	}
 	server, err := controlplane.Start(ctx, c)

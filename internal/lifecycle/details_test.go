@@ -690,6 +690,73 @@ func TestLock_NotTakenByCopyOfState(t *testing.T) {
 	third.Release(t.Context())
 }
 
+// TestLock_BelongsToTheManager checks that a cluster of a management server is refused elsewhere, until it is taken over.
+// The server is refused afterwards.
+func TestLock_BelongsToTheManager(t *testing.T) {
+	t.Parallel()
+	const url, theirs = "https://slipway.example:7443", "0123456789abcdef0123456789abcdef"
+	for _, tc := range []struct {
+		name     string
+		manager  remote.Manager
+		server   string // that asks
+		takeOver bool
+		message  string // of the refusal; "" for none
+		want     remote.Manager
+	}{
+		{name: "no server", want: remote.Manager{}},
+		{
+			name: "of a server", manager: remote.Manager{ID: theirs, Server: url},
+			message: "the management server " + url + " manages cluster prod",
+		},
+		{name: "taken over", manager: remote.Manager{ID: theirs, Server: url}, takeOver: true, want: remote.Manager{ID: "ours"}},
+		{
+			name: "taken from the server", manager: remote.Manager{ID: theirs}, server: url,
+			message: "a command line with other records manages cluster prod",
+		},
+		{name: "by a server", server: url, want: remote.Manager{ID: "ours", Server: url}},
+		{name: "of this manager", manager: remote.Manager{ID: "ours", Server: "https://old"}, server: url, want: remote.Manager{ID: "ours", Server: url}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1")
+			p := w.toLock(ApplyRequest{ApplyOptions: ApplyOptions{Options: Options{TakeOver: tc.takeOver}}})
+			p.svc.Server = tc.server
+			ours, err := p.svc.Records.ManagerID(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := func(m remote.Manager) remote.Manager {
+				if m.ID == "ours" {
+					m.ID = ours
+				}
+				return m
+			}
+			w.Hosts["cp1"].Lock.Manager = named(tc.manager)
+			hl, err := p.lockHosts(t.Context(), "create-1")
+			if tc.message != "" {
+				refusal(t, err, "other-manager")
+				if !strings.Contains(err.Error(), tc.message) {
+					t.Errorf("got %v, want %s", err, tc.message)
+				}
+				if st := w.Hosts["cp1"].Lock; st.Held || st.Highest != 0 {
+					t.Errorf("a refusal changed the lock: %+v", st)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hl.Release(t.Context())
+			st := w.Hosts["cp1"].Lock
+			if st.Manager != named(tc.want) {
+				t.Errorf("manager %+v, want %+v", st.Manager, tc.want)
+			}
+			if tc.server != "" && !strings.HasPrefix(st.Holder.By, "management server "+tc.server+", ") {
+				t.Errorf("holder %s", st.Holder.By)
+			}
+		})
+	}
+}
+
 // TestLock_NeedsMajorityOfControlPlanes checks the lock on three control planes.
 func TestLock_NeedsMajorityOfControlPlanes(t *testing.T) {
 	t.Parallel()

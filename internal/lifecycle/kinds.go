@@ -109,7 +109,7 @@ func requesters() map[operation.Kind]requester {
 
 // optionsOf and removalOf return the parts of a request that several kinds have.
 func optionsOf(is *v1alpha1.OperationParameters) Options {
-	return Options{IgnoreChecks: is.IgnoredChecks}
+	return Options{IgnoreChecks: is.IgnoredChecks, TakeOver: is.TakeOver}
 }
 
 func removalOf(is *v1alpha1.OperationParameters) Removal {

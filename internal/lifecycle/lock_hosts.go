@@ -24,7 +24,7 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 	}
 	r := clusterlock.Request{
 		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Records: p.svc.Records, Log: p.svc.Log,
-		Restart: p.reconnect,
+		Restart: p.reconnect, Server: p.svc.Server, TakeOver: p.request.TakeOver,
 	}
 	r.Keepers, r.AllKeepers = p.lockKeepers()
 	for _, h := range p.hosts {

@@ -42,6 +42,8 @@ type Options struct {
 	IgnoreErrors bool
 	// BreakLock takes over a lock whose holder cannot be asked.
 	BreakLock bool
+	// TakeOver takes the cluster from the management server that manages it.
+	TakeOver bool
 }
 
 // A sharedRequest has the parts of a request that the code for all kinds uses. A part that

@@ -59,6 +59,8 @@ type Config struct {
 	Source string
 	// Object is the Cluster object of all operations of this service, nil for clusters of files.
 	Object *ClusterObject
+	// Server is the address of this management server, "" for the command line.
+	Server string
 }
 
 // A Service manages the lifecycle of clusters. A front end declares small interfaces with

@@ -74,9 +74,17 @@ type Lock struct {
 	// Process distinguishes the holder from others with the same manager ID, such as
 	// copies of its state.
 	Process string `json:"process,omitempty"`
+	// Server is the address of the management server that holds it, "" for the command line.
+	Server string `json:"server,omitempty"`
 	// Over, when the lock is taken, names a process of the same manager that has ended:
 	// its lock is free at once. A stored lock does not have it.
 	Over string `json:"over,omitempty"`
+}
+
+// A Manager is the last holder of the lock of a cluster that a management server has held.
+type Manager struct {
+	ID     string `json:"id"`
+	Server string `json:"server,omitempty"` // its address, "" for the command line
 }
 
 // LockState is the state of the lock on a host.
@@ -84,6 +92,8 @@ type LockState struct {
 	Held    bool   `json:"held"`
 	Holder  Lock   `json:"holder"`
 	Highest uint64 `json:"highest"` // highest fencing number seen
+	// Manager manages the cluster also between operations; empty if no management server has held the lock.
+	Manager Manager `json:"manager,omitzero"`
 	// AgeSeconds is the time since the last heartbeat by the monotonic clock of the host;
 	// a reboot makes the lock stale.
 	AgeSeconds float64 `json:"ageSeconds"`

@@ -155,6 +155,17 @@ var commandLine = Section{
 				"another manager runs it, use these commands there.",
 		},
 		{
+			ID:      "other-manager",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "Another manager manages the cluster.",
+			Cause: "A management server manages the cluster, also between its operations; the message has its address. Its " +
+				"control planes keep this in `/var/lib/slipway/manager.json`. Two managers would revert the changes of " +
+				"each other.",
+			Remedy: "Change the Cluster on that server, with kubectl. If the server no longer exists, use `--take-over`: " +
+				"the hosts then refuse that server. A server takes a cluster with an Operation that has the parameter " +
+				"`takeOver`.",
+		},
+		{
 			ID:      "fence-unreadable",
 			Code:    v1alpha1.ErrorInternal,
 			Summary: "The file that fences off earlier managers is damaged on a host.",

@@ -23,6 +23,9 @@ import (
 // idNoLockMajority is an error id with an entry in docs/guide/errors.md. It never changes.
 const idNoLockMajority = "no-lock-majority"
 
+// idOtherManager is the id of the refusal of a cluster that another manager manages.
+const idOtherManager = "other-manager"
+
 // requestTime limits a request about the lock.
 const requestTime = 30 * time.Second
 
@@ -51,6 +54,10 @@ type Request struct {
 	Hosts []Host
 	// Break takes over a lock whose holder cannot be asked.
 	Break bool
+	// Server is the address of the management server that asks, "" for the command line. TakeOver takes the cluster
+	// from the management server that manages it.
+	Server   string
+	TakeOver bool
 	// Restart is how long a control plane may be silent because the operation restarts it,
 	// one at a time; 0 if the operation restarts none.
 	Restart time.Duration
@@ -102,6 +109,9 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 	l.need = r.AllKeepers/2 + 1
 	if r.AllKeepers-1 < l.need { // one control plane or two: none can be restarted without a loss of the majority
 		l.silence = r.Restart
+	}
+	if err := r.checkManager(seen, l.lock.Manager); err != nil {
+		return nil, err
 	}
 	// One host that is locked by another manager is enough to stop: two managers may
 	// know different control planes, and the majorities of these may have no host in
@@ -155,6 +165,33 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 	return nil, r.lockedError(other)
 }
 
+// checkManager returns an error if another manager manages the cluster. Only a cluster that a management server has
+// managed has a manager between operations.
+func (r Request) checkManager(seen map[string]remote.LockState, id string) error {
+	if r.TakeOver {
+		return nil
+	}
+	for _, h := range r.Hosts {
+		is := seen[h.Name].Manager
+		if is.ID == "" || is.ID == id {
+			continue
+		}
+		hint := "change the cluster there"
+		message := "a command line with other records manages cluster " + r.Cluster
+		if is.Server != "" {
+			hint = "change the Cluster there, with kubectl"
+			message = "the management server " + is.Server + " manages cluster " + r.Cluster
+		}
+		if r.Server != "" {
+			hint += "; to manage it with this server, request an operation with the parameter takeOver"
+		} else {
+			hint += "; to manage it from here, use --take-over"
+		}
+		return diag.Refuse(idOtherManager, message, hint)
+	}
+	return nil
+}
+
 // newLock returns the lock to take on the hosts whose locks were read into seen. isOurs
 // reports whether a holder is an ended process of this manager.
 func newLock(ctx context.Context, r Request, seen map[string]remote.LockState) (l *Lock, isOurs func(remote.Lock) bool, err error) {
@@ -179,9 +216,13 @@ func newLock(ctx context.Context, r Request, seen map[string]remote.LockState) (
 		}
 	}
 	who := records.ThisProcess()
+	by := who.String()
+	if r.Server != "" {
+		by = "management server " + r.Server + ", " + by
+	}
 	l.lock = remote.Lock{
-		Operation: r.Operation, Manager: manager, Fence: highestFence(seen) + 1,
-		By: who.String() + " since " + who.Since.Format("2006-01-02 15:04:05 MST"),
+		Operation: r.Operation, Manager: manager, Fence: highestFence(seen) + 1, Server: r.Server,
+		By: by + " since " + who.Since.Format("2006-01-02 15:04:05 MST"),
 	}
 	return l, isOurs, nil
 }

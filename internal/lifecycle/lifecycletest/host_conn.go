@@ -167,7 +167,11 @@ func (c *Conn) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remo
 	if l.Fence <= c.Lock.Highest || !free {
 		return c.Lock, false, nil
 	}
-	c.Lock = remote.LockState{Held: true, Holder: l, Highest: l.Fence}
+	manager := c.Lock.Manager
+	if l.Server != "" || manager.ID != "" {
+		manager = remote.Manager{ID: l.Manager, Server: l.Server}
+	}
+	c.Lock = remote.LockState{Held: true, Holder: l, Highest: l.Fence, Manager: manager}
 	return c.Lock, true, nil
 }
 

@@ -79,7 +79,7 @@ func (h handler) ReleaseLock(ctx context.Context, l remote.Lock) error {
 
 func lockState(st lock.State) remote.LockState {
 	return remote.LockState{
-		Held: st.Held, Holder: remote.Lock(st.Holder), Highest: st.Highest,
+		Held: st.Held, Holder: remote.Lock(st.Holder), Highest: st.Highest, Manager: remote.Manager(st.Manager),
 		AgeSeconds: st.AgeSeconds, Stale: st.Stale, Units: st.Units,
 	}
 }

@@ -2,10 +2,11 @@
 // its fencing number, and its last heartbeat.
 package lock
 
-// FileName and FenceName are the lock files below the state directory.
+// FileName, FenceName and ManagerName are the lock files below the state directory.
 const (
-	FileName  = "lock.json"
-	FenceName = "fence"
+	FileName    = "lock.json"
+	FenceName   = "fence"
+	ManagerName = "manager.json"
 )
 
 // StaleSeconds is how long a holder can be silent before others may take over.
@@ -20,9 +21,17 @@ type Lock struct {
 	By string `json:"by,omitempty"`
 	// Process distinguishes the holder from others with the same manager ID.
 	Process string `json:"process,omitempty"`
+	// Server is the address of the management server that holds it, "" for the command line.
+	Server string `json:"server,omitempty"`
 	// Over, when the lock is taken, names a process of the same manager that has ended:
 	// its lock is free at once. A stored lock does not have it.
 	Over string `json:"over,omitempty"`
+}
+
+// A Manager is the last holder of the lock of a cluster that a management server has held.
+type Manager struct {
+	ID     string `json:"id"`
+	Server string `json:"server,omitempty"` // its address, "" for the command line
 }
 
 // FenceError reports a fence that cannot be read: it is unknown which managers were
@@ -44,6 +53,8 @@ type State struct {
 	Held    bool   `json:"held"`
 	Holder  Lock   `json:"holder"`
 	Highest uint64 `json:"highest"` // highest fencing number seen
+	// Manager manages the cluster also between operations; empty if no management server has held the lock.
+	Manager Manager `json:"manager,omitzero"`
 	// AgeSeconds is the time since the last heartbeat by the monotonic clock of the host;
 	// a reboot makes the lock stale.
 	AgeSeconds float64 `json:"ageSeconds"`

@@ -70,6 +70,9 @@ func (s *Store) readRecord(ctx context.Context) (State, record, error) {
 		return st, rec, err
 	}
 	st.Highest = highest
+	if st.Manager, err = s.readManager(); err != nil {
+		return st, rec, err
+	}
 	raw, err := bounded.ReadFile(filepath.Join(s.Dir, FileName), bounded.Word)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, rec, nil
@@ -115,7 +118,10 @@ func (s *Store) TakeLock(ctx context.Context, l Lock, breaking bool) (State, boo
 	}
 	defer unlock()
 	st, err := s.ReadState(ctx)
-	if err != nil && !(breaking && isUnreadable(err)) { // it is written again then
+	if breaking && isUnreadable(err) { // the fence is written again
+		err = s.Disk.RemovePath(filepath.Join(s.Dir, ManagerName))
+	}
+	if err != nil {
 		return st, false, err
 	}
 	own := st.Holder.Manager == l.Manager && st.Holder.Process == l.Over
@@ -129,7 +135,7 @@ func (s *Store) TakeLock(ctx context.Context, l Lock, breaking bool) (State, boo
 	if err := s.recordFence(l.Fence); err != nil {
 		return st, false, err
 	}
-	if err := s.writeLock(l); err != nil {
+	if err := errors.Join(s.writeManager(l, st.Manager), s.writeLock(l)); err != nil {
 		return st, false, err
 	}
 	st, err = s.ReadState(ctx)
@@ -188,7 +194,7 @@ func (s *Store) removeLeftovers() error {
 		return fmt.Errorf("releasing the lock: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() != FenceName && !s.isForeign(e.Name()) {
+		if e.Name() != FenceName && e.Name() != ManagerName && !s.isForeign(e.Name()) {
 			return nil
 		}
 	}
@@ -213,7 +219,7 @@ func (s *Store) ForgetLock() error {
 	if err != nil && !isUnreadable(err) {
 		return err
 	}
-	for _, name := range []string{FileName, FenceName} {
+	for _, name := range []string{FileName, ManagerName, FenceName} {
 		if err := s.Disk.RemovePath(filepath.Join(s.Dir, name)); err != nil {
 			return fmt.Errorf("releasing the lock: %w", err)
 		}
@@ -307,6 +313,38 @@ func (s *Store) writeLock(l Lock) error {
 	if err := s.Disk.ReplaceFile(filepath.Join(s.Dir, FileName), strings.NewReader(string(raw)+"\n"),
 		atomicfile.Meta{Mode: 0o600}); err != nil {
 		return fmt.Errorf("writing the lock: %w", err)
+	}
+	return nil
+}
+
+// readManager returns the manager of the cluster, or an empty one. A file that cannot be read is a FenceError.
+func (s *Store) readManager() (m Manager, err error) {
+	raw, err := bounded.ReadFile(filepath.Join(s.Dir, ManagerName), bounded.Word)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil {
+		return Manager{}, &FenceError{Path: filepath.Join(s.Dir, ManagerName), Err: err}
+	}
+	return m, nil
+}
+
+// writeManager saves the holder of a lock as the manager of the cluster. A cluster that no management server has managed
+// has no such file.
+func (s *Store) writeManager(l Lock, was Manager) error {
+	is := Manager{ID: l.Manager, Server: l.Server}
+	if is == was || l.Server == "" && was == (Manager{}) {
+		return nil
+	}
+	raw, err := json.Marshal(is)
+	if err == nil {
+		err = s.Disk.ReplaceFile(filepath.Join(s.Dir, ManagerName), strings.NewReader(string(raw)+"\n"), atomicfile.Meta{Mode: 0o600})
+	}
+	if err != nil {
+		return fmt.Errorf("saving the manager of the cluster: %w", err)
 	}
 	return nil
 }

@@ -139,3 +139,45 @@ func TestTake_OneHolderAtATime(t *testing.T) {
 		t.Errorf("%d were inside at once", most)
 	}
 }
+
+// TestTake_SavesTheManager: the manager of a cluster is known after its operations, once a management server has held
+// the lock.
+func TestTake_SavesTheManager(t *testing.T) {
+	h, ctx := newHost(t), t.Context()
+	h.Foreign = func(name string) bool { return name == "theirs" }
+	take := func(l Lock, want Manager) {
+		t.Helper()
+		st, ok, err := h.TakeLock(ctx, l, false)
+		if !ok || err != nil || st.Manager != want {
+			t.Fatalf("taking: %t, %+v, %v, want manager %+v", ok, st, err, want)
+		}
+		if err := os.WriteFile(filepath.Join(h.Dir, "ours"), nil, 0o600); err != nil { // the host was changed
+			t.Fatal(err)
+		}
+		if err := h.ReleaseLock(ctx, l); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := h.ReadState(ctx); err != nil || st.Held || st.Manager != want {
+			t.Errorf("released: %+v, %v, want manager %+v", st, err, want)
+		}
+	}
+	take(Lock{Manager: "a", Fence: 1}, Manager{})
+	take(Lock{Manager: "b", Fence: 2, Server: "https://b"}, Manager{ID: "b", Server: "https://b"})
+	take(Lock{Manager: "c", Fence: 3}, Manager{ID: "c"})
+	take(Lock{Manager: "b", Fence: 4, Server: "https://new"}, Manager{ID: "b", Server: "https://new"})
+	if err := h.ForgetLock(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := h.ReadState(ctx); err != nil || st.Manager != (Manager{}) {
+		t.Errorf("after the end of the cluster: %+v, %v", st, err)
+	}
+	if err := os.WriteFile(filepath.Join(h.Dir, ManagerName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.TakeLock(ctx, Lock{Manager: "b", Fence: 5}, false); err == nil {
+		t.Error("a damaged file of the manager is ignored")
+	}
+	if st, ok, err := h.TakeLock(ctx, Lock{Manager: "b", Fence: 5}, true); !ok || err != nil || st.Highest != 5 {
+		t.Errorf("by force: %t, %+v, %v", ok, st, err)
+	}
+}

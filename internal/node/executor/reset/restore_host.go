@@ -53,7 +53,7 @@ func (x *RestoreHostOp) Check(_ context.Context, h *host.Host) (host.CheckResult
 		switch name := e.Name(); {
 		case name == lock.FileName:
 			held = true
-		case name == lock.FenceName:
+		case name == lock.FenceName, name == lock.ManagerName:
 		case name == ledger.Dir:
 			return host.CheckResult{Change: fmt.Sprintf("restore %d changes to their original state", len(l.NewestEntries()))}, nil
 		case IsForeignState(name):
@@ -73,7 +73,7 @@ func (x *RestoreHostOp) Check(_ context.Context, h *host.Host) (host.CheckResult
 // removed with the cluster. The directory may have existed before, with files of the
 // user.
 var stateNames = map[string]bool{
-	lock.FileName: true, lock.FenceName: true, ledger.Dir: true, ledger.Dir + ".restored": true, ledger.Marker: true,
+	lock.FileName: true, lock.FenceName: true, lock.ManagerName: true, ledger.Dir: true, ledger.Dir + ".restored": true, ledger.Marker: true,
 	helperDir: true, host.ApplyLock: true, hostfs.KeptBlobs: true, hostfs.PassingBlobs: true, images.ImportedFile: true,
 	hostfs.BaselineDir: true, program.RunDir: true,
 	filepath.Base(op.AutoSnapshots): true, filepath.Base(op.AutoSnapshotFile): true, filepath.Base(op.AutoOutcomeFile): true,
@@ -242,7 +242,8 @@ func removeState(h *host.Host, o op.RestoreHost) error {
 		switch name := e.Name(); {
 		case name == lock.FileName:
 			held = true
-		case name == lock.FenceName, name == ledger.Dir, name == ledger.Marker, name == helperDir, name == host.ApplyLock:
+		case name == lock.FenceName, name == lock.ManagerName, name == ledger.Dir, name == ledger.Marker, name == helperDir,
+			name == host.ApplyLock:
 		case IsForeignState(name):
 		default:
 			if err := h.Disk.RemoveAll(h.StatePath(e.Name())); err != nil {
