@@ -65,6 +65,7 @@ type OperationSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`(has(self.nodes) ? self.nodes : []) == (has(oldSelf.nodes) ? oldSelf.nodes : [])`,message="this field cannot change",fieldPath=".nodes"
 	// +kubebuilder:validation:XValidation:rule=`(has(self.force) && self.force) == (has(oldSelf.force) && oldSelf.force)`,message="this field cannot change",fieldPath=".force"
 	// +kubebuilder:validation:XValidation:rule=`(has(self.forget) && self.forget) == (has(oldSelf.forget) && oldSelf.forget)`,message="this field cannot change",fieldPath=".forget"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.takeOver) && self.takeOver) == (has(oldSelf.takeOver) && oldSelf.takeOver)`,message="this field cannot change",fieldPath=".takeOver"
 	// +kubebuilder:validation:XValidation:rule=`(has(self.keepFailed) && self.keepFailed) == (has(oldSelf.keepFailed) && oldSelf.keepFailed)`,message="this field cannot change",fieldPath=".keepFailed"
 	// +kubebuilder:validation:XValidation:rule=`duration(has(self.drainTimeout) ? self.drainTimeout : "0s") == duration(has(oldSelf.drainTimeout) ? oldSelf.drainTimeout : "0s")`,message="this field cannot change",fieldPath=".drainTimeout"
 	// +kubebuilder:validation:XValidation:rule=`(has(self.maxUnavailable) ? self.maxUnavailable : "") == (has(oldSelf.maxUnavailable) ? oldSelf.maxUnavailable : "")`,message="this field cannot change",fieldPath=".maxUnavailable"

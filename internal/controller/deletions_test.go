@@ -3,6 +3,7 @@ package controller
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/clusters"
+	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
@@ -219,6 +221,15 @@ func TestDeletion_AfterRemovalByRequest(t *testing.T) {
 	runInWorlds(t, func(w *world) {
 		w.createReady("cp1")
 		w.request("reset", operation.Delete, nil)
+		before := w.gate.count("")
+		o := w.waitForOperation("reset", v1alpha1.OperationAwaitingApproval, executor.ReasonApproval) // the object is not being deleted
+		w.requireQuiet(quietTime)
+		if n := w.gate.count("") - before; n > 0 {
+			w.t.Errorf("%d changes of hosts without an approval", n)
+		}
+		if err := w.approve(o, o.Status.Plan.Digest); err != nil {
+			w.t.Fatal(err)
+		}
 		w.waitForOperation("reset", v1alpha1.OperationSucceeded, "")
 		w.waitForOperations(3)
 		w.waitForApplied()
@@ -227,4 +238,30 @@ func TestDeletion_AfterRemovalByRequest(t *testing.T) {
 		w.requireEmptyHosts("cp1")
 		w.requireNoRecords()
 	}, "cp1")
+}
+
+// TestDeletion_OfRunningOperation deletes the object of an operation that changes hosts, then the Cluster, whose records
+// must not go before the end of the run.
+func TestDeletion_OfRunningOperation(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1", "w1")
+		wait, release := w.hold("w1 ")
+		w.request("reboot", operation.RebootNodes, func(s *v1alpha1.OperationSpec) { s.Parameters.Nodes = []string{"w1"} })
+		wait()
+		if err := w.api.Delete(w.t.Context(), w.operation("reboot")); err != nil {
+			w.t.Fatal(err)
+		}
+		w.remove()
+		w.waitForDeleting("StoppingOperations")
+		if w.proxy != nil {
+			w.proxy.Inject(nil)
+		}
+		<-time.After(quietTime)
+		if c := w.cluster(); len(c.Finalizers) == 0 {
+			w.t.Error("the finalizer was removed during a run")
+		}
+		release()
+		w.waitUntilGone()
+		w.requireNoRecords()
+	}, "cp1", "w1")
 }

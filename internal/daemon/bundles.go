@@ -124,7 +124,7 @@ func (b *bundleCommand) shrink(ctx context.Context) error {
 	if b.maxSize <= 0 {
 		return nil
 	}
-	removed, err := bundlestore.Shrink(ctx, b.cache(), b.maxSize<<30)
+	removed, err := bundlestore.Shrink(ctx, b.cache(), b.maxSize<<30, time.Now())
 	for i := range removed {
 		b.printRemoved(&removed[i])
 	}

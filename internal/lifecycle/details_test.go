@@ -730,14 +730,16 @@ func TestLock_BelongsToTheManager(t *testing.T) {
 				}
 				return m
 			}
-			w.Hosts["cp1"].Lock.Manager = named(tc.manager)
+			if w.Hosts["cp1"].Lock.Manager = named(tc.manager); tc.manager.ID != "" {
+				w.Hosts["cp1"].Lock.Manager.Fence, w.Hosts["cp1"].Lock.Highest = 3, 3
+			}
 			hl, err := p.lockHosts(t.Context(), "create-1")
 			if tc.message != "" {
 				refusal(t, err, "other-manager")
 				if !strings.Contains(err.Error(), tc.message) {
 					t.Errorf("got %v, want %s", err, tc.message)
 				}
-				if st := w.Hosts["cp1"].Lock; st.Held || st.Highest != 0 {
+				if st := w.Hosts["cp1"].Lock; st.Held || st.Highest != 3 {
 					t.Errorf("a refusal changed the lock: %+v", st)
 				}
 				return
@@ -747,13 +749,59 @@ func TestLock_BelongsToTheManager(t *testing.T) {
 			}
 			defer hl.Release(t.Context())
 			st := w.Hosts["cp1"].Lock
-			if st.Manager != named(tc.want) {
+			got := remote.Manager{ID: st.Manager.ID, Server: st.Manager.Server}
+			if got != named(tc.want) {
 				t.Errorf("manager %+v, want %+v", st.Manager, tc.want)
+			}
+			if w.Hosts["w1"].Lock.Manager != (remote.Manager{}) {
+				t.Error("a worker has a manager, which a later takeover does not change")
 			}
 			if tc.server != "" && !strings.HasPrefix(st.Holder.By, "management server "+tc.server+", ") {
 				t.Errorf("holder %s", st.Holder.By)
 			}
 		})
+	}
+}
+
+// TestLock_ManagerOfMostRecentTakeover has control planes that were not reachable during a takeover, and a takeover without
+// a majority.
+func TestLock_ManagerOfMostRecentTakeover(t *testing.T) {
+	t.Parallel()
+	const url = "https://slipway.example:7443"
+	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
+	take := func(server string, takeOver bool) error {
+		p := w.toLock(ApplyRequest{ApplyOptions: ApplyOptions{Options: Options{TakeOver: takeOver}}})
+		p.svc.Server = server
+		hl, err := p.lockHosts(t.Context(), "op")
+		if err == nil {
+			hl.Release(t.Context())
+		}
+		return err
+	}
+	theirs := remote.Manager{ID: "0123456789abcdef0123456789abcdef", Server: url, Fence: 2}
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		w.Hosts[name].Lock.Manager, w.Hosts[name].Lock.Highest = theirs, 2
+	}
+	w.Hosts["cp2"].Down, w.Hosts["cp3"].Down = errDown, errDown
+	if err := take("", true); err == nil {
+		t.Fatal("one of three control planes is enough for a takeover")
+	}
+	if is := w.Hosts["cp1"].Lock.Manager; is != theirs {
+		t.Errorf("a failed takeover has left manager %+v", is)
+	}
+	w.Hosts["cp2"].Down = nil
+	if err := take("", true); err != nil {
+		t.Fatal(err)
+	}
+	w.Hosts["cp3"].Down = nil // it still has the server
+	if err := take("", false); err != nil {
+		t.Errorf("after the takeover: %v", err)
+	}
+	if is := w.Hosts["cp3"].Lock.Manager; is == theirs {
+		// It is written when the manager changes. Until then, its number is lower.
+		if got := w.Hosts["cp1"].Lock.Manager; got.Fence <= is.Fence || got.Server != "" {
+			t.Errorf("the takeover has manager %+v", got)
+		}
 	}
 }
 

@@ -233,7 +233,7 @@ func (p *prepared) operation(ctx context.Context) (*v1alpha1.Operation, error) {
 // parameters returns the details of the request. Planning has determined some of them.
 func (p *prepared) parameters() v1alpha1.OperationParameters {
 	parameters := v1alpha1.OperationParameters{
-		IgnoredChecks: p.request.IgnoreChecks, Nodes: p.nodes,
+		IgnoredChecks: p.request.IgnoreChecks, TakeOver: p.request.TakeOver, Nodes: p.nodes,
 		Force: p.request.removal.Force, Forget: p.request.forget, KeepFailed: p.request.keepFailed,
 		DrainTimeout:   metav1.Duration{Duration: p.request.removal.DrainTimeout},
 		MaxUnavailable: p.request.rollout.MaxUnavailable,

@@ -113,7 +113,7 @@ func (s *Service) finishRemoval(o *v1alpha1.Operation, c *v1alpha1.Cluster, r Re
 // this request.
 func (r ResumeRequest) resumed(o *v1alpha1.OperationParameters) sharedRequest {
 	r.IgnoreChecks = append(r.IgnoreChecks, o.IgnoredChecks...)
-	r.Removal.Force = r.Removal.Force || o.Force
+	r.Removal.Force, r.TakeOver = r.Removal.Force || o.Force, r.TakeOver || o.TakeOver
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.DrainTimeout.Duration)
 	return sharedRequest{
 		Subject: r.Subject, Options: r.Options, removal: r.Removal,

@@ -65,6 +65,7 @@ func TestServerCluster(t *testing.T) {
 		}
 	}
 
+	requireOtherManager(t, u, file, d)
 	o.apply(t, machines[:2])
 	operation := o.waitForApproval(t)
 	o.requireNodes(t, u, machines[0], machines...)
@@ -89,6 +90,16 @@ func TestServerCluster(t *testing.T) {
 		t.Errorf("states of the operations: %s", states)
 	}
 	d.stop(t)
+}
+
+// requireOtherManager asserts that the command line does not delete the cluster of a server.
+func requireOtherManager(t *testing.T, u *user, file string, d *daemon) {
+	t.Helper()
+	r := u.runSlipway(t, "delete", "cluster", "-f", file, "--yes", "--allow-removal")
+	requireRefusal(t, r, "other-manager")
+	if want := "the management server https://" + d.address + " manages cluster"; !strings.Contains(r.stderr, want) {
+		t.Errorf("the command line does not name the server %s:\n%s", d.address, r.stderr)
+	}
 }
 
 // readSpec returns the spec of a cluster file.

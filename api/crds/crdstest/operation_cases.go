@@ -165,6 +165,7 @@ func fullOperation(t *testing.T, hosts int) map[string]any {
 			IntentDigest: "sha256:a", Deadline: minute, Executor: v1alpha1.ExecutorJob,
 			Parameters: v1alpha1.OperationParameters{
 				IgnoredChecks: []string{"a"}, Nodes: slices.Sorted(maps.Keys(boots)), Force: true, Forget: true, KeepFailed: true,
+				TakeOver:     true,
 				DrainTimeout: minute, MaxUnavailable: "1", Version: "v1.37.1", File: "f", Certificates: []string{"a"},
 				AllCertificates: true, Within: minute, Backup: "b", Identity: "i", Restores: "r", SignedBy: "s", Unverified: true,
 				WithKeys: true, Verified: true, Rotates: map[string]string{"cluster": "a"}, Boots: boots,

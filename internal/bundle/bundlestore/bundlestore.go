@@ -100,7 +100,7 @@ func listDirectory(ctx context.Context, cache, dir string) (out []Entry, err err
 	return out, nil
 }
 
-// inspect opens the bundle, and looks whether it is in use.
+// inspect opens the bundle, and finds out if it is in use.
 func (e *Entry) inspect(ctx context.Context, cache string) error {
 	info, err := safefile.Stat(e.Path)
 	if err != nil {
@@ -117,6 +117,35 @@ func (e *Entry) inspect(ctx context.Context, cache string) error {
 		return err
 	}
 	return lock.Close()
+}
+
+// removedPrefix begins the name of a bundle whose removal has begun.
+const removedPrefix = ".removed-"
+
+// leftoverAge is the age after which a directory that an interrupted process has left is removed. An import or a download
+// takes less time.
+const leftoverAge = 24 * time.Hour
+
+// removeLeftovers removes the directories that interrupted processes have left: incomplete bundles, and bundles whose
+// removal was interrupted.
+func removeLeftovers(cache string, now time.Time) (err error) {
+	for _, below := range directories {
+		dir := filepath.Join(cache, below)
+		entries, listed := safefile.ReadDir(dir)
+		if listed != nil && !errors.Is(listed, fs.ErrNotExist) {
+			err = errors.Join(err, listed)
+		}
+		for _, e := range entries {
+			info, statted := e.Info()
+			if statted != nil || !e.IsDir() || !strings.HasPrefix(e.Name(), ".") {
+				continue
+			}
+			if strings.HasPrefix(e.Name(), removedPrefix) || now.Sub(info.ModTime()) > leftoverAge {
+				err = errors.Join(err, safefile.RemoveAll(filepath.Join(dir, e.Name())))
+			}
+		}
+	}
+	return err
 }
 
 // errInUse reports a lock that another process, or another part of this one, holds.
@@ -239,7 +268,7 @@ func (e *Entry) hasName(name string) bool {
 	return slices.Contains(e.Names, name)
 }
 
-// remove removes a bundle and its names, unless it is in use. Another process sees all of it, or nothing.
+// remove removes a bundle and its names, unless it is in use.
 func (e *Entry) remove() error {
 	lock, err := lockDirectory(e.Path, unix.LOCK_EX)
 	if errors.Is(err, errInUse) {
@@ -249,13 +278,17 @@ func (e *Entry) remove() error {
 		return fmt.Errorf("removing bundle %s: %w", e.label(), err)
 	}
 	defer lock.Close()
-	dir := filepath.Dir(e.Path)
-	removed, err := safefile.MkdirTemp(dir, ".removed-*", 0o700)
+	dir, base := filepath.Dir(e.Path), filepath.Base(e.Path)
+	removed := filepath.Join(dir, removedPrefix+base)
+	err = safefile.RemoveAll(removed) // of an interrupted removal
 	if err == nil {
-		err = safefile.Rename(e.Path, filepath.Join(removed, "bundle"))
+		err = safefile.Rename(e.Path, removed) // it needs no space, and other processes see the whole bundle or nothing
+	}
+	if err != nil {
+		return fmt.Errorf("removing bundle %s: %w", e.label(), err)
 	}
 	for _, name := range e.Names {
-		if target, _ := safefile.Readlink(filepath.Join(dir, name)); target == filepath.Base(e.Path) { // and not a newer bundle
+		if target, _ := safefile.Readlink(filepath.Join(dir, name)); target == base { // and not a newer bundle
 			err = errors.Join(err, safefile.Remove(filepath.Join(dir, name)))
 		}
 	}
@@ -274,8 +307,11 @@ func (e *Entry) label() string {
 }
 
 // Shrink removes the bundles that were not used for the longest time, until the others have at most limit bytes. A bundle
-// in use is kept.
-func Shrink(ctx context.Context, cache string, limit int64) (removed []Entry, err error) {
+// in use is kept. What interrupted commands have left is removed first.
+func Shrink(ctx context.Context, cache string, limit int64, now time.Time) (removed []Entry, err error) {
+	if err := removeLeftovers(cache, now); err != nil {
+		return nil, fmt.Errorf("removing what interrupted commands have left: %w", err)
+	}
 	all, err := List(ctx, cache)
 	if err != nil {
 		return nil, err

@@ -142,12 +142,33 @@ func TestShrink_RemovesTheLastUsedFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := bundlestore.Shrink(t.Context(), cache, tc.limit)
+		_, err := bundlestore.Shrink(t.Context(), cache, tc.limit, noon)
 		if err := errors.Join(err, release()); err != nil {
 			t.Fatal(err)
 		}
 		requireState(t, cache, tc.want...)
 	}
+}
+
+func TestShrink_RemovesLeftovers(t *testing.T) {
+	t.Parallel()
+	cache, _, newer := newCache(t)
+	bundles := filepath.Join(cache, "bundles")
+	for name, changed := range map[string]time.Time{".import-old": noon.Add(-25 * time.Hour), ".import-new": noon, ".removed-a": noon} {
+		dir := filepath.Join(bundles, name)
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chtimes(dir, changed, changed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := bundlestore.Shrink(t.Context(), cache, 2*newer.Size(), noon); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{".import-old": false, ".import-new": true, ".removed-a": false} {
+		if _, err := os.Stat(filepath.Join(bundles, name)); (err == nil) != want {
+			t.Errorf("%s exists: %t, want %t", name, err == nil, want)
+		}
+	}
+	requireState(t, cache, "v1.37.1", "v1.36.4")
 }
 
 func TestList_ShowsDamagedBundles(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
@@ -69,7 +70,7 @@ func (p *pass) latestDeletion() *v1alpha1.Operation {
 func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 	for i := range p.operations {
 		o := &p.operations[i]
-		if operation.HasEnded(o) || p.removesHosts() && p.isDeletion(o) {
+		if operations.IsFinished(o) || p.removesHosts() && p.isDeletion(o) {
 			continue
 		}
 		stopping = true
@@ -82,7 +83,21 @@ func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 			return true, err
 		}
 	}
-	return stopping, nil
+	return stopping || p.isRunStopping(), nil
+}
+
+// isRunStopping reports whether a run changes the hosts that does not carry out the deletion policy. Its object can be
+// deleted, or have the end of the operation already.
+func (p *pass) isRunStopping() bool {
+	uid := p.Executor.FindRunning(p.newOperation(operation.Delete, ""))
+	deletion := slices.ContainsFunc(p.operations, func(o v1alpha1.Operation) bool {
+		return o.UID == uid && p.removesHosts() && p.isDeletion(&o)
+	})
+	if uid == "" || deletion {
+		return false
+	}
+	p.again = withdrawInterval
+	return true
 }
 
 // removeFromHosts removes the cluster from its hosts with an operation. After a failure, the user decides.

@@ -5,6 +5,7 @@ package clusters
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -40,7 +41,7 @@ type Reconciler struct {
 	Executor *executor.InProcess
 }
 
-// A pass is one look at a Cluster.
+// A pass is one reconciliation of a Cluster.
 type pass struct {
 	*Reconciler
 	cluster *v1alpha1.Cluster
@@ -184,7 +185,14 @@ func (p *pass) requestOperation(ctx context.Context, wants *intent.Intent) error
 	if err := p.createOperation(ctx, o); err != nil {
 		return err
 	}
-	p.state.showUnfinished(o)
+	switch {
+	case !operation.HasEnded(o):
+		p.state.showUnfinished(o)
+	case o.Status.State == v1alpha1.OperationFailed, o.Status.State == v1alpha1.OperationCancelled:
+		p.state.showFailed(o)
+	default:
+		p.again = withdrawInterval // the cache does not have its end yet
+	}
 	return nil
 }
 
@@ -195,14 +203,21 @@ func (p *pass) newOperation(kind operation.Kind, wanted string) *v1alpha1.Operat
 
 // createOperation creates an operation. It exists already if an earlier pass was interrupted, or the cache is old.
 func (p *pass) createOperation(ctx context.Context, o *v1alpha1.Operation) error {
+	wanted := o.Spec
 	err := p.Client.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
-		return p.Live.Get(ctx, client.ObjectKeyFromObject(o), o)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	return err
+	if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		return err
+	}
+	if o.Spec.Kind != wanted.Kind || o.Spec.IntentDigest != wanted.IntentDigest {
+		return fmt.Errorf("operation %s exists with another request; delete it", o.Name)
+	}
+	return nil
 }
 
-// withdrawInterval is the time after which a pass looks whether a planning has ended.
+// withdrawInterval is the time after which a pass checks again if a planning or a run has ended.
 const withdrawInterval = 2 * time.Second
 
 // withdrawPending withdraws operations for other intents that have not begun.

@@ -188,7 +188,7 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 	}
 	after, err := operations.ListOf(ctx, k.Live, key)
 	if err != nil || len(after) != len(before) {
-		return err // the plan may show a half of an operation
+		return err // the plan may have been made during an operation
 	}
 	return k.react(ctx, c, svc, found, after)
 }

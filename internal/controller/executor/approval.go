@@ -22,8 +22,10 @@ func (n *run) needsApproval(p lifecycle.Prepared, object *v1alpha1.Cluster) stri
 	allowed := strings.Split(object.Annotations[AnnotationAllowRemoval], ",")
 	unexpected := slices.DeleteFunc(slices.Clone(p.Leaving()), func(host string) bool { return slices.Contains(allowed, host) })
 	switch kind := operation.Kind(o.Spec.Kind); {
-	case kind.RemovesCluster():
+	case kind.RemovesCluster() && object.DeletionTimestamp != nil && object.Spec.DeletionPolicy == v1alpha1.DeletionDelete:
 		return "" // the deletion of the object was the decision
+	case kind.RemovesCluster():
+		return "all hosts of the cluster would be reset, although the Cluster is not being deleted" + hint
 	case object.Spec.Approval == v1alpha1.ApprovalManual:
 		return "spec.approval of the Cluster is Manual" + hint
 	case len(unexpected) > 0:

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,20 +38,31 @@ type InProcess struct {
 	running  map[types.NamespacedName]*attempt // by cluster
 	delayed  map[types.UID]delay
 	withheld map[types.UID]bool
+	waiting  []waiter
 	tasks    sync.WaitGroup
 }
 
 // An attempt is a run in this process.
 type attempt struct {
+	key      types.NamespacedName
 	uid      types.UID
 	repair   bool
 	withdraw context.CancelCauseFunc // ends the planning
+	stop     context.CancelCauseFunc // stops the operation at a safe point
+}
+
+// A waiter is an operation that waits for a free slot.
+type waiter struct {
+	uid    types.UID
+	repair bool
+	seen   time.Time // when it last asked for a slot
 }
 
 // A delay is the wait for the next run of an operation whose latest run ended with an error.
 type delay struct {
 	length time.Duration
 	until  time.Time
+	err    error
 }
 
 // NewInProcess returns an executor with at most slots operations and the reserved ones. notify is called when
@@ -97,14 +109,53 @@ func (e *InProcess) RemainingDelay(o *v1alpha1.Operation) time.Duration {
 	switch left := time.Until(e.delayed[o.UID].until); {
 	case left > 0:
 		return left
-	case !e.hasRoom(o), e.withheld[o.UID]:
+	case e.withheld[o.UID]:
+		return busyInterval
+	case !e.hasRoom(o):
+		e.noteWaiting(o)
 		return busyInterval
 	}
 	return 0
 }
 
-// busyInterval is the time after which an operation looks again for a free slot.
+// LastError returns the error of the latest run of an operation, nil if it had none.
+func (e *InProcess) LastError(o *v1alpha1.Operation) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.delayed[o.UID].err
+}
+
+// busyInterval is the time after which an operation asks again for a free slot. One that does not ask for several times
+// does not wait any longer: it was cancelled, or deleted.
 const busyInterval = 5 * time.Second
+
+// noteWaiting keeps the place of an operation that waits for a slot. The caller holds mu.
+func (e *InProcess) noteWaiting(o *v1alpha1.Operation) {
+	now := time.Now()
+	e.waiting = slices.DeleteFunc(e.waiting, func(w waiter) bool { return now.Sub(w.seen) > 3*busyInterval })
+	for i := range e.waiting {
+		if e.waiting[i].uid == o.UID {
+			e.waiting[i].seen = now
+			return
+		}
+	}
+	e.waiting = append(e.waiting, waiter{o.UID, isRepairKind(o), now})
+}
+
+// countBefore returns the number of operations that wait for the same slots and came before an operation. The caller
+// holds mu.
+func (e *InProcess) countBefore(o *v1alpha1.Operation) (n int) {
+	repair := isRepairKind(o)
+	for _, w := range e.waiting {
+		if w.uid == o.UID {
+			return n
+		}
+		if w.repair == repair && time.Since(w.seen) <= 3*busyInterval {
+			n++
+		}
+	}
+	return n
+}
 
 // isRepairKind reports whether an operation may use a reserved slot.
 func isRepairKind(o *v1alpha1.Operation) bool {
@@ -124,7 +175,7 @@ func (e *InProcess) hasRoom(o *v1alpha1.Operation) bool {
 	if repair {
 		limit += reservedSlots
 	}
-	return used < limit && len(e.running) < e.slots+reservedSlots && context.Cause(e.base) == nil
+	return used+e.countBefore(o) < limit && len(e.running) < e.slots+reservedSlots && context.Cause(e.base) == nil
 }
 
 // Start starts an operation, unless one runs on its cluster, or the operation has to wait.
@@ -135,13 +186,16 @@ func (e *InProcess) Start(o *v1alpha1.Operation) {
 	if e.running[cluster] != nil || e.withheld[o.UID] || !e.hasRoom(o) {
 		return
 	}
-	withdrawn, withdraw := context.WithCancelCause(e.base)
-	is := &attempt{uid: o.UID, repair: isRepairKind(o), withdraw: withdraw}
-	e.running[cluster] = is
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	ctx, stop := context.WithCancelCause(e.base)
+	withdrawn, withdraw := context.WithCancelCause(ctx)
+	is := &attempt{key: key, uid: o.UID, repair: isRepairKind(o), withdraw: withdraw, stop: stop}
+	e.running[cluster] = is
+	e.waiting = slices.DeleteFunc(e.waiting, func(w waiter) bool { return w.uid == o.UID })
 	e.tasks.Go(func() {
+		defer stop(nil)
 		defer withdraw(nil)
-		err := e.runner.Run(e.base, withdrawn, key)
+		err := e.runner.Run(ctx, withdrawn, key)
 		e.mu.Lock()
 		delete(e.running, cluster)
 		e.noteResult(is.uid, key, err)
@@ -157,8 +211,19 @@ func (e *InProcess) noteResult(uid types.UID, key types.NamespacedName, err erro
 		return
 	}
 	length := min(max(firstDelay, 2*e.delayed[uid].length), lastDelay)
-	e.delayed[uid] = delay{length: length, until: time.Now().Add(length)}
+	e.delayed[uid] = delay{length: length, until: time.Now().Add(length), err: err}
 	e.runner.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
+}
+
+// StopDeleted stops an operation whose object was deleted, at a safe point. Its end cannot be saved.
+func (e *InProcess) StopDeleted(key types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, is := range e.running {
+		if is.key == key {
+			is.stop(errDeleted)
+		}
+	}
 }
 
 // Withdraw ends an operation that has not begun. If its planning runs, the run saves its end, and Withdraw

@@ -45,6 +45,7 @@ var (
 	ErrStopped = errors.New("the management plane stops")
 
 	errDeadline = errors.New("the deadline of the operation has passed")
+	errDeleted  = errors.New("the object of the operation was deleted")
 )
 
 // An End ends an operation with a state that package lifecycle does not give.
@@ -249,6 +250,8 @@ func (n *run) saveResult(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(why, errDeleted):
+		return nil // nothing can be saved
 	case errors.Is(why, errDeadline):
 		ends = &End{v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal}
 	case errors.Is(why, ErrStopped):

@@ -18,7 +18,7 @@ import (
 
 // conditions are the conditions of a cluster that are shown. A condition that a user has written has no metric.
 var conditions = []string{
-	"BackupRecent", "CertificatesValid", "Deleting", "Drifted", "EndpointAvailable", "EtcdHealthy", "HostsReachable", "NeedsAttention",
+	"BackupRecent", "CertificatesValid", "Created", "Deleting", "Drifted", "EndpointAvailable", "EtcdHealthy", "HostsReachable", "NeedsAttention",
 	"NodesReady", "Paused", "Ready", "Reconciled", "Stalled",
 }
 
@@ -68,7 +68,7 @@ func New() *Metrics {
 		queueAge:   desc("operation_queue_age_seconds", "Time since the creation of the oldest operation that has not begun."),
 		slots:      desc("operation_slots", "Number of operations that can run, and that run, in this process.", "state"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "slipway_operation_duration_seconds", Help: "Time from the start to the end of an operation.", Buckets: durations,
+			Name: "slipway_operation_duration_seconds", Help: "Time from the start to the end of an operation; 0 if it ended before its start.", Buckets: durations,
 		}, []string{"kind", "state"}),
 	}
 }
@@ -104,10 +104,14 @@ func (m *Metrics) ObserveEnds(ctx context.Context, from cache.Cache) error {
 // observeEnd measures an operation that has ended between two versions of its object.
 func (m *Metrics) observeEnd(before, after *v1alpha1.Operation) {
 	s := &after.Status
-	if operation.HasEnded(before) || !operation.HasEnded(after) || s.StartTime == nil || s.EndTime == nil {
+	if operation.HasEnded(before) || !operation.HasEnded(after) || s.State == v1alpha1.OperationSuperseded {
 		return
 	}
-	m.duration.WithLabelValues(kindOf(after), string(s.State)).Observe(s.EndTime.Sub(s.StartTime.Time).Seconds())
+	took := 0.0 // it has failed before it began
+	if s.StartTime != nil && s.EndTime != nil {
+		took = s.EndTime.Sub(s.StartTime.Time).Seconds()
+	}
+	m.duration.WithLabelValues(kindOf(after), string(s.State)).Observe(took)
 }
 
 // kindOf returns the kind of an operation as a label.

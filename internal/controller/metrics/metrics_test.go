@@ -136,9 +136,26 @@ func TestObserveEnd_MeasuresEachEndOnce(t *testing.T) {
 	m.observeEnd(ended, ended)
 	m.observeEnd(running, withdrawn)
 	m.observeEnd(running, running)
+	failed := new(v1alpha1.Operation)
+	failed.Spec.Kind, failed.Status.State = "create", v1alpha1.OperationFailed
+	m.observeEnd(running, failed)
 	const want = `
-# HELP slipway_operation_duration_seconds Time from the start to the end of an operation.
+# HELP slipway_operation_duration_seconds Time from the start to the end of an operation; 0 if it ended before its start.
 # TYPE slipway_operation_duration_seconds histogram
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="10"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="30"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="60"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="120"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="300"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="600"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="1200"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="1800"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="3600"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="7200"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="14400"} 1
+slipway_operation_duration_seconds_bucket{kind="create",state="Failed",le="+Inf"} 1
+slipway_operation_duration_seconds_sum{kind="create",state="Failed"} 0
+slipway_operation_duration_seconds_count{kind="create",state="Failed"} 1
 slipway_operation_duration_seconds_bucket{kind="create",state="Succeeded",le="10"} 0
 slipway_operation_duration_seconds_bucket{kind="create",state="Succeeded",le="30"} 0
 slipway_operation_duration_seconds_bucket{kind="create",state="Succeeded",le="60"} 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/status"
 )
 
 // ClusterField is the index of Operations by the name of their cluster.
@@ -37,14 +39,15 @@ type Reconciler struct {
 // Reconcile decides what an operation does next.
 func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
 	o := new(v1alpha1.Operation)
-	if err := r.Client.Get(ctx, key.NamespacedName, o); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if IsFinished(o) {
-		return reconcile.Result{}, nil
+	err := r.Client.Get(ctx, key.NamespacedName, o)
+	if client.IgnoreNotFound(err) != nil || err == nil && IsFinished(o) {
+		return reconcile.Result{}, err
 	}
 	// The cache can be older than the end of the latest run.
 	if err := r.Live.Get(ctx, key.NamespacedName, o); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Executor.StopDeleted(key.NamespacedName)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if IsFinished(o) {
@@ -64,10 +67,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
 			r.reopen(o, s)
 			s.QueuePosition = int32(min(earlier, 1<<20))
-			s.Reason, s.Message = reasonQueued, fmt.Sprintf("%d operations of the cluster come first", earlier)
+			s.Reason, s.Message = reasonQueued, describeEarlier(earlier)
 		})
 	}
 	return r.runFirst(ctx, o)
+}
+
+// describeEarlier describes how many operations come first.
+func describeEarlier(n int) string {
+	if n == 1 {
+		return "another operation of the cluster comes first"
+	}
+	return fmt.Sprintf("%d operations of the cluster come first", n)
 }
 
 // IsFinished reports whether there is nothing to do: the operation has ended, and no user has asked for a retry.
@@ -144,7 +155,7 @@ func (r *Reconciler) runFirst(ctx context.Context, o *v1alpha1.Operation) (recon
 		return reconcile.Result{}, nil
 	}
 	if wait := r.Executor.RemainingDelay(o); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+		return reconcile.Result{RequeueAfter: wait}, r.showError(ctx, o)
 	}
 	if err := r.update(ctx, o, func(s *v1alpha1.OperationStatus) { r.begin(o, s) }); err != nil {
 		return reconcile.Result{}, err
@@ -154,6 +165,21 @@ func (r *Reconciler) runFirst(ctx context.Context, o *v1alpha1.Operation) (recon
 		return reconcile.Result{RequeueAfter: r.Executor.RemainingDelay(o)}, nil
 	}
 	return reconcile.Result{}, nil
+}
+
+// reasonRepeated is the reason of an operation whose latest run ended with an error that can end.
+const reasonRepeated = "RunRepeated"
+
+// showError shows the error of the latest run. The next run shows its progress instead.
+func (r *Reconciler) showError(ctx context.Context, o *v1alpha1.Operation) error {
+	failed := r.Executor.LastError(o)
+	if failed == nil {
+		return nil
+	}
+	return r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
+		s.Reason = reasonRepeated
+		s.Message = status.LimitMessage("the operation is repeated after an error: "+failed.Error(), v1alpha1.MaxStatusMessage)
+	})
 }
 
 // begin changes the status before an attempt. A restart of the management plane does not change the deadline.

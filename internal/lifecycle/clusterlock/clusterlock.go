@@ -110,7 +110,7 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 	if r.AllKeepers-1 < l.need { // one control plane or two: none can be restarted without a loss of the majority
 		l.silence = r.Restart
 	}
-	if err := r.checkManager(seen, l.lock.Manager); err != nil {
+	if err := r.checkManager(managerOf(r.Keepers, seen), l.lock.Manager); err != nil {
 		return nil, err
 	}
 	// One host that is locked by another manager is enough to stop: two managers may
@@ -148,6 +148,7 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 	}
 	if len(l.holders) >= l.need && (other == nil || !isActive(*other)) {
 		r.displace(ctx, l, seen)
+		r.saveManager(ctx, l, seen)
 		return l, nil
 	}
 	// Hosts that were not reached may still have locks of processes that crashed.
@@ -165,31 +166,50 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 	return nil, r.lockedError(other)
 }
 
-// checkManager returns an error if another manager manages the cluster. Only a cluster that a management server has
-// managed has a manager between operations.
-func (r Request) checkManager(seen map[string]remote.LockState, id string) error {
-	if r.TakeOver {
+// managerOf returns the manager of the cluster between operations, an empty one if it has none. A control plane that was
+// not reachable when another manager took the cluster over has a manager with a lower number.
+func managerOf(keepers []Keeper, seen map[string]remote.LockState) (is remote.Manager) {
+	for _, k := range keepers {
+		if m := seen[k.Name].Manager; m.Fence > is.Fence {
+			is = m
+		}
+	}
+	return is
+}
+
+// checkManager returns an error if another manager than the one with an id manages the cluster.
+func (r Request) checkManager(is remote.Manager, id string) error {
+	if r.TakeOver || is.ID == "" || is.ID == id {
 		return nil
 	}
-	for _, h := range r.Hosts {
-		is := seen[h.Name].Manager
-		if is.ID == "" || is.ID == id {
-			continue
-		}
-		hint := "change the cluster there"
-		message := "a command line with other records manages cluster " + r.Cluster
-		if is.Server != "" {
-			hint = "change the Cluster there, with kubectl"
-			message = "the management server " + is.Server + " manages cluster " + r.Cluster
-		}
-		if r.Server != "" {
-			hint += "; to manage it with this server, request an operation with the parameter takeOver"
-		} else {
-			hint += "; to manage it from here, use --take-over"
-		}
-		return diag.Refuse(idOtherManager, message, hint)
+	hint := "change the cluster there"
+	message := "a command line with other records manages cluster " + r.Cluster
+	if is.Server != "" {
+		hint = "change the Cluster there, with kubectl"
+		message = "the management server " + is.Server + " manages cluster " + r.Cluster
 	}
-	return nil
+	if r.Server != "" {
+		hint += "; to manage it with this server, request an operation with the parameter takeOver"
+	} else {
+		hint += "; to manage it from here, use --take-over"
+	}
+	return diag.Refuse(idOtherManager, message, hint)
+}
+
+// saveManager saves this manager as the one of the cluster, with the first heartbeat. Hosts that do not respond now get it
+// with a later one.
+func (r Request) saveManager(ctx context.Context, l *Lock, seen map[string]remote.LockState) {
+	was := managerOf(r.Keepers, seen)
+	if r.Server == "" && was.ID == "" || was.ID == l.lock.Manager && was.Server == r.Server {
+		return
+	}
+	for _, k := range l.holders {
+		ctx, cancel := context.WithTimeout(ctx, heartbeatInterval)
+		if _, err := k.Conn.Beat(ctx, l.lock); err != nil {
+			l.log.Warn("the manager of the cluster was not saved on a host yet", "host", k.Name, "error", err)
+		}
+		cancel()
+	}
 }
 
 // newLock returns the lock to take on the hosts whose locks were read into seen. isOurs

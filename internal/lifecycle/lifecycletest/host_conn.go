@@ -167,11 +167,7 @@ func (c *Conn) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remo
 	if l.Fence <= c.Lock.Highest || !free {
 		return c.Lock, false, nil
 	}
-	manager := c.Lock.Manager
-	if l.Server != "" || manager.ID != "" {
-		manager = remote.Manager{ID: l.Manager, Server: l.Server}
-	}
-	c.Lock = remote.LockState{Held: true, Holder: l, Highest: l.Fence, Manager: manager}
+	c.Lock = remote.LockState{Held: true, Holder: l, Highest: l.Fence, Manager: c.Lock.Manager}
 	return c.Lock, true, nil
 }
 
@@ -179,7 +175,11 @@ func (c *Conn) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remo
 func (c *Conn) Beat(_ context.Context, l remote.Lock) (bool, error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	return c.Lock.Held && c.Lock.Holder == l, c.Down
+	is := c.Lock.Held && c.Lock.Holder == l
+	if m := c.Lock.Manager; is && c.Down == nil && (l.Server != "" || m.ID != "") && (m.ID != l.Manager || m.Server != l.Server) {
+		c.Lock.Manager = remote.Manager{ID: l.Manager, Server: l.Server, Fence: l.Fence}
+	}
+	return is, c.Down
 }
 
 // ReleaseLock releases the lock if its holder is the same.

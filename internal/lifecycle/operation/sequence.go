@@ -55,10 +55,11 @@ const AnnotationCreated = v1alpha1.Group + "/created"
 const maxSkew = 5 * time.Second
 
 // CreationTime returns when an operation was created. The time of an API has whole seconds, which do not tell the order
-// of operations that follow each other closely. So the time of the creator counts, if the API server confirms it.
+// of operations that follow each other closely. So the time of the creator counts, unless the API server shows that it is
+// too early. It can be late: the operation follows another one that was created before a clock was set back.
 func CreationTime(o *v1alpha1.Operation) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, o.Annotations[AnnotationCreated])
-	if err != nil || at.Sub(o.CreationTimestamp.Time).Abs() > maxSkew {
+	if err != nil || o.CreationTimestamp.Sub(at) > maxSkew {
 		return o.CreationTimestamp.Time
 	}
 	return at

@@ -3,6 +3,7 @@ package operation
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -72,6 +73,24 @@ func TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes(t *testing.T) {
 		}
 		if strings.Join(got, " ") != tc.want {
 			t.Errorf("%s: %q, want %q: %s", tc.name, got, tc.want, tc.reason)
+		}
+	}
+}
+
+// TestCreationTime_AcceptsLaterTimes compares the times of a creator with the time of the API server.
+func TestCreationTime_AcceptsLaterTimes(t *testing.T) {
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct{ created, want time.Time }{
+		"within the same second":                         {noon.Add(300 * time.Millisecond), noon.Add(300 * time.Millisecond)},
+		"a little earlier, by the clock of the creator":  {noon.Add(-4 * time.Second), noon.Add(-4 * time.Second)},
+		"too early":                                      {noon.Add(-time.Minute), noon},
+		"after another one, before a clock was set back": {noon.Add(10 * time.Minute), noon.Add(10 * time.Minute)},
+	} {
+		o := new(v1alpha1.Operation)
+		o.CreationTimestamp = metav1.NewTime(noon)
+		o.Annotations = map[string]string{AnnotationCreated: tc.created.Format(time.RFC3339Nano)}
+		if got := CreationTime(o); !got.Equal(tc.want) {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
 	}
 }

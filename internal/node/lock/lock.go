@@ -28,10 +28,12 @@ type Lock struct {
 	Over string `json:"over,omitempty"`
 }
 
-// A Manager is the last holder of the lock of a cluster that a management server has held.
+// A Manager manages a cluster also between operations, since a management server has held the lock.
 type Manager struct {
 	ID     string `json:"id"`
 	Server string `json:"server,omitempty"` // its address, "" for the command line
+	// Fence is the fencing number of the lock with which it began. Of several, the one with the highest number counts.
+	Fence uint64 `json:"fence"`
 }
 
 // FenceError reports a fence that cannot be read: it is unknown which managers were

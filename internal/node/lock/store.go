@@ -135,14 +135,15 @@ func (s *Store) TakeLock(ctx context.Context, l Lock, breaking bool) (State, boo
 	if err := s.recordFence(l.Fence); err != nil {
 		return st, false, err
 	}
-	if err := errors.Join(s.writeManager(l, st.Manager), s.writeLock(l)); err != nil {
+	if err := s.writeLock(l); err != nil {
 		return st, false, err
 	}
 	st, err = s.ReadState(ctx)
 	return st, err == nil && st.Held && st.Holder == l, err
 }
 
-// RenewHeartbeat renews the heartbeat; it returns false if the lock is no longer l.
+// RenewHeartbeat renews the heartbeat; it returns false if the lock is no longer l. It also saves the holder as the manager
+// of the cluster: a holder sends heartbeats when it has the lock of enough hosts.
 func (s *Store) RenewHeartbeat(ctx context.Context, l Lock) (bool, error) {
 	unlock, err := s.lockExclusively(false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +157,7 @@ func (s *Store) RenewHeartbeat(ctx context.Context, l Lock) (bool, error) {
 	if err != nil || !st.Held || st.Holder != l {
 		return false, err
 	}
-	return true, s.writeLock(l)
+	return true, errors.Join(s.writeManager(l, st.Manager), s.writeLock(l))
 }
 
 // ReleaseLock frees the lock if it is still l. If only the fence remains of Slipway's files
@@ -335,10 +336,10 @@ func (s *Store) readManager() (m Manager, err error) {
 // writeManager saves the holder of a lock as the manager of the cluster. A cluster that no management server has managed
 // has no such file.
 func (s *Store) writeManager(l Lock, was Manager) error {
-	is := Manager{ID: l.Manager, Server: l.Server}
-	if is == was || l.Server == "" && was == (Manager{}) {
+	if l.Manager == was.ID && l.Server == was.Server || l.Server == "" && was == (Manager{}) {
 		return nil
 	}
+	is := Manager{ID: l.Manager, Server: l.Server, Fence: l.Fence}
 	raw, err := json.Marshal(is)
 	if err == nil {
 		err = s.Disk.ReplaceFile(filepath.Join(s.Dir, ManagerName), strings.NewReader(string(raw)+"\n"), atomicfile.Meta{Mode: 0o600})

@@ -147,9 +147,16 @@ func TestTake_SavesTheManager(t *testing.T) {
 	h.Foreign = func(name string) bool { return name == "theirs" }
 	take := func(l Lock, want Manager) {
 		t.Helper()
+		before, err := h.ReadState(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
 		st, ok, err := h.TakeLock(ctx, l, false)
-		if !ok || err != nil || st.Manager != want {
-			t.Fatalf("taking: %t, %+v, %v, want manager %+v", ok, st, err, want)
+		if !ok || err != nil || st.Manager != before.Manager {
+			t.Fatalf("taking: %t, %+v, %v, want manager %+v until a heartbeat", ok, st, err, before.Manager)
+		}
+		if ok, err := h.RenewHeartbeat(ctx, l); !ok || err != nil {
+			t.Fatal(ok, err)
 		}
 		if err := os.WriteFile(filepath.Join(h.Dir, "ours"), nil, 0o600); err != nil { // the host was changed
 			t.Fatal(err)
@@ -162,9 +169,10 @@ func TestTake_SavesTheManager(t *testing.T) {
 		}
 	}
 	take(Lock{Manager: "a", Fence: 1}, Manager{})
-	take(Lock{Manager: "b", Fence: 2, Server: "https://b"}, Manager{ID: "b", Server: "https://b"})
-	take(Lock{Manager: "c", Fence: 3}, Manager{ID: "c"})
-	take(Lock{Manager: "b", Fence: 4, Server: "https://new"}, Manager{ID: "b", Server: "https://new"})
+	take(Lock{Manager: "b", Fence: 2, Server: "https://b"}, Manager{ID: "b", Server: "https://b", Fence: 2})
+	take(Lock{Manager: "b", Fence: 3, Server: "https://b"}, Manager{ID: "b", Server: "https://b", Fence: 2})
+	take(Lock{Manager: "c", Fence: 4}, Manager{ID: "c", Fence: 4})
+	take(Lock{Manager: "b", Fence: 5, Server: "https://new"}, Manager{ID: "b", Server: "https://new", Fence: 5})
 	if err := h.ForgetLock(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,10 +182,10 @@ func TestTake_SavesTheManager(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(h.Dir, ManagerName), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.TakeLock(ctx, Lock{Manager: "b", Fence: 5}, false); err == nil {
+	if _, _, err := h.TakeLock(ctx, Lock{Manager: "b", Fence: 6}, false); err == nil {
 		t.Error("a damaged file of the manager is ignored")
 	}
-	if st, ok, err := h.TakeLock(ctx, Lock{Manager: "b", Fence: 5}, true); !ok || err != nil || st.Highest != 5 {
+	if st, ok, err := h.TakeLock(ctx, Lock{Manager: "b", Fence: 6}, true); !ok || err != nil || st.Highest != 6 {
 		t.Errorf("by force: %t, %+v, %v", ok, st, err)
 	}
 }
