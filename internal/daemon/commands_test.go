@@ -51,6 +51,7 @@ func TestCommands_RefuseBadInput(t *testing.T) {
 		{"short compaction", "clients need old revisions", []string{"server", "--compaction-interval", "1s"}, exitRefused, idFlag},
 		{"short defragmentation", "writes wait for it", []string{"server", "--defragment-interval", "1s"}, exitRefused, idFlag},
 		{"short lifetime", "clients need time to read it", []string{"server", "--certificate-lifetime", "1s"}, exitRefused, idFlag},
+		{"archive", "the directory of a process is not known", []string{"server", "--archive-dir", "archive"}, exitRefused, idFlag},
 		{"log format", "text or json", []string{"server", "--log-format", "xml"}, exitRefused, idFlag},
 		{"second server", "one process uses the directory", []string{"server", "--listen", "127.0.0.1:0"}, exitRefused, "data-dir-in-use"},
 		{"status format", "text or json", []string{"status", "-o", "yaml"}, exitRefused, ""},

@@ -21,11 +21,20 @@ import (
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/server/datadir"
 	"slipway.dev/slipway/internal/store/kube"
+	"slipway.dev/slipway/internal/store/kube/archive"
 )
 
-// newControllers returns the controllers of a server, for controlplane.Config. cacheDir has the bundles, and url is the
-// address of the server.
-func newControllers(dir *datadir.Dir, cacheDir, url string, log *slog.Logger) (func(context.Context, *rest.Config) error, error) {
+// controllerSettings configure the controllers of a server.
+type controllerSettings struct {
+	dir *datadir.Dir
+	// cacheDir has the bundles, and url is the address of the server.
+	cacheDir, url string
+	files         archive.Files // nil is no archive
+	log           *slog.Logger
+}
+
+// newControllers returns the controllers of a server, for controlplane.Config.
+func newControllers(c controllerSettings) (func(context.Context, *rest.Config) error, error) {
 	catalogue, err := release.Load("")
 	if err != nil {
 		return nil, err
@@ -38,11 +47,15 @@ func newControllers(dir *datadir.Dir, cacheDir, url string, log *slog.Logger) (f
 	shown := metrics.New()
 	_ = legacyregistry.Registerer().Register(shown) // a second server of a test binary keeps the first one's
 	return func(ctx context.Context, client *rest.Config) error {
+		settings := kube.Config{
+			Client: client, BackupDir: c.dir.Path(datadir.SnapshotsDir), TempDir: c.dir.Path("tmp"), Archive: c.files,
+			WithoutArchive: c.files == nil, Log: c.log,
+		}
 		err := controller.Run(ctx, controller.Config{
-			Client: client, OpenRecords: openRecords(dir, client, log), Log: log, Metrics: shown,
+			Client: client, Log: c.log, OpenRecords: openRecords(settings), Metrics: shown,
 			Lifecycle: lifecycle.Config{
-				Catalogue: catalogue, Cache: cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: log,
-				Server:  url,
+				Catalogue: catalogue, Cache: c.cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: c.log,
+				Server:  c.url,
 				Connect: dialer.SSH.Connect, Resolve: dialer.SSH.ResolveLogin, // never this machine itself
 			},
 		})
@@ -53,8 +66,8 @@ func newControllers(dir *datadir.Dir, cacheDir, url string, log *slog.Logger) (f
 	}, nil
 }
 
-// openRecords returns a function that opens the records of a namespace, each once.
-func openRecords(dir *datadir.Dir, client *rest.Config, log *slog.Logger) func(string) (records.Backend, error) {
+// openRecords returns a function that opens the records of a namespace, each once. c has everything but the namespace.
+func openRecords(c kube.Config) func(namespace string) (records.Backend, error) {
 	var mu sync.Mutex
 	open := map[string]records.Backend{}
 	return func(namespace string) (records.Backend, error) {
@@ -63,10 +76,9 @@ func openRecords(dir *datadir.Dir, client *rest.Config, log *slog.Logger) func(s
 		if is := open[namespace]; is != nil {
 			return is, nil
 		}
-		made, err := kube.New(kube.Config{
-			Client: client, Namespace: namespace, BackupDir: dir.Path(datadir.SnapshotsDir), TempDir: dir.Path("tmp"),
-			WithoutArchive: true, Log: log,
-		})
+		c := c
+		c.Namespace = namespace
+		made, err := kube.New(c)
 		if err != nil {
 			return nil, err
 		}

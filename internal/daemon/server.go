@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"slipway.dev/slipway/internal/server/datadir"
 	"slipway.dev/slipway/internal/server/keys"
 	"slipway.dev/slipway/internal/server/serverbackup"
+	"slipway.dev/slipway/internal/store/kube/archive"
 	"slipway.dev/slipway/internal/version"
 )
 
@@ -49,6 +51,7 @@ type serverCommand struct {
 	logFormat string
 	backups   string // path of the configuration of backups
 	cacheDir  string
+	archive   string // directory, or withoutArchive
 }
 
 func newServerCommand(p *program) *cobra.Command {
@@ -73,6 +76,8 @@ administrator: pki/admin.kubeconfig in the data directory.`,
 	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "",
 		"AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
 	f.StringVar(&s.cacheDir, "cache-dir", "", "`directory` of bundles (default \"cache\" in the data directory)")
+	f.StringVar(&s.archive, "archive-dir", "",
+		"`directory` of finished operations, or none to delete them (default \"archive\" in the data directory)")
 	f.StringVar(&s.backups, "backup-config", "", "`file` with the schedule and the targets of backups")
 	f.DurationVar(&s.config.CompactionInterval, "compaction-interval", 5*time.Minute, "`time` between two removals of old revisions")
 	f.DurationVar(&s.config.DefragmentInterval, "defragment-interval", time.Hour, "`time` between two checks for unused space")
@@ -124,6 +129,10 @@ func (s *serverCommand) check() error {
 	if (etcd.CertFile == "") != (etcd.KeyFile == "") {
 		return diag.Refuse(idFlag, "--etcd-cert-file and --etcd-key-file belong together", "set both flags")
 	}
+	if s.archive != "" && s.archive != withoutArchive && !filepath.IsAbs(s.archive) {
+		return diag.Refuse(idFlag, fmt.Sprintf("--archive-dir %q is not an absolute path", s.archive),
+			"use a path such as /mnt/nas/slipwayd, or none")
+	}
 	if s.quota < controlplane.MinQuota>>20 {
 		return diag.Refuse(idFlag, fmt.Sprintf("--etcd-quota %d is too small", s.quota),
 			fmt.Sprintf("set at least %d MiB", controlplane.MinQuota>>20))
@@ -162,7 +171,11 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server, endpoints, err := s.start(ctx, dir, log)
+	files := openArchive(ctx, s.archive, dir, log)
+	if files != nil {
+		defer func() { err = errors.Join(err, files.Close()) }()
+	}
+	server, endpoints, err := s.start(ctx, dir, files, log)
 	if err != nil {
 		return err
 	}
@@ -188,7 +201,7 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 
 // start starts the server and reports that it is ready.
 func (s *serverCommand) start(
-	ctx context.Context, dir *datadir.Dir, log *slog.Logger,
+	ctx context.Context, dir *datadir.Dir, files archive.Files, log *slog.Logger,
 ) (*controlplane.Server, *endpoints, error) {
 	begun := time.Now()
 	// A start makes much garbage once: collecting less often saves a tenth of its time.
@@ -226,7 +239,10 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Handlers = endpoints.handlers()
-	if c.Controllers, err = newControllers(dir, cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), s.publicURL(listener.Addr()), log); err != nil {
+	c.Controllers, err = newControllers(controllerSettings{
+		dir: dir, cacheDir: cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), url: s.publicURL(listener.Addr()), files: files, log: log,
+	})
+	if err != nil {
 		return nil, nil, err
 	}
 	server, err := controlplane.Start(ctx, c)

@@ -39,10 +39,11 @@ const (
 var required = []string{"pki", "keys", "etcd"}
 
 // optional are the directories that are created again if they are missing.
-var optional = []string{"audit", "backups", CacheDir, SnapshotsDir, temporaryDir}
+var optional = []string{ArchiveDir, "audit", "backups", CacheDir, SnapshotsDir, temporaryDir}
 
-// CacheDir has the bundles of clusters, and SnapshotsDir the backup sets of their etcd.
+// ArchiveDir has finished operations, CacheDir the bundles of clusters, and SnapshotsDir the backup sets of their etcd.
 const (
+	ArchiveDir   = "archive"
 	CacheDir     = "cache"
 	SnapshotsDir = "snapshots"
 )

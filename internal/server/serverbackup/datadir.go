@@ -26,7 +26,7 @@ func (o *RestoreOptions) UseDataDir(path string, replace bool) (kept func() stri
 		if err != nil {
 			return nil, err
 		}
-		return &restoredDir{Dir: d, path: path, replaced: replace}, nil
+		return &restoredDir{Dir: d, path: path, replaced: replace, previous: previous}, nil
 	}
 	if !replace {
 		return func() string { return "" }, nil
@@ -52,12 +52,18 @@ type restoredDir struct {
 	*datadir.Dir
 	path     string
 	replaced bool
+	previous string // the replaced directory under its new name, "" if there was none
 }
 
 // Commit implements Destination.
 func (d *restoredDir) Commit(hold string) error {
 	if hold != "" {
 		if err := d.SetHold(datadir.Hold{Since: time.Now().UTC().Truncate(time.Second), Reason: hold}); err != nil {
+			return err
+		}
+	}
+	if d.previous != "" {
+		if err := d.KeepArchive(d.previous); err != nil {
 			return err
 		}
 	}

@@ -93,8 +93,10 @@ func TestRestore_MakesDataDirectory(t *testing.T) {
 		t.Error("the restored content differs")
 	}
 	requireEmpty(t, d.Path("tmp"))
-	if err := os.WriteFile(d.Path("keys", "sa.key"), []byte("changed"), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"keys/sa.key": "changed", "archive/default_prod.zst": "operation", "archive/.x.part": "o"} {
+		if err := os.WriteFile(d.Path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := restore(true, "", etcdOf); err == nil {
 		t.Error("the data directory of a running server was replaced")
@@ -118,6 +120,14 @@ func TestRestore_MakesDataDirectory(t *testing.T) {
 	}
 	if got := readText(t, filepath.Join(kept, "keys", "sa.key")); got != "changed" {
 		t.Errorf("the kept directory has %q", got)
+	}
+	for _, dir := range []string{kept, path} {
+		if got := readText(t, filepath.Join(dir, datadir.ArchiveDir, "default_prod.zst")); got != "operation" {
+			t.Errorf("the archive in %s has %q", dir, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(path, datadir.ArchiveDir, ".x.part")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an incomplete file of the archive: %v", err)
 	}
 	if got := readText(t, filepath.Join(path, "keys", "sa.key")); got != "first" {
 		t.Errorf("the restored directory has %q", got)

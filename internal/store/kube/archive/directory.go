@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -21,26 +22,49 @@ const maxCalls = 16
 
 // A Directory keeps the files of an archive. Only its owner has access.
 type Directory struct {
-	root  *os.Root
-	calls chan struct{} // has an element for each call that runs
+	path  string
+	calls chan struct{}           // has an element for each call that runs
+	root  atomic.Pointer[os.Root] // nil until a call has opened it
 }
 
 var _ Files = (*Directory)(nil)
 
-// OpenDirectory opens a directory for an archive, and creates it if only its parent exists: a missing
-// parent can be a disk that is not mounted.
+// NewDirectory returns a directory for an archive. The first call that succeeds opens it, and creates it if only
+// its parent exists: a missing parent can be a disk that is not mounted.
+func NewDirectory(path string) *Directory {
+	return &Directory{path: path, calls: make(chan struct{}, maxCalls)}
+}
+
+// OpenDirectory returns a directory that it has opened. See NewDirectory.
 func OpenDirectory(ctx context.Context, path string) (*Directory, error) {
-	d := &Directory{calls: make(chan struct{}, maxCalls)}
-	root, err := callValue(ctx, d, func() (*os.Root, error) { return openRoot(path) })
+	d := NewDirectory(path)
+	return d, d.Open(ctx)
+}
+
+// Open opens the directory. Other calls open it too.
+func (d *Directory) Open(ctx context.Context) error {
+	_, err := callValue(ctx, d, d.open)
 	if err != nil {
-		var refused diag.List
-		if errors.As(err, &refused) {
-			return nil, err
-		}
-		return nil, unavailableError(ctx, err)
+		return unavailableError(ctx, err)
 	}
-	d.root = root
-	return d, nil
+	return nil
+}
+
+// open returns the open directory. The file system can block it.
+func (d *Directory) open() (*os.Root, error) {
+	if root := d.root.Load(); root != nil {
+		return root, nil
+	}
+	root, err := openRoot(d.path)
+	if err != nil {
+		return nil, err
+	}
+	for !d.root.CompareAndSwap(nil, root) { // perhaps another call has opened it
+		if other := d.root.Load(); other != nil {
+			return other, root.Close()
+		}
+	}
+	return root, nil
 }
 
 func openRoot(path string) (*os.Root, error) {
@@ -95,7 +119,12 @@ func (d *Directory) call(ctx context.Context, f func() error) error {
 }
 
 // Close closes the directory.
-func (d *Directory) Close() error { return d.root.Close() }
+func (d *Directory) Close() error {
+	if root := d.root.Swap(nil); root != nil {
+		return root.Close()
+	}
+	return nil
+}
 
 // List returns the regular files whose names have a prefix.
 func (d *Directory) List(ctx context.Context, prefix string) ([]copies.File, error) {
@@ -103,7 +132,11 @@ func (d *Directory) List(ctx context.Context, prefix string) ([]copies.File, err
 }
 
 func (d *Directory) list(prefix string) (out []copies.File, err error) {
-	dir, err := d.root.Open(".")
+	root, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +148,7 @@ func (d *Directory) list(prefix string) (out []copies.File, err error) {
 		if !strings.HasPrefix(strings.TrimPrefix(name, "."), prefix) {
 			continue
 		}
-		info, err := d.root.Lstat(name)
+		info, err := root.Lstat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed in the meantime
 		case err != nil:
@@ -133,7 +166,11 @@ func (d *Directory) Fetch(ctx context.Context, name string, to io.Writer) error 
 }
 
 func (d *Directory) fetch(name string, to io.Writer) error {
-	f, err := d.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	root, err := d.open()
+	if err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -155,19 +192,23 @@ func (d *Directory) Put(ctx context.Context, name string, write func(io.Writer) 
 }
 
 func (d *Directory) put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
+	root, err := d.open()
+	if err != nil {
+		return err
+	}
 	part := "." + name + "." + randomWord() + ".part"
-	f, err := d.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(write(f), f.Sync(), f.Close(), ctx.Err())
 	if err == nil {
-		err = d.root.Rename(part, name)
+		err = root.Rename(part, name)
 	}
 	if err != nil {
 		return errors.Join(err, d.remove(part))
 	}
-	return fsync.SyncDirIn(d.root, ".")
+	return fsync.SyncDirIn(root, ".")
 }
 
 // Remove removes a file.
@@ -176,8 +217,12 @@ func (d *Directory) Remove(ctx context.Context, name string) error {
 }
 
 func (d *Directory) remove(name string) error {
-	if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	root, err := d.open()
+	if err != nil {
 		return err
 	}
-	return fsync.SyncDirIn(d.root, ".")
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fsync.SyncDirIn(root, ".")
 }

@@ -24,6 +24,8 @@ func unavailableError(ctx context.Context, err error) error {
 		return UnavailableError(errSlow)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case IsUnavailable(err):
+		return err
 	}
 	return UnavailableError(err)
 }
