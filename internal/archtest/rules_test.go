@@ -665,6 +665,7 @@ var rules = []rule{
 		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/clusterstatus", "internal/controller/service"},
 		why: "probes clusters and shows their health; changes no cluster",
 	},
+	{layer: 5, pkg: "internal/controller/readcache", why: "keeps objects that probes read; knows no cluster"},
 	{
 		layer: 5, pkg: "internal/controller/drift",
 		may: []string{

@@ -37,6 +37,7 @@ import (
 	"slipway.dev/slipway/internal/controller/health"
 	"slipway.dev/slipway/internal/controller/metrics"
 	"slipway.dev/slipway/internal/controller/operations"
+	"slipway.dev/slipway/internal/controller/readcache"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/records"
@@ -49,6 +50,9 @@ type Config struct {
 	Namespace string
 	// OpenRecords returns the records of a namespace.
 	OpenRecords func(namespace string) (records.Backend, error)
+	// OpenCached returns another OpenRecords, for records that are only read: read returns Secrets, also from memory.
+	// nil: OpenRecords is used.
+	OpenCached func(read ReadSecret) func(namespace string) (records.Backend, error)
 	// Lifecycle has the parts of the configuration that are the same for all operations.
 	Lifecycle lifecycle.Config
 	// FilesBases are the directories for private files; none: the defaults of package privatedir.
@@ -65,6 +69,9 @@ type Config struct {
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 }
+
+// A ReadSecret reads a Secret.
+type ReadSecret = func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 
 // Delays between two passes after an error.
 const (
@@ -179,15 +186,26 @@ func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, 
 
 // addHealth adds the probes of clusters to a manager.
 func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
+	kept := readcache.New(readcache.Config{Versions: m.GetClient(), Live: m.GetAPIReader(), Now: c.Lifecycle.Now})
 	prober := health.New(health.Config{
-		Client: m.GetClient(), Source: health.NewLifecycle(opener, c.Health), Times: c.Health, Newer: c.Lifecycle.Catalogue.NewerVersion,
-		Now: c.Lifecycle.Now, Log: c.Log,
+		Client: m.GetClient(), Times: c.Health, Newer: c.Lifecycle.Catalogue.NewerVersion,
+		Source: health.NewLifecycle(c.openThrough(kept, false, opener), c.openThrough(kept, true, opener), c.Health),
+		Now:    c.Lifecycle.Now, Log: c.Log,
 	})
 	err := builder.ControllerManagedBy(m).Named("health").For(&v1alpha1.Cluster{}).Complete(prober)
 	if err != nil {
 		return fmt.Errorf("adding the controller of probes: %w", err)
 	}
 	return m.Add(prober)
+}
+
+// openThrough returns an opener that reads through a cache.
+func (c *Config) openThrough(kept *readcache.Cache, fresh bool, o service.Opener) service.Opener {
+	o.Client = kept.Reader(fresh)
+	if c.OpenCached != nil {
+		o.OpenRecords = c.OpenCached(kept.ReadSecret(fresh))
+	}
+	return o
 }
 
 // addDrift adds the checks for manual changes to a manager.

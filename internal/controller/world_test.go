@@ -57,6 +57,8 @@ type world struct {
 	stop func()
 	// blocked cuts the way from the management plane to the API of the cluster.
 	blocked atomic.Bool
+	// dials is the number of direct connections to the API of the cluster.
+	dials atomic.Int32
 	// driftInterval is the time between two checks for manual changes.
 	driftInterval time.Duration
 	// health has the times of health probes.
@@ -273,10 +275,11 @@ func (w *world) start() {
 		return counted
 	})
 	w.traffic = counted
-	store, err := kube.New(kube.Config{
+	settings := kube.Config{
 		Client: through, Namespace: w.namespace, BackupDir: dir, TempDir: dir, LeaseTime: leaseTime, Patience: 10 * time.Second,
 		WithoutArchive: true,
-	})
+	}
+	store, err := kube.New(settings)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -285,7 +288,13 @@ func (w *world) start() {
 	config := Config{
 		Client: through, Namespace: w.namespace, FilesBases: []string{dir}, StopTime: 20 * time.Second,
 		OpenRecords: func(string) (records.Backend, error) { return store, nil },
-		Log:         slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		OpenCached: func(read ReadSecret) func(string) (records.Backend, error) {
+			cached := settings
+			cached.ReadSecret = read
+			store, err := kube.New(cached)
+			return func(string) (records.Backend, error) { return store, err }
+		},
+		Log: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Lifecycle: lifecycle.Config{
 			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: time.Now,
 		},
@@ -303,6 +312,7 @@ func (w *world) start() {
 
 // dialAPI reaches the API of the cluster, unless it is blocked.
 func (w *world) dialAPI(ctx context.Context, network, address string) (net.Conn, error) {
+	w.dials.Add(1)
 	if w.blocked.Load() {
 		return nil, lifecycletest.ErrDown
 	}

@@ -53,6 +53,11 @@ func newControllers(c controllerSettings) (func(context.Context, *rest.Config) e
 		}
 		err := controller.Run(ctx, controller.Config{
 			Client: client, Log: c.log, OpenRecords: openRecords(settings), Metrics: shown,
+			OpenCached: func(read controller.ReadSecret) func(string) (records.Backend, error) {
+				cached := settings
+				cached.ReadSecret = read
+				return openRecords(cached)
+			},
 			Lifecycle: lifecycle.Config{
 				Catalogue: catalogue, Cache: c.cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: c.log,
 				Server:  c.url,

@@ -92,6 +92,22 @@ func (c *cluster) addHosts(r *inspect.HealthReport, err error, t *Times, now tim
 	return c.hostsBreaker.add(reached, t.HostsPeriod, t, now)
 }
 
+// hasAPIProblem reports whether the API did not respond to the latest probe. The kubeconfig that was used may be the
+// reason.
+func (c *cluster) hasAPIProblem() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.apiProblem != ""
+}
+
+// hasHostProblem reports whether the latest probe of the hosts was not complete.
+func (c *cluster) hasHostProblem() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hostsErr != nil || c.hosts != nil && (c.hosts.Etcd.Message != "" ||
+		slices.ContainsFunc(c.hosts.Hosts, func(h inspect.HostHealth) bool { return h.Problem != "" }))
+}
+
 // silence returns the time without an answer of the API.
 func (c *cluster) silence(now time.Time) time.Duration {
 	if c.api == nil {

@@ -19,10 +19,19 @@ import (
 
 // A Source probes one cluster. It returns soon after the end of its context.
 type Source interface {
-	// QueryAPI queries the API and the nodes. With throughHosts it also tries to reach the API over SSH.
-	QueryAPI(ctx context.Context, c *v1alpha1.Cluster, throughHosts bool) (*inspect.APIReport, error)
+	// QueryAPI queries the API and the nodes.
+	QueryAPI(ctx context.Context, c *v1alpha1.Cluster, q Query) (*inspect.APIReport, error)
 	// QueryHosts queries the hosts over SSH.
-	QueryHosts(ctx context.Context, c *v1alpha1.Cluster) (*inspect.HealthReport, error)
+	QueryHosts(ctx context.Context, c *v1alpha1.Cluster, q Query) (*inspect.HealthReport, error)
+}
+
+// A Query describes how a cluster is queried.
+type Query struct {
+	// ThroughHosts also tries to reach the API over SSH.
+	ThroughHosts bool
+	// Fresh reads the kubeconfig, the keys and the files of the cluster again, also if they were read before and
+	// no change was reported.
+	Fresh bool
 }
 
 // A Config configures a Prober. Client, Source, Now and Log are required.
@@ -203,18 +212,19 @@ func (p *Prober) doTask(ctx context.Context, t task) {
 
 // probeAPI queries the API of a cluster. It returns the time until the next query.
 func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster) time.Duration {
-	ask := func(limit time.Duration, throughHosts bool) (*inspect.APIReport, error) {
+	fresh := is.hasAPIProblem()
+	ask := func(limit time.Duration, q Query) (*inspect.APIReport, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		return p.Source.QueryAPI(ctx, c, throughHosts)
+		return p.Source.QueryAPI(ctx, c, q)
 	}
-	report, err := ask(p.Times.API, false)
+	report, err := ask(p.Times.API, Query{Fresh: fresh})
 	if ctx.Err() == nil && (err != nil || !report.Answers) {
 		endpoint := ""
 		if err == nil {
 			endpoint = report.Endpoint
 		}
-		if other, failed := ask(p.Times.Hosts, true); failed == nil && other.Answers {
+		if other, failed := ask(p.Times.Hosts, Query{ThroughHosts: true, Fresh: fresh}); failed == nil && other.Answers {
 			report, err = other, nil
 			report.Endpoint = endpoint
 		}
@@ -229,6 +239,6 @@ func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster)
 func (p *Prober) probeHosts(ctx context.Context, is *cluster, c *v1alpha1.Cluster) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, inspect.HostsTime(len(c.Spec.Hosts), p.Times.Hosts))
 	defer cancel()
-	report, err := p.Source.QueryHosts(ctx, c)
+	report, err := p.Source.QueryHosts(ctx, c, Query{ThroughHosts: true, Fresh: is.hasHostProblem()})
 	return is.addHosts(report, err, &p.Times, p.Now())
 }

@@ -92,9 +92,9 @@ func (w statusWriter) Apply(_ context.Context, o runtime.ApplyConfiguration, _ .
 }
 
 // QueryAPI implements Source.
-func (f *fleet) QueryAPI(ctx context.Context, c *v1alpha1.Cluster, throughHosts bool) (*inspect.APIReport, error) {
+func (f *fleet) QueryAPI(ctx context.Context, c *v1alpha1.Cluster, q Query) (*inspect.APIReport, error) {
 	f.mu.Lock()
-	if !throughHosts {
+	if !q.ThroughHosts {
 		f.probes[c.Name]++
 	}
 	dead := f.dead[c.Name]
@@ -107,7 +107,7 @@ func (f *fleet) QueryAPI(ctx context.Context, c *v1alpha1.Cluster, throughHosts 
 }
 
 // QueryHosts implements Source.
-func (f *fleet) QueryHosts(ctx context.Context, c *v1alpha1.Cluster) (*inspect.HealthReport, error) {
+func (f *fleet) QueryHosts(ctx context.Context, c *v1alpha1.Cluster, _ Query) (*inspect.HealthReport, error) {
 	f.mu.Lock()
 	dead := f.dead[c.Name]
 	f.mu.Unlock()

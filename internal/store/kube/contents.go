@@ -61,8 +61,23 @@ type content struct {
 // contents keeps contents.
 type contents struct{ *connection }
 
+// getSecret reads a Secret with a request.
 func (c contents) getSecret(ctx context.Context, name string) (*corev1.Secret, error) {
 	s, err := c.core.CoreV1().Secrets(c.Namespace).Get(ctx, name, metav1.GetOptions{})
+	return c.checkSecret(name, s, err)
+}
+
+// readSecret reads a Secret. It can be an earlier version: see Config.ReadSecret.
+func (c contents) readSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	if c.ReadSecret == nil {
+		return c.getSecret(ctx, name)
+	}
+	s, err := c.ReadSecret(ctx, c.Namespace, name)
+	return c.checkSecret(name, s, err)
+}
+
+// checkSecret returns a Secret that was read, unless it is not a record.
+func (c contents) checkSecret(name string, s *corev1.Secret, err error) (*corev1.Secret, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +92,7 @@ func (c contents) getSecret(ctx context.Context, name string) (*corev1.Secret, e
 // owner is nil.
 func (c contents) load(ctx context.Context, name string, owner *metav1.OwnerReference) (text []byte, err error) {
 	err = c.repeat(ctx, func(ctx context.Context) error {
-		first, err := c.getSecret(ctx, name)
+		first, err := c.readSecret(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -72,6 +72,9 @@ type Config struct {
 	// WithoutArchive makes Retain shorten journals and delete old operations although there is no
 	// Archive. Otherwise they remain.
 	WithoutArchive bool
+	// ReadSecret reads Secrets for readers that can use an earlier version. Its result can be from memory.
+	// nil: a request for each read.
+	ReadSecret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// Patience is how long a request is repeated that fails for a reason that can end. Default:
 	// 60 s.
 	Patience time.Duration
