@@ -20,9 +20,12 @@ func isProbed(c *v1alpha1.Cluster) bool { return savedstate.IsCreated(c) && c.De
 // A cluster has the observations of a cluster.
 type cluster struct {
 	uid types.UID
-	// probed reports whether probes are scheduled, and since is the time since when.
+	// probed reports whether probes are scheduled, and since is the time since when. The mutex of the prober protects
+	// them, and next.
 	probed bool
 	since  time.Time
+	// next is the kind of the next probe of the API.
+	next work
 
 	mu sync.Mutex
 	// api is the latest answer of the API, at answered; nil if there was none. apiProblem is the reason of the

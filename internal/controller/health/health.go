@@ -43,19 +43,14 @@ type Config struct {
 	Newer func(version string) string
 	// Times are the periods and limits. Zero fields have the default.
 	Times Times
-	// Workers is the number of probes at the same time. Default: DefaultWorkers.
-	Workers int
-	Now     func() time.Time
-	Log     *slog.Logger
+	Now   func() time.Time
+	Log   *slog.Logger
 }
-
-// DefaultWorkers is the number of probes that run at the same time.
-const DefaultWorkers = 64
 
 // A Prober probes all clusters from time to time.
 type Prober struct {
 	Config
-	queue   workqueue.TypedDelayingInterface[task]
+	queues  map[work]workqueue.TypedDelayingInterface[task]
 	started time.Time
 
 	mu       sync.Mutex
@@ -72,22 +67,34 @@ type task struct {
 type work int
 
 const (
-	// probeAPI queries the API, probeHosts queries the hosts, and publish writes the status.
+	// probeAPI queries an API that answers. After a failure, probeSilentAPI follows until the API answers again.
 	probeAPI work = iota
+	probeSilentAPI
+	// probeHosts queries the hosts, and publish writes the status.
 	probeHosts
 	publish
 )
 
+// workers is the number of tasks of each kind that run at the same time. Each kind has a queue of its workers, so that
+// many clusters without an answer do not delay the probes of others.
+var workers = map[work]int{probeAPI: 32, probeSilentAPI: 64, probeHosts: 16, publish: 4}
+
 // New returns a prober. It begins with Start.
 func New(c Config) *Prober {
 	c.Times.setDefaults()
-	if c.Workers == 0 {
-		c.Workers = DefaultWorkers
-	}
-	return &Prober{
-		Config: c, queue: workqueue.NewTypedDelayingQueue[task](), started: c.Now(),
+	p := &Prober{
+		Config: c, queues: map[work]workqueue.TypedDelayingInterface[task]{}, started: c.Now(),
 		clusters: map[types.NamespacedName]*cluster{},
 	}
+	for kind := range workers {
+		p.queues[kind] = workqueue.NewTypedDelayingQueue[task]()
+	}
+	return p
+}
+
+// schedule does a task after a while.
+func (p *Prober) schedule(cluster types.NamespacedName, kind work, after time.Duration) {
+	p.queues[kind].AddAfter(task{cluster, kind}, after)
 }
 
 // Reconcile begins to probe a cluster, or ends it. It connects to nothing.
@@ -102,7 +109,7 @@ func (p *Prober) Reconcile(ctx context.Context, key reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	p.track(c)
-	p.queue.Add(task{key.NamespacedName, publish})
+	p.schedule(key.NamespacedName, publish, 0)
 	return reconcile.Result{}, nil
 }
 
@@ -117,10 +124,10 @@ func (p *Prober) track(c *v1alpha1.Cluster) {
 		p.clusters[key] = is
 	}
 	if !is.probed && isProbed(c) {
-		is.probed, is.since = true, p.Now()
-		p.queue.AddAfter(task{key, probeAPI}, p.firstDelay(p.Times.Period))
-		p.queue.AddAfter(task{key, probeHosts}, p.firstDelay(p.Times.HostsPeriod/2))
-		p.queue.AddAfter(task{key, publish}, p.Times.Unanswered)
+		is.probed, is.since, is.next = true, p.Now(), probeAPI
+		p.schedule(key, probeAPI, p.firstDelay(p.Times.Period))
+		p.schedule(key, probeHosts, p.firstDelay(p.Times.HostsPeriod/2))
+		p.schedule(key, publish, p.Times.Unanswered)
 	}
 	is.probed = is.probed && isProbed(c)
 }
@@ -150,27 +157,31 @@ func (p *Prober) find(key types.NamespacedName) *cluster {
 
 // Start works until ctx ends, and waits for the probes that run.
 func (p *Prober) Start(ctx context.Context) error {
-	var workers sync.WaitGroup
-	for range p.Workers {
-		workers.Go(func() { p.workOn(ctx) })
+	var running sync.WaitGroup
+	for kind, n := range workers {
+		for range n {
+			running.Go(func() { p.workOn(ctx, p.queues[kind]) })
+		}
 	}
 	<-ctx.Done()
-	p.queue.ShutDown()
-	workers.Wait()
+	for _, q := range p.queues {
+		q.ShutDown()
+	}
+	running.Wait()
 	return nil
 }
 
-// workOn does tasks until the queue is shut down.
-func (p *Prober) workOn(ctx context.Context) {
+// workOn does tasks until their queue is shut down.
+func (p *Prober) workOn(ctx context.Context, queue workqueue.TypedDelayingInterface[task]) {
 	for {
-		t, over := p.queue.Get()
+		t, over := queue.Get()
 		if over {
 			return
 		}
 		if ctx.Err() == nil {
 			p.doTask(ctx, t)
 		}
-		p.queue.Done(t)
+		queue.Done(t)
 	}
 }
 
@@ -183,7 +194,7 @@ func (p *Prober) doTask(ctx context.Context, t task) {
 	c := new(v1alpha1.Cluster)
 	if err := p.Client.Get(ctx, t.cluster, c); err != nil {
 		if client.IgnoreNotFound(err) != nil {
-			p.queue.AddAfter(t, p.Times.Period)
+			p.schedule(t.cluster, t.work, p.Times.Period)
 		}
 		return
 	}
@@ -191,10 +202,12 @@ func (p *Prober) doTask(ctx context.Context, t task) {
 		return // it continues when the cluster is probed again
 	}
 	switch t.work {
-	case probeAPI:
-		p.queue.AddAfter(t, p.probeAPI(ctx, is, c))
+	case probeAPI, probeSilentAPI:
+		if p.isNext(is, t.work) {
+			p.probeAPI(ctx, is, c, t)
+		}
 	case probeHosts:
-		p.queue.AddAfter(t, p.probeHosts(ctx, is, c))
+		p.schedule(t.cluster, probeHosts, p.probeHosts(ctx, is, c))
 	case publish:
 	}
 	if ctx.Err() != nil {
@@ -206,20 +219,49 @@ func (p *Prober) doTask(ctx context.Context, t task) {
 		next = p.Times.Period
 	}
 	if next > 0 {
-		p.queue.AddAfter(task{t.cluster, publish}, next)
+		p.schedule(t.cluster, publish, next)
 	}
 }
 
-// probeAPI queries the API of a cluster. It returns the time until the next query.
-func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster) time.Duration {
+// isNext reports whether a kind of probe is the next one of an API. Another one is from before the cluster was created
+// again.
+func (p *Prober) isNext(is *cluster, kind work) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return is.next == kind
+}
+
+// setNext schedules the next probe of an API.
+func (p *Prober) setNext(is *cluster, key types.NamespacedName, kind work, after time.Duration) {
+	p.mu.Lock()
+	is.next = kind
+	p.mu.Unlock()
+	p.schedule(key, kind, after)
+}
+
+// quickLimit limits the probe of an API that has answered before. After it, the probe is repeated with more time, apart
+// from the APIs that answer.
+const quickLimit = 2 * time.Second
+
+// probeAPI queries the API of a cluster, and schedules the next query.
+func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster, t task) {
 	fresh := is.hasAPIProblem()
 	ask := func(limit time.Duration, q Query) (*inspect.APIReport, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		return p.Source.QueryAPI(ctx, c, q)
 	}
-	report, err := ask(p.Times.API, Query{Fresh: fresh})
-	if ctx.Err() == nil && (err != nil || !report.Answers) {
+	limit := p.Times.API
+	if t.work == probeAPI {
+		limit = min(limit, quickLimit)
+	}
+	report, err := ask(limit, Query{Fresh: fresh})
+	direct := err == nil && report.Answers
+	if ctx.Err() == nil && !direct {
+		if t.work == probeAPI {
+			p.setNext(is, t.cluster, probeSilentAPI, 0)
+			return
+		}
 		endpoint := ""
 		if err == nil {
 			endpoint = report.Endpoint
@@ -232,7 +274,11 @@ func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster)
 	if err != nil {
 		report = &inspect.APIReport{Message: err.Error()}
 	}
-	return is.addAPI(report, &p.Times, p.Now())
+	next := probeSilentAPI
+	if direct {
+		next = probeAPI
+	}
+	p.setNext(is, t.cluster, next, is.addAPI(report, &p.Times, p.Now()))
 }
 
 // probeHosts queries the hosts of a cluster. It returns the time until the next query.
