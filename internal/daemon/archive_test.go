@@ -119,7 +119,8 @@ func TestArchive_HasFinishedOperations(t *testing.T) {
 				t.Fatal(err)
 			}
 			saveFinished(t, b, number)
-			if err := b.(records.Retainer).Retain(t.Context(), "prod"); archive.IsUnavailable(err) != tc.unavailable || err != nil != tc.unavailable {
+			err = b.(records.Retainer).Retain(t.Context(), "prod")
+			if archive.IsUnavailable(err) != tc.unavailable || err != nil != tc.unavailable {
 				t.Errorf("Retain: %v", err)
 			}
 			ops, damaged, err := b.Operations().ListReadable(t.Context(), "prod")

@@ -59,7 +59,7 @@ type entry struct {
 	read    time.Time
 }
 
-// has reports whether an object is what the watch knows: nil means that it does not exist.
+// has reports whether the entry has the version that the watch reports: nil means that the object does not exist.
 func (e *entry) has(latest *metav1.PartialObjectMetadata) bool {
 	if e.object == nil || latest == nil {
 		return e.object == nil && latest == nil

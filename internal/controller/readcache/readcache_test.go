@@ -59,7 +59,9 @@ func (a *api) Get(_ context.Context, key client.ObjectKey, out client.Object, _ 
 func (a *api) put(name, version, text string, behind bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.secrets[name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}, Data: map[string][]byte{"k": []byte(text)}}
+	a.secrets[name] = &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}, Data: map[string][]byte{"k": []byte(text)},
+	}
 	if !behind {
 		a.watched["Secret/"+name] = version
 	}
@@ -138,7 +140,8 @@ func TestReader_DistinguishesKinds(t *testing.T) {
 	a.watched["ConfigMap/x"] = "1"
 	for range 3 {
 		var is corev1.ConfigMap
-		if err := c.Reader(false).Get(t.Context(), types.NamespacedName{Name: "x", Namespace: "default"}, &is); err != nil || is.Data["k"] != "map" {
+		name := types.NamespacedName{Name: "x", Namespace: "default"}
+		if err := c.Reader(false).Get(t.Context(), name, &is); err != nil || is.Data["k"] != "map" {
 			t.Errorf("%v, %v", is.Data, err)
 		}
 		if got := read(t, c, false, "x"); got != "secret" {
