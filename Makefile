@@ -131,10 +131,10 @@ race-server: node ## the API server's unit tests with the race detector
 	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
 
 .PHONY: server-long
-server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals, 200 killed processes
+server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals, 200 killed processes, all faults of a delete
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestRobust(Pair|Renewal)' ./internal/server/controlplane
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestLoad' ./internal/store/kube
-	@$(compiling) go test -tags 'apiserver long' -vet=off -count=1 -timeout 20m -parallel 32 -run '^TestCreate_ResumesAfterKilledProcessAPI$$' ./internal/lifecycle
+	@$(compiling) go test -tags 'apiserver long' -vet=off -count=1 -timeout 40m -parallel 32 -run '^Test(Create_ResumesAfterKilledProcess|Delete_EndsAfterRefusedWrite)API$$' ./internal/lifecycle
 
 .PHONY: unit-sampled
 unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample

@@ -16,14 +16,6 @@ import (
 	"slipway.dev/slipway/internal/store/kube"
 )
 
-const (
-	// managers limits the managers that run at the same time: each must renew its lock in time.
-	managers = 4
-	// killLeaseTime is how long a lock outlasts a killed process. On a busy machine, a renewal can take
-	// seconds.
-	killLeaseTime = 9 * time.Second
-)
-
 // A killTest kills managers that create a cluster, each at another point. The next manager finishes the
 // create.
 type killTest struct {
@@ -162,7 +154,7 @@ func TestCreate_ResumesAfterKilledProcessAPI(t *testing.T) {
 
 // spreadPoints returns n of all points, at the same distance from each other. Some runs do not reach a
 // point, because their writes have other numbers.
-func spreadPoints(all []string, n int) (out []string) {
+func spreadPoints[T any](all []T, n int) (out []T) {
 	for i := range min(n, len(all)) {
 		out = append(out, all[i*len(all)/min(n, len(all))])
 	}

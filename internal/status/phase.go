@@ -10,7 +10,8 @@ import (
 )
 
 // Gone is the phase of a cluster that does not exist: before it is recorded, and after a
-// delete.
+// delete. A cluster without a saved status has it too, for example if a delete was interrupted while
+// it removed the records.
 const Gone v1alpha1.Phase = ""
 
 // busy lists the phases in which an operation works on the cluster.
@@ -21,7 +22,9 @@ var busy = []v1alpha1.Phase{
 // moves lists the legal transitions. Staying in a phase is always legal, for a resume
 // after a killed process.
 var moves = map[v1alpha1.Phase][]v1alpha1.Phase{
-	Gone:                  {v1alpha1.PhasePending, v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating},
+	Gone: {
+		v1alpha1.PhasePending, v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating, v1alpha1.PhaseDeleting, v1alpha1.PhaseFailed,
+	},
 	v1alpha1.PhasePending: {v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating, v1alpha1.PhaseDeleting, Gone},
 	v1alpha1.PhasePrechecking: append(slices.Clone(busy), v1alpha1.PhasePending, v1alpha1.PhaseRunning,
 		v1alpha1.PhasePaused, v1alpha1.PhaseFailed, v1alpha1.PhaseDeleting, Gone),

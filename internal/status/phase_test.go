@@ -20,7 +20,7 @@ var phases = []v1alpha1.Phase{
 func TestMove_AllowsLegalTransitions(t *testing.T) {
 	want := map[v1alpha1.Phase]string{
 		//                          . Pe Ch Cr Ru Sc Up Re Pa Fa De
-		Gone:                        "x  x  x  x  .  .  .  .  .  .  . ",
+		Gone:                        "x  x  x  x  .  .  .  .  .  x  x ",
 		v1alpha1.PhasePending:       "x  x  x  x  .  .  .  .  .  .  x ",
 		v1alpha1.PhasePrechecking:   "x  x  x  x  x  x  x  x  x  x  x ",
 		v1alpha1.PhaseCreating:      ".  .  .  x  x  .  .  .  x  x  . ",
@@ -58,7 +58,7 @@ func TestOperations_MoveLegally(t *testing.T) {
 		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"apply":         {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"upgrade":       {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
-		"delete":        {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
+		"delete":        {Gone, v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
 		"rollback":      {v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"init-os":       phases,
 		"init-registry": phases,

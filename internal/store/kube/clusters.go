@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -247,24 +248,28 @@ func (s clusters) LoadNodes(ctx context.Context, c *v1alpha1.Cluster) ([]v1alpha
 }
 
 // Remove removes the records of a cluster. Its operations, its backup sets and its Cluster object
-// are kept. The spec is removed last: until then the cluster is listed, and Remove can be repeated.
+// are kept. The spec is removed last: until then the cluster is listed, and Remove can be repeated. The
+// status is removed just before it.
 func (s clusters) Remove(ctx context.Context, name string) error {
 	if err := records.CheckName(name); err != nil {
 		return fmt.Errorf("removing cluster: %w", err)
 	}
-	secrets, last := contents(s), clusterContent(name, ofSpec)
+	secrets := contents(s)
+	last := []string{clusterContent(name, ofStatus), clusterContent(name, ofSpec)}
 	list, err := secrets.list(ctx, labelCluster+"="+name)
 	names := map[string]bool{}
 	for _, secret := range list { // of a content whose removal was interrupted, only parts exist
 		names[firstName(secret)] = true
 	}
-	for n := range names {
-		if strings.HasPrefix(n, clusterContent(name, "")) && n != last {
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		if strings.HasPrefix(n, clusterContent(name, "")) && !slices.Contains(last, n) {
 			err = errors.Join(err, secrets.remove(ctx, n))
 		}
 	}
-	if err == nil {
-		err = secrets.remove(ctx, last)
+	for _, n := range last {
+		if err == nil {
+			err = secrets.remove(ctx, n)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("removing cluster %s: %w", name, err)
