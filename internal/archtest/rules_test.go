@@ -523,6 +523,10 @@ var rules = []rule{
 		may: []string{"internal/bundle/source", "internal/module"}, why: "bundles and releases of clusters; reaches no host",
 	},
 	{
+		layer: 4, pkg: "internal/lifecycle/registrysecrets", may: []string{"internal/module", "internal/module/registry", "internal/pki"},
+		why: "the secrets of private registries, from the records and files; reaches no host",
+	},
+	{
 		layer: 4, pkg: "internal/lifecycle/carotation",
 		may: []string{"internal/lifecycle/inspect", "internal/module", "internal/module/certs", "internal/pki"},
 		why: "the progress of a rotation of CAs and keys; changes nothing",

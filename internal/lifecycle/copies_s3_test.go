@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/registrysecrets"
 )
 
 const storageKey = "/etc/slipway/backup/offsite.key"
@@ -81,8 +82,8 @@ func TestStorageCopies_ReportMissingKey(t *testing.T) {
 		gone  func(*v1alpha1.S3Copy)
 		want  string
 	}{
-		{"accessKeyFrom", func(b *v1alpha1.S3Copy) { b.AccessKeyFrom.File = "/none" }, idSecretUnreadable},
-		{"secretKeyFrom", func(b *v1alpha1.S3Copy) { b.SecretKeyFrom.File = "/none" }, idSecretUnreadable},
+		{"accessKeyFrom", func(b *v1alpha1.S3Copy) { b.AccessKeyFrom.File = "/none" }, registrysecrets.IDSecretUnreadable},
+		{"secretKeyFrom", func(b *v1alpha1.S3Copy) { b.SecretKeyFrom.File = "/none" }, registrysecrets.IDSecretUnreadable},
 		{"caFile", func(b *v1alpha1.S3Copy) { b.CAFile = "/none" }, "file-missing"},
 	} {
 		c := copiedToStorage(t, w.everyHour(8), s)

@@ -9,7 +9,6 @@ import (
 const (
 	idClusterExists       = "cluster-exists"
 	idClusterPaused       = "cluster-paused"
-	idSecretUnreadable    = "secret-unreadable" // as in package spec
 	idCheckFailed         = "check-failed"
 	idPlanChanged         = "plan-changed" // as in package cli
 	idPlanNoPassword      = "plan-without-password"

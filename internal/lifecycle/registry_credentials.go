@@ -5,6 +5,7 @@ import (
 
 	"slipway.dev/slipway/internal/lifecycle/bundlesource"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/registrysecrets"
 )
 
 // load reads data from this machine that goes to hosts or into the cluster.
@@ -32,6 +33,7 @@ func (p *prepared) loadPasswords(ctx context.Context) error {
 	if err := p.svc.keys.AddTo(ctx, &p.env); err != nil {
 		return err
 	}
-	p.env.Registry, err = p.svc.ownRegistry(ctx, p.env)
+	secrets := registrysecrets.Secrets{Saved: p.svc.Records.ClusterFiles(), Files: p.svc.Files, Now: p.svc.Now}
+	p.env.Registry, err = secrets.Load(ctx, p.env)
 	return err
 }

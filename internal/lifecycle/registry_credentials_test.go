@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/registrysecrets"
 )
 
 const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
@@ -88,7 +89,7 @@ func TestRegistryPassword_IsSavedOnlyOnHosts(t *testing.T) {
 
 	write("")
 	_, err = w.service().Prepare(t.Context(), applying(c), nil)
-	refusal(t, err, idSecretUnreadable)
+	refusal(t, err, registrysecrets.IDSecretUnreadable)
 	_, err = w.service().Kubectl(t.Context(), "prod", nil, nil, io.Discard, io.Discard)
 	if err != nil && strings.Contains(err.Error(), "password") {
 		t.Errorf("kubectl from a local bundle needs the password: %v", err)
@@ -116,7 +117,7 @@ func TestRegistryPassword_IsReadAgainOnResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.service().PrepareResume(t.Context(), resuming(), nil)
-	refusal(t, err, idSecretUnreadable)
+	refusal(t, err, registrysecrets.IDSecretUnreadable)
 	if err := os.WriteFile(password, []byte("parrot"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
+	"slipway.dev/slipway/internal/lifecycle/registrysecrets"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/records"
@@ -276,9 +277,9 @@ func TestPrivateRegistry_GeneratesNoPasswordIfUserSetsOne(t *testing.T) {
 	}
 	c := w.withRegistry()
 	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
-	write(strings.Repeat("x", maxRegistryPassword+1))
+	write(strings.Repeat("x", registrysecrets.MaxPassword+1))
 	_, err := w.service().Prepare(t.Context(), InitRegistryRequest{Subject: Subject{Cluster: c}}, nil)
-	refusal(t, err, idSecretUnreadable)
+	refusal(t, err, registrysecrets.IDSecretUnreadable)
 	write("parrot-one")
 	w.do(creating(c), event.Succeeded)
 	write("parrot-two")
@@ -342,8 +343,8 @@ func TestPrivateRegistry_KeepsHashUntilPasswordChanges(t *testing.T) {
 		}
 		seen[tc.password] = users
 		text, err := os.ReadFile(kept)
-		if err != nil || len(strings.Fields(string(text))) > mostHashes {
-			t.Errorf("%q is kept, %v: want at most %d hashes", text, err, mostHashes)
+		if err != nil || len(strings.Fields(string(text))) > registrysecrets.MaxHashes {
+			t.Errorf("%q is kept, %v: want at most %d hashes", text, err, registrysecrets.MaxHashes)
 		}
 	}
 	if info, err := os.Stat(kept); err != nil || info.Mode().Perm() != 0o600 {

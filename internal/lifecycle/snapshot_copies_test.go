@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
+	"slipway.dev/slipway/internal/lifecycle/registrysecrets"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -118,7 +119,7 @@ func TestCopies_ReportMissingKey(t *testing.T) {
 	c := copiedTo(t, w.everyHour(8), copiestest.ListenSFTP(t))
 	c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File = "/none"
 	_, err := w.service().Prepare(t.Context(), applying(c), nil)
-	refusal(t, err, idSecretUnreadable)
+	refusal(t, err, registrysecrets.IDSecretUnreadable)
 }
 
 // copying returns a cluster whose hosts copy snapshots, and a function that names such a
