@@ -56,8 +56,9 @@ type OperationSpec struct {
 	ClusterRef ClusterReference `json:"clusterRef"`
 	// `create`, `apply`, `add-nodes`, `delete-nodes`, `forget-nodes`, `upgrade`,
 	// `rollback-upgrade`, `delete`, `rollback`, `init-os`, `init-registry`, `renew-certs`,
-	// `rotate-ca`, `etcd-defrag`, `etcd-restore`, `etcd-rescue` or `reboot-nodes`.
-	// +kubebuilder:validation:Enum=add-nodes;apply;create;delete;delete-nodes;etcd-defrag;etcd-rescue;etcd-restore;forget-nodes;init-os;init-registry;reboot-nodes;renew-certs;rollback;rollback-upgrade;rotate-ca;upgrade
+	// `rotate-ca`, `etcd-defrag`, `etcd-snapshot`, `etcd-drill`, `etcd-restore`, `etcd-rescue`,
+	// `reboot-nodes` or `resume`.
+	// +kubebuilder:validation:Enum=add-nodes;apply;create;delete;delete-nodes;etcd-defrag;etcd-drill;etcd-rescue;etcd-restore;etcd-snapshot;forget-nodes;init-os;init-registry;reboot-nodes;renew-certs;resume;rollback;rollback-upgrade;rotate-ca;upgrade
 	Kind string `json:"kind"`
 	// The details of the request. Each kind uses some of them.
 	// +kubebuilder:default={}
@@ -83,6 +84,11 @@ type OperationSpec struct {
 	// +kubebuilder:validation:XValidation:rule=`(has(self.verified) && self.verified) == (has(oldSelf.verified) && oldSelf.verified)`,message="this field cannot change",fieldPath=".verified"
 	// +kubebuilder:validation:XValidation:rule=`(has(self.rotates) ? self.rotates : {}) == (has(oldSelf.rotates) ? oldSelf.rotates : {})`,message="this field cannot change",fieldPath=".rotates"
 	// +kubebuilder:validation:XValidation:rule=`(has(self.boots) ? self.boots : {}) == (has(oldSelf.boots) ? oldSelf.boots : {})`,message="this field cannot change",fieldPath=".boots"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.operation) ? self.operation : "") == (has(oldSelf.operation) ? oldSelf.operation : "")`,message="this field cannot change",fieldPath=".operation"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.recipients) ? self.recipients : []) == (has(oldSelf.recipients) ? oldSelf.recipients : [])`,message="this field cannot change",fieldPath=".recipients"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.fromHost) ? self.fromHost : "") == (has(oldSelf.fromHost) ? oldSelf.fromHost : "")`,message="this field cannot change",fieldPath=".fromHost"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.fromCopy) ? self.fromCopy : "") == (has(oldSelf.fromCopy) ? oldSelf.fromCopy : "")`,message="this field cannot change",fieldPath=".fromCopy"
+	// +kubebuilder:validation:XValidation:rule=`(has(self.member) ? self.member : "") == (has(oldSelf.member) ? oldSelf.member : "")`,message="this field cannot change",fieldPath=".member"
 	Parameters OperationParameters `json:"parameters,omitempty"`
 	// The digest of the cluster's wanted state and its files for which the operation was
 	// requested. The command line does not set it.
@@ -188,17 +194,19 @@ type OperationParameters struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	Within metav1.Duration `json:"within,omitzero"`
-	// The backup file of `etcd-restore`.
+	// The backup file of `etcd-restore` and `etcd-drill`. In an API, it is the name of a backup
+	// set in the directory of the management plane. Default of `etcd-drill`: the newest set.
 	// +kubebuilder:validation:MaxLength=4096
 	Backup string `json:"backup,omitempty"`
-	// The file of the key that decrypts the backup.
+	// The file of the key that decrypts the backup. In an API, it is a file of
+	// `spec.filesFrom` of the Cluster.
 	// +kubebuilder:validation:MaxLength=4096
 	Identity string `json:"identity,omitempty"`
 	// The ID of the content of the backup, or of the member whose data `etcd-rescue` uses. A
 	// resume does not continue with other data.
 	// +kubebuilder:validation:MaxLength=253
 	Restores string `json:"restores,omitempty"`
-	// An additional public key with which `etcd-restore` verified the set.
+	// An additional public key that may have signed the set.
 	// +kubebuilder:validation:MaxLength=4096
 	SignedBy string `json:"signedBy,omitempty"`
 	// The set was used without a valid signature.
@@ -215,4 +223,25 @@ type OperationParameters struct {
 	// rebooted twice.
 	// +kubebuilder:validation:MaxProperties=1000
 	Boots map[string]string `json:"boots,omitempty"`
+	// The operation that `resume` continues, or that `rollback` and `rollback-upgrade` roll
+	// back. It must be the latest unfinished operation of the cluster. Default: this one.
+	// +kubebuilder:validation:MaxLength=63
+	Operation string `json:"operation,omitempty"`
+	// The age public keys (`age1…`) for which `etcd-snapshot` encrypts the set. Without any, it
+	// is not encrypted.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +listType=atomic
+	Recipients []string `json:"recipients,omitempty"`
+	// The host from whose automatic snapshot `etcd-snapshot` makes the set: `HOST` for its
+	// newest snapshot, `HOST/FILE` for a certain one. Default: a new snapshot.
+	// +kubebuilder:validation:MaxLength=320
+	FromHost string `json:"fromHost,omitempty"`
+	// The copy target from which `etcd-snapshot` fetches a set: `TARGET` for the newest copy
+	// there, `TARGET/FILE` for a certain one. Not with `fromHost`.
+	// +kubebuilder:validation:MaxLength=320
+	FromCopy string `json:"fromCopy,omitempty"`
+	// The host whose etcd data `etcd-rescue` uses. Default: the host with the most recent data.
+	// +kubebuilder:validation:MaxLength=63
+	Member string `json:"member,omitempty"`
 }

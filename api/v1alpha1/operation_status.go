@@ -73,6 +73,8 @@ type OperationStatus struct {
 	Plan *PlanStatus `json:"plan,omitempty"`
 	// The parameters after planning, if they differ from `spec.parameters`. A resume uses them.
 	Parameters *OperationParameters `json:"parameters,omitempty"`
+	// The backup set that `etcd-snapshot` made, or that `etcd-drill` tested.
+	Backup *BackupResult `json:"backup,omitempty"`
 	// The process that runs the operation.
 	Executor *ExecutorStatus `json:"executor,omitempty"`
 	// The number of unfinished operations of the cluster that come first.

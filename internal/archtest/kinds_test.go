@@ -40,6 +40,9 @@ var otherWords = map[string]string{
 	"internal/plan/text.go":            "words of summaries of node operations",
 	"internal/node/op/etcd_defrag.go":  "a kind of node operation",
 	"internal/node/op/etcd_restore.go": "a kind of node operation",
+
+	"internal/node/op/etcd_snapshot.go":    "a kind of node operation",
+	"internal/node/op/etcd_restoretest.go": "a kind of node operation",
 }
 
 // mostKindFiles limits how many files outside the table name one kind.

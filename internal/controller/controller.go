@@ -132,7 +132,7 @@ func Run(ctx context.Context, c Config) error {
 	opener := service.Opener{
 		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
 	}
-	running := executor.NewInProcess(ctx, &executor.Runner{Opener: opener}, c.Slots, ended.add)
+	running := executor.NewInProcess(ctx, &executor.Runner{Opener: opener, Writer: m.GetClient()}, c.Slots, ended.add)
 	defer running.Close(c.StopTime)
 	if err := c.addControllers(m, running, ended); err != nil {
 		return err

@@ -8,6 +8,20 @@ import (
 	"slipway.dev/slipway/internal/module/etcdbackup"
 )
 
+// allowBackups gives a control plane an etcd with data, and the keys that a backup set needs.
+func (w *world) allowBackups(name string) {
+	w.t.Helper()
+	w.locked(func() {
+		h := w.Hosts[name]
+		h.Etcdctl, h.Snapshot = runEtcdctl, lifecycletest.NewEtcdSnapshot(w.t, 20)
+		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
+			if h.Files[key] == "" {
+				h.Files[key] = "key " + key
+			}
+		}
+	})
+}
+
 // TestUpgrade_FollowsOtherChanges changes the version and a setting of a cluster at the same time. The setting is
 // applied in the current version, and then the version changes.
 func TestUpgrade_FollowsOtherChanges(t *testing.T) {
@@ -19,15 +33,7 @@ func TestUpgrade_FollowsOtherChanges(t *testing.T) {
 	if v := w.cluster().Status.Version; v != older {
 		t.Fatalf("the cluster has version %s, want %s", v, older)
 	}
-	w.locked(func() { // an upgrade takes a backup first
-		h := w.Hosts["cp1"]
-		h.Etcdctl, h.Snapshot = runEtcdctl, lifecycletest.NewEtcdSnapshot(t, 20)
-		for _, key := range append(etcdbackup.AuthorityKeys(), etcdbackup.EtcdKeys()...) {
-			if h.Files[key] == "" {
-				h.Files[key] = "key " + key
-			}
-		}
-	})
+	w.allowBackups("cp1") // an upgrade takes a backup first
 	w.change(func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Version = "v1.37.1"
 		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}

@@ -306,6 +306,8 @@ func resumeTarget(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 // affects all etcd hosts; a change of a control plane or a registry affects all hosts.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	switch p.kind.Hosts() {
+	case operation.NoHosts:
+		return false
 	case operation.RegistryHost:
 		return spec.HasRole(h, v1alpha1.RoleRegistry)
 	case operation.EtcdHosts:

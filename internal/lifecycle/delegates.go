@@ -93,7 +93,7 @@ func (s *Service) delegate() {
 	s.Backups = backups.New(backups.Config{
 		Clusters: saved, Records: s.Records, Files: s.Files, Owner: s.Owner,
 		Keys: s.keys, Access: s.Access, Inspector: s.Inspector, Executor: s.Executor,
-		Dialer: s.dialer(), Now: s.Now, Log: s.Log,
+		Dialer: s.dialer(), FilesDir: s.filesDir(), Now: s.Now, Log: s.Log,
 	})
 	s.Collector = supportbundle.New(supportbundle.Config{
 		Clusters: saved, Records: s.Records, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,

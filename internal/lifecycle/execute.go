@@ -238,6 +238,9 @@ func (p *prepared) parameters() v1alpha1.OperationParameters {
 		DrainTimeout:   metav1.Duration{Duration: p.request.removal.DrainTimeout},
 		MaxUnavailable: p.request.rollout.MaxUnavailable,
 	}
+	if p.requested != nil {
+		parameters.Operation = p.requested.Spec.Parameters.Operation
+	}
 	p.behaviour.save(p, &parameters)
 	return parameters
 }

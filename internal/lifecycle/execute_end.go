@@ -91,7 +91,7 @@ func (p execution) reduceStatus(ctx context.Context, o *v1alpha1.Operation) erro
 	was := o.Status
 	o.Status = reducer.Status()
 	// A backend keeps the fields that others set.
-	o.Status.Plan, o.Status.Parameters, o.Status.Attempt = was.Plan, was.Parameters, was.Attempt
+	o.Status.Plan, o.Status.Parameters, o.Status.Attempt, o.Status.Backup = was.Plan, was.Parameters, was.Attempt, was.Backup
 	return nil
 }
 

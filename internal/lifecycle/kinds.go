@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/pipeline"
@@ -96,10 +97,18 @@ func requesters() map[operation.Kind]requester {
 		},
 		operation.DefragEtcd: func(of Subject, is *parameters) Request { return DefragEtcdRequest{of.Name, optionsOf(is)} },
 		operation.RestoreEtcd: func(of Subject, is *parameters) Request {
-			return RestoreEtcdRequest{Name: of.Name, Options: optionsOf(is)}
+			return RestoreEtcdRequest{of.Name, optionsOf(is), is.Backup, is.Identity, trustOf(is)}
 		},
 		operation.RescueEtcd: func(of Subject, is *parameters) Request {
-			return RescueEtcdRequest{Name: of.Name, Options: optionsOf(is), Lost: is.Nodes}
+			return RescueEtcdRequest{Name: of.Name, Options: optionsOf(is), Lost: is.Nodes, From: is.Member}
+		},
+		operation.SnapshotEtcd: func(of Subject, is *parameters) Request {
+			return SnapshotEtcdRequest{of.Name, optionsOf(is), backups.SnapshotOptions{
+				Recipients: is.Recipients, Of: is.FromHost, Copy: is.FromCopy, SetTrust: trustOf(is),
+			}}
+		},
+		operation.DrillEtcd: func(of Subject, is *parameters) Request {
+			return DrillEtcdRequest{of.Name, optionsOf(is), backups.DrillOptions{From: is.Backup, Identity: is.Identity, SetTrust: trustOf(is)}}
 		},
 		operation.RebootNodes: func(of Subject, is *parameters) Request {
 			return RebootNodesRequest{of.Name, optionsOf(is), is.Nodes, removalOf(is), is.MaxUnavailable}
@@ -116,13 +125,18 @@ func removalOf(is *v1alpha1.OperationParameters) Removal {
 	return Removal{Force: is.Force, DrainTimeout: is.DrainTimeout.Duration}
 }
 
+func trustOf(is *v1alpha1.OperationParameters) backups.SetTrust {
+	return backups.SetTrust{SignedBy: is.SignedBy, Unverified: is.Unverified, WithKeys: is.WithKeys}
+}
+
 // behaviours returns the table of behaviours: a function for each kind, because a behaviour
-// has the state of one operation. Operations of three kinds are only made from others.
+// has the state of one operation. Operations of four kinds are only made from others.
 func behaviours() map[operation.Kind]func() behaviour {
 	table := map[operation.Kind]func() behaviour{
 		operation.RollbackCreate:  rollbackCreate,
 		operation.ForgetNodes:     forgetNodes,
 		operation.RollbackUpgrade: rollbackUpgrade,
+		operation.Resume:          continueAnother,
 	}
 	for kind, request := range requesters() {
 		table[kind] = request(Subject{}, &v1alpha1.OperationParameters{}).behaviour
@@ -134,9 +148,9 @@ func behaviours() map[operation.Kind]func() behaviour {
 // apply, which becomes a creation.
 func requestOf(o *v1alpha1.Operation, of Subject) (Request, error) {
 	kind := operation.Kind(o.Spec.Kind)
-	if !kind.RequestableInAPI() {
+	if !kind.RequestableInAPI() || kind.ContinuesAnother() { // the management plane continues the other one
 		return nil, diag.Refuse(idNotRequestable, "an operation of kind "+o.Spec.Kind+" cannot be requested in an API",
-			"change the Cluster object: add or remove hosts there; to continue an operation, raise its spec.retry")
+			"change the Cluster object: add or remove hosts there")
 	}
 	if kind.CreatesCluster() {
 		kind = operation.Apply
@@ -185,6 +199,12 @@ func (RescueEtcdRequest) Kind() operation.Kind { return operation.RescueEtcd }
 
 // Kind implements Request.
 func (RebootNodesRequest) Kind() operation.Kind { return operation.RebootNodes }
+
+// Kind implements Request.
+func (SnapshotEtcdRequest) Kind() operation.Kind { return operation.SnapshotEtcd }
+
+// Kind implements Request.
+func (DrillEtcdRequest) Kind() operation.Kind { return operation.DrillEtcd }
 
 // behaviourOf returns a new behaviour of a kind, or an error for an unknown kind.
 func behaviourOf(k operation.Kind) (behaviour, error) {

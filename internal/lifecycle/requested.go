@@ -8,7 +8,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/records/filesdir"
@@ -51,22 +54,61 @@ func (s *Service) PrepareOperation(
 	if err != nil {
 		return nil, err
 	}
-	if begun {
+	kind := operation.Kind(o.Spec.Kind)
+	if begun && kind.Resumable() {
 		return s.prepareAgain(ctx, o, progress)
 	}
-	r, err := requestOf(o, Subject{Cluster: wanted, Name: wanted.Name, Dir: s.filesDir()})
+	var p *prepared
+	if kind.RollsBack() {
+		p, err = s.prepareRequestedRollback(ctx, o, progress)
+	} else {
+		var r Request
+		if r, err = requestOf(o, Subject{Cluster: wanted, Name: wanted.Name, Dir: s.filesDir()}); err != nil {
+			return nil, err
+		}
+		p = s.start(r)
+		p.requested = o
+		p, err = s.prepare(ctx, p, progress)
+	}
 	if err != nil {
 		return nil, err
 	}
-	p := s.start(r)
-	p.requested = o
-	if p, err = s.prepare(ctx, p, progress); err != nil {
-		return nil, err
+	err = p.refuseOtherKind()
+	if !begun { // one that is run again was approved
+		err = errors.Join(err, p.refuseOtherPlan(ctx))
 	}
-	if err := errors.Join(p.refuseOtherKind(), p.refuseOtherPlan(ctx)); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// prepareRequestedRollback prepares to roll back the operation that a request names, which must be the latest unfinished
+// one of its cluster.
+func (s *Service) prepareRequestedRollback(ctx context.Context, o *v1alpha1.Operation, progress event.Sink) (*prepared, error) {
+	is, name := &o.Spec.Parameters, o.Spec.ClusterRef.Name
+	if _, err := s.FindUnfinished(ctx, name, is.Operation); err != nil {
+		return nil, s.refuseCompletedUpgrade(ctx, name, err)
+	}
+	return s.prepareRollback(ctx, &prepared{
+		svc: s, requested: o, request: sharedRequest{Subject: Subject{Name: name}, Options: optionsOf(is), removal: removalOf(is)},
+	}, progress)
+}
+
+// FindUnfinished returns the latest unfinished operation of a cluster. It refuses another one, if id names one.
+func (s *Service) FindUnfinished(ctx context.Context, name, id string) (*v1alpha1.Operation, error) {
+	return s.past.FindUnfinished(ctx, name, id)
+}
+
+// continueAnother returns the behaviour of a request without steps. The management plane makes the other operation
+// continue.
+func continueAnother() behaviour {
+	b := usual()
+	b.pipeline = func(context.Context, *prepared, pipeline.Parts) (engine.Pipeline, error) {
+		return engine.Pipeline{}, nil
+	}
+	b.summary = func(context.Context, *prepared, *Result) []string { return nil }
+	return b
 }
 
 // hasBegun reports whether an operation has begun. After an interruption, only the status of the cluster may
@@ -97,6 +139,10 @@ func (s *Service) prepareAgain(ctx context.Context, o *v1alpha1.Operation, progr
 func (p *prepared) refuseOtherKind() error {
 	if string(p.kind) == p.requested.Spec.Kind {
 		return nil
+	}
+	if operation.Kind(p.requested.Spec.Kind).RollsBack() && !p.kind.RollsBack() {
+		return diag.Refuse(idOtherKind, "the latest operation of cluster "+p.name+" changed its description, which the Cluster object has",
+			"change the Cluster object back")
 	}
 	return diag.Refuse(idOtherKind, "cluster "+p.name+" needs operation "+string(p.kind)+", but "+p.requested.Spec.Kind+" was requested",
 		"request an operation of kind "+string(p.kind))

@@ -2,9 +2,7 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -52,8 +50,12 @@ func rescueEtcd(r *RescueEtcdRequest) behaviour {
 	}
 	b.needs = needsPart
 	b.losses = func(p *prepared) []string { return rescue.Losses(p.env, p.nodes) }
-	b.summary = func(_ context.Context, p *prepared, res *Result) []string { return p.rescued(rescue, res) }
-	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Restores = rescue.Mark() }
+	b.summary = func(_ context.Context, p *prepared, res *Result) []string {
+		previous := facts.DirEtcd + "/before-" + res.Operation
+		out := []string{rescue.Running(), "the previous data is kept in " + previous + ": remove it when you no longer need it"}
+		return append(out, rescue.NextSteps(p.env, p.nodes)...)
+	}
+	b.save = func(_ *prepared, o *v1alpha1.OperationParameters) { o.Restores, o.Member = rescue.Mark(), r.From }
 	b.resume = func(o *v1alpha1.OperationParameters) { r.Lost, mark = o.Nodes, o.Restores }
 	return b
 }
@@ -101,36 +103,4 @@ func (r *RescueEtcdRequest) survey(ctx context.Context, p *prepared, mark string
 		p.env.Leader = rescue.Source.Rescue.Member
 	}
 	return rescue, nil
-}
-
-// rescued describes the rescued data and the next steps.
-func (p *prepared) rescued(rescue *etcdrescue.Rescue, res *Result) []string {
-	by, line := rescue.Source.Rescue, rescue.Running()
-	previous := facts.DirEtcd + "/before-" + res.Operation
-	out := []string{line, "the previous data is kept in " + previous + ": remove it when you no longer need it"}
-	var gone []string
-	for _, h := range p.recorded.Spec.Hosts {
-		if p.isLost(h.Name) {
-			gone = append(gone, h.Name)
-		}
-	}
-	name := p.env.Cluster.Name
-	out = append(out,
-		"1. wait about a minute until the nodes of the lost hosts are not ready, then remove these hosts: slipway delete nodes "+
-			strings.Join(gone, " ")+" --cluster "+name+" --forget")
-	var others []string
-	for _, h := range p.env.EtcdMembers(p.env.Cluster) {
-		if h.Name != by.Member && !p.isLost(h.Name) {
-			others = append(others, h.Name)
-		}
-	}
-	step := 2
-	if len(others) > 0 {
-		out = append(out,
-			fmt.Sprintf("%d. remove the hosts whose etcd members no longer run: slipway delete nodes %s --cluster %s",
-				step, strings.Join(others, " "), name))
-		step++
-	}
-	return append(out, fmt.Sprintf("%d. add hosts until the cluster has its full size: "+
-		"slipway add nodes %s --host USER@ADDRESS=ROLE,name=NAME", step, name))
 }

@@ -410,6 +410,16 @@ func DefragEtcd(env module.Env, won etcdbackup.ReclaimedFunc) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{etcdbackup.DefragMembers(env, won)}}
 }
 
+// SnapshotEtcd makes a backup set.
+func SnapshotEtcd(take etcdbackup.SetFunc) engine.Pipeline {
+	return engine.Pipeline{Modules: modules{etcdbackup.TakeSet(take)}}
+}
+
+// DrillEtcd tests the restore of a backup set.
+func DrillEtcd(test etcdbackup.SetFunc) engine.Pipeline {
+	return engine.Pipeline{Modules: modules{etcdbackup.TestSet(test)}}
+}
+
 // RestoreEtcd restores the data of etcd from a backup set.
 func RestoreEtcd(env module.Env, from etcdbackup.Source) engine.Pipeline {
 	return engine.Pipeline{Modules: modules{etcdbackup.RestoreData(env, from)}}

@@ -460,6 +460,8 @@ func allPipelines(env module.Env) []engine.Pipeline {
 		of(operation.RenewCerts, RenewCerts(env, p, renewalRequest)),
 		of(operation.Upgrade, must(UpgradeCluster(env, p))),
 		of(operation.DefragEtcd, DefragEtcd(env, nil)),
+		of(operation.SnapshotEtcd, SnapshotEtcd(nil)),
+		of(operation.DrillEtcd, DrillEtcd(nil)),
 		of(operation.RestoreEtcd, RestoreEtcd(env, etcdbackup.Source{})),
 		of(operation.RescueEtcd, RescueEtcd(env, etcdbackup.Source{Rescue: &etcdbackup.Rescue{Member: "cp1"}})),
 		of(operation.RollbackUpgrade, must(RollbackUpgrade(env, p))),

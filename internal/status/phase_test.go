@@ -63,9 +63,11 @@ func TestOperations_MoveLegally(t *testing.T) {
 		"init-os":       phases,
 		"init-registry": phases,
 
-		"etcd-defrag":  phases,
-		"etcd-restore": {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
-		"etcd-rescue":  {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"etcd-defrag":   phases,
+		"etcd-drill":    phases,
+		"etcd-snapshot": phases,
+		"etcd-restore":  {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"etcd-rescue":   {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 	}
 	for kind, from := range begins {
 		for _, now := range from {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/intent"
@@ -72,7 +73,11 @@ var (
 )
 
 // A Runner plans and applies operations.
-type Runner struct{ service.Opener }
+type Runner struct {
+	service.Opener
+	// Writer writes the spec of operations.
+	Writer client.Writer
+}
 
 // Run continues an operation until it has ended, or waits for an approval. The status of the operation has the
 // result. An error can end: the operation continues with the next call. The end of withdrawn ends the
@@ -89,7 +94,8 @@ func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) e
 	if err != nil {
 		return err
 	}
-	if at := o.Status.Deadline; at != nil {
+	// A request that waits for another operation has the deadline of that one.
+	if at := o.Status.Deadline; at != nil && !operation.Kind(o.Spec.Kind).ContinuesAnother() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, at.Time, errDeadline)
 		defer cancel()
@@ -131,8 +137,8 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 	return object, nil
 }
 
-// loadIntent returns the intent of the cluster. An operation that has begun continues its own plan, and
-// a deletion needs nothing but the files, so for both the Cluster can have errors.
+// loadIntent returns the intent of the cluster. An operation that has begun continues its own plan, and others use the
+// saved cluster. They need nothing but the files, so the Cluster can have errors.
 func (n *run) loadIntent(object *v1alpha1.Cluster) (*intent.Intent, error) {
 	o := n.operation
 	wants, err := intent.Load(n.planning, n.Client, n.backend.ClusterFiles(), object, n.Lifecycle.Catalogue.DefaultVersion())
@@ -140,7 +146,7 @@ func (n *run) loadIntent(object *v1alpha1.Cluster) (*intent.Intent, error) {
 	switch {
 	case !errors.As(err, &refused):
 		return wants, err
-	case o.Status.StartTime != nil || operation.Kind(o.Spec.Kind).RemovesCluster():
+	case o.Status.StartTime != nil || operation.Kind(o.Spec.Kind).UsesSavedCluster():
 		return intent.LoadFiles(n.planning, n.Client, n.backend.ClusterFiles(), object)
 	case o.Spec.IntentDigest != "": // the controller of clusters shows the errors
 		return nil, &End{
@@ -154,6 +160,9 @@ func (n *run) runAttempt() error {
 	object, err := n.loadCluster()
 	if err != nil {
 		return err
+	}
+	if operation.Kind(n.operation.Spec.Kind).ContinuesAnother() {
+		return n.continueAnother(object)
 	}
 	wants, err := n.loadIntent(object)
 	if err != nil {

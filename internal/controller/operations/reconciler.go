@@ -114,7 +114,7 @@ func (r *Reconciler) earlier(ctx context.Context, o *v1alpha1.Operation) (n int,
 		return 0, err
 	}
 	for i := range list {
-		if other := &list[i]; other.UID != o.UID && !operation.HasEnded(other) && compareTurns(other, o) < 0 {
+		if other := &list[i]; other.UID != o.UID && !IsFinished(other) && compareTurns(other, o) < 0 {
 			n++
 		}
 	}

@@ -59,8 +59,11 @@ type Config struct {
 	Inspector *inspect.Inspector
 	Executor  *hostexec.Executor
 	Dialer    hostconn.Dialer
-	Now       func() time.Time
-	Log       *slog.Logger
+	// FilesDir has the files of the Cluster object, "" for clusters of files. In an API, users name backup sets in
+	// the default directory and files in this one, and no other files of this machine.
+	FilesDir string
+	Now      func() time.Time
+	Log      *slog.Logger
 }
 
 // Backups are the backup sets of clusters on this machine.

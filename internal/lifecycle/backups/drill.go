@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"filippo.io/age"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -22,6 +24,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // DrillOptions configure the restore test of a backup set.
@@ -30,13 +33,17 @@ type DrillOptions struct {
 	// Identity is the file of the key that decrypts it.
 	From, Identity string
 	SetTrust
+	// OrNew tests a new snapshot if From is "" and the default directory has no set. New always does so. Such a
+	// snapshot is removed after the test.
+	OrNew, New bool
 }
 
 // DrillReport is the result of a restore test.
 type DrillReport struct {
-	Cluster string    `json:"cluster"`
-	File    string    `json:"file"`
-	Taken   time.Time `json:"taken"`
+	Cluster string `json:"cluster"`
+	// File is the file of the set, "" for a new snapshot that was removed.
+	File  string    `json:"file"`
+	Taken time.Time `json:"taken"`
 	// Member and Revision describe the snapshot in the set. Verified reports whether a
 	// trusted key has signed the set.
 	Member   string `json:"member"`
@@ -61,6 +68,34 @@ type DrillCheck struct {
 	Good bool   `json:"good"`
 }
 
+// Err returns the failed checks as an error, nil if all passed.
+func (r *DrillReport) Err() error {
+	var list diag.List
+	for _, c := range r.Checks {
+		if !c.Good {
+			list = append(list, diag.Refuse(idDrillFailed,
+				fmt.Sprintf("the restored data differ from the set: %s: %s, want %s", c.Name, c.Got, c.Want),
+				"make another backup and test that one: slipway etcd snapshot "+r.Cluster)...)
+		}
+	}
+	return list.Err()
+}
+
+// Result returns the result for the status of an operation. A nil *DrillReport has none.
+func (r *DrillReport) Result() *v1alpha1.BackupResult {
+	if r == nil {
+		return nil
+	}
+	out := &v1alpha1.BackupResult{Taken: metav1.NewTime(r.Taken), Host: r.Host, Revision: r.Revision, Verdict: v1alpha1.RestoreTestPassed}
+	if r.File != "" {
+		out.Name = filepath.Base(r.File)
+	}
+	if !r.Good {
+		out.Verdict = v1alpha1.RestoreTestFailed
+	}
+	return out
+}
+
 // drillTime limits a restore test on a host.
 const drillTime = 20 * time.Minute
 
@@ -76,18 +111,17 @@ func (b *Backups) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, inspect.RefuseExternalEtcd(name, "a restore test")
 	}
 	begun := b.c.Now()
-	if o.From == "" {
-		if o.From, err = b.newestSet(ctx, name, o, progress); err != nil {
-			return nil, err
-		}
-	}
 	env, err := b.c.Clusters.Environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	tested, err := b.selectForTest(ctx, name, o, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tested.remove()) }()
 	event.SendNote(progress, "", "verifying the backup set")
-	r := &Selection{File: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
-	set, err := b.Open(ctx, r, env)
+	set, err := b.openFile(ctx, &tested.Selection, env)
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +145,54 @@ func (b *Backups) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, err
 	}
 	out := &DrillReport{
-		Cluster: name, File: r.File, Taken: set.Set.Taken, Member: set.Set.Member, Revision: set.Set.Snapshot.Revision,
+		Cluster: name, File: tested.file, Taken: set.Set.Taken, Member: set.Set.Member, Revision: set.Set.Snapshot.Revision,
 		Verified: set.Verified, Warnings: set.Warnings(),
 		Host: host.Spec.Name, Etcd: is.Version, Checks: set.checkRestored(is),
 	}
 	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
 	out.Seconds = b.c.Now().Sub(begun).Seconds()
+	return out, nil
+}
+
+// A testedSet is the set of a restore test.
+type testedSet struct {
+	Selection
+	file   string       // for the report, "" for a new snapshot
+	remove func() error // removes a new snapshot
+}
+
+// selectForTest selects the set for a restore test, or makes it.
+func (b *Backups) selectForTest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (out testedSet, err error) {
+	out.SetTrust, out.remove = o.SetTrust, func() error { return nil }
+	if out.Identity, err = b.findIdentity(o.Identity); err != nil {
+		return out, err
+	}
+	if o.From != "" {
+		out.File, err = b.findSet(name, o.From)
+		out.file = out.File
+		return out, err
+	}
+	if !o.New {
+		o.Identity = out.Identity
+		out.File, err = b.newestSet(ctx, name, o, progress)
+		out.file = out.File
+		var none diag.List
+		if !o.OrNew || !errors.As(err, &none) || none[0].ID != string(backup.Unknown) {
+			return out, err
+		}
+	}
+	if err := sweepOld(b.c.Files.TempDir(), passing); err != nil {
+		return out, err
+	}
+	dir, err := safefile.MkdirTemp(b.c.Files.TempDir(), passing, 0o700)
+	if err != nil {
+		return out, err
+	}
+	out.remove = func() error { return safefile.RemoveAll(dir) }
+	out.File, out.Identity = filepath.Join(dir, backup.FileName(name, b.c.Now(), false)), ""
+	if _, err := b.Snapshot(ctx, name, SnapshotOptions{Out: out.File}, progress); err != nil {
+		return out, errors.Join(err, out.remove())
+	}
 	return out, nil
 }
 

@@ -3,8 +3,6 @@ package backups
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -40,22 +38,16 @@ func (b *Backups) setsOf(ctx context.Context, name string) ([]SnapshotInfo, erro
 	}
 	out := []SnapshotInfo{}
 	for _, c := range clusters {
-		dir, err := b.c.Records.Backups().Dir(c)
-		if err != nil {
-			return nil, err
-		}
 		keys, err := b.c.Keys.Trusted(ctx, c, SetTrust{})
 		if err != nil {
 			return nil, err
 		}
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		files, err := b.listFiles(c)
+		if err != nil {
 			return nil, err
 		}
-		for _, e := range entries {
-			if of, _, _, ok := backup.ParseFileName(e.Name()); ok && of == c {
-				out = append(out, listed(filepath.Join(dir, e.Name()), keys))
-			}
+		for _, f := range files {
+			out = append(out, listed(f.path, keys))
 		}
 	}
 	slices.SortStableFunc(out, func(a, b SnapshotInfo) int { return b.Taken.Compare(a.Taken) })

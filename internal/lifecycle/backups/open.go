@@ -65,20 +65,62 @@ type Selection struct {
 	Earlier BegunRestore
 }
 
-// Open reads a backup set and refuses it if the cluster cannot be restored from it.
-// It makes the paths in the selection absolute.
-func (b *Backups) Open(ctx context.Context, r *Selection, env module.Env) (_ *OpenedSet, err error) {
+// findIdentity returns the absolute path of the file of a key, "" for none. A user of an API can name a file of the
+// Cluster object only.
+func (b *Backups) findIdentity(name string) (string, error) {
+	switch {
+	case name == "":
+		return "", nil
+	case b.c.FilesDir == "":
+		return filepath.Abs(name)
+	case !filepath.IsLocal(name):
+		return "", diag.Refuse(string(backup.Encrypted), name+" is not a file of the Cluster",
+			"add a Secret with the key to spec.filesFrom of the Cluster, and set identity to the name of its file")
+	}
+	return filepath.Join(b.c.FilesDir, name), nil
+}
+
+// findSet returns the absolute path of the file of a set. A user of an API can name a set in the default directory only.
+func (b *Backups) findSet(cluster, name string) (string, error) {
+	if b.c.FilesDir == "" {
+		return filepath.Abs(name)
+	}
+	file, err := b.findFile(cluster, name)
+	if err != nil || file != "" {
+		return file, err
+	}
+	message := "the management plane has no backup set " + name + " of cluster " + cluster
+	if name == "" {
+		message = "the operation names no backup set"
+	}
+	return "", diag.Refuse(string(backup.Unknown), message,
+		"set spec.parameters.backup to the name of a set: status.backup.name of an operation of kind etcd-snapshot")
+}
+
+// Open reads a backup set and refuses it if the cluster cannot be restored from it. On the command line, it makes the
+// paths in the selection absolute.
+func (b *Backups) Open(ctx context.Context, selected *Selection, env module.Env) (*OpenedSet, error) {
+	found := *selected
+	var err error
+	if found.Identity, err = b.findIdentity(found.Identity); err != nil {
+		return nil, err
+	}
+	if found.File, err = b.findSet(env.Cluster.Name, found.File); err != nil {
+		return nil, err
+	}
+	if b.c.FilesDir == "" {
+		*selected = found
+	}
+	return b.openFile(ctx, &found, env)
+}
+
+// openFile opens the set of a selection with absolute paths.
+func (b *Backups) openFile(ctx context.Context, r *Selection, env module.Env) (_ *OpenedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
-		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
-			ids, err = backup.ReadIdentities(r.Identity)
-		}
-		if err != nil {
+		if ids, err = backup.ReadIdentities(r.Identity); err != nil {
 			return nil, diag.Refuse(string(backup.Encrypted), err.Error(), "use the key file that age-keygen wrote: --identity FILE")
 		}
-	}
-	if r.File, err = filepath.Abs(r.File); err != nil {
-		return nil, err
 	}
 	info, err := os.Stat(r.File)
 	if err != nil || !info.Mode().IsRegular() {

@@ -45,6 +45,9 @@ type SnapshotOptions struct {
 	// selects the newest one there, HOST/FILE a certain one.
 	Of string
 
+	// KeepAutomatic, if not 0, makes the set an automatic one, in a directory below the default one. Of the automatic
+	// sets, this number of the newest is kept.
+	KeepAutomatic int
 	// Version is the current version of the cluster, "" for the saved one.
 	Version string
 	// KeysOnly omits the snapshot, for external etcd.
@@ -156,7 +159,7 @@ func (b *Backups) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 // setPath returns the path of the set.
 func (m *snapshotting) setPath(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
-		dir, err := m.in.c.Records.Backups().MakeDir(name)
+		dir, err := m.in.makeDir(name, o)
 		if err != nil {
 			return "", err
 		}
@@ -233,6 +236,11 @@ func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot s
 	}
 	if err := m.in.c.Owner.GiveFiles(m.to); err != nil {
 		return nil, err
+	}
+	if m.options.KeepAutomatic > 0 {
+		if err := m.in.removeOldAutomaticSets(m.report.Name, m.to, m.options.KeepAutomatic); err != nil {
+			m.in.c.Log.Warn("old automatic backup sets were not removed", "cluster", m.report.Name, "error", err)
+		}
 	}
 	i, err := infoOf(m.to, set, len(m.keys) > 0)
 	if err == nil {

@@ -156,3 +156,29 @@ func (r *Rescue) Running() string {
 	}
 	return line
 }
+
+// NextSteps describes how the cluster gets its full size again. lost are the hosts that were declared lost.
+func (r *Rescue) NextSteps(env module.Env, lost []string) (out []string) {
+	var gone, others []string
+	for _, h := range env.Cluster.Spec.Hosts {
+		if slices.Contains(lost, h.Name) {
+			gone = append(gone, h.Name)
+		}
+	}
+	for _, h := range env.EtcdMembers(env.Cluster) {
+		if h.Name != r.Source.Rescue.Member && !slices.Contains(lost, h.Name) {
+			others = append(others, h.Name)
+		}
+	}
+	name := env.Cluster.Name
+	add := func(format string, args ...any) {
+		out = append(out, fmt.Sprintf("%d. ", len(out)+1)+fmt.Sprintf(format, args...))
+	}
+	add("wait about a minute until the nodes of the lost hosts are not ready, then remove these hosts: "+
+		"slipway delete nodes %s --cluster %s --forget", strings.Join(gone, " "), name)
+	if len(others) > 0 {
+		add("remove the hosts whose etcd members no longer run: slipway delete nodes %s --cluster %s", strings.Join(others, " "), name)
+	}
+	add("add hosts until the cluster has its full size: slipway add nodes %s --host USER@ADDRESS=ROLE,name=NAME", name)
+	return out
+}

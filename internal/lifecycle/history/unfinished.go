@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -62,6 +63,19 @@ func (h History) Unfinished(ctx context.Context, name string) (*v1alpha1.Operati
 			"resume the operation with the version of slipway that started the operation")
 	}
 	return &ops[0], nil
+}
+
+// FindUnfinished returns the latest unfinished operation of a cluster. It refuses another one, if id names one.
+func (h History) FindUnfinished(ctx context.Context, name, id string) (*v1alpha1.Operation, error) {
+	o, err := h.Unfinished(ctx, name)
+	switch {
+	case errors.Is(err, savedstate.ErrNotFound):
+		return nil, diag.Refuse(IDNothingUnfinished, "cluster "+name+" has no operation that has begun", "request the operation again")
+	case err == nil && id != "" && id != o.Name:
+		return nil, diag.Refuse(IDOperationUnfinished, "operation "+id+" is not the latest unfinished operation of cluster "+name,
+			"name operation "+o.Name)
+	}
+	return o, err
 }
 
 // DescribeUnfinishedUpgrade describes a cluster that is between two minors of an upgrade: its progress

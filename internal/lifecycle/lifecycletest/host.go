@@ -58,13 +58,14 @@ type Host struct {
 	Reaches func(*Host, string) bool
 
 	// Faults of operations.
-	Uncheckable op.Kind                                  // operations of this kind fail to be checked
-	Refuse      func(step string, o op.Op) *op.Error     // the error of an operation before its change
-	Spoil       func(*Host, string, op.Op) *op.Error     // the error of an operation after its change
-	OnOperation func(op.Op)                              // called with each operation before its check
-	OnChange    func(what string)                        // called before each change
-	Prints      func(argv []string, out io.Writer) error // runs a program
-	Etcdctl     func(args []string, out io.Writer) int   // runs etcdctl and returns its exit code
+	RestoreDiffers int64                                    // the difference of the revision after a restore test
+	Uncheckable    op.Kind                                  // operations of this kind fail to be checked
+	Refuse         func(step string, o op.Op) *op.Error     // the error of an operation before its change
+	Spoil          func(*Host, string, op.Op) *op.Error     // the error of an operation after its change
+	OnOperation    func(op.Op)                              // called with each operation before its check
+	OnChange       func(what string)                        // called before each change
+	Prints         func(argv []string, out io.Writer) error // runs a program
+	Etcdctl        func(args []string, out io.Writer) int   // runs etcdctl and returns its exit code
 
 	// Faults of the API server on the host.
 	APISilent  bool             // it does not answer

@@ -83,10 +83,24 @@ func (m *Host) outputOf(o op.Op) []byte {
 		raw, _ := m.recoveryReport(s)
 		return raw
 	}
+	if _, ok := o.(op.EtcdRestoreTest); ok {
+		return m.testRestore()
+	}
 	s, ok := o.(op.EtcdSnapshot)
 	if !ok || s.Gone {
 		return nil
 	}
+	is := m.verifySnapshot()
+	is.Path, is.Keys, is.Version = op.EtcdSnapshots+"/"+s.Name, is.Keys+1, "3.7.0"
+	raw, err := json.Marshal(is)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// verifySnapshot reads the snapshot that the host takes.
+func (m *Host) verifySnapshot() op.EtcdSnapshotInfo {
 	dir, err := os.MkdirTemp("", "snapshot")
 	if err != nil {
 		panic(err)
@@ -100,9 +114,14 @@ func (m *Host) outputOf(o op.Op) []byte {
 	if err != nil {
 		panic(err)
 	}
-	raw, err := json.Marshal(op.EtcdSnapshotInfo{
-		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash,
-		Revision: is.Revision, Keys: is.Keys + 1, Version: "3.7.0",
+	return op.EtcdSnapshotInfo{Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: is.Keys}
+}
+
+// testRestore returns the result of a restore test of the snapshot that the host takes.
+func (m *Host) testRestore() []byte {
+	is := m.verifySnapshot()
+	raw, err := json.Marshal(op.EtcdRestoreTested{
+		Snapshot: op.EtcdSnapshotInfo{Bytes: is.Bytes, Hash: is.Hash}, Revision: is.Revision + m.RestoreDiffers, Keys: is.Keys, Version: "3.7.0",
 	})
 	if err != nil {
 		panic(err)

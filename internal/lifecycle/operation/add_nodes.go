@@ -27,6 +27,8 @@ var addNodes = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

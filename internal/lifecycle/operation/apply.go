@@ -24,6 +24,8 @@ var apply = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  yes,
 	offersIgnoreErrors:     yes,

@@ -23,6 +23,8 @@ var create = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     no,

@@ -21,6 +21,8 @@ var defragEtcd = row{
 	preparesHosts:          no,
 	resumable:              no,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     no,

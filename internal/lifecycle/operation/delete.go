@@ -23,6 +23,8 @@ var delete = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           no,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     no,

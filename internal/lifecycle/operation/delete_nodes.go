@@ -23,6 +23,8 @@ var deleteNodes = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

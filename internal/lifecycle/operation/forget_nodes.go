@@ -22,6 +22,8 @@ var forgetNodes = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

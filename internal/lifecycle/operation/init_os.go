@@ -21,6 +21,8 @@ var initOS = row{
 	preparesHosts:          yes,
 	resumable:              no,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     no,

@@ -22,6 +22,8 @@ var initRegistry = row{
 	preparesHosts:          yes,
 	resumable:              no,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     no,

@@ -21,6 +21,8 @@ var renewCerts = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           no,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

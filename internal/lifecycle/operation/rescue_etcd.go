@@ -23,6 +23,8 @@ var rescueEtcd = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

@@ -13,7 +13,7 @@ var restoreEtcd = row{
 	precheck:    EtcdPrecheck,
 	right:       "update",
 
-	requestableInAPI:       no,
+	requestableInAPI:       yes,
 	needsCluster:           yes,
 	needsBundle:            no,
 	managesAddons:          no,
@@ -23,6 +23,8 @@ var restoreEtcd = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             no,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

@@ -13,7 +13,7 @@ var rollbackCreate = row{
 	precheck:    RemovalPrecheck,
 	right:       "delete",
 
-	requestableInAPI:       no,
+	requestableInAPI:       yes,
 	needsCluster:           no,
 	needsBundle:            no,
 	managesAddons:          no,
@@ -23,6 +23,8 @@ var rollbackCreate = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           no,
+	rollsBack:              yes,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     no,

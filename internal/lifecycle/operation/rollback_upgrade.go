@@ -13,7 +13,7 @@ var rollbackUpgrade = row{
 	precheck:    FullPrecheck,
 	right:       "update",
 
-	requestableInAPI:       no,
+	requestableInAPI:       yes,
 	needsCluster:           yes,
 	needsBundle:            yes,
 	managesAddons:          yes,
@@ -23,6 +23,8 @@ var rollbackUpgrade = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              yes,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,

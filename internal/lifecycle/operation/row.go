@@ -32,6 +32,7 @@ type row struct {
 	changesNodes, changesVersion, replacesEtcdData, preparesHosts answer
 	resumable, comparesFile, supersedes, revertsFailedSettings    answer
 	offersIgnoreErrors, stopsOnFailure, canSucceedPartly          answer
+	rollsBack, continuesAnother                                   answer
 	dependsOnState, toleratesAddonProblems                        answer
 
 	// rollbackKind is the kind that rolls back the operation while it is unfinished;
@@ -98,6 +99,8 @@ const (
 	RemainingHosts
 	// RegistryHost is the host with the private registry.
 	RegistryHost
+	// NoHosts is for work that opens its connections itself, or needs none. A host that is down does not prevent it.
+	NoHosts
 )
 
 // Precheck is how much the precheck checks on the hosts of an operation. The zero value
@@ -241,6 +244,17 @@ func (k Kind) ComparesFile() bool { return k.of().comparesFile == yes }
 // Supersedes reports whether a successful operation finishes an earlier one that was
 // unfinished. An unknown kind does.
 func (k Kind) Supersedes() bool { return k.of().supersedes != no }
+
+// RollsBack reports whether an operation rolls back another one. It needs the saved cluster only.
+func (k Kind) RollsBack() bool { return k.of().rollsBack == yes }
+
+// ContinuesAnother reports whether an operation of an API has no steps: it makes another operation continue.
+func (k Kind) ContinuesAnother() bool { return k.of().continuesAnother == yes }
+
+// UsesSavedCluster reports whether an operation uses the saved cluster, and no other description.
+func (k Kind) UsesSavedCluster() bool {
+	return k.RollsBack() || k.RemovesCluster() || k.NeedsCluster() && !k.ChangesCluster()
+}
 
 // RevertsFailedSettings reports whether settings are rolled back automatically if a
 // node does not work with them.

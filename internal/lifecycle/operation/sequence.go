@@ -51,6 +51,9 @@ func UnfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 // AnnotationCreated has the time of the creation of an operation on the clock of its creator.
 const AnnotationCreated = v1alpha1.Group + "/created"
 
+// AnnotationScheduled has the time at which an operation was due that the management plane has requested on its own.
+const AnnotationScheduled = v1alpha1.Group + "/scheduled"
+
 // maxSkew limits the difference between the clocks of the creator and of the API server.
 const maxSkew = 5 * time.Second
 

@@ -24,6 +24,9 @@ var rows = map[Kind]row{
 	RestoreEtcd:     restoreEtcd,
 	RescueEtcd:      rescueEtcd,
 	RebootNodes:     rebootNodes,
+	SnapshotEtcd:    snapshotEtcd,
+	DrillEtcd:       drillEtcd,
+	Resume:          resume,
 }
 
 // Kinds returns all kinds, sorted.

@@ -22,8 +22,9 @@ func TestKinds_HaveValueForEveryField(t *testing.T) {
 // TestKinds_KeepTheirSavedNames freezes the names: saved operations and plans have them.
 func TestKinds_KeepTheirSavedNames(t *testing.T) {
 	want := []Kind{
-		"add-nodes", "apply", "create", "delete", "delete-nodes", "etcd-defrag", "etcd-rescue", "etcd-restore",
-		"forget-nodes", "init-os", "init-registry", "reboot-nodes", "renew-certs", "rollback", "rollback-upgrade", "rotate-ca", "upgrade",
+		"add-nodes", "apply", "create", "delete", "delete-nodes", "etcd-defrag", "etcd-drill", "etcd-rescue", "etcd-restore",
+		"etcd-snapshot", "forget-nodes", "init-os", "init-registry", "reboot-nodes", "renew-certs", "resume", "rollback",
+		"rollback-upgrade", "rotate-ca", "upgrade",
 	}
 	if got := Kinds(); !slices.Equal(got, want) {
 		t.Errorf("kinds %v, want %v", got, want)

@@ -28,6 +28,8 @@ var upgrade = row{
 	preparesHosts:          no,
 	resumable:              yes,
 	comparesFile:           yes,
+	rollsBack:              no,
+	continuesAnother:       no,
 	supersedes:             yes,
 	revertsFailedSettings:  no,
 	offersIgnoreErrors:     yes,
