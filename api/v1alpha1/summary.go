@@ -11,9 +11,9 @@ type ClusterSummary struct {
 	Etcd *EtcdSummary `json:"etcd,omitempty"`
 	// The certificate that expires first.
 	NextCertificate *CertificateSummary `json:"nextCertificate,omitempty"`
-	// The latest automatic snapshot of etcd.
+	// The latest backup, of a host or an operation.
 	LastBackup *BackupSummary `json:"lastBackup,omitempty"`
-	// The latest automatic restore test of a snapshot.
+	// The latest restore test, of a host or an operation.
 	LastRestoreTest *RestoreTestSummary `json:"lastRestoreTest,omitempty"`
 	// The differences between the hosts and the wanted state.
 	Drift *DriftSummary `json:"drift,omitempty"`
@@ -61,11 +61,11 @@ type CertificateSummary struct {
 	ObservedTime metav1.Time `json:"observedTime"`
 }
 
-// BackupSummary is an automatic snapshot of etcd.
+// BackupSummary is a backup of etcd.
 type BackupSummary struct {
 	// The time of the snapshot.
 	Time metav1.Time `json:"time"`
-	// The host that has it.
+	// The host of the snapshot.
 	// +kubebuilder:validation:MaxLength=63
 	Host string `json:"host"`
 	// The time of the observation.
@@ -82,7 +82,7 @@ const (
 	RestoreTestFailed RestoreTestVerdict = "Failed"
 )
 
-// RestoreTestSummary is an automatic restore test of a snapshot.
+// RestoreTestSummary is a restore test of a snapshot.
 type RestoreTestSummary struct {
 	// The end of the test.
 	Time metav1.Time `json:"time"`

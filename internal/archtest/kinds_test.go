@@ -27,6 +27,7 @@ var kindFiles = map[string]string{
 
 	"internal/lifecycle/next_operation.go":     "selects the operation for a wanted state",
 	"internal/controller/clusters/deletion.go": "requests the deletion of a cluster",
+	"internal/controller/schedule/due.go":      "selects the operations that are due",
 }
 
 // kindWords lists the packages in which a literal with the name of a kind means that

@@ -666,7 +666,8 @@ var rules = []rule{
 		why: "metrics of clusters and operations, from their objects",
 	},
 	{
-		layer: 5, pkg: "internal/controller/health", may: []string{"internal/controller/clusterstatus", "internal/controller/service"},
+		layer: 5, pkg: "internal/controller/health",
+		may: []string{"internal/controller/clusterstatus", "internal/controller/operations", "internal/controller/service"},
 		why: "probes clusters and shows their health; changes no cluster",
 	},
 	{layer: 5, pkg: "internal/controller/readcache", why: "keeps objects that probes read; knows no cluster"},
@@ -676,6 +677,10 @@ var rules = []rule{
 			"internal/controller/clusterstatus", "internal/controller/executor", "internal/controller/operations", "internal/controller/service",
 		},
 		why: "finds manual changes on hosts; requests repairs and never applies",
+	},
+	{
+		layer: 5, pkg: "internal/controller/schedule", may: []string{"internal/controller/health", "internal/controller/operations"},
+		why: "requests operations that are due; reaches no host",
 	},
 	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},
 	{

@@ -38,6 +38,7 @@ import (
 	"slipway.dev/slipway/internal/controller/metrics"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/readcache"
+	"slipway.dev/slipway/internal/controller/schedule"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/records"
@@ -63,6 +64,8 @@ type Config struct {
 	Health health.Times
 	// DriftInterval is the time between two checks of a cluster for manual changes. Default: 1 h.
 	DriftInterval time.Duration
+	// ScheduleJitter spreads the operations that became due while no controller ran. Default: 10 min.
+	ScheduleJitter time.Duration
 	// StopTime limits the time until running operations reach a safe point. Default: 60 s.
 	StopTime time.Duration
 	// Metrics show the clusters and operations of these controllers; nil for none.
@@ -184,7 +187,7 @@ func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, 
 	return nil
 }
 
-// addHealth adds the probes of clusters to a manager.
+// addHealth adds the probes of clusters, and the schedules that depend on them, to a manager.
 func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
 	kept := readcache.New(readcache.Config{Versions: m.GetClient(), Live: m.GetAPIReader(), Now: c.Lifecycle.Now})
 	prober := health.New(health.Config{
@@ -192,9 +195,19 @@ func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
 		Source: health.NewLifecycle(c.openThrough(kept, false, opener), c.openThrough(kept, true, opener), c.Health),
 		Now:    c.Lifecycle.Now, Log: c.Log,
 	})
-	err := builder.ControllerManagedBy(m).Named("health").For(&v1alpha1.Cluster{}).Complete(prober)
+	err := builder.ControllerManagedBy(m).Named("health").For(&v1alpha1.Cluster{}).
+		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
+		Complete(prober)
 	if err != nil {
 		return fmt.Errorf("adding the controller of probes: %w", err)
+	}
+	schedules := &schedule.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Observe: prober.Observe, Jitter: c.ScheduleJitter,
+		Started: c.Lifecycle.Now(), Now: c.Lifecycle.Now,
+	}
+	schedules.SetDefaults()
+	if err := builder.ControllerManagedBy(m).Named("schedule").For(&v1alpha1.Cluster{}).Complete(schedules); err != nil {
+		return fmt.Errorf("adding the controller of schedules: %w", err)
 	}
 	return m.Add(prober)
 }

@@ -63,6 +63,10 @@ type world struct {
 	driftInterval time.Duration
 	// health has the times of health probes.
 	health health.Times
+	// scheduleJitter spreads scheduled operations.
+	scheduleJitter time.Duration
+	// ahead is how far the clock of the controllers is ahead, in nanoseconds.
+	ahead atomic.Int64
 }
 
 // keySecret is the Secret with the SSH key of the cluster.
@@ -80,8 +84,10 @@ func newWorld(t *testing.T, names ...string) *world {
 func prepareWorld(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := &world{
-		health:  health.Times{Period: time.Hour, HostsPeriod: time.Hour}, // other tests count requests
-		Cluster: lifecycletest.NewCluster(t, names...), t: t, namespace: server.NewNamespace(t), through: rest.CopyConfig(server.Admin),
+		health: health.Times{Period: time.Hour, HostsPeriod: time.Hour}, // other tests count requests
+		// Other tests count operations.
+		scheduleJitter: time.Hour,
+		Cluster:        lifecycletest.NewCluster(t, names...), t: t, namespace: server.NewNamespace(t), through: rest.CopyConfig(server.Admin),
 		gate: &gate{calls: map[string]int{}},
 	}
 	for name, h := range w.Hosts {
@@ -296,9 +302,9 @@ func (w *world) start() {
 		},
 		Log: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Lifecycle: lifecycle.Config{
-			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: time.Now,
+			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: w.now,
 		},
-		Health: w.health, DriftInterval: w.driftInterval,
+		Health: w.health, DriftInterval: w.driftInterval, ScheduleJitter: w.scheduleJitter,
 	}
 	go func() { ended <- Run(ctx, config) }() // ends with ctx
 	w.stop = sync.OnceFunc(func() {
@@ -309,6 +315,9 @@ func (w *world) start() {
 	})
 	w.t.Cleanup(w.stop)
 }
+
+// now returns the time of the controllers.
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // dialAPI reaches the API of the cluster, unless it is blocked.
 func (w *world) dialAPI(ctx context.Context, network, address string) (net.Conn, error) {

@@ -40,6 +40,9 @@ type cluster struct {
 	asked        time.Time
 	hostsErr     error
 	hostsBreaker breaker
+	// backups are the results of operations. lastEnd is the latest end of an operation.
+	backups []madeBackup
+	lastEnd time.Time
 
 	// writing serialises the writes of the status.
 	writing sync.Mutex

@@ -90,6 +90,7 @@ func (p *Prober) evaluate(is *cluster, c *v1alpha1.Cluster, now time.Time) (show
 		e.Summary = *is.written.Summary.DeepCopy()
 		e.evaluateAPI(is)
 		e.evaluateHosts(is)
+		e.addOperations(is)
 		e.addVersion(p.Newer)
 	}
 	e.evaluateAttention()
@@ -288,28 +289,21 @@ func (e *evaluation) evaluateCertificates(r *inspect.HealthReport, at metav1.Tim
 
 func (e *evaluation) evaluateBackups(r *inspect.HealthReport, at metav1.Time) {
 	if !r.Backups {
-		e.Summary.LastBackup, e.Summary.LastRestoreTest = nil, nil
 		return
 	}
 	for _, h := range r.Schedules {
 		if h.AutoSnapshotOutcome == nil {
 			continue
 		}
-		last := e.Summary.LastBackup
-		if len(h.Kept) > 0 && (last == nil || !h.Kept[0].Taken.Before(last.Time.Time)) {
-			e.Summary.LastBackup = &v1alpha1.BackupSummary{
-				Time: metav1.NewTime(h.Kept[0].Taken.Truncate(time.Second)), Host: h.Host, ObservedTime: at,
-			}
+		if len(h.Kept) > 0 {
+			e.addBackup(h.Kept[0].Taken, h.Host, at)
 		}
-		tested := h.Drill != nil && !h.Drill.At.IsZero()
-		if test := e.Summary.LastRestoreTest; tested && (test == nil || !h.Drill.At.Before(test.Time.Time)) {
+		if h.Drill != nil && !h.Drill.At.IsZero() {
 			verdict := v1alpha1.RestoreTestPassed
 			if h.Drill.Failed != "" {
 				verdict = v1alpha1.RestoreTestFailed
 			}
-			e.Summary.LastRestoreTest = &v1alpha1.RestoreTestSummary{
-				Time: metav1.NewTime(h.Drill.At.Truncate(time.Second)), Host: h.Host, Verdict: verdict, ObservedTime: at,
-			}
+			e.addRestoreTest(h.Drill.At, h.Host, verdict, at)
 		}
 	}
 	switch {

@@ -5,6 +5,7 @@ package health
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
@@ -97,7 +99,8 @@ func (p *Prober) schedule(cluster types.NamespacedName, kind work, after time.Du
 	p.queues[kind].AddAfter(task{cluster, kind}, after)
 }
 
-// Reconcile begins to probe a cluster, or ends it. It connects to nothing.
+// Reconcile begins to probe a cluster, or ends it. After the end of an operation, the hosts are probed at once. It
+// connects to nothing.
 func (p *Prober) Reconcile(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
 	c := new(v1alpha1.Cluster)
 	err := p.Client.Get(ctx, key.NamespacedName, c)
@@ -109,6 +112,14 @@ func (p *Prober) Reconcile(ctx context.Context, key reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	p.track(c)
+	all, err := operations.ListOf(ctx, p.Client, key.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	all = slices.DeleteFunc(all, func(o v1alpha1.Operation) bool { return o.CreationTimestamp.Before(&c.CreationTimestamp) })
+	if is := p.find(key.NamespacedName); is != nil && is.addOperations(all) && isProbed(c) {
+		p.schedule(key.NamespacedName, probeHosts, 0)
+	}
 	p.schedule(key.NamespacedName, publish, 0)
 	return reconcile.Result{}, nil
 }

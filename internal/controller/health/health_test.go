@@ -30,11 +30,12 @@ type fleet struct {
 	client.Client
 	t *testing.T
 
-	mu     sync.Mutex
-	dead   map[string]bool // clusters that do not answer
-	probes map[string]int  // queries of the API, by cluster
-	writes map[string]int
-	object map[string]*v1alpha1.Cluster
+	mu         sync.Mutex
+	dead       map[string]bool // clusters that do not answer
+	probes     map[string]int  // queries of the API, by cluster
+	writes     map[string]int
+	object     map[string]*v1alpha1.Cluster
+	operations []v1alpha1.Operation
 }
 
 func newFleet(t *testing.T, names ...string) *fleet {
@@ -58,6 +59,14 @@ func (f *fleet) Get(_ context.Context, key client.ObjectKey, into client.Object,
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
 	c.DeepCopyInto(into.(*v1alpha1.Cluster))
+	return nil
+}
+
+// List returns the operations of all clusters.
+func (f *fleet) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	into.(*v1alpha1.OperationList).Items = slices.Clone(f.operations)
 	return nil
 }
 

@@ -20,15 +20,32 @@ const hashDigits = 10
 func NewRequest(
 	c *v1alpha1.Cluster, kind operation.Kind, reason string, earlier []v1alpha1.Operation, created time.Time,
 ) *v1alpha1.Operation {
-	cause := string(c.UID) + "\x00" + string(kind) + "\x00" + reason
 	if n := len(earlier); n > 0 {
-		latest := &earlier[n-1]
-		cause += "\x00" + string(latest.UID)
-		if after := operation.CreationTime(latest).Add(time.Millisecond); created.Before(after) {
+		reason += "\x00" + string(earlier[n-1].UID)
+	}
+	return newOperation(c, kind, reason, earlier, created)
+}
+
+// NewScheduled returns an operation that was due at a time. Its name depends on the cluster, the kind and this time.
+func NewScheduled(
+	c *v1alpha1.Cluster, kind operation.Kind, due time.Time, earlier []v1alpha1.Operation, created time.Time,
+) *v1alpha1.Operation {
+	at := due.UTC().Format(time.RFC3339)
+	o := newOperation(c, kind, "due "+at, earlier, created)
+	o.Annotations[operation.AnnotationScheduled] = at
+	return o
+}
+
+// newOperation returns an operation whose name depends on the cluster, the kind and a cause.
+func newOperation(
+	c *v1alpha1.Cluster, kind operation.Kind, cause string, earlier []v1alpha1.Operation, created time.Time,
+) *v1alpha1.Operation {
+	if n := len(earlier); n > 0 {
+		if after := operation.CreationTime(&earlier[n-1]).Add(time.Millisecond); created.Before(after) {
 			created = after
 		}
 	}
-	sum := sha256.Sum256([]byte(cause))
+	sum := sha256.Sum256([]byte(string(c.UID) + "\x00" + string(kind) + "\x00" + cause))
 	return &v1alpha1.Operation{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
 		ObjectMeta: metav1.ObjectMeta{

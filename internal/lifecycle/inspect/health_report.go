@@ -7,9 +7,12 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
+	"slipway.dev/slipway/internal/module/certs"
 )
 
 // HealthReport is the part of the state of a cluster that is read from its hosts.
@@ -23,11 +26,48 @@ type HealthReport struct {
 	// Certificates are sorted by their expiry, earliest first.
 	Certificates        []Certificate
 	CertificateProblems diag.List
-	// Backups reports whether automatic snapshots are configured. Schedules are the results of hosts.
-	Backups             bool
-	Schedules           []ScheduledHost
-	BackupProblems      diag.List
-	RestoreTestProblems diag.List
+	// RenewAfter is the time from which the management plane renews the first certificate if its host fails to do so. It is
+	// zero if there is no certificate. RenewEvery is the time between two attempts.
+	RenewAfter time.Time
+	RenewEvery time.Duration
+	// Backups reports whether automatic snapshots are configured, with the intervals of snapshots and of restore tests,
+	// 0 for never. Schedules are the results of hosts.
+	Backups                bool
+	BackupEvery, TestEvery time.Duration
+	Schedules              []ScheduledHost
+	BackupProblems         diag.List
+	RestoreTestProblems    diag.List
+}
+
+// Parts of the lifetime of a certificate.
+const (
+	// hostPart is the last part, in which hosts renew it. managerPart is the last part, in which the management plane
+	// does so: all hosts that work have renewed it before.
+	hostPart, managerPart = 5, 20
+	// attemptPart is the part between two attempts, at most maxAttemptTime.
+	attemptPart    = 100
+	maxAttemptTime = 24 * time.Hour
+)
+
+// setRenewal determines when the management plane has to renew a certificate. hosts reports whether hosts renew
+// certificates themselves.
+func (r *HealthReport) setRenewal(validity time.Duration, hosts bool) {
+	part := time.Duration(hostPart)
+	if hosts {
+		part = managerPart
+	}
+	for _, c := range r.Certificates {
+		if c.CA || c.Rotates || c.External || c.Expires.IsZero() || c.Begins.IsZero() {
+			continue
+		}
+		life := c.Expires.Sub(c.Begins)
+		if validity > 0 { // kubeadm makes certificates begin with their CA
+			life = min(life, validity)
+		}
+		if at := c.Expires.Add(-life / part); r.RenewAfter.IsZero() || at.Before(r.RenewAfter) {
+			r.RenewAfter, r.RenewEvery = at, min(life/attemptPart, maxAttemptTime)
+		}
+	}
 }
 
 // HostHealth is the state of one host.
@@ -57,6 +97,9 @@ func (in *Inspector) QueryHealth(ctx context.Context, name string) (*HealthRepor
 	defer done()
 	backups := c.Spec.Etcd.Backup != nil && c.Spec.Etcd.External == nil
 	out := &HealthReport{Backups: backups, Etcd: EtcdInfo{Type: c.Spec.Etcd.Type}}
+	if backups {
+		out.BackupEvery, out.TestEvery = durationOf(c.Spec.Etcd.Backup.Every), durationOf(c.Spec.Etcd.Backup.DrillEvery)
+	}
 	var asked sync.WaitGroup
 	asked.Go(func() { s.queryEtcd(ctx, &out.Etcd) })
 	s.QueryHosts(ctx, in.Limits.Host, nil, func(ctx context.Context, h *Host) {
@@ -75,6 +118,14 @@ func (in *Inspector) QueryHealth(ctx context.Context, name string) (*HealthRepor
 	sortCertificates(out.Certificates)
 	s.evaluateHealth(out)
 	return out, nil
+}
+
+// durationOf returns a duration, 0 for none.
+func durationOf(d *metav1.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.Duration
 }
 
 // addHost adds the result of a host.
@@ -109,6 +160,7 @@ func (s *Session) evaluateHealth(r *HealthReport) {
 		s.evaluateMembership(&EtcdReport{Name: c.Name, Etcd: r.Etcd}, warn)
 	}
 	certificateCheck{cluster: c.Name, now: now, validity: s.Env.CertValidity()}.evaluate(r.Certificates, warnInto(&r.CertificateProblems))
+	r.setRenewal(s.Env.CertValidity(), certs.AutoRenews(s.Env))
 	if !r.Backups {
 		return
 	}
