@@ -1,0 +1,82 @@
+package controller
+
+import (
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/lifecycle/operation"
+)
+
+// TestResume_IsRefused resumes an operation that was cancelled.
+func TestResume_IsRefused(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1", "w1", "w2")
+		wait, release := w.hold("w1 ")
+		w.request("reboot", operation.RebootNodes, func(s *v1alpha1.OperationSpec) { s.Parameters.Nodes = []string{"w1", "w2"} })
+		wait()
+		w.update(w.operation("reboot"), func(s *v1alpha1.OperationSpec) { s.Cancelled = true })
+		w.waitForOperation("reboot", v1alpha1.OperationCancelling, "")
+		release()
+		w.waitForOperation("reboot", v1alpha1.OperationCancelled, "")
+		w.request("again", operation.Resume, nil)
+		w.requireReason("again", executor.ReasonNotResumed)
+		w.requireQuiet(quietTime)
+	}, "cp1", "w1", "w2")
+}
+
+// TestRollback_ResetsHostsOfCreate rolls a failed create back. It is not repeated.
+func TestRollback_ResetsHostsOfCreate(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.refuse("w1", "join.")
+		w.createKey()
+		w.create(w.object("cp1", "w1"))
+		w.waitForState(operation.Create, v1alpha1.OperationFailed)
+		w.refuse("w1", "")
+		w.request("upgrade", operation.RollbackUpgrade, nil)
+		w.requireReason("upgrade", "other-operation-needed")
+		w.request("back", operation.RollbackCreate, nil)
+		o := w.waitForOperation("back", v1alpha1.OperationAwaitingApproval, "")
+		if err := w.approve(o, o.Status.Plan.Digest); err != nil {
+			w.t.Fatal(err)
+		}
+		w.waitForOperation("back", v1alpha1.OperationSucceeded, "")
+		for name, h := range w.Hosts {
+			if left := h.AllState(); len(left) > 0 {
+				w.t.Errorf("host %s still has %v", name, left)
+			}
+		}
+		w.requireQuiet(quietTime)
+		w.request("again", operation.RollbackCreate, nil)
+		w.requireReason("again", "nothing-unfinished")
+
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)} })
+		w.waitForApplied()
+	}, "cp1", "w1")
+}
+
+// TestRollback_OfUpgrade rolls a failed upgrade back. It is not repeated.
+func TestRollback_OfUpgrade(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.Version = older
+		w.createReady("cp1", "w1")
+		w.allowBackups("cp1")
+		w.refuse("w1", "kubelet.running")
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.Version = "v1.37.1" })
+		failed := w.waitForState(operation.Upgrade, v1alpha1.OperationFailed)
+		w.refuse("w1", "")
+		w.request("create", operation.RollbackCreate, nil)
+		w.requireReason("create", "other-operation-needed")
+		w.request("other", operation.RollbackUpgrade, func(s *v1alpha1.OperationSpec) { s.Parameters.Operation = "create" })
+		w.requireReason("other", "operation-unfinished")
+		w.request("back", operation.RollbackUpgrade, func(s *v1alpha1.OperationSpec) { s.Parameters.Operation = failed.Name })
+		w.waitForOperation("back", v1alpha1.OperationSucceeded, "")
+		w.eventually(func() string {
+			if v := w.cluster().Status.Version; v != older {
+				return "the cluster has version " + v + " after the rollback"
+			}
+			return ""
+		})
+		w.requireQuiet(quietTime)
+	}, "cp1", "w1")
+}
