@@ -684,7 +684,8 @@ var rules = []rule{
 	},
 	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},
 	{
-		layer: 5, pkg: "internal/daemon", may: []string{"internal/server/...", "internal/controller", "internal/remote/dial"},
+		layer: 5, pkg: "internal/daemon",
+		may: []string{"internal/server/...", "internal/controller", "internal/controller/metrics", "internal/remote/dial"},
 		why: "the commands of slipwayd; composes the packages of the server",
 	},
 

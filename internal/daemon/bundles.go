@@ -25,7 +25,7 @@ type bundleCommand struct {
 	output   string
 	keys     []string
 	registry bundle.Registry
-	maxSize  int64 // GiB; 0 is no limit
+	maxSize  int64 // GiB; 0: unlimited
 }
 
 // A bundleEntry is a bundle in the result of a command.

@@ -29,7 +29,7 @@ type controllerSettings struct {
 	dir *datadir.Dir
 	// cacheDir has the bundles, and url is the address of the server.
 	cacheDir, url string
-	files         archive.Files // nil is no archive
+	files         archive.Files // the archive; it can be nil
 	log           *slog.Logger
 }
 

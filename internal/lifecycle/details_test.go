@@ -714,7 +714,10 @@ func TestLock_BelongsToTheManager(t *testing.T) {
 			message: "a command line with other records manages cluster prod",
 		},
 		{name: "by a server", server: url, want: remote.Manager{ID: "ours", Server: url}},
-		{name: "of this manager", manager: remote.Manager{ID: "ours", Server: "https://old"}, server: url, want: remote.Manager{ID: "ours", Server: url}},
+		{
+			name: "of this manager", manager: remote.Manager{ID: "ours", Server: "https://old"}, server: url,
+			want: remote.Manager{ID: "ours", Server: url},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "w1")

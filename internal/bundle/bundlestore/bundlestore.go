@@ -1,4 +1,4 @@
-// Package bundlestore lists the bundles in a cache, keeps those that operations use, and removes others.
+// Package bundlestore lists the bundles in a cache, keeps bundles that operations use, and removes others.
 package bundlestore
 
 import (
@@ -25,7 +25,7 @@ const (
 	idAmbiguous = "bundle-ambiguous"
 )
 
-// The directories of a cache with bundles: those that clusters find by their version, and those that were unpacked from
+// The directories of a cache with bundles: bundles that clusters find by their version, and bundles that were unpacked from
 // a file or a registry.
 var directories = []string{"bundles", "unpacked"}
 
@@ -307,7 +307,7 @@ func (e *Entry) label() string {
 }
 
 // Shrink removes the bundles that were not used for the longest time, until the others have at most limit bytes. A bundle
-// in use is kept. What interrupted commands have left is removed first.
+// in use is kept. The leftovers of interrupted commands are removed first.
 func Shrink(ctx context.Context, cache string, limit int64, now time.Time) (removed []Entry, err error) {
 	if err := removeLeftovers(cache, now); err != nil {
 		return nil, fmt.Errorf("removing what interrupted commands have left: %w", err)

@@ -18,8 +18,8 @@ import (
 
 // conditions are the conditions of a cluster that are shown. A condition that a user has written has no metric.
 var conditions = []string{
-	"BackupRecent", "CertificatesValid", "Created", "Deleting", "Drifted", "EndpointAvailable", "EtcdHealthy", "HostsReachable", "NeedsAttention",
-	"NodesReady", "Paused", "Ready", "Reconciled", "Stalled",
+	"BackupRecent", "CertificatesValid", "Created", "Deleting", "Drifted", "EndpointAvailable", "EtcdHealthy", "HostsReachable",
+	"NeedsAttention", "NodesReady", "Paused", "Ready", "Reconciled", "Stalled",
 }
 
 // otherKind is the kind of an operation that this version does not know.
@@ -59,8 +59,9 @@ func New() *Metrics {
 		return prometheus.NewDesc("slipway_"+name, help, labels, nil)
 	}
 	return &Metrics{
-		clusters:  desc("clusters", "Number of Cluster objects."),
-		condition: desc("cluster_condition", "The current status of a condition of a cluster; the value is 1.", "namespace", "name", "condition", "status"),
+		clusters: desc("clusters", "Number of Cluster objects."),
+		condition: desc("cluster_condition", "The current status of a condition of a cluster; the value is 1.",
+			"namespace", "name", "condition", "status"),
 		certificate: desc("cluster_certificate_expiry_timestamp_seconds",
 			"Time when the first certificate of a cluster expires.", "namespace", "name"),
 		backup:     desc("cluster_last_backup_timestamp_seconds", "Time of the latest automatic snapshot of etcd.", "namespace", "name"),
@@ -68,7 +69,8 @@ func New() *Metrics {
 		queueAge:   desc("operation_queue_age_seconds", "Time since the creation of the oldest operation that has not begun."),
 		slots:      desc("operation_slots", "Number of operations that can run, and that run, in this process.", "state"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "slipway_operation_duration_seconds", Help: "Time from the start to the end of an operation; 0 if it ended before its start.", Buckets: durations,
+			Name: "slipway_operation_duration_seconds",
+			Help: "Time from the start to the end of an operation; 0 if it ended before its start.", Buckets: durations,
 		}, []string{"kind", "state"}),
 	}
 }

@@ -81,9 +81,9 @@ func TestUnfinishedRotations_SkipsFinishedAndUnstartedOnes(t *testing.T) {
 func TestCreationTime_AcceptsLaterTimes(t *testing.T) {
 	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct{ created, want time.Time }{
-		"within the same second":                         {noon.Add(300 * time.Millisecond), noon.Add(300 * time.Millisecond)},
-		"a little earlier, by the clock of the creator":  {noon.Add(-4 * time.Second), noon.Add(-4 * time.Second)},
-		"too early":                                      {noon.Add(-time.Minute), noon},
+		"within the same second":                        {noon.Add(300 * time.Millisecond), noon.Add(300 * time.Millisecond)},
+		"a little earlier, by the clock of the creator": {noon.Add(-4 * time.Second), noon.Add(-4 * time.Second)},
+		"too early": {noon.Add(-time.Minute), noon},
 		"after another one, before a clock was set back": {noon.Add(10 * time.Minute), noon.Add(10 * time.Minute)},
 	} {
 		o := new(v1alpha1.Operation)
