@@ -1,8 +1,13 @@
 // Package policies has the admission policies of group slipway.dev: rights that RBAC cannot
-// express.
+// express, and the protection of Clusters.
 package policies
 
 import _ "embed"
+
+// Clusters refuses the deletion of a Cluster that is protected against it.
+//
+//go:embed slipway.dev_clusters.yaml
+var Clusters []byte
 
 // Operations requires the right to an operation of each kind, and the rights to approve, cancel
 // and retry it.

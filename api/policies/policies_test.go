@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"sigs.k8s.io/yaml"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
@@ -315,6 +316,45 @@ func TestSecrets_AreNotReturned(t *testing.T) {
 			r.rights = []string{"get secrets/s"}
 			if refusals, _ := r.ask(t, validator); len(refusals) > 0 {
 				t.Errorf("with the right to read: %q", refusals)
+			}
+		})
+	}
+}
+
+// TestClusters_AreProtected deletes Clusters with and without the annotation.
+func TestClusters_AreProtected(t *testing.T) {
+	validator := compile(t, readPolicy(t, Clusters))
+	const other = "example.com/a"
+	for _, tc := range []struct {
+		name, reason string
+		annotations  map[string]any // nil for none
+		protected    bool
+	}{
+		{"none", "a user deletes it", nil, false},
+		{"others", "they decide nothing", map[string]any{other: "true"}, false},
+		{"set", "it is protected", map[string]any{other: "a", v1alpha1.AnnotationProtection: "true"}, true},
+		{"another value", "a typing error deletes no cluster", map[string]any{v1alpha1.AnnotationProtection: "yes"}, true},
+		{"no value", "the annotation is there", map[string]any{v1alpha1.AnnotationProtection: ""}, true},
+		{"false", "the user has allowed it", map[string]any{v1alpha1.AnnotationProtection: "false"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			metadata := map[string]any{"name": "prod", "namespace": "team"}
+			if tc.annotations != nil {
+				metadata["annotations"] = tc.annotations
+			}
+			r := request{
+				verb: admission.Delete, resource: operations.GroupVersion().WithResource("clusters"), options: &metav1.DeleteOptions{},
+				old: &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": v1alpha1.APIVersion, "kind": "Cluster", "metadata": metadata,
+				}},
+			}
+			refusals, _ := r.ask(t, validator)
+			if (len(refusals) > 0) != tc.protected {
+				t.Errorf("%s: refusals %q", tc.reason, refusals)
+			}
+			const remedy = "kubectl annotate cluster prod --namespace team " + v1alpha1.AnnotationProtection + "-"
+			if tc.protected && !strings.Contains(refusals[0], remedy) {
+				t.Errorf("%q does not tell how to allow the deletion", refusals[0])
 			}
 		})
 	}

@@ -83,6 +83,8 @@ type OperationStatus struct {
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// The value of `spec.retry` that the management plane has seen.
 	ObservedRetry int32 `json:"observedRetry,omitempty"`
+	// The automatic attempts by `spec.retryPolicy` of the cluster.
+	AutomaticRetry *AutomaticRetryStatus `json:"automaticRetry,omitempty"`
 	// The number of the latest attempt, from 1. Each resume is an attempt.
 	Attempt int32 `json:"attempt,omitempty"`
 	// The start of the first attempt.
@@ -128,11 +130,25 @@ type PlanStatus struct {
 
 // ExecutorStatus is the process that runs an operation.
 type ExecutorStatus struct {
-	// The ID of the process.
+	// The process that began the latest attempt: the name of its machine, and its process ID.
 	// +kubebuilder:validation:MaxLength=253
 	ID string `json:"id"`
+	// The holder in the Lease of the cluster when the attempt began.
+	// +kubebuilder:validation:MaxLength=253
+	Lease string `json:"lease,omitempty"`
+	// The fencing number of the lock on the hosts. Hosts refuse processes with lower numbers.
+	// +kubebuilder:validation:Minimum=0
+	FencingNumber int64 `json:"fencingNumber,omitempty"`
 	// The latest time at which the process reported that it is alive.
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
+}
+
+// AutomaticRetryStatus counts the automatic attempts of an operation.
+type AutomaticRetryStatus struct {
+	// The automatic attempts since the latest request of a user.
+	Attempts int32 `json:"attempts"`
+	// The time of the next automatic attempt. Absent if none follows.
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
 }
 
 // JournalStatus is the extent of a journal.

@@ -20,6 +20,10 @@ const (
 	LabelCluster = Group + "/cluster"
 )
 
+// AnnotationProtection is the annotation of a Cluster that cannot be deleted, unless its value
+// is "false".
+const AnnotationProtection = Group + "/deletion-protection"
+
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=slc,categories=slipway
 // +kubebuilder:subresource:status
@@ -126,8 +130,13 @@ type ClusterSpec struct {
 	// Default: `Report`.
 	// +kubebuilder:validation:Enum=Report;Repair
 	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
-	// The periods in which the management plane may start operations automatically.
+	// The periods in which the management plane may start operations automatically: repairs,
+	// scheduled operations, and automatic attempts. Operations that a change of this object or a
+	// request of a user causes do not wait for them.
 	Maintenance Maintenance `json:"maintenance,omitempty"`
+	// The automatic attempts of the management plane after a failure. Without it, a failed
+	// operation waits for a user. Default: none.
+	RetryPolicy *RetryPolicy `json:"retryPolicy,omitempty"`
 }
 
 // FilesSource is a Secret or a ConfigMap with files; exactly one field is set. Secrets of Slipway itself, whose names
@@ -202,4 +211,20 @@ type MaintenanceWindow struct {
 	Duration *metav1.Duration `json:"duration"`
 	// The time zone of `start`, such as `Europe/Berlin`. Default: `UTC`.
 	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// RetryPolicy limits the automatic attempts of failed operations. Failures with the error codes
+// `UserInput` and `Credentials` are not repeated, because another attempt would fail too.
+type RetryPolicy struct {
+	// The number of automatic attempts after a failure: 1 to 10.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	Attempts int32 `json:"attempts"`
+	// The time until the first automatic attempt: `1s` to `10m`. Each further time is twice as
+	// long, at most 10 minutes. Default: `1m`.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	// +kubebuilder:validation:XValidation:rule=`duration(self) >= duration("1s") && duration(self) <= duration("10m")`,message="the duration must be from 1s to 10m"
+	Backoff *metav1.Duration `json:"backoff,omitempty"`
 }

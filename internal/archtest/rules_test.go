@@ -103,6 +103,16 @@ var rules = []rule{
 		},
 		why: "the files of a Cluster object, through a reader; knows no client of the API",
 	},
+	{
+		layer: 0, pkg: "internal/hostclaims",
+		may: []string{"api/v1alpha1", "internal/diag", "internal/spec", "internal/spec/yamlfile"},
+		why: "which Cluster objects name which hosts; knows no client of the API",
+	},
+	{
+		layer: 0, pkg: "internal/admission",
+		may: []string{"api/v1alpha1", "internal/diag", "internal/hostclaims", "internal/spec", "internal/spec/apicheck"},
+		why: "which changes of objects an API accepts: reads the objects, and reaches nothing",
+	},
 	{layer: 0, pkg: "internal/spec/limits", why: "which limits of logins a file can set; knows no Cluster"},
 	{
 		layer: 0, pkg: "internal/spec/yamlfile", may: []string{"internal/diag"},
@@ -620,8 +630,9 @@ var rules = []rule{
 		layer: 5, pkg: "internal/server/controlplane",
 		may: []string{
 			"internal/server/certificates", "internal/server/datadir", "internal/server/diskspace", "internal/server/keys", "internal/spec",
+			"internal/admission", "internal/hostclaims",
 		},
-		why: "the API server and its etcd, in this process, with the rule of files for hosts; knows no command and no backup set",
+		why: "the API server and its etcd, in this process, with the rules of files for objects; knows no command and no backup set",
 	},
 	{
 		layer: 5, pkg: "internal/server/controlplane/testserver",
@@ -644,20 +655,26 @@ var rules = []rule{
 		layer: 5, pkg: "internal/controller/service", may: []string{"internal/controller/intent"},
 		why: "opens lifecycle for an object with its files; decides nothing",
 	},
+	{layer: 5, pkg: "internal/controller/maintenance", why: "when windows are open: pure, from a spec and a time"},
 	{
-		layer: 5, pkg: "internal/controller/executor", may: []string{"internal/controller/intent", "internal/controller/service"},
+		layer: 5, pkg: "internal/controller/hostguard", may: []string{"internal/controller/service"},
+		why: "which Cluster may use a host; reaches no host",
+	},
+	{
+		layer: 5, pkg: "internal/controller/executor",
+		may: []string{"internal/controller/hostguard", "internal/controller/intent", "internal/controller/service"},
 		why: "runs operations of an API through lifecycle; decides nothing about their order",
 	},
 	{layer: 5, pkg: "internal/controller/clusterstatus", why: "writes a part of a status; knows no condition"},
 	{
-		layer: 5, pkg: "internal/controller/operations", may: []string{"internal/controller/executor"},
+		layer: 5, pkg: "internal/controller/operations", may: []string{"internal/controller/executor", "internal/controller/maintenance"},
 		why: "the queue of each cluster; reaches no host",
 	},
 	{
 		layer: 5, pkg: "internal/controller/clusters",
 		may: []string{
-			"internal/controller/clusterstatus", "internal/controller/executor", "internal/controller/intent",
-			"internal/controller/operations", "internal/controller/service",
+			"internal/controller/clusterstatus", "internal/controller/executor", "internal/controller/hostguard",
+			"internal/controller/intent", "internal/controller/maintenance", "internal/controller/operations", "internal/controller/service",
 		},
 		why: "from an object to the next operation; reaches no host",
 	},

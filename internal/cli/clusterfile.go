@@ -36,11 +36,8 @@ func (f *clusterFiles) loadCluster(ctx context.Context, file string, data []byte
 	}
 	paths := spec.Paths{Dir: dir, Home: f.dirs.User}
 	loader := spec.Loader{
-		Files: &paths,
-		Supported: func(v string) error {
-			_, err := cat.WithVersion(v, release.Components{}).ResolveVersion(v) // the service checks the minor versions of bundles
-			return err
-		},
+		Files:     &paths,
+		Supported: cat.CheckVersion, // the service checks the minor versions of bundles
 	}
 	loader.Recorded = func(name string) *v1alpha1.Cluster {
 		svc, err := f.open(ctx)

@@ -35,11 +35,13 @@ import (
 	"slipway.dev/slipway/internal/controller/drift"
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/controller/health"
+	"slipway.dev/slipway/internal/controller/hostguard"
 	"slipway.dev/slipway/internal/controller/metrics"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/readcache"
 	"slipway.dev/slipway/internal/controller/schedule"
 	"slipway.dev/slipway/internal/controller/service"
+	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/records"
 )
@@ -135,9 +137,10 @@ func Run(ctx context.Context, c Config) error {
 	opener := service.Opener{
 		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
 	}
-	running := executor.NewInProcess(ctx, &executor.Runner{Opener: opener, Writer: m.GetClient()}, c.Slots, ended.add)
+	guard := &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle}
+	running := executor.NewInProcess(ctx, &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard}, c.Slots, ended.add)
 	defer running.Close(c.StopTime)
-	if err := c.addControllers(m, running, ended); err != nil {
+	if err := c.addControllers(m, guard, running, ended); err != nil {
 		return err
 	}
 	if err := errors.Join(c.addHealth(m, opener), c.addDrift(m, opener)); err != nil {
@@ -155,7 +158,7 @@ func Run(ctx context.Context, c Config) error {
 }
 
 // addControllers adds the controllers to a manager.
-func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, ended endings) error {
+func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, running *executor.InProcess, ended endings) error {
 	options := controller.Options{
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay),
@@ -164,6 +167,7 @@ func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, 
 	queued := handler.EnqueueRequestsFromMapFunc(queueOf(m.GetClient()))
 	err := builder.ControllerManagedBy(m).Named("operation").For(&v1alpha1.Operation{}).WithOptions(options).
 		Watches(&v1alpha1.Operation{}, queued).
+		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(waitingForWindow(m.GetClient())), builder.WithPredicates(changedByUser)).
 		WatchesRawSource(source.Channel(ended, queued)).
 		Complete(queue)
 	if err != nil {
@@ -172,12 +176,14 @@ func (c *Config) addControllers(m manager.Manager, running *executor.InProcess, 
 	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay)
 	wanted := &clusters.Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, Executor: running,
+		Guard: guard,
 	}
 	files := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))
 	}
 	err = builder.ControllerManagedBy(m).Named("cluster").For(&v1alpha1.Cluster{}).WithOptions(options).
 		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
+		Watches(&v1alpha1.Cluster{}, claimsHandler(guard.Claims)).
 		WatchesMetadata(&corev1.Secret{}, files("Secret")).
 		WatchesMetadata(&corev1.ConfigMap{}, files("ConfigMap")).
 		Complete(wanted)

@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -264,4 +267,137 @@ func TestDeletion_OfRunningOperation(t *testing.T) {
 		w.waitUntilGone()
 		w.requireNoRecords()
 	}, "cp1", "w1")
+}
+
+// TestDeletion_OfProtectedCluster is refused, in each way in which a cluster can be deleted.
+func TestDeletion_OfProtectedCluster(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createKey()
+		c := w.object("cp1")
+		c.Annotations, c.Spec.DeletionPolicy = map[string]string{v1alpha1.AnnotationProtection: "true"}, v1alpha1.DeletionDelete
+		w.create(c)
+		w.waitForApplied()
+		remedy := "kubectl annotate cluster prod --namespace " + w.namespace + " " + v1alpha1.AnnotationProtection + "-"
+		for name, remove := range map[string]func() error{
+			"object": func() error { return w.api.Delete(t.Context(), w.cluster()) },
+			"all": func() error {
+				return w.api.DeleteAllOf(t.Context(), new(v1alpha1.Cluster), client.InNamespace(w.namespace))
+			},
+		} {
+			if err := remove(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), remedy) {
+				w.t.Errorf("%s: got %v, want %q", name, err, remedy)
+			}
+		}
+		const refusal = "Clusters prod are protected against deletion"
+		if err := w.deleteNamespace(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), refusal) {
+			w.t.Errorf("the namespace: got %v", err)
+		}
+		w.request("reset", operation.Delete, nil)
+		w.waitForOperation("reset", v1alpha1.OperationFailed, executor.ReasonProtected)
+		w.requireQuiet(quietTime)
+		w.change(func(c *v1alpha1.Cluster) { c.Annotations = nil })
+		w.delete()
+		w.waitUntilGone()
+		w.requireEmptyHosts("cp1")
+	}, "cp1")
+}
+
+// deleteNamespace deletes the namespace of the world.
+func (w *world) deleteNamespace() error {
+	return w.api.Delete(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
+}
+
+// waitForNamespace waits until the namespace does not exist.
+func (w *world) waitForNamespace() {
+	w.t.Helper()
+	w.eventually(func() string {
+		ns := new(corev1.Namespace)
+		err := w.api.Get(w.t.Context(), client.ObjectKey{Name: w.namespace}, ns)
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprintf("the namespace still exists: %v: %+v", err, ns.Status.Conditions)
+	})
+}
+
+// TestDeletion_OfNamespace is refused while it would delete what the removal of a cluster needs. The policy Retain
+// needs nothing.
+func TestDeletion_OfNamespace(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1")
+		before := w.Hosts["cp1"].AllState()
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
+		w.eventually(func() string { // admission sees the change a moment later
+			if list := claims.ListNamespace(w.namespace); len(list) != 1 || !list[0].RemovesHosts {
+				return "admission has not seen the policy"
+			}
+			return ""
+		})
+		if err := w.deleteNamespace(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "delete them first") {
+			w.t.Errorf("with policy Delete: got %v", err)
+		}
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+		w.eventually(func() string {
+			if err := w.deleteNamespace(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		w.waitForNamespace()
+		if after := w.Hosts["cp1"].AllState(); len(after) != len(before) {
+			w.t.Errorf("the host had %d items, now %d", len(before), len(after))
+		}
+	}, "cp1")
+}
+
+// TestDeletion_OfNamespaceThatWasAccepted deletes the namespace of a cluster that has to be removed from its hosts, as
+// without admission. Records and Secrets can be gone first. The object remains until a user decides.
+func TestDeletion_OfNamespaceThatWasAccepted(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1")
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
+		before := w.Hosts["cp1"].AllState()
+		w.eventually(func() string {
+			claims.Remove(w.cluster().UID)
+			if err := w.deleteNamespace(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		w.eventually(func() string {
+			is := meta.FindStatusCondition(w.cluster().Status.Conditions, "Deleting")
+			if is != nil && (is.Reason == "RecordsDeleted" || is.Reason == "NamespaceTerminating") && strings.Contains(is.Message, "Retain") {
+				return ""
+			}
+			return fmt.Sprintf("the condition Deleting is %+v", is)
+		})
+		w.requireQuiet(quietTime)
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+		w.waitForNamespace()
+		if after := w.Hosts["cp1"].AllState(); len(after) != len(before) {
+			w.t.Errorf("the host had %d items, now %d", len(before), len(after))
+		}
+	}, "cp1")
+}
+
+// TestDeletion_AfterDeletionOfKey deletes the Secret with the SSH key first, and then leaves the hosts as they are.
+func TestDeletion_AfterDeletionOfKey(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1")
+		before := w.Hosts["cp1"].AllState()
+		w.deleteKey()
+		w.remove()
+		o := w.waitForState(operation.Delete, v1alpha1.OperationFailed)
+		if o.Status.ErrorCode != v1alpha1.ErrorUserInput || !strings.Contains(o.Status.Message, keySecret) {
+			w.t.Errorf("error code %s, message %q, want UserInput and the name of the Secret", o.Status.ErrorCode, o.Status.Message)
+		}
+		w.waitForDeleting("HostsNotReset")
+		w.requireQuiet(quietTime)
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+		w.waitUntilGone()
+		w.requireNoRecords()
+		if after := w.Hosts["cp1"].AllState(); len(after) != len(before) {
+			w.t.Errorf("the host had %d items, now %d", len(before), len(after))
+		}
+	}, "cp1")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // runEtcdctl responds as a healthy etcd with one member, cp1.
@@ -90,5 +92,47 @@ func TestDrift_IsReportedOnceAndRepairedByChoice(t *testing.T) {
 	}
 	if !meta.IsStatusConditionTrue(w.cluster().Status.Conditions, "Reconciled") {
 		t.Error("a repair has changed the condition Reconciled")
+	}
+}
+
+// TestDrift_IsRepairedInWindow has a maintenance window that opens later. A request of a user does not wait for it.
+func TestDrift_IsRepairedInWindow(t *testing.T) {
+	const file = "/var/lib/kubelet/config.yaml"
+	w := prepareWorld(t, "cp1", "w1")
+	w.driftInterval = time.Second
+	w.APIAddresses = []string{w.Hosts["cp1"].Address}
+	w.Hosts["cp1"].Etcdctl = runEtcdctl
+	w.start()
+	w.createKey()
+	c := w.object("cp1", "w1")
+	c.Spec.DriftPolicy, c.Spec.Maintenance.Windows = v1alpha1.DriftRepair, w.windowIn(5)
+	w.create(c)
+	w.waitForApplied()
+	was := w.Hosts["w1"].AllState()[file]
+	w.Hosts["w1"].EditFile(file, "maxPods: 1")
+	w.waitForCondition("Drifted", metav1.ConditionTrue, "RepairRequested")
+	var o v1alpha1.Operation
+	w.eventually(func() string {
+		if got := w.repairs(); len(got) == 1 && got[0].Status.Reason == "OutsideMaintenanceWindow" {
+			o = got[0]
+			return ""
+		}
+		return fmt.Sprintf("the repairs are %+v", w.repairs())
+	})
+	start := c.Spec.Maintenance.Windows[0].Start
+	if o.Status.State != v1alpha1.OperationPending || !strings.Contains(o.Status.Message, "T"+start) {
+		t.Errorf("the repair is %s: %s, want the start of the window at %s", o.Status.State, o.Status.Message, start)
+	}
+	w.request("defrag", operation.DefragEtcd, nil)
+	w.waitForOperation("defrag", v1alpha1.OperationSucceeded, "")
+	w.waitForCheck()
+	if got := w.repairs(); len(got) != 1 || got[0].Status.State != v1alpha1.OperationPending {
+		t.Errorf("the repairs are %+v, want one that waits", got)
+	}
+	w.ahead.Store(int64(5*time.Hour + time.Minute))
+	w.poke()
+	w.waitForOperation(o.Name, v1alpha1.OperationSucceeded, "")
+	if is := w.Hosts["w1"].AllState()[file]; is != was {
+		t.Errorf("%s is %q after the repair, want %q", file, is, was)
 	}
 }

@@ -47,7 +47,10 @@ func TestRetry_KeepsCompletedSteps(t *testing.T) {
 		w.createKey()
 		w.create(w.object("cp1", "w1"))
 		o := w.waitForState(operation.Create, v1alpha1.OperationFailed)
-		inits, attempt := w.gate.count("cp1 kubeadm.config"), o.Status.Attempt
+		inits, attempt, before := w.gate.count("cp1 kubeadm.config"), o.Status.Attempt, o.Status.Executor
+		if before == nil || before.ID == "" || before.Lease == "" || before.FencingNumber == 0 {
+			w.t.Fatalf("the executor of the first attempt is %+v", before)
+		}
 		w.Hosts["w1"].Refuse = nil
 		w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })
 		w.waitForApplied()
@@ -56,6 +59,9 @@ func TestRetry_KeepsCompletedSteps(t *testing.T) {
 		}
 		if o = w.operation(o.Name); o.Status.Attempt <= attempt || o.Status.State != v1alpha1.OperationSucceeded {
 			w.t.Errorf("attempt %d of operation that %s, before %d", o.Status.Attempt, o.Status.State, attempt)
+		}
+		if after := o.Status.Executor; after.Lease == before.Lease || after.FencingNumber <= before.FencingNumber {
+			w.t.Errorf("the executor of the second attempt is %+v, of the first one %+v", after, before)
 		}
 		w.requireQuiet(quietTime)
 	}, "cp1", "w1")

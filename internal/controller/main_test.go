@@ -12,15 +12,22 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
+	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/hostclaims"
+	"slipway.dev/slipway/internal/server/controlplane"
 	"slipway.dev/slipway/internal/server/controlplane/testserver"
 	"slipway.dev/slipway/internal/testutil/memdir"
 )
 
 // server is the API server of all tests.
 var server *testserver.Server
+
+// claims has the hosts of all Clusters, for the admission of others.
+var claims = hostclaims.NewIndex(time.Now)
 
 // built is the cache with the bundles that tests install.
 var built struct {
@@ -46,7 +53,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := testserver.Run(context.Background(), m, &server)
+	code := testserver.Run(context.Background(), m, &server, func(c *controlplane.Config) {
+		c.Admission = &admission.Checker{Claims: claims, DefaultVersion: older}
+	})
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

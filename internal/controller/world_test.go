@@ -65,9 +65,17 @@ type world struct {
 	health health.Times
 	// scheduleJitter spreads scheduled operations.
 	scheduleJitter time.Duration
+	// port is the port of SSH. All worlds have the same addresses, and each has its own hosts.
+	port int
 	// ahead is how far the clock of the controllers is ahead, in nanoseconds.
 	ahead atomic.Int64
 }
+
+// worlds is the number of worlds.
+var worlds atomic.Int32
+
+// now returns the time of the controllers.
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 // keySecret is the Secret with the SSH key of the cluster.
 const keySecret = "prod-ssh"
@@ -88,7 +96,7 @@ func prepareWorld(t *testing.T, names ...string) *world {
 		// Other tests count operations.
 		scheduleJitter: time.Hour,
 		Cluster:        lifecycletest.NewCluster(t, names...), t: t, namespace: server.NewNamespace(t), through: rest.CopyConfig(server.Admin),
-		gate: &gate{calls: map[string]int{}},
+		gate: &gate{calls: map[string]int{}}, port: 2000 + int(worlds.Add(1)),
 	}
 	for name, h := range w.Hosts {
 		h.OnChange = func(what string) { w.gate.pass(name + " " + what) }
@@ -167,7 +175,7 @@ func (c *traffic) settle() int {
 		select {
 		case <-limit:
 			return before
-		case <-time.After(3 * time.Second):
+		case <-time.After(quietTime + 2*time.Second): // the hosts are probed after an operation, and then the status changes
 		}
 		now := len(c.requests())
 		if now == before {
@@ -316,9 +324,6 @@ func (w *world) start() {
 	w.t.Cleanup(w.stop)
 }
 
-// now returns the time of the controllers.
-func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
-
 // dialAPI reaches the API of the cluster, unless it is blocked.
 func (w *world) dialAPI(ctx context.Context, network, address string) (net.Conn, error) {
 	w.dials.Add(1)
@@ -375,7 +380,7 @@ func (w *world) object(names ...string) *v1alpha1.Cluster {
 	c := w.Manifest()
 	c.Namespace = w.namespace
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return !slices.Contains(names, h.Name) })
-	c.Spec.SSH.PrivateKeyFile = "id_ed25519"
+	c.Spec.SSH.PrivateKeyFile, c.Spec.SSH.Port = "id_ed25519", w.port
 	c.Spec.FilesFrom = []v1alpha1.FilesSource{{SecretRef: &v1alpha1.LocalReference{Name: keySecret}}}
 	return c
 }

@@ -11,9 +11,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/controller"
 	"slipway.dev/slipway/internal/controller/metrics"
+	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/records"
@@ -68,6 +70,17 @@ func newControllers(c controllerSettings) (func(context.Context, *rest.Config) e
 			return nil
 		}
 		return err
+	}, nil
+}
+
+// newAdmission returns the rules for changes of Clusters, for controlplane.Config.
+func newAdmission() (*admission.Checker, error) {
+	catalogue, err := release.Load("")
+	if err != nil {
+		return nil, err
+	}
+	return &admission.Checker{
+		Supported: catalogue.CheckVersion, DefaultVersion: catalogue.DefaultVersion(), Claims: hostclaims.NewIndex(time.Now),
 	}, nil
 }
 

@@ -239,6 +239,9 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Handlers = endpoints.handlers()
+	if c.Admission, err = newAdmission(); err != nil {
+		return nil, nil, err
+	}
 	c.Controllers, err = newControllers(controllerSettings{
 		dir: dir, cacheDir: cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), url: s.publicURL(listener.Addr()), files: files, log: log,
 	})

@@ -131,6 +131,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (res *Result,
 	if err := lock.Check(saving); err != nil {
 		return nil, err
 	}
+	o.Status.Executor = records.DescribeExecutor(lock, hostLock.Fence())
 	if err := e.begin(saving, o); err != nil {
 		return nil, err
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/process"
 )
 
@@ -36,6 +39,9 @@ type Lock interface {
 	SetHolder(ctx context.Context, who Holder) error
 	// Holder returns the saved holder of the lock.
 	Holder() Holder
+	// ID returns what identifies this hold for other programs: the holder in a Lease. It is "" if the backend has
+	// no such ID.
+	ID() string
 	// Check returns ErrLost if the lock is lost. A process that was paused checks before it writes.
 	Check(ctx context.Context) error
 	// NotifyLost returns a channel that is closed when the lock is lost: another process can take
@@ -94,6 +100,15 @@ func (h Holder) IsSameProcess(o Holder) bool {
 // same time.
 func (h Holder) Equal(o Holder) bool {
 	return h.IsSameProcess(o) && h.Operation == o.Operation && h.Since.Equal(o.Since)
+}
+
+// DescribeExecutor returns the holder of a cluster's locks for the status of an operation. fence is the fencing number of
+// the lock on the hosts.
+func DescribeExecutor(l Lock, fence uint64) *v1alpha1.ExecutorStatus {
+	holder := l.Holder()
+	return &v1alpha1.ExecutorStatus{
+		ID: holder.Host + "/" + strconv.Itoa(holder.PID), Lease: l.ID(), FencingNumber: int64(min(fence, math.MaxInt64)),
+	}
 }
 
 // A HeldError is returned if another process holds a cluster's lock.

@@ -327,6 +327,13 @@ func (c *Catalogue) ResolveVersion(version string) (Release, error) {
 	return r, nil
 }
 
+// CheckVersion returns an error for a version that a cluster cannot have. A bundle can have a version of a minor after all
+// listed ones, so such a version is accepted.
+func (c *Catalogue) CheckVersion(version string) error {
+	_, err := c.WithVersion(version, Components{}).ResolveVersion(version)
+	return err
+}
+
 // newestMinor returns the newest listed minor.
 func (c *Catalogue) newestMinor() (name string, m minor) {
 	for n := range c.file.Minors {

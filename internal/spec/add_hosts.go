@@ -26,7 +26,7 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 			h.SSH.Port = f.Port
 		}
 		i := slices.IndexFunc(c.Spec.Hosts, func(o v1alpha1.Host) bool {
-			return f.Name != "" && o.Name == f.Name || loginKey(c, o) == loginKey(c, h)
+			return f.Name != "" && o.Name == f.Name || LoginKey(c, o) == LoginKey(c, h)
 		})
 		if i < 0 {
 			h.Name = cmp.Or(f.Name, freeName(c.Spec.Hosts, flags, f.Roles))
@@ -61,11 +61,11 @@ func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
 		Hint: "remove the existing node first: slipway delete node " + is.Name,
 	}
 	what := flag.Address
-	if flag.Name == is.Name && loginKey(c, flag) != loginKey(c, is) {
+	if flag.Name == is.Name && LoginKey(c, flag) != LoginKey(c, is) {
 		what = "the name " + flag.Name
 		d.Hint += ", or use a different name for the new host"
 	}
-	d.Message = what + " is already in the cluster: " + is.Name + " at " + loginText(c, is) + " as " + rolesText(is)
+	d.Message = what + " is already in the cluster: " + is.Name + " at " + LoginText(c, is) + " as " + rolesText(is)
 	return d
 }
 
@@ -73,7 +73,7 @@ func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
 // host key, are removed. The same machine is not changed.
 func replaceMachine(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
 	by.SSH.Bastion = is.SSH.Bastion // its network has no other access
-	if loginKey(c, *is) == loginKey(c, by) {
+	if LoginKey(c, *is) == LoginKey(c, by) {
 		return
 	}
 	is.Address, is.InternalAddress, is.Arch = by.Address, "", ""
@@ -84,10 +84,10 @@ func replaceMachine(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
 // replacement would silently drop the first.
 func givenTwice(c *v1alpha1.Cluster, name string, first, second v1alpha1.Host) diag.Diagnostic {
 	d := diag.Diagnostic{ID: idDuplicateName, Severity: diag.Error, Path: "--host"}
-	d.Message = loginText(c, first) + " and " + loginText(c, second) + " would have the same name: " + name
+	d.Message = LoginText(c, first) + " and " + LoginText(c, second) + " would have the same name: " + name
 	d.Hint = "use a different name for one of them"
-	if loginKey(c, first) == loginKey(c, second) {
-		d.ID, d.Message, d.Hint = idDuplicateAddress, loginText(c, second)+" is given more than once", "keep one of the two"
+	if LoginKey(c, first) == LoginKey(c, second) {
+		d.ID, d.Message, d.Hint = idDuplicateAddress, LoginText(c, second)+" is given more than once", "keep one of the two"
 	}
 	return d
 }

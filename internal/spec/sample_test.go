@@ -181,7 +181,7 @@ func TestDocumentedExamples_AreValid(t *testing.T) {
 	want := map[string]int{
 		"README.md": 1, "addons.md": 2, "audit.md": 1, "backup.md": 2, "bundle.md": 1,
 		"certificates.md":    2,
-		"cluster-objects.md": 1, "cluster.md": 12, "encryption.md": 1, "endpoint.md": 1, "errors.md": 1, "etcd.md": 2,
+		"cluster-objects.md": 3, "cluster.md": 12, "encryption.md": 1, "endpoint.md": 1, "errors.md": 1, "etcd.md": 2,
 		"hardening.md": 1, "hooks.md": 1, "registry.md": 3, "runtimes.md": 1,
 	}
 	if d := cmp.Diff(want, loaded); d != "" {

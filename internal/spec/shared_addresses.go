@@ -25,9 +25,9 @@ const SharedAddressHint = "set ssh.port and internalAddress for each host if sev
 func FindSharedAddresses(c *v1alpha1.Cluster) (out []SharedAddress) {
 	logins, internal := map[string]int{}, map[string]int{}
 	for i, h := range c.Spec.Hosts {
-		earlier, shared := noteHost(logins, loginKey(c, h), i)
+		earlier, shared := noteHost(logins, LoginKey(c, h), i)
 		if shared {
-			out = append(out, SharedAddress{Host: i, Earlier: earlier, Field: "address", Text: loginText(c, h)})
+			out = append(out, SharedAddress{Host: i, Earlier: earlier, Field: "address", Text: LoginText(c, h)})
 		}
 		address := nodeAddress(h)
 		if shared && address == CanonicalIP(h.Address) {
@@ -63,8 +63,8 @@ func nodeAddress(h v1alpha1.Host) string {
 	return ""
 }
 
-// loginKey identifies a machine by its SSH destination: address, port and bastion.
-func loginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
+// LoginKey identifies a machine by its SSH destination: address, port and bastion. It is "" without an address.
+func LoginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	if h.Address == "" {
 		return ""
 	}
@@ -84,7 +84,8 @@ func destination(address string, port int) string {
 	return strings.ToLower(CanonicalIP(address)) + " " + strconv.Itoa(cmp.Or(port, DefaultSSHPort))
 }
 
-func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
+// LoginText returns the SSH destination of a host in words.
+func LoginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 	if port := MergeSSH(c.Spec.SSH, h.SSH).Port; port != 0 && port != DefaultSSHPort {
 		return h.Address + " port " + strconv.Itoa(port)
 	}

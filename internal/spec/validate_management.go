@@ -22,10 +22,14 @@ const (
 	// MaxFilesFrom is the largest number of entries of spec.filesFrom.
 	MaxFilesFrom = 64
 	maxWindows   = 16
+	maxRetries   = 10
 )
 
 // longestWindow is the longest maintenance window; the next one begins after it.
 const longestWindow = 24 * time.Hour
+
+// longestBackoff is the longest time between two automatic attempts.
+const longestBackoff = 10 * time.Minute
 
 // A managementValidator checks the settings for the management plane.
 type managementValidator struct{ *validator }
@@ -52,6 +56,21 @@ func (v managementValidator) checkManagement() {
 	}
 	for i, w := range s.Maintenance.Windows {
 		v.checkWindow(yamlfile.IndexPath("spec.maintenance.windows", i), w)
+	}
+	v.checkRetryPolicy(s.RetryPolicy)
+}
+
+func (v managementValidator) checkRetryPolicy(r *v1alpha1.RetryPolicy) {
+	if r == nil {
+		return
+	}
+	if r.Attempts < 1 || r.Attempts > maxRetries {
+		v.refuse(idInvalidValue, "spec.retryPolicy.attempts", strconv.Itoa(int(r.Attempts))+" is not a number from 1 to 10",
+			"write a number from 1 to 10, or remove spec.retryPolicy")
+	}
+	if b := r.Backoff; b != nil && (b.Duration < time.Second || b.Duration > longestBackoff) {
+		v.refuse(idInvalidDuration, "spec.retryPolicy.backoff", b.Duration.String()+" is not a duration from 1s to 10m",
+			"write a duration from 1s to 10m, such as 1m")
 	}
 }
 

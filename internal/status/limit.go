@@ -20,7 +20,10 @@ const room = v1alpha1.MaxStatusSize - reserved
 // KeepManagementFields copies the fields that the management plane sets, and operations do not.
 func KeepManagementFields(to, from *v1alpha1.OperationStatus) {
 	to.ObservedGeneration, to.ObservedRetry, to.QueuePosition = from.ObservedGeneration, from.ObservedRetry, from.QueuePosition
-	to.Deadline, to.Executor, to.Journal = from.Deadline, from.Executor, from.Journal
+	to.Deadline, to.Journal, to.AutomaticRetry = from.Deadline, from.Journal, from.AutomaticRetry
+	if to.Executor == nil { // an attempt that begins sets its own
+		to.Executor = from.Executor
+	}
 }
 
 // Limits of texts in bytes, as in the definition of the resource.

@@ -25,7 +25,10 @@ func completeStatus(s v1alpha1.OperationStatus) v1alpha1.OperationStatus {
 	now := metav1.NewTime(timeAt(0))
 	s.ObservedGeneration, s.Attempt = math.MaxInt64, math.MaxInt32
 	s.Plan = &v1alpha1.PlanStatus{Digest: "sha256:" + strings.Repeat("f", 64), Summary: strings.Repeat("<", 1024)}
-	s.Executor = &v1alpha1.ExecutorStatus{ID: strings.Repeat("e", 253), Heartbeat: &now}
+	s.Executor = &v1alpha1.ExecutorStatus{
+		ID: strings.Repeat("e", 253), Lease: strings.Repeat("l", 253), FencingNumber: math.MaxInt64, Heartbeat: &now,
+	}
+	s.AutomaticRetry = &v1alpha1.AutomaticRetryStatus{Attempts: 10, NextTime: &now}
 	s.Journal = &v1alpha1.JournalStatus{Segments: math.MaxInt32, Events: math.MaxInt64, Bytes: math.MaxInt64, Truncated: true}
 	return s
 }

@@ -117,6 +117,9 @@ func (l *clusterLock) Holder() records.Holder { return l.holder }
 // Check returns nil: the kernel keeps the lock while the process runs.
 func (l *clusterLock) Check(context.Context) error { return nil }
 
+// ID implements records.Lock. A file lock has none.
+func (l *clusterLock) ID() string { return "" }
+
 // NotifyLost returns nil: the kernel keeps the lock while the process runs.
 func (l *clusterLock) NotifyLost() <-chan struct{} { return nil }
 

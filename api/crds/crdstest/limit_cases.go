@@ -15,6 +15,7 @@ func limitCases(t *testing.T) (out []Case) {
 		{"  kubernetes: {certificates: {validity: %s}}", "spec.kubernetes.certificates.validity", "1h", "0s"},
 		{"  kubernetes: {certificates: {caValidity: %s}}", "spec.kubernetes.certificates.caValidity", "1h", "0s"},
 		{`  maintenance: {windows: [{start: "22:30", duration: %s}]}`, "spec.maintenance.windows[0].duration", "24h", "24h1s"},
+		{"  retryPolicy: {attempts: 3, backoff: %s}", "spec.retryPolicy.backoff", "10m", "10m1s"},
 		{"  network: {flannel: {mtu: %s}}", "spec.network.flannel.mtu", "576", "575"},
 	} {
 		out = append(out,

@@ -2,9 +2,12 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -12,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
 // Reasons of the condition Deleting.
@@ -20,6 +24,8 @@ const (
 	reasonRemoving  = "RemovingCluster"
 	reasonNotReset  = "HostsNotReset"
 	reasonReleasing = "Releasing"
+	reasonNoRecords = "RecordsDeleted"
+	reasonNamespace = "NamespaceTerminating"
 )
 
 // AnnotationForget names the failed deletion after which hosts that were not reset are given up: the name of its
@@ -32,7 +38,7 @@ func (p *pass) reconcileDeletion(ctx context.Context) error {
 		return nil
 	}
 	p.state.setCondition(conditionReconciled, metav1.ConditionFalse, reasonRemoving, "the Cluster is being deleted")
-	if err := p.withdrawPending(ctx, ""); err != nil {
+	if err := errors.Join(p.withdrawPending(ctx, ""), p.endAttempts(ctx, p.latestDeletion())); err != nil {
 		return err
 	}
 	stopping, err := p.stopOperations(ctx)
@@ -112,31 +118,61 @@ func (p *pass) removeFromHosts(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case recorded == nil, latest != nil && latest.Status.State == v1alpha1.OperationSucceeded:
+	case latest != nil && latest.Status.State == v1alpha1.OperationSucceeded:
 		return p.removeFinalizer(ctx) // no host has data of the cluster, or a user has given up the hosts
+	case recorded == nil && savedstate.IsCreated(p.cluster):
+		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNoRecords,
+			"the records of the cluster were deleted, so its hosts cannot be reset\n"+hintRetain)
+		return nil
+	case recorded == nil:
+		return p.removeFinalizer(ctx)
 	case latest == nil:
 		return p.requestDeletion(ctx, false)
 	case p.cluster.Annotations[AnnotationForget] == latest.Name:
 		return p.requestDeletion(ctx, true)
 	}
+	if err := p.repeatFailed(ctx, latest); err != nil {
+		return err
+	}
+	p.showNotReset(latest)
+	return nil
+}
+
+// hintRetain is the way out of a deletion that cannot reset the hosts.
+const hintRetain = "to leave all hosts as they are, set spec.deletionPolicy to Retain"
+
+// showNotReset shows a failed deletion, and the ways out.
+func (p *pass) showNotReset(o *v1alpha1.Operation) {
+	if !operation.HasEnded(o) {
+		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonRemoving, "operation "+o.Name+" begins again")
+		return
+	}
+	lines := []string{"operation " + o.Name + " has failed: " + o.Status.Message}
+	if next := p.describeNextAttempt(o); next != "" {
+		lines = append(lines, next)
+	}
 	again := "raise its spec.retry"
-	if latest.Spec.Cancelled {
+	if o.Spec.Cancelled {
 		again = "create an Operation of kind " + string(operation.Delete)
 	}
-	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNotReset, strings.Join([]string{
-		"operation " + latest.Name + " has failed: " + latest.Status.Message,
-		"to try again, " + again,
-		"to give up hosts that do not respond, set the annotation " + AnnotationForget + "=" + latest.Name,
-		"to leave all hosts as they are, set spec.deletionPolicy to Retain",
-	}, "\n"))
-	return nil
+	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNotReset, strings.Join(append(lines,
+		"to try again, "+again,
+		"to give up hosts that do not respond, set the annotation "+AnnotationForget+"="+o.Name,
+		hintRetain,
+	), "\n"))
 }
 
 // requestDeletion creates an operation that removes the cluster from its hosts.
 func (p *pass) requestDeletion(ctx context.Context, forget bool) error {
 	o := p.newOperation(operation.Delete, "")
 	o.Spec.Parameters.Forget = forget
-	if err := p.createOperation(ctx, o); err != nil {
+	err := p.createOperation(ctx, o)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNamespace,
+			"the namespace is being deleted, so no operation can remove the cluster from its hosts\n"+hintRetain)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonRemoving, "operation "+o.Name+" removes the cluster from its hosts")

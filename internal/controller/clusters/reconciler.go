@@ -16,6 +16,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/controller/hostguard"
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/controller/service"
@@ -39,6 +40,8 @@ type Reconciler struct {
 	Lifecycle lifecycle.Config
 	// Executor runs the operations.
 	Executor *executor.InProcess
+	// Guard compares the hosts of Clusters.
+	Guard *hostguard.Guard
 }
 
 // A pass is one reconciliation of a Cluster.
@@ -97,20 +100,31 @@ func (p *pass) reconcileIntent(ctx context.Context) error {
 	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster, p.Lifecycle.Catalogue.DefaultVersion())
 	var refused diag.List
 	if errors.As(err, &refused) {
-		p.state.showProblems(refused)
-		return p.withdrawPending(ctx, "") // a change of the object or of its files is seen
+		p.state.showProblems(reasonInvalid, refused)
+		return p.withdrawAll(ctx) // a change of the object or of its files is seen
 	}
 	if err != nil {
+		return err
+	}
+	if isSecond, err := p.refuseSharedHosts(ctx); isSecond || err != nil {
 		return err
 	}
 	p.state.showValid()
 	if p.cluster.Spec.Paused {
 		p.state.showPaused()
-		return p.withdrawPending(ctx, "")
+		return p.withdrawAll(ctx)
 	}
 	if err := p.withdrawPending(ctx, wants.Digest); err != nil {
 		return err
 	}
+	if err := p.repeatLatest(ctx, wants.Digest); err != nil {
+		return err
+	}
+	return p.reconcileLatest(ctx, wants)
+}
+
+// reconcileLatest shows the latest operation for an intent, or requests the next one.
+func (p *pass) reconcileLatest(ctx context.Context, wants *intent.Intent) error {
 	latest := p.latestIntent()
 	switch {
 	case latest == nil && p.cluster.Status.AppliedIntent == wants.Digest:
@@ -126,8 +140,25 @@ func (p *pass) reconcileIntent(ctx context.Context) error {
 	case isStale(latest), p.isAppliedSince(latest):
 		return p.requestOperation(ctx, wants)
 	}
-	p.state.showFailed(latest)
+	p.state.showFailed(latest, p.describeNextAttempt(latest))
 	return nil
+}
+
+// refuseSharedHosts shows hosts that belong to another Cluster. It reports whether no operation may begin: because
+// of such a host, or because it is not known yet.
+func (p *pass) refuseSharedHosts(ctx context.Context) (bool, error) {
+	found, wait, err := p.Guard.Check(ctx, p.cluster)
+	switch {
+	case err != nil:
+		return true, err
+	case wait > 0:
+		p.lookAgain(wait)
+		return true, nil
+	case len(found) == 0:
+		return false, nil
+	}
+	p.state.showProblems(reasonHostInUse, found)
+	return true, p.withdrawAll(ctx) // a change of the other object is seen
 }
 
 // isStale reports whether an operation has failed because the hosts have changed since a user approved its plan. The
@@ -189,7 +220,7 @@ func (p *pass) requestOperation(ctx context.Context, wants *intent.Intent) error
 	case !operation.HasEnded(o):
 		p.state.showUnfinished(o)
 	case o.Status.State == v1alpha1.OperationFailed, o.Status.State == v1alpha1.OperationCancelled:
-		p.state.showFailed(o)
+		p.state.showFailed(o, p.describeNextAttempt(o))
 	default:
 		p.again = withdrawInterval // the cache does not have its end yet
 	}
@@ -236,8 +267,13 @@ func (p *pass) withdrawPending(ctx context.Context, digest string) error {
 			return err
 		}
 		if !ended {
-			p.again = withdrawInterval
+			p.lookAgain(withdrawInterval)
 		}
 	}
 	return nil
+}
+
+// withdrawAll withdraws all operations for intents that have not begun, and ends automatic attempts.
+func (p *pass) withdrawAll(ctx context.Context) error {
+	return errors.Join(p.withdrawPending(ctx, ""), p.endAttempts(ctx, nil))
 }

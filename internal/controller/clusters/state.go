@@ -27,12 +27,14 @@ const (
 const (
 	reasonApplied     = "IntentApplied"
 	reasonInvalid     = "InvalidCluster"
+	reasonHostInUse   = "HostInUse"
 	reasonValid       = "ValidCluster"
 	reasonPaused      = "SpecPaused"
 	reasonNotPaused   = "NotPaused"
 	reasonWaiting     = "OperationUnfinished"
 	reasonApproval    = "ApprovalRequired"
 	reasonFailed      = "OperationFailed"
+	reasonRepeated    = "OperationRepeated"
 	reasonNotDeleting = "NotDeleted"
 )
 
@@ -77,9 +79,9 @@ func (s *state) listConditions() (shown, wanted []metav1.Condition) {
 }
 
 // showProblems shows problems that the user has to repair.
-func (s *state) showProblems(list diag.List) {
-	s.setCondition(conditionStalled, metav1.ConditionTrue, reasonInvalid, list.Errors().Error())
-	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonInvalid, "the Cluster or its files have errors")
+func (s *state) showProblems(reason string, list diag.List) {
+	s.setCondition(conditionStalled, metav1.ConditionTrue, reason, list.Errors().Error())
+	s.setCondition(conditionReconciled, metav1.ConditionFalse, reason, "the Cluster or its files have errors")
 }
 
 func (s *state) showValid() { s.setCondition(conditionStalled, metav1.ConditionFalse, reasonValid, "") }
@@ -104,9 +106,14 @@ func (s *state) showUnfinished(o *v1alpha1.Operation) {
 	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonWaiting, "operation "+o.Name+" is unfinished")
 }
 
-// showFailed shows an operation that has ended without a success. A failure is not repeated.
-func (s *state) showFailed(o *v1alpha1.Operation) {
+// showFailed shows an operation that has ended without a success. next describes its next automatic attempt, "" for
+// none.
+func (s *state) showFailed(o *v1alpha1.Operation, next string) {
 	message := "operation " + o.Name + " has ended: " + cmp.Or(o.Status.Message, string(o.Status.State))
+	if next != "" {
+		s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonRepeated, next+"; "+message)
+		return
+	}
 	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonFailed, message)
 	again := "raise spec.retry of the operation"
 	if o.Spec.Cancelled {

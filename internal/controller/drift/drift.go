@@ -106,9 +106,9 @@ func (k *Checker) track(key types.NamespacedName, exists bool) context.CancelCau
 	return k.running[key]
 }
 
-// hasUnfinished reports whether an operation is unfinished.
+// hasUnfinished reports whether an operation is unfinished. One that waits for a maintenance window changes nothing.
 func hasUnfinished(all []v1alpha1.Operation) bool {
-	return slices.ContainsFunc(all, func(o v1alpha1.Operation) bool { return !operation.HasEnded(&o) })
+	return slices.ContainsFunc(all, func(o v1alpha1.Operation) bool { return !operation.HasEnded(&o) && !operations.WaitsForWindow(&o) })
 }
 
 // Start works until ctx ends, and waits for the checks that run.

@@ -2,6 +2,7 @@ package drift
 
 import (
 	"context"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -14,6 +15,11 @@ import (
 // react shows the differences, and requests a repair if the cluster asks for it.
 func (k *Checker) react(ctx context.Context, c *v1alpha1.Cluster, svc *service.Opened, f *finding, all []v1alpha1.Operation) error {
 	if f.count == 0 || c.Spec.DriftPolicy != v1alpha1.DriftRepair {
+		return k.show(ctx, c, f)
+	}
+	waits := func(o v1alpha1.Operation) bool { return executor.IsRepair(&o) && operations.WaitsForWindow(&o) }
+	if at := slices.IndexFunc(all, waits); at >= 0 {
+		f.reason, f.message = reasonRepairing, "operation "+all[at].Name+" repairs "+f.message+"; "+all[at].Status.Message
 		return k.show(ctx, c, f)
 	}
 	if why := k.refuse(ctx, c, svc, f, all); why != "" {

@@ -8,6 +8,7 @@ import (
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
 // AnnotationRepair marks an operation that repairs hosts which differ from what was last applied: the digest of the
@@ -19,6 +20,12 @@ const ReasonRepairRefused = "RepairRefused"
 
 // IsRepair reports whether an operation is an automatic repair.
 func IsRepair(o *v1alpha1.Operation) bool { return o.Annotations[AnnotationRepair] != "" }
+
+// IsAutomatic reports whether no user has asked for the next attempt of an operation: only such operations wait for a
+// maintenance window.
+func IsAutomatic(o *v1alpha1.Operation) bool {
+	return (IsRepair(o) || o.Annotations[operation.AnnotationScheduled] != "") && o.Spec.ApprovedPlan == "" && o.Spec.Retry == 0
+}
 
 // FindUnhealthy returns the reason why the control planes of a cluster are not all healthy, "" if they are.
 func FindUnhealthy(ctx context.Context, svc *lifecycle.Service, name string) string {

@@ -8,6 +8,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -56,6 +57,30 @@ func TestRepair_IsWithdrawnAfterChange(t *testing.T) {
 		tc.change(c, wants)
 		if err := repair().withdrawRepair(c, wants); (err != nil) != tc.want {
 			t.Errorf("%s: withdrawn: %v, want %t", name, err, tc.want)
+		}
+	}
+}
+
+// TestIsAutomatic_WithoutUser has operations that wait for a maintenance window, and operations that a user wants.
+func TestIsAutomatic_WithoutUser(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotation string
+		change     func(*v1alpha1.OperationSpec)
+		want       bool
+	}{
+		"request":           {"example.com/a", nil, false},
+		"repair":            {AnnotationRepair, nil, true},
+		"scheduled":         {operation.AnnotationScheduled, nil, true},
+		"approved":          {AnnotationRepair, func(s *v1alpha1.OperationSpec) { s.ApprovedPlan = "sha256:a" }, false},
+		"repeated by users": {operation.AnnotationScheduled, func(s *v1alpha1.OperationSpec) { s.Retry = 1 }, false},
+	} {
+		o := new(v1alpha1.Operation)
+		o.Annotations = map[string]string{tc.annotation: "a"}
+		if tc.change != nil {
+			tc.change(&o.Spec)
+		}
+		if got := IsAutomatic(o); got != tc.want {
+			t.Errorf("%s: got %t, want %t", name, got, tc.want)
 		}
 	}
 }

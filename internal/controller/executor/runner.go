@@ -14,11 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/hostguard"
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
@@ -38,6 +40,7 @@ const (
 	ReasonNothingToDo  = "NothingToDo"
 	ReasonDeletion     = "ClusterDeleted"
 	ReasonOtherState   = "OtherClusterState"
+	ReasonProtected    = "ClusterProtected"
 )
 
 // Causes of the end of a context.
@@ -77,6 +80,8 @@ type Runner struct {
 	service.Opener
 	// Writer writes the spec of operations.
 	Writer client.Writer
+	// Guard compares the hosts of Clusters before an operation begins.
+	Guard *hostguard.Guard
 }
 
 // Run continues an operation until it has ended, or waits for an approval. The status of the operation has the
@@ -134,7 +139,43 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 	case object.DeletionTimestamp != nil && o.Status.StartTime == nil && !operation.Kind(o.Spec.Kind).RemovesCluster():
 		return nil, &End{failed, ReasonDeletion, "the Cluster is being deleted", v1alpha1.ErrorConflict}
 	}
-	return object, nil
+	if o.Status.StartTime == nil {
+		err = n.refuseCluster(object)
+	}
+	return object, err
+}
+
+// refuseCluster ends an operation that has not begun, and that the Cluster does not allow: it is protected against its
+// removal, or a host belongs to another Cluster. A removal uses only hosts that the cluster has.
+func (n *run) refuseCluster(object *v1alpha1.Cluster) error {
+	if operation.Kind(n.operation.Spec.Kind).RemovesCluster() {
+		if object.DeletionTimestamp == nil && hostclaims.New(object).IsProtected {
+			return &End{
+				v1alpha1.OperationFailed, ReasonProtected,
+				"the Cluster is protected against deletion; to allow it, remove the annotation " + v1alpha1.AnnotationProtection,
+				v1alpha1.ErrorUserInput,
+			}
+		}
+		return nil
+	}
+	for {
+		found, wait, err := n.Guard.Check(n.planning, object)
+		switch {
+		case err != nil:
+			return err
+		case len(found) > 0 && n.operation.Spec.IntentDigest != "": // the controller of clusters shows the hosts
+			return &End{v1alpha1.OperationSuperseded, found[0].ID, found.Error(), ""}
+		case len(found) > 0:
+			return endOf(found)
+		case wait == 0:
+			return nil
+		}
+		select {
+		case <-n.planning.Done():
+			return context.Cause(n.planning)
+		case <-time.After(wait):
+		}
+	}
 }
 
 // loadIntent returns the intent of the cluster. An operation that has begun continues its own plan, and others use the

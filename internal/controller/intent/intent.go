@@ -87,7 +87,7 @@ func LoadFiles(ctx context.Context, reader client.Reader, files records.ClusterF
 func (i *Intent) computeDigest(key []byte) (string, error) {
 	wanted := i.Cluster.Spec.DeepCopy()
 	wanted.FilesFrom, wanted.Approval, wanted.Paused = nil, "", false
-	wanted.DeletionPolicy, wanted.DriftPolicy, wanted.Maintenance = "", "", v1alpha1.Maintenance{}
+	wanted.DeletionPolicy, wanted.DriftPolicy, wanted.Maintenance, wanted.RetryPolicy = "", "", v1alpha1.Maintenance{}, nil
 	text, err := json.Marshal(struct {
 		Spec  *v1alpha1.ClusterSpec
 		Files map[string]string

@@ -114,7 +114,8 @@ func (r *Reconciler) earlier(ctx context.Context, o *v1alpha1.Operation) (n int,
 		return 0, err
 	}
 	for i := range list {
-		if other := &list[i]; other.UID != o.UID && !IsFinished(other) && compareTurns(other, o) < 0 {
+		other := &list[i]
+		if other.UID != o.UID && !IsFinished(other) && !WaitsForWindow(other) && compareTurns(other, o) < 0 {
 			n++
 		}
 	}
@@ -149,10 +150,13 @@ func compareTurns(a, b *v1alpha1.Operation) int {
 	return cmp.Or(cmp.Compare(waits(a), waits(b)), Compare(a, b))
 }
 
-// runFirst runs the first operation of a cluster, unless it waits for an approval.
+// runFirst runs the first operation of a cluster, unless it waits for an approval or a maintenance window.
 func (r *Reconciler) runFirst(ctx context.Context, o *v1alpha1.Operation) (reconcile.Result, error) {
 	if o.Status.State == v1alpha1.OperationAwaitingApproval && o.Spec.ApprovedPlan == "" {
 		return reconcile.Result{}, nil
+	}
+	if wait, err := r.waitForWindow(ctx, o); wait > 0 || err != nil {
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	if wait := r.Executor.RemainingDelay(o); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, r.showError(ctx, o)
@@ -186,7 +190,7 @@ func (r *Reconciler) showError(ctx context.Context, o *v1alpha1.Operation) error
 func (r *Reconciler) begin(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) {
 	r.reopen(o, s)
 	s.QueuePosition, s.ObservedRetry, s.ObservedGeneration = 0, o.Spec.Retry, o.Generation
-	if s.Reason == reasonQueued {
+	if s.Reason == reasonQueued || s.Reason == reasonWindow {
 		s.Reason, s.Message = "", ""
 	}
 	if s.Deadline == nil || s.State == v1alpha1.OperationAwaitingApproval {
@@ -208,7 +212,7 @@ func (r *Reconciler) reopen(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) 
 	if s.StartTime != nil {
 		s.State = v1alpha1.OperationRunning
 	}
-	s.ObservedRetry, s.Deadline = o.Spec.Retry, nil
+	s.ObservedRetry, s.Deadline, s.AutomaticRetry = o.Spec.Retry, nil, nil
 }
 
 // update changes the status of an operation if that makes a difference.

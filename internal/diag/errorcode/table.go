@@ -372,6 +372,7 @@ var ofID = map[string]v1alpha1.ErrorCode{
 	"object-file-key":               v1alpha1.ErrorUserInput,
 	"object-files-too-large":        v1alpha1.ErrorUserInput,
 	"object-source-missing":         v1alpha1.ErrorUserInput,
+	"host-in-other-cluster":         v1alpha1.ErrorConflict,
 	"object-source-reserved":        v1alpha1.ErrorUserInput,
 	"object-environment":            v1alpha1.ErrorUserInput,
 	"object-ssh-agent":              v1alpha1.ErrorUserInput,

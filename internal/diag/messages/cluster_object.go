@@ -64,6 +64,14 @@ var clusterObjects = Section{
 			Remedy:  "Create the Secret or ConfigMap in the namespace of the cluster, or correct the name.",
 		},
 		{
+			ID:      "host-in-other-cluster",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "A host of an object is in another Cluster object already.",
+			Cause: "Two hosts are the same if they have the same address, SSH port and bastion. The Cluster that has the host keeps it; " +
+				"if none has it yet, the older object does. No operation of the other Cluster uses a host.",
+			Remedy: "Remove the host from one of the two Clusters. If the other Cluster is being deleted, wait until it is gone.",
+		},
+		{
 			ID:      "object-source-reserved",
 			Code:    v1alpha1.ErrorUserInput,
 			Summary: "`spec.filesFrom` names a Secret in which Slipway keeps credentials of clusters.",

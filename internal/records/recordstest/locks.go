@@ -89,6 +89,9 @@ func (l *lock) Holder() records.Holder {
 // Check returns records.ErrLost after Lose.
 func (l *lock) Check(context.Context) error { return l.useHeld(func(*Memory) {}) }
 
+// ID implements records.Lock.
+func (l *lock) ID() string { return "" }
+
 // NotifyLost returns a channel that Lose closes.
 func (l *lock) NotifyLost() <-chan struct{} { return l.lost }
 

@@ -109,8 +109,8 @@ func (s *Server) newOptions(ctx context.Context, listener net.Listener) (*option
 		CertFile: s.config.Certificates.ServingCertFile(), KeyFile: s.config.Certificates.ServingKeyFile(),
 	}
 	o.Admission.GenericAdmission.DefaultOffPlugins = sets.New(kubeoptions.AllOrderedPlugins...).Difference(sets.New(admissionPlugins...))
-	registerHostAddressCheck(o.Admission.GenericAdmission.Plugins)
-	o.Admission.GenericAdmission.RecommendedPluginOrder = append(o.Admission.GenericAdmission.RecommendedPluginOrder, hostAddressPlugin)
+	registerClusterCheck(o.Admission.GenericAdmission.Plugins, s.config.Admission)
+	o.Admission.GenericAdmission.RecommendedPluginOrder = append(o.Admission.GenericAdmission.RecommendedPluginOrder, clusterPlugin)
 	o.Authorization.Modes = []string{modes.ModeRBAC}
 	s.setStorage(o)
 	if err := s.setAudit(o); err != nil {

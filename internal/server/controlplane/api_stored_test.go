@@ -26,7 +26,10 @@ import (
 // server compares it with the stored one.
 func TestDefinitions_AreStoredAsWritten(t *testing.T) {
 	client := newDynamic(t, server.Admin)
-	for _, text := range [][]byte{crds.Clusters, crds.Operations, crds.OperationLogs, roles.Roles, policies.Operations, policies.Secrets} {
+	for _, text := range [][]byte{
+		crds.Clusters, crds.Operations, crds.OperationLogs, roles.Roles,
+		policies.Clusters, policies.Operations, policies.Secrets,
+	} {
 		decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 		for {
 			object := &unstructured.Unstructured{}

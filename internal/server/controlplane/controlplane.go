@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/server/certificates"
 	"slipway.dev/slipway/internal/server/datadir"
 	"slipway.dev/slipway/internal/server/keys"
@@ -69,6 +70,8 @@ type Config struct {
 	// Controllers, if not nil, runs further controllers while this server holds the Lease of the controllers.
 	// It returns after the end of ctx.
 	Controllers func(ctx context.Context, client *rest.Config) error
+	// Admission, if not nil, checks changes of Clusters in this process. The server gives it the hosts of all Clusters.
+	Admission *admission.Checker
 	// Handlers serve paths below /slipway/v1, for example "/server/backup". Requests are
 	// authenticated and authorised before.
 	Handlers map[string]http.Handler
@@ -169,6 +172,9 @@ func (s *Server) startAll(ctx, lasting context.Context, abort context.CancelCaus
 		return err
 	}
 	if err := s.applyDefinitions(ctx); err != nil {
+		return err
+	}
+	if err := s.watchClaims(rest); err != nil {
 		return err
 	}
 	s.controllers = &controllerGroup{config: s.config, client: s.loopback}

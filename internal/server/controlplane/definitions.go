@@ -62,7 +62,7 @@ func (s *Server) applyDefinitions(ctx context.Context) error {
 			return fmt.Errorf("applying the definitions of Slipway's kinds: %w", err)
 		}
 	}
-	for _, text := range [][]byte{roles.Roles, policies.Operations, policies.Secrets} {
+	for _, text := range [][]byte{roles.Roles, policies.Clusters, policies.Operations, policies.Secrets} {
 		if err := a.applyAll(ctx, text); err != nil {
 			return fmt.Errorf("applying the roles and policies of Slipway: %w", err)
 		}

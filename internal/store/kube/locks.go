@@ -281,6 +281,9 @@ func (l *lease) Holder() records.Holder {
 	return l.holder
 }
 
+// ID returns the holder in the Lease.
+func (l *lease) ID() string { return l.id }
+
 // NotifyLost returns a channel that is closed when the lock is lost.
 func (l *lease) NotifyLost() <-chan struct{} { return l.lost }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -145,7 +146,8 @@ func (s *Server) NewNamespace(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := namespaces.Delete(context.WithoutCancel(t.Context()), made.Name, metav1.DeleteOptions{}); err != nil {
+		err := namespaces.Delete(context.WithoutCancel(t.Context()), made.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) { // a test can delete it
 			t.Errorf("deleting the namespace of the test: %v", err)
 		}
 	})
