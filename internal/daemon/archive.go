@@ -30,10 +30,10 @@ type serverArchive interface {
 func openArchive(ctx context.Context, path string, dir *datadir.Dir, log *slog.Logger) serverArchive {
 	var out serverArchive
 	var opening *archive.Directory
-	switch {
-	case path == withoutArchive:
+	switch path {
+	case withoutArchive:
 		return nil
-	case path == "":
+	case "":
 		path = dir.Path(datadir.ArchiveDir)
 		opening = archive.NewDirectory(path)
 		out = &localArchive{opening, path, diskspace.ReadFree}

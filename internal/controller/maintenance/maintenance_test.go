@@ -23,27 +23,33 @@ func TestNextOpen_FollowsClockOfZone(t *testing.T) {
 	}{
 		{"no windows", "operations start at any time", nil, "2026-11-29T20:00:00Z", "2026-11-29T20:00:00Z"},
 		{
-			"open", "the window has begun", []v1alpha1.MaintenanceWindow{window("19:00", 2*time.Hour, "")},
+			"open", "the window has begun",
+			[]v1alpha1.MaintenanceWindow{window("19:00", 2*time.Hour, "")},
 			"2026-11-29T20:00:00Z", "2026-11-29T20:00:00Z",
 		},
 		{
-			"at its end", "the window has just ended", []v1alpha1.MaintenanceWindow{window("19:00", time.Hour, "")},
+			"at its end", "the window has just ended",
+			[]v1alpha1.MaintenanceWindow{window("19:00", time.Hour, "")},
 			"2026-11-29T20:00:00Z", "2026-11-30T19:00:00Z",
 		},
 		{
-			"over midnight", "the window began yesterday", []v1alpha1.MaintenanceWindow{window("23:00", 4*time.Hour, "", "Sat")},
+			"over midnight", "the window began yesterday",
+			[]v1alpha1.MaintenanceWindow{window("23:00", 4*time.Hour, "", "Sat")},
 			"2026-11-29T02:00:00Z", "2026-11-29T02:00:00Z",
 		},
 		{
-			"another day", "a window has days", []v1alpha1.MaintenanceWindow{window("22:00", time.Hour, "", "Sat", "Wed")},
+			"another day", "a window has days",
+			[]v1alpha1.MaintenanceWindow{window("22:00", time.Hour, "", "Sat", "Wed")},
 			"2026-11-29T20:00:00Z", "2026-12-02T22:00:00Z",
 		},
 		{
-			"the same day next week", "today's window is over", []v1alpha1.MaintenanceWindow{window("10:00", time.Hour, "", "Sun")},
+			"the same day next week", "today's window is over",
+			[]v1alpha1.MaintenanceWindow{window("10:00", time.Hour, "", "Sun")},
 			"2026-11-29T20:00:00Z", "2026-12-06T10:00:00Z",
 		},
 		{
-			"zone", "the clock of the zone counts", []v1alpha1.MaintenanceWindow{window("22:00", time.Hour, berlin)},
+			"zone", "the clock of the zone counts",
+			[]v1alpha1.MaintenanceWindow{window("22:00", time.Hour, berlin)},
 			"2026-11-29T20:00:00Z", "2026-11-29T21:00:00Z",
 		},
 		{
@@ -57,19 +63,23 @@ func TestNextOpen_FollowsClockOfZone(t *testing.T) {
 			"2026-11-29T20:00:00Z", "2026-11-29T21:00:00Z",
 		},
 		{
-			"summer time", "in summer the zone is an hour ahead", []v1alpha1.MaintenanceWindow{window("22:00", time.Hour, berlin)},
+			"summer time", "in summer the zone is an hour ahead",
+			[]v1alpha1.MaintenanceWindow{window("22:00", time.Hour, berlin)},
 			"2026-07-01T12:00:00Z", "2026-07-01T20:00:00Z",
 		},
 		{
-			"skipped time", "the window of that night is not lost", []v1alpha1.MaintenanceWindow{window("02:30", time.Hour, berlin, "Sun")},
+			"skipped time", "the window of that night is not lost",
+			[]v1alpha1.MaintenanceWindow{window("02:30", time.Hour, berlin, "Sun")},
 			"2026-03-28T20:00:00Z", "2026-03-29T01:30:00Z",
 		},
 		{
-			"in the moved window", "it begins at 03:30", []v1alpha1.MaintenanceWindow{window("02:30", time.Hour, berlin, "Sun")},
+			"in the moved window", "it begins at 03:30",
+			[]v1alpha1.MaintenanceWindow{window("02:30", time.Hour, berlin, "Sun")},
 			"2026-03-29T02:15:00Z", "2026-03-29T02:15:00Z",
 		},
 		{
-			"repeated time", "the first one counts", []v1alpha1.MaintenanceWindow{window("02:30", time.Hour, berlin, "Sun")},
+			"repeated time", "the first one counts",
+			[]v1alpha1.MaintenanceWindow{window("02:30", time.Hour, berlin, "Sun")},
 			"2026-10-24T20:00:00Z", "2026-10-25T00:30:00Z",
 		},
 		{
@@ -78,11 +88,13 @@ func TestNextOpen_FollowsClockOfZone(t *testing.T) {
 			"2026-10-25T01:40:00Z", "2026-11-01T01:30:00Z",
 		},
 		{
-			"over the change", "the length is real time", []v1alpha1.MaintenanceWindow{window("01:00", 4*time.Hour, berlin, "Sun")},
+			"over the change", "the length is real time",
+			[]v1alpha1.MaintenanceWindow{window("01:00", 4*time.Hour, berlin, "Sun")},
 			"2026-10-25T02:59:00Z", "2026-10-25T02:59:00Z",
 		},
 		{
-			"after the change", "the length is real time", []v1alpha1.MaintenanceWindow{window("01:00", 4*time.Hour, berlin, "Sun")},
+			"after the change", "the length is real time",
+			[]v1alpha1.MaintenanceWindow{window("01:00", 4*time.Hour, berlin, "Sun")},
 			"2026-10-25T03:00:00Z", "2026-11-01T00:00:00Z",
 		},
 		{
@@ -91,7 +103,8 @@ func TestNextOpen_FollowsClockOfZone(t *testing.T) {
 			"2026-04-04T12:00:00Z", "2026-04-04T14:45:00Z",
 		},
 		{
-			"unknown zone", "the spec is not valid", []v1alpha1.MaintenanceWindow{window("01:00", time.Hour, "Mars")},
+			"unknown zone", "the spec is not valid",
+			[]v1alpha1.MaintenanceWindow{window("01:00", time.Hour, "Mars")},
 			"2026-11-29T20:00:00Z", "",
 		},
 	} {

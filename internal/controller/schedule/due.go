@@ -60,7 +60,7 @@ func (t task) slot(now time.Time) (due time.Time, next time.Duration, ok bool) {
 	if now.Before(t.due) {
 		return due, t.due.Sub(now), false
 	}
-	due = t.due.Add(now.Sub(t.due) / t.every * t.every)
+	due = t.due.Add(now.Sub(t.due).Truncate(t.every))
 	return due, due.Add(t.every).Sub(now), true
 }
 

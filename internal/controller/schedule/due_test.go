@@ -20,7 +20,8 @@ func TestTasks_BecomeDue(t *testing.T) {
 	}{
 		{"nothing", "the spec has no backups, and no certificate is known", health.Observation{}, nil},
 		{
-			"never", "the hosts have two intervals for the first backup", health.Observation{BackupEvery: hour},
+			"never", "the hosts have two intervals for the first backup",
+			health.Observation{BackupEvery: hour},
 			map[operation.Kind]time.Time{operation.SnapshotEtcd: noon.Add(2 * hour)},
 		},
 		{
@@ -29,11 +30,13 @@ func TestTasks_BecomeDue(t *testing.T) {
 			map[operation.Kind]time.Time{operation.SnapshotEtcd: noon.Add(7 * hour), operation.DrillEtcd: noon.Add(49 * hour)},
 		},
 		{
-			"future", "a host with a wrong clock has made it", health.Observation{BackupEvery: hour, LastBackup: noon.Add(9000 * hour)},
+			"future", "a host with a wrong clock has made it",
+			health.Observation{BackupEvery: hour, LastBackup: noon.Add(9000 * hour)},
 			map[operation.Kind]time.Time{operation.SnapshotEtcd: noon.Add(2 * hour)},
 		},
 		{
-			"certificates", "the observation has the time", health.Observation{RenewAfter: noon.Add(hour), RenewEvery: hour},
+			"certificates", "the observation has the time",
+			health.Observation{RenewAfter: noon.Add(hour), RenewEvery: hour},
 			map[operation.Kind]time.Time{operation.RenewCerts: noon.Add(hour)},
 		},
 	} {

@@ -100,7 +100,7 @@ func (r *Reconciler) remainingJitter(c *v1alpha1.Cluster, t task, now time.Time)
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(string(c.UID) + "\x00" + string(t.kind))) // it does not fail
 	window := min(r.Jitter, t.every)
-	wait := r.Started.Add(time.Duration(sum.Sum64() % uint64(max(window, 1)))).Sub(now) //nolint:gosec // both are positive
+	wait := r.Started.Add(time.Duration(sum.Sum64() % uint64(max(window, 1)))).Sub(now)
 	if wait > window {
 		return 0 // the clock was set back
 	}

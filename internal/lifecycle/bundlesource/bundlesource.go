@@ -53,7 +53,7 @@ func (f *Finder) OpenBundle(ctx context.Context, env module.Env, arch string) (*
 		}
 	}
 	src := f.NewSource(env, []string{arch})
-	defer src.Close()
+	defer func() { _ = src.Close() }() // it was only locked
 	if _, err := src.Have(ctx); err != nil {
 		return nil, err
 	}
