@@ -10,7 +10,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
 
