@@ -169,6 +169,7 @@ func fullOperation(t *testing.T, hosts int) map[string]any {
 				DrainTimeout: minute, MaxUnavailable: "1", Version: "v1.37.1", File: "f", Certificates: []string{"a"},
 				AllCertificates: true, Within: minute, Backup: "b", Identity: "i", Restores: "r", SignedBy: "s", Unverified: true,
 				WithKeys: true, Verified: true, Rotates: map[string]string{"cluster": "a"}, Boots: boots,
+				Operation: "o", Recipients: []string{"a"}, FromHost: "h", FromCopy: "c", Member: "m",
 			},
 		},
 	})
