@@ -181,7 +181,8 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 	files := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))
 	}
-	err = builder.ControllerManagedBy(m).Named("cluster").For(&v1alpha1.Cluster{}).WithOptions(options).
+	err = builder.ControllerManagedBy(m).Named("cluster").WithOptions(options).
+		For(&v1alpha1.Cluster{}, builder.WithPredicates(clusters.Changes())).
 		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
 		Watches(&v1alpha1.Cluster{}, claimsHandler(guard.Claims)).
 		WatchesMetadata(&corev1.Secret{}, files("Secret")).

@@ -222,7 +222,7 @@ func (p *pass) requestOperation(ctx context.Context, wants *intent.Intent) error
 	case o.Status.State == v1alpha1.OperationFailed, o.Status.State == v1alpha1.OperationCancelled:
 		p.state.showFailed(o, p.describeNextAttempt(o))
 	default:
-		p.again = withdrawInterval // the cache does not have its end yet
+		p.lookAgain(withdrawInterval) // the cache does not have its end yet
 	}
 	return nil
 }
