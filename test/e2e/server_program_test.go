@@ -288,13 +288,17 @@ const (
 	mapsPath     = "/api/v1/namespaces/default/configmaps"
 )
 
-// smallCluster returns a cluster with one host.
+// smallCluster returns a cluster with one host, which no other cluster has, and without the Secret that it needs.
 func smallCluster(name string) map[string]any {
 	return map[string]any{
 		"apiVersion": "slipway.dev/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"hosts": []any{
-			map[string]any{"name": "cp1", "address": "192.0.2.11", "roles": []string{"control-plane"}},
-		}},
+		"spec": map[string]any{
+			"ssh":       map[string]any{"privateKeyFile": "id"},
+			"filesFrom": []any{map[string]any{"secretRef": map[string]any{"name": "absent"}}},
+			"hosts": []any{
+				map[string]any{"name": "cp1", "address": name + ".invalid", "roles": []string{"control-plane"}},
+			},
+		},
 	}
 }
 

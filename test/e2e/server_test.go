@@ -167,7 +167,8 @@ func applyByTwo(t *testing.T, k kubectl) {
 	t.Helper()
 	write := func(name, hosts string) string {
 		file := filepath.Join(t.TempDir(), name)
-		text := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: shared, namespace: default}\nspec:\n  hosts:\n" + hosts
+		text := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: shared, namespace: default}\nspec:\n" +
+			"  ssh: {privateKeyFile: id}\n  filesFrom: [{secretRef: {name: shared-ssh}}]\n  hosts:\n" + hosts
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
