@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -39,7 +40,7 @@ func TestServerBackup(t *testing.T) {
 		})
 	}
 	d.requireEncrypted(t)
-	before := d.digestObjects(t)
+	before := d.digestSettled(t)
 
 	file := filepath.Join(t.TempDir(), "server.tar")
 	r := runProgram(t, nil, program, "backup", "--data-dir="+from, "--out="+file)
@@ -142,6 +143,20 @@ func (d *daemon) requireHold(t *testing.T, slipwayd func(command string) string)
 		}
 		return nil
 	})
+}
+
+// digestSettled returns the digest of all objects when the controllers have not changed one for a while.
+func (d *daemon) digestSettled(t *testing.T) (is string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "objects that do not change", func() error {
+		was := is
+		<-time.After(3 * time.Second)
+		if is = d.digestObjects(t); is != was {
+			return errors.New("they change")
+		}
+		return nil
+	})
+	return is
 }
 
 // digestObjects returns a digest of all objects that users make, with the content of Secrets.

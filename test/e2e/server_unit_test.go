@@ -46,7 +46,7 @@ func TestServerUnit(t *testing.T) {
 	k := d.kubectlOf(t)
 	s.giveAccess(t, k)
 	s.createObjects(t, d)
-	before := d.digestObjects(t)
+	before := d.digestSettled(t)
 	s.killServer(t)
 	if after := d.digestObjects(t); after != before {
 		t.Errorf("after kill -9, the objects differ: %s, want %s", after, before)
