@@ -138,7 +138,7 @@ server-long: node ## long tests of the API server: two servers on one etcd, a mi
 
 .PHONY: unit-sampled
 unit-sampled: node ## unit tests that race leaves out, or of which it runs only a sample
-	@packages=$$(hack/tested-packages server) && $(compiling) go test -vet=off -timeout 20m $(sampled) $$packages
+	@packages=$$(hack/tested-packages server) && $(compiling) go test -vet=off -timeout 30m $(sampled) $$packages
 	@$(compiling) $(with_api)
 
 .PHONY: lint
