@@ -189,7 +189,8 @@ func TestReview_IsSameAsCheck(t *testing.T) {
 		{"delete", admissionv1.AdmissionRequest{Resource: clusters, Operation: admissionv1.Delete, OldObject: raw(second)}, 0},
 		{
 			"no object",
-			admissionv1.AdmissionRequest{Resource: clusters, Operation: create, Object: runtime.RawExtension{Raw: []byte("[]")}}, 400,
+			admissionv1.AdmissionRequest{Resource: clusters, Operation: create, Object: runtime.RawExtension{Raw: []byte("[]")}},
+			400,
 		},
 		{
 			"namespace", admissionv1.AdmissionRequest{

@@ -35,6 +35,8 @@ const (
 
 	// startGCPercent is the growth of memory between two collections during the start.
 	startGCPercent = 300
+	// runGCPercent is this growth afterwards. Most of the memory is caches, which live long.
+	runGCPercent = 50
 	// stopTime limits an orderly stop: of operations, of the API server, and of etcd. The unit of systemd waits longer.
 	stopTime = 3 * time.Minute
 )
@@ -207,7 +209,7 @@ func (s *serverCommand) start(
 	// A start makes much garbage once: collecting less often saves a tenth of its time.
 	percent := debug.SetGCPercent(startGCPercent)
 	defer func() {
-		debug.SetGCPercent(percent)
+		debug.SetGCPercent(min(percent, runGCPercent))
 		debug.FreeOSMemory()
 	}()
 	listener, err := controlplane.Listen(ctx, s.listen)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
@@ -95,7 +94,7 @@ func claimHandler(to *hostclaims.Index) cache.ResourceEventHandlerFuncs {
 				object = gone.Obj
 			}
 			if c, err := meta.Accessor(object); err == nil {
-				to.Remove(types.UID(c.GetUID()))
+				to.Remove(c.GetUID())
 			}
 		},
 	}
