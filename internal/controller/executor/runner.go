@@ -23,6 +23,7 @@ import (
 	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/status"
 )
@@ -307,6 +308,8 @@ func (n *run) saveResult(err error) error {
 	case errors.Is(why, ErrStopped):
 		return n.markSuspended()
 	case errors.As(err, &ends), !n.applies && errors.As(context.Cause(n.planning), &ends):
+	case errors.As(err, new(*savedstate.CancelledError)):
+		ends = Cancelled // before the attempt has changed anything
 	case errors.As(err, &list):
 		ends = endOf(list)
 	case errors.As(err, &stale) && n.operation.Spec.ApprovedPlan != "":
