@@ -26,7 +26,7 @@ var notCounted = []string{
 	"Clusters.List", "Clusters.Load", "Clusters.LoadKeptSource", "Clusters.LoadNodes", "Clusters.LoadSource",
 	"Journal.LastSeq", "Journals.FollowEvents", "Journals.ReadEvents",
 	"Kubeconfigs.Load", "Kubeconfigs.Location",
-	"Lock.Holder", "Lock.NotifyLost", "Locks.Holder", "Locks.ListUnreleased",
+	"Lock.Holder", "Lock.ID", "Lock.NotifyLost", "Locks.Holder", "Locks.ListUnreleased",
 	"Operations.Find", "Operations.List", "Operations.ListReadable", "Operations.Load", "Operations.LoadCancelRequest",
 	"Operations.LoadPlan", "Operations.LoadPlannedCluster", "Operations.WaitForCancel",
 }
