@@ -124,7 +124,7 @@ func TestRenewal_OutlastsLostRequests(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.New(t, server.Admin)
 	c := newConfig(t, p)
-	c.LeaseTime = 4 * time.Second
+	c.LeaseTime = 8 * time.Second // other tests use the machine
 	lock, err := openStore(t, c).Locks().Acquire(t.Context(), "prod", records.Holder{})
 	requireNoError(t, err)
 	n := 0
