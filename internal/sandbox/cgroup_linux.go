@@ -127,6 +127,19 @@ func (c cgroups) listProcesses(part string) []int {
 	return slices.Compact(pids)
 }
 
+// thawProcesses resumes the frozen processes of a part; "" is the whole subtree. A container runtime freezes containers,
+// and in v1 a frozen process does not end when it is killed.
+func (c cgroups) thawProcesses(part string) {
+	for _, h := range c.hierarchies {
+		if !slices.Contains(strings.Split(h.Options, ","), "freezer") {
+			continue
+		}
+		for _, dir := range listSubtree(filepath.Join(h.Mount, c.name, part)) {
+			_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0) // it may have been removed meanwhile
+		}
+	}
+}
+
 // removePart removes the empty cgroups of a part; "" is the whole subtree.
 func (c cgroups) removePart(part string) error {
 	var errs []error

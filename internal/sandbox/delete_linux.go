@@ -109,6 +109,7 @@ func killAll(groups cgroups, part string) int {
 			p.Signal(unix.SIGKILL)
 		}
 	}
+	groups.thawProcesses(part)
 	return len(pids)
 }
 
