@@ -254,6 +254,9 @@ func TestOperations_ReserveMarks(t *testing.T) {
 		{"removed", "the operation would move", map[string]string{mark: "0a"}, map[string]string{"a": "b"}, []string{status}},
 		{"all removed", "the operation would move", map[string]string{mark: "0a"}, nil, []string{status}},
 		{"not changed", "others can change", map[string]string{mark: "0a"}, map[string]string{mark: "0a", "a": "b"}, nil},
+		{"scheduled", "it would wait for a window", nil, map[string]string{operation.AnnotationScheduled: "x"}, []string{status}},
+		{"repair", "it would wait for a window", nil, map[string]string{"slipway.dev/repair": "x"}, []string{status}},
+		{"resumed", "the request would have its result", nil, map[string]string{"slipway.dev/resumed-by": "x"}, []string{status}},
 		{"exchanged", "each has one meaning", map[string]string{mark: "0a"}, map[string]string{created: "0a"}, []string{status}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -316,6 +319,58 @@ func TestSecrets_AreNotReturned(t *testing.T) {
 			r.rights = []string{"get secrets/s"}
 			if refusals, _ := r.ask(t, validator); len(refusals) > 0 {
 				t.Errorf("with the right to read: %q", refusals)
+			}
+		})
+	}
+}
+
+// TestClusters_NeedRightToApprove changes Clusters so that a later plan needs no approval.
+func TestClusters_NeedRightToApprove(t *testing.T) {
+	validator := compile(t, readPolicy(t, Clusters))
+	const removal = "slipway.dev/allow-removal"
+	object := func(text string) *unstructured.Unstructured {
+		var out map[string]any
+		if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatal(err)
+		}
+		out["apiVersion"], out["kind"] = v1alpha1.APIVersion, "Cluster"
+		return &unstructured.Unstructured{Object: out}
+	}
+	const plain, removes = "metadata: {name: prod, namespace: team}", "metadata: {name: prod, namespace: team, annotations: {" + removal + ": w1}}"
+	for _, tc := range []struct {
+		name, reason string
+		old, new     string // "" for no older object
+		approves     bool
+	}{
+		{"created", "it has nothing to approve", "", plain + "\nspec: {paused: true}", false},
+		{"created, automatic", "its creator decides", "", plain + "\nspec: {approval: Automatic}", false},
+		{"created with a removal", "a later change would need no approval", "", removes + "\nspec: {}", true},
+		{"changed", "others can change the cluster", plain + "\nspec: {}", plain + "\nspec: {paused: true}", false},
+		{"removal", "it is an approval", plain + "\nspec: {}", removes + "\nspec: {}", true},
+		{"another removal", "it is another approval", strings.Replace(removes, "w1", "w2", 1) + "\nspec: {}", removes + "\nspec: {}", true},
+		{"same removal", "it was approved", removes + "\nspec: {}", removes + "\nspec: {paused: true}", false},
+		{"no removal any more", "it takes an approval back", removes + "\nspec: {}", plain + "\nspec: {}", false},
+		{"manual", "it asks for approvals", plain + "\nspec: {}", plain + "\nspec: {approval: Manual}", false},
+		{"still manual", "it asks for approvals", plain + "\nspec: {approval: Manual}", plain + "\nspec: {approval: Manual, paused: true}", false},
+		{"automatic", "no plan would be approved", plain + "\nspec: {approval: Manual}", plain + "\nspec: {approval: Automatic}", true},
+		{"not manual", "no plan would be approved", plain + "\nspec: {approval: Manual}", plain + "\nspec: {}", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := request{
+				verb: admission.Create, resource: operations.GroupVersion().WithResource("clusters"), object: object(tc.new),
+				rights: []string{"approve clusters/prod"},
+			}
+			if tc.old != "" {
+				r.verb, r.old = admission.Update, object(tc.old)
+			}
+			refusals, asked := r.ask(t, validator)
+			if len(refusals) > 0 || (len(asked) > 0) != tc.approves {
+				t.Errorf("%s: with the right: refusals %q, asked for %q", tc.reason, refusals, asked)
+			}
+			r.rights = nil
+			refusals, _ = r.ask(t, validator)
+			if (len(refusals) > 0) != tc.approves || tc.approves && !strings.Contains(refusals[0], "the verb approve on cluster prod") {
+				t.Errorf("%s: without the right: %q", tc.reason, refusals)
 			}
 		})
 	}
