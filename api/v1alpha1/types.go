@@ -24,6 +24,12 @@ const (
 // is "false".
 const AnnotationProtection = Group + "/deletion-protection"
 
+// IsProtected reports whether the Cluster cannot be deleted.
+func (c *Cluster) IsProtected() bool {
+	value, ok := c.Annotations[AnnotationProtection]
+	return ok && value != "false"
+}
+
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=slc,categories=slipway
 // +kubebuilder:subresource:status

@@ -8,6 +8,8 @@
 package admission
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,6 +36,8 @@ type Checker struct {
 	// Claims has the hosts of all Clusters. It can be a moment older than the API, so the controller of Clusters
 	// decides about objects that were stored at the same time. Nil: hosts are not compared.
 	Claims *hostclaims.Index
+	// ListClusters returns the Clusters of a namespace as they are stored. Nil: deletions of namespaces are not checked.
+	ListClusters func(ctx context.Context, namespace string) ([]v1alpha1.Cluster, error)
 }
 
 // CheckCluster returns why a Cluster cannot be stored, and warnings. old is the stored object, nil for a new one.
@@ -106,19 +110,20 @@ func (k *Checker) findShared(object, old *v1alpha1.Cluster) (out diag.List) {
 
 // CheckNamespaceDeletion returns why a namespace cannot be deleted. Its deletion would remove the Secrets and the
 // records that the deletion of its Clusters needs, and could create no operation.
-func (k *Checker) CheckNamespaceDeletion(name string) error {
-	if k.Claims == nil {
+func (k *Checker) CheckNamespaceDeletion(ctx context.Context, name string) error {
+	if k.ListClusters == nil {
 		return nil
 	}
-	if !k.Claims.IsComplete() {
-		return apierrors.NewServiceUnavailable("the Clusters are being read; try again")
+	clusters, err := k.ListClusters(ctx, name)
+	if err != nil {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("the Clusters of namespace %s cannot be read: %v; try again", name, err))
 	}
 	var protected, removed []string
-	for _, c := range k.Claims.ListNamespace(name) {
-		switch {
-		case c.IsProtected:
+	for i := range clusters {
+		switch c := &clusters[i]; {
+		case c.IsProtected():
 			protected = append(protected, c.Name)
-		case c.RemovesHosts:
+		case c.Spec.DeletionPolicy == v1alpha1.DeletionDelete:
 			removed = append(removed, c.Name)
 		}
 	}

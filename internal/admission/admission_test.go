@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -27,12 +28,18 @@ func newCluster(name, address string) *v1alpha1.Cluster {
 	return c
 }
 
-// newChecker returns a checker that knows Cluster prod at 10.0.0.1.
-func newChecker() *Checker {
+// newChecker returns a checker that knows one stored Cluster.
+func newChecker(stored *v1alpha1.Cluster) *Checker {
 	claims := hostclaims.NewIndex(time.Now)
-	claims.Set(hostclaims.New(newCluster("prod", "10.0.0.1")))
+	claims.Set(hostclaims.New(stored))
 	claims.SetComplete()
-	return &Checker{Claims: claims, DefaultVersion: "v1.37.1", Supported: func(v string) error {
+	list := func(_ context.Context, namespace string) (out []v1alpha1.Cluster, err error) {
+		if namespace == stored.Namespace {
+			out = append(out, *stored)
+		}
+		return out, nil
+	}
+	return &Checker{Claims: claims, ListClusters: list, DefaultVersion: "v1.37.1", Supported: func(v string) error {
 		if v != "v1.37.1" {
 			return errors.New(v + " is not supported")
 		}
@@ -92,7 +99,7 @@ func TestCheckCluster_HasRulesOfCommandLine(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := newChecker().CheckCluster(tc.object, tc.old)
+			_, err := newChecker(newCluster("prod", "10.0.0.1")).CheckCluster(tc.object, tc.old)
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("%s: %v", tc.reason, err)
@@ -116,7 +123,7 @@ func TestCheckCluster_Warns(t *testing.T) {
 	c := change(newCluster("other", "10.0.0.2"), func(c *v1alpha1.Cluster) {
 		c.Spec.FilesFrom, c.Spec.SSH = nil, v1alpha1.SSH{Password: "secret"}
 	})
-	warnings, err := newChecker().CheckCluster(c, nil)
+	warnings, err := newChecker(newCluster("prod", "10.0.0.1")).CheckCluster(c, nil)
 	if err != nil || len(warnings) == 0 || !strings.Contains(warnings[0], "spec.ssh.password") || strings.Contains(warnings[0], "secret") {
 		t.Errorf("warnings %q, %v", warnings, err)
 	}
@@ -146,19 +153,19 @@ func TestCheckNamespaceDeletion_KeepsWhatADeletionNeeds(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			k := newChecker()
-			k.Claims.Set(hostclaims.New(change(newCluster("prod", "10.0.0.1"), tc.change)))
-			err := k.CheckNamespaceDeletion("team")
+			k := newChecker(change(newCluster("prod", "10.0.0.1"), tc.change))
+			err := k.CheckNamespaceDeletion(t.Context(), "team")
 			if (err == nil) != (tc.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
 			}
-			if err := k.CheckNamespaceDeletion("empty"); err != nil {
+			if err := k.CheckNamespaceDeletion(t.Context(), "empty"); err != nil {
 				t.Errorf("a namespace without Clusters: %v", err)
 			}
 		})
 	}
-	if err := (&Checker{Claims: hostclaims.NewIndex(time.Now)}).CheckNamespaceDeletion("team"); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("before the Clusters are known: %v", err)
+	unavailable := &Checker{ListClusters: func(context.Context, string) ([]v1alpha1.Cluster, error) { return nil, errors.New("no answer") }}
+	if err := unavailable.CheckNamespaceDeletion(t.Context(), "team"); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("Clusters that cannot be read: %v", err)
 	}
 }
 
@@ -173,9 +180,7 @@ func TestReview_IsSameAsCheck(t *testing.T) {
 	}
 	clusters := metav1.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "clusters"}
 	valid, second := newCluster("other", "10.0.0.2"), newCluster("other", "10.0.0.1")
-	k := newChecker()
-	removed := change(newCluster("prod", "10.0.0.1"), func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
-	k.Claims.Set(hostclaims.New(removed))
+	k := newChecker(change(newCluster("prod", "10.0.0.1"), func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete }))
 	create, update := admissionv1.Create, admissionv1.Update
 	for _, tc := range []struct {
 		name    string
@@ -201,7 +206,7 @@ func TestReview_IsSameAsCheck(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.request.UID = "id"
-			got := k.Review(&tc.request)
+			got := k.Review(t.Context(), &tc.request)
 			var code int32
 			if got.Result != nil {
 				code = got.Result.Code

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 )
 
 // Review responds to the request of an AdmissionReview. It allows requests for objects that it does not check.
-func (k *Checker) Review(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+func (k *Checker) Review(ctx context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	out := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: true}
 	var err error
 	switch at := r.Resource; {
@@ -23,7 +24,7 @@ func (k *Checker) Review(r *admissionv1.AdmissionRequest) *admissionv1.Admission
 		(r.Operation == admissionv1.Create || r.Operation == admissionv1.Update):
 		out.Warnings, err = k.reviewCluster(r.Object, r.OldObject)
 	case at.Group == corev1.GroupName && at.Resource == "namespaces" && r.SubResource == "" && r.Operation == admissionv1.Delete:
-		err = k.CheckNamespaceDeletion(r.Name)
+		err = k.CheckNamespaceDeletion(ctx, r.Name)
 	}
 	if err == nil {
 		return out

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
@@ -28,6 +29,17 @@ var server *testserver.Server
 
 // claims has the hosts of all Clusters, for the admission of others.
 var claims = hostclaims.NewIndex(time.Now)
+
+// unchecked has the namespaces whose deletion is not checked by admission, as by a server without it.
+var unchecked sync.Map
+
+// listClusters returns the Clusters of a namespace for admission.
+func listClusters(ctx context.Context, namespace string) ([]v1alpha1.Cluster, error) {
+	if _, ok := unchecked.Load(namespace); ok {
+		return nil, nil
+	}
+	return server.ListClusters(ctx, namespace)
+}
 
 // built is the cache with the bundles that tests install.
 var built struct {
@@ -54,7 +66,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := testserver.Run(context.Background(), m, &server, func(c *controlplane.Config) {
-		c.Admission = &admission.Checker{Claims: claims, DefaultVersion: older}
+		c.Admission = &admission.Checker{Claims: claims, ListClusters: listClusters, DefaultVersion: older}
 	})
 	_ = os.RemoveAll(dir)
 	os.Exit(code)

@@ -25,20 +25,15 @@ type Claim struct {
 	Created time.Time
 	// IsDeleted reports whether the object is being deleted.
 	IsDeleted bool
-	// IsProtected reports whether the object cannot be deleted, and RemovesHosts whether its deletion removes the
-	// cluster from its hosts.
-	IsProtected, RemovesHosts bool
 	// Hosts maps spec.LoginKey of each host to its index in spec.hosts.
 	Hosts map[string]int
 }
 
 // New returns the claim of a Cluster.
 func New(c *v1alpha1.Cluster) Claim {
-	protection, ok := c.Annotations[v1alpha1.AnnotationProtection]
 	out := Claim{
 		NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, UID: c.UID, Created: c.CreationTimestamp.Time,
-		IsDeleted: c.DeletionTimestamp != nil, IsProtected: ok && protection != "false",
-		RemovesHosts: c.Spec.DeletionPolicy == v1alpha1.DeletionDelete, Hosts: map[string]int{},
+		IsDeleted: c.DeletionTimestamp != nil, Hosts: map[string]int{},
 	}
 	for i, h := range c.Spec.Hosts {
 		if key := spec.LoginKey(c, h); key != "" {
@@ -194,17 +189,4 @@ func (x *Index) Settling(c Claim) (left time.Duration) {
 		left = max(left, SettleTime-x.now().Sub(seen))
 	}
 	return left
-}
-
-// ListNamespace returns the claims of the Clusters in a namespace, sorted by name.
-func (x *Index) ListNamespace(namespace string) (out []Claim) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, c := range x.claims {
-		if c.Namespace == namespace {
-			out = append(out, c.Claim)
-		}
-	}
-	slices.SortFunc(out, func(a, b Claim) int { return cmp.Compare(a.Name, b.Name) })
-	return out
 }

@@ -20,7 +20,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/diag/errorcode"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
@@ -150,7 +149,7 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 // removal, or a host belongs to another Cluster. A removal uses only hosts that the cluster has.
 func (n *run) refuseCluster(object *v1alpha1.Cluster) error {
 	if operation.Kind(n.operation.Spec.Kind).RemovesCluster() {
-		if object.DeletionTimestamp == nil && hostclaims.New(object).IsProtected {
+		if object.DeletionTimestamp == nil && object.IsProtected() {
 			return &End{
 				v1alpha1.OperationFailed, ReasonProtected,
 				"the Cluster is protected against deletion; to allow it, remove the annotation " + v1alpha1.AnnotationProtection,

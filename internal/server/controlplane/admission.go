@@ -45,7 +45,7 @@ func (k clusterCheck) Validate(ctx context.Context, a admission.Attributes, _ ad
 		if k.checker == nil || a.GetOperation() != admission.Delete {
 			return nil
 		}
-		return k.checker.CheckNamespaceDeletion(a.GetName())
+		return k.checker.CheckNamespaceDeletion(ctx, a.GetName())
 	case a.GetResource().GroupResource() != (schema.GroupResource{Group: v1alpha1.Group, Resource: "clusters"}):
 		return nil
 	case a.GetOperation() == admission.Delete:

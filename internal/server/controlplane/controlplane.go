@@ -136,6 +136,11 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	setReloadPeriod()
 	lasting := context.WithoutCancel(ctx)
 	s := &Server{config: c, metrics: newServerMetrics(), ended: make(chan struct{})}
+	if c.Admission != nil && c.Admission.ListClusters == nil {
+		checker := *c.Admission
+		checker.ListClusters = s.ListClusters
+		s.config.Admission = &checker
+	}
 	starting, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	if err := s.startAll(starting, lasting, abort); err != nil {

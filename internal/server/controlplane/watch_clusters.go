@@ -19,6 +19,8 @@ import (
 	"slipway.dev/slipway/internal/hostclaims"
 )
 
+var clusterResource = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "clusters"}
+
 // claimsTime limits the wait for the hosts of all Clusters at a start.
 const claimsTime = 30 * time.Second
 
@@ -33,8 +35,7 @@ func (s *Server) watchClaims(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resource := schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "clusters"}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, clusterResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 	if err := informer.SetTransform(keepClaim); err != nil {
 		return fmt.Errorf("watching Clusters: %w", err)
 	}
@@ -57,6 +58,21 @@ func (s *Server) watchClaims(ctx context.Context) error {
 		s.config.Log.Warn("the hosts of all Clusters are not known yet; the controllers compare them")
 	}
 	return nil
+}
+
+// ListClusters returns the Clusters of a namespace as they are stored.
+func (s *Server) ListClusters(ctx context.Context, namespace string) ([]v1alpha1.Cluster, error) {
+	client, err := dynamic.NewForConfig(rest.AddUserAgent(rest.CopyConfig(s.loopback), "slipwayd-admission"))
+	if err != nil {
+		return nil, err
+	}
+	found, err := client.Resource(clusterResource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var out v1alpha1.ClusterList
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &out)
+	return out.Items, err
 }
 
 // A claimedCluster is the part of a Cluster that stays in memory.
