@@ -297,7 +297,7 @@ func (w *world) start() {
 	w.traffic = counted
 	settings := kube.Config{
 		Client: through, Namespace: w.namespace, BackupDir: dir, TempDir: dir, LeaseTime: leaseTime, Patience: 10 * time.Second,
-		WithoutArchive: true,
+		WithoutArchive: true, PartsPerSecond: 1000, // fake hosts have many steps a second
 	}
 	store, err := kube.New(settings)
 	if err != nil {

@@ -35,6 +35,9 @@ const faultsInAPI = 2
 // runTests runs all tests, with an API server.
 func runTests(m *testing.M) int { return testserver.Run(context.Background(), m, &apiServer) }
 
+// fakeParts is the rate of the parts of a journal: fake hosts have many steps a second.
+const fakeParts = 1000
+
 // leaseTime is how long a lock outlasts its process.
 const leaseTime = 3 * time.Second
 
@@ -64,7 +67,7 @@ func inAPIWith(t *testing.T, change func(*kube.Config)) func() (records.Backend,
 // openInAPI opens records in the API server, as a new process does.
 func openInAPI(t *testing.T, c kube.Config, changes ...func(*kube.Config)) records.Backend {
 	t.Helper()
-	c.Patience = 10 * time.Second
+	c.Patience, c.PartsPerSecond = 10*time.Second, fakeParts
 	for _, change := range changes {
 		change(&c)
 	}

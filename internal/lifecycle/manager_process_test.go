@@ -61,7 +61,7 @@ func createInProcess(ctx context.Context, text string) (err error) {
 	}
 	backend, err := kube.New(kube.Config{
 		Client: &rest.Config{Host: o.Server, QPS: -1}, Namespace: o.Namespace, BackupDir: filepath.Join(o.Dir, "backups"), TempDir: o.Dir,
-		LeaseTime: killLeaseTime, Patience: 10 * time.Second,
+		LeaseTime: killLeaseTime, Patience: 10 * time.Second, PartsPerSecond: fakeParts,
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ var ErrClosed = errors.New("it is closed")
 type Writer struct {
 	begin   func() (write func() error)
 	explain func(error) error
+	pace    func()
 
 	mu      sync.Mutex
 	written *sync.Cond // a write has ended; its lock is mu
@@ -40,6 +41,10 @@ func New(begin func() (write func() error), explain func(error) error) *Writer {
 	w.written = sync.NewCond(&w.mu)
 	return w
 }
+
+// SetPace sets a function that is called before each write, without a lock. It can wait, so that one write has the items
+// of more callers. It must be called before the first item.
+func (w *Writer) SetPace(pace func()) { w.pace = pace }
 
 // Add calls add, which adds an item, while no other method uses the items. After an error every
 // further Add fails.
@@ -108,8 +113,13 @@ func (w *Writer) sync() error {
 
 // writeAdded writes. The caller holds mu, which is free during the write.
 func (w *Writer) writeAdded() {
-	w.stopTimer()
 	w.writing = true
+	if w.pace != nil {
+		w.mu.Unlock()
+		w.pace()
+		w.mu.Lock()
+	}
+	w.stopTimer()
 	upTo, write := w.added, w.begin()
 	w.mu.Unlock()
 	err := write()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,6 +50,8 @@ func (s journals) Open(ctx context.Context, id string) (records.Journal, error) 
 	}
 	j := &journal{journals: s, op: o, ctx: context.WithoutCancel(ctx)}
 	j.writer = sharedsync.New(j.beginWrite, func(err error) error { return fmt.Errorf("writing the journal of operation %s: %w", id, err) })
+	turns := rate.NewLimiter(rate.Limit(s.PartsPerSecond), PartsBurst)
+	j.writer.SetPace(func() { _ = turns.Wait(j.ctx) }) // j.ctx does not end
 	last, err := operationlog.VerifyJournal(o, parts)
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)

@@ -75,6 +75,9 @@ type Config struct {
 	// ReadSecret reads Secrets for readers that can use an earlier version. Its result can be from memory.
 	// nil: a request for each read.
 	ReadSecret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// PartsPerSecond is the average rate of the parts of a journal. PartsBurst parts do not wait. Each part is two writes
+	// of etcd: its creation, and its deletion after a merge. Default: 4.
+	PartsPerSecond float64
 	// Patience is how long a request is repeated that fails for a reason that can end. Default:
 	// 60 s.
 	Patience time.Duration
@@ -91,6 +94,10 @@ var defaultLimits = archive.Limits{Operations: 100, Age: 180 * 24 * time.Hour, B
 var defaultDeletedLimits = archive.Limits{Operations: 1000, Age: 180 * 24 * time.Hour, Bytes: 1 << 30}
 
 const (
+	// PartsBurst is the number of parts of a journal that do not wait for the rate of parts.
+	PartsBurst = 64
+
+	defaultPartsPerSecond = 4
 	defaultDeletedObjects = 100
 
 	defaultLeaseTime = 30 * time.Second
@@ -132,6 +139,7 @@ func (c *Config) setDefaults() {
 	c.Patience = cmp.Or(c.Patience, defaultPatience)
 	c.ArchiveLimits = cmp.Or(c.ArchiveLimits, defaultLimits)
 	c.DeletedLimits = cmp.Or(c.DeletedLimits, defaultDeletedLimits)
+	c.PartsPerSecond = cmp.Or(c.PartsPerSecond, defaultPartsPerSecond)
 	c.DeletedObjects = cmp.Or(c.DeletedObjects, defaultDeletedObjects)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

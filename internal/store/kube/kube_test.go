@@ -2,7 +2,13 @@ package kube_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records/conformance"
 	"slipway.dev/slipway/internal/store/kube"
@@ -90,4 +97,58 @@ func listParts(t *testing.T, namespace, selector string) []v1alpha1.OperationLog
 	var list v1alpha1.OperationLogList
 	requireNoError(t, json.Unmarshal(text, &list))
 	return list.Items
+}
+
+// TestJournal_LimitsItsWrites has one host that writes the burst of parts, and then many hosts at the same time.
+func TestJournal_LimitsItsWrites(t *testing.T) {
+	dir, writes := t.TempDir(), new(atomic.Int64)
+	client := rest.CopyConfig(server.Admin)
+	client.Wrap(func(next http.RoundTripper) http.RoundTripper { return countingTransport{next, writes} })
+	const perSecond = 10
+	s := openStore(t, kube.Config{
+		Client: client, Namespace: server.NewNamespace(t), BackupDir: filepath.Join(dir, "backups"), TempDir: dir, PartsPerSecond: perSecond,
+	})
+	o := beginOperation(t, s)
+	j, err := s.Journals().Open(t.Context(), o.Name)
+	requireNoError(t, err)
+	add := func(host int) {
+		err := j.Append(event.Event{Type: event.StepStarted, Task: "kubeadm.join", Host: fmt.Sprintf("w%d", host), Operation: o.Name})
+		if err := errors.Join(err, j.Sync()); err != nil {
+			t.Error(err)
+		}
+	}
+	const hosts, turns = 40, 3
+	began := time.Now()
+	for range kube.PartsBurst {
+		add(0)
+	}
+	var g sync.WaitGroup
+	for host := range hosts {
+		g.Go(func() {
+			for range turns {
+				add(host)
+			}
+		})
+	}
+	g.Wait()
+	requireNoError(t, j.Close())
+	events := 0
+	requireNoError(t, s.Journals().ReadEvents(t.Context(), o.Name, func(event.Event) error { events++; return nil }))
+	limit := kube.PartsBurst + int64(perSecond*time.Since(began).Seconds()) + 2 // a chunk, and the fraction of a second
+	if n := writes.Load(); n > limit || n < kube.PartsBurst || events != kube.PartsBurst+hosts*turns {
+		t.Errorf("%d parts were created for %d events, want at most %d", n, events, limit)
+	}
+}
+
+// A countingTransport counts the requests that create parts of journals.
+type countingTransport struct {
+	next   http.RoundTripper
+	writes *atomic.Int64
+}
+
+func (c countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && path.Base(r.URL.Path) == "operationlogs" {
+		c.writes.Add(1)
+	}
+	return c.next.RoundTrip(r)
 }
