@@ -111,7 +111,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	var cached cache.Options
+	cached := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
 	if c.Namespace != "" {
 		cached.DefaultNamespaces = map[string]cache.Config{c.Namespace: {}}
 	}

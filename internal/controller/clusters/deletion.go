@@ -102,7 +102,7 @@ func (p *pass) isRunStopping() bool {
 	if uid == "" || deletion {
 		return false
 	}
-	p.again = withdrawInterval
+	p.requeueAfter(withdrawInterval)
 	return true
 }
 

@@ -23,6 +23,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/records"
 )
 
@@ -90,16 +91,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 
 // reconcileIntent requests the next operation that brings the cluster closer to its object.
 func (p *pass) reconcileIntent(ctx context.Context) error {
-	was := p.cluster.DeepCopy()
-	if controllerutil.AddFinalizer(p.cluster, Finalizer) {
-		// An update would add the empty fields of the Go types to the spec of the user.
-		if err := p.Client.Patch(ctx, p.cluster, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster, p.Lifecycle.Catalogue.DefaultVersion())
+	var refused diag.List
+	isInvalid := errors.As(err, &refused)
+	if !isInvalid || p.hasBegun() {
+		if err := p.addFinalizer(ctx); err != nil {
 			return err
 		}
 	}
-	wants, err := intent.Load(ctx, p.Live, p.records.ClusterFiles(), p.cluster, p.Lifecycle.Catalogue.DefaultVersion())
-	var refused diag.List
-	if errors.As(err, &refused) {
+	if isInvalid {
 		p.state.showProblems(reasonInvalid, refused)
 		return p.withdrawAll(ctx) // a change of the object or of its files is seen
 	}
@@ -121,6 +121,21 @@ func (p *pass) reconcileIntent(ctx context.Context) error {
 		return err
 	}
 	return p.reconcileLatest(ctx, wants)
+}
+
+// hasBegun reports whether there can be something that the deletion policy is about.
+func (p *pass) hasBegun() bool {
+	return len(p.operations) > 0 || p.cluster.Status.AppliedIntent != "" || savedstate.IsCreated(p.cluster)
+}
+
+// addFinalizer keeps the object until its deletion policy was carried out.
+func (p *pass) addFinalizer(ctx context.Context) error {
+	was := p.cluster.DeepCopy()
+	if !controllerutil.AddFinalizer(p.cluster, Finalizer) {
+		return nil
+	}
+	// An update would add the empty fields of the Go types to the spec of the user.
+	return p.Client.Patch(ctx, p.cluster, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
 }
 
 // reconcileLatest shows the latest operation for an intent, or requests the next one.
@@ -152,7 +167,7 @@ func (p *pass) refuseSharedHosts(ctx context.Context) (bool, error) {
 	case err != nil:
 		return true, err
 	case wait > 0:
-		p.lookAgain(wait)
+		p.requeueAfter(wait)
 		return true, nil
 	case len(found) == 0:
 		return false, nil
@@ -222,7 +237,7 @@ func (p *pass) requestOperation(ctx context.Context, wants *intent.Intent) error
 	case o.Status.State == v1alpha1.OperationFailed, o.Status.State == v1alpha1.OperationCancelled:
 		p.state.showFailed(o, p.describeNextAttempt(o))
 	default:
-		p.lookAgain(withdrawInterval) // the cache does not have its end yet
+		p.requeueAfter(withdrawInterval) // the cache does not have its end yet
 	}
 	return nil
 }
@@ -259,15 +274,13 @@ func (p *pass) withdrawPending(ctx context.Context, digest string) error {
 			continue
 		}
 		ended, err := p.Executor.Withdraw(o, executor.Superseded, func() error {
-			was := o.DeepCopy()
-			executor.Superseded.SetStatus(&o.Status, p.Lifecycle.Now())
-			return p.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+			return p.updateOperation(ctx, o, func(s *v1alpha1.OperationStatus) { executor.Superseded.SetStatus(s, p.Lifecycle.Now()) })
 		})
-		if client.IgnoreNotFound(err) != nil {
+		if err != nil {
 			return err
 		}
 		if !ended {
-			p.lookAgain(withdrawInterval)
+			p.requeueAfter(withdrawInterval)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/controller/maintenance"
+	"slipway.dev/slipway/internal/controller/operations"
 )
 
 // The time until an automatic attempt, if the policy has none, and at most.
@@ -72,7 +73,7 @@ func (p *pass) repeatFailed(ctx context.Context, o *v1alpha1.Operation) error {
 		return nil
 	}
 	if wait := at.Sub(now); wait > 0 {
-		p.lookAgain(min(wait, maxBackoff))
+		p.requeueAfter(min(wait, maxBackoff))
 		return p.updateOperation(ctx, o, func(s *v1alpha1.OperationStatus) {
 			next := metav1.NewTime(at.Truncate(time.Second))
 			if is := s.AutomaticRetry; is == nil || is.NextTime == nil || !is.NextTime.Equal(&next) {
@@ -82,10 +83,7 @@ func (p *pass) repeatFailed(ctx context.Context, o *v1alpha1.Operation) error {
 	}
 	return p.updateOperation(ctx, o, func(s *v1alpha1.OperationStatus) {
 		s.AutomaticRetry = &v1alpha1.AutomaticRetryStatus{Attempts: countAttempts(o) + 1}
-		s.State, s.Reason, s.Message, s.ErrorCode, s.EndTime, s.Deadline = v1alpha1.OperationPending, "", "", "", nil, nil
-		if s.StartTime != nil {
-			s.State = v1alpha1.OperationRunning
-		}
+		operations.Reopen(s)
 	})
 }
 
@@ -146,5 +144,5 @@ func (p *pass) describeNextAttempt(o *v1alpha1.Operation) string {
 		maintenance.Describe(p.cluster.Spec.Maintenance.Windows, is.NextTime.Time))
 }
 
-// lookAgain requests another pass after a time, or earlier if one is requested already.
-func (p *pass) lookAgain(after time.Duration) { p.again = min(cmp.Or(p.again, after), after) }
+// requeueAfter requests another pass after a time, or earlier if one is requested already.
+func (p *pass) requeueAfter(after time.Duration) { p.again = min(cmp.Or(p.again, after), after) }

@@ -15,7 +15,8 @@ import (
 	"slipway.dev/slipway/internal/status"
 )
 
-// The conditions that this controller sets. True is the normal state of Reconciled only.
+// The conditions that this controller sets. True is the normal state of Reconciled only. Paused and Deleting exist only
+// while they are True.
 const (
 	conditionReconciled = "Reconciled"
 	conditionStalled    = "Stalled"
@@ -25,17 +26,15 @@ const (
 
 // Reasons of conditions.
 const (
-	reasonApplied     = "IntentApplied"
-	reasonInvalid     = "InvalidCluster"
-	reasonHostInUse   = "HostInUse"
-	reasonValid       = "ValidCluster"
-	reasonPaused      = "SpecPaused"
-	reasonNotPaused   = "NotPaused"
-	reasonWaiting     = "OperationUnfinished"
-	reasonApproval    = "ApprovalRequired"
-	reasonFailed      = "OperationFailed"
-	reasonRepeated    = "OperationRepeated"
-	reasonNotDeleting = "NotDeleted"
+	reasonApplied   = "IntentApplied"
+	reasonInvalid   = "InvalidCluster"
+	reasonHostInUse = "HostInUse"
+	reasonValid     = "ValidCluster"
+	reasonPaused    = "SpecPaused"
+	reasonWaiting   = "OperationUnfinished"
+	reasonApproval  = "ApprovalRequired"
+	reasonFailed    = "OperationFailed"
+	reasonRepeated  = "OperationRepeated"
 )
 
 // fieldManager owns the fields of a status that this controller sets.
@@ -51,8 +50,6 @@ type state struct {
 
 func (s *state) beginPass(c *v1alpha1.Cluster) {
 	s.cluster, s.applied, s.conditions = c, c.Status.AppliedIntent, map[string]metav1.Condition{}
-	s.setCondition(conditionPaused, metav1.ConditionFalse, reasonNotPaused, "")
-	s.setCondition(conditionDeleting, metav1.ConditionFalse, reasonNotDeleting, "")
 }
 
 func (s *state) setCondition(kind string, is metav1.ConditionStatus, reason, message string) {
@@ -63,15 +60,19 @@ func (s *state) setCondition(kind string, is metav1.ConditionStatus, reason, mes
 }
 
 // listConditions returns the conditions of this controller as they are shown, and as they shall be shown. A condition
-// that was not set is kept. Only the last value of a pass counts: an earlier one would give the condition a new
-// time, and each pass would cause the next one.
+// that was not set is kept, except Paused and Deleting. Only the last value of a pass counts: an earlier one would give
+// the condition a new time, and each pass would cause the next one.
 func (s *state) listConditions() (shown, wanted []metav1.Condition) {
 	for _, kind := range []string{conditionDeleting, conditionPaused, conditionReconciled, conditionStalled} {
 		is := meta.FindStatusCondition(s.cluster.Status.Conditions, kind)
+		want, isSet := s.conditions[kind]
 		if is != nil {
-			shown, wanted = append(shown, *is), append(wanted, *is)
+			shown = append(shown, *is)
+			if isSet || kind == conditionReconciled || kind == conditionStalled {
+				wanted = append(wanted, *is)
+			}
 		}
-		if want, ok := s.conditions[kind]; ok {
+		if isSet {
 			meta.SetStatusCondition(&wanted, want)
 		}
 	}

@@ -17,6 +17,9 @@ import (
 // isProbed reports whether a cluster is probed: it was created, and it is not being deleted.
 func isProbed(c *v1alpha1.Cluster) bool { return savedstate.IsCreated(c) && c.DeletionTimestamp == nil }
 
+// isNew reports whether a cluster was not created yet, and is not being deleted.
+func isNew(c *v1alpha1.Cluster) bool { return !savedstate.IsCreated(c) && c.DeletionTimestamp == nil }
+
 // A cluster has the observations of a cluster.
 type cluster struct {
 	uid types.UID

@@ -265,15 +265,22 @@ func TestProber_WritesOnlyChanges(t *testing.T) {
 
 func TestProber_ShowsClustersThatAreNotProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, "new", "leaving")
+		f := newFleet(t, "new", "stalled", "leaving")
 		f.object["new"].Status.Conditions = nil
+		f.object["stalled"].Status.Conditions = []metav1.Condition{{Type: "Stalled", Status: metav1.ConditionTrue, Reason: "InvalidCluster"}}
 		f.object["leaving"].DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		f.run(Config{}, func() { pass(2 * time.Minute) })
-		for name, want := range map[string]string{"new": "False NotCreated", "leaving": "Unknown Deleting"} {
+		for name, want := range map[string]string{"new": " ", "stalled": "False NotCreated", "leaving": "Unknown Deleting"} {
 			is := f.condition(name, "Ready")
 			if got := string(is.Status) + " " + is.Reason; got != want || f.count(name) != 0 {
 				t.Errorf("cluster %s: Ready is %s after %d probes, want %s and no probe", name, got, f.count(name), want)
 			}
+		}
+		if f.writes["new"] != 0 || f.writes["stalled"] != 1 {
+			t.Errorf("writes of the statuses: %v, want none for a new Cluster, and one for a stalled one", f.writes)
+		}
+		if is := f.condition("stalled", "NeedsAttention"); is.Status != metav1.ConditionTrue {
+			t.Errorf("NeedsAttention is %s for a stalled Cluster", is.Status)
 		}
 	})
 }

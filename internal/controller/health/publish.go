@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -22,6 +23,9 @@ func (p *Prober) publish(ctx context.Context, is *cluster, c *v1alpha1.Cluster) 
 	defer is.writing.Unlock()
 	now := p.Now()
 	wanted, next := p.evaluate(is, c, now)
+	if isNew(c) && len(is.written.Conditions) == 0 && meta.IsStatusConditionFalse(wanted.Conditions, conditionAttention) {
+		return next, nil // the first write is about the creation of the cluster, or about what a person has to do
+	}
 	same := equality.Semantic.DeepEqual(withoutTimes(wanted), withoutTimes(is.written))
 	if same && (is.writtenAt.IsZero() || now.Sub(is.writtenAt) < p.Times.Refresh) {
 		if is.writtenAt.IsZero() {

@@ -208,11 +208,16 @@ func (r *Reconciler) reopen(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) 
 		s.State = cmp.Or(s.State, v1alpha1.OperationPending)
 		return
 	}
-	s.State, s.Reason, s.Message, s.ErrorCode, s.EndTime = v1alpha1.OperationPending, "", "", "", nil
+	Reopen(s)
+	s.ObservedRetry, s.AutomaticRetry = o.Spec.Retry, nil
+}
+
+// Reopen makes an operation that has ended unfinished again.
+func Reopen(s *v1alpha1.OperationStatus) {
+	s.State, s.Reason, s.Message, s.ErrorCode, s.EndTime, s.Deadline = v1alpha1.OperationPending, "", "", "", nil, nil
 	if s.StartTime != nil {
 		s.State = v1alpha1.OperationRunning
 	}
-	s.ObservedRetry, s.Deadline, s.AutomaticRetry = o.Spec.Retry, nil, nil
 }
 
 // update changes the status of an operation if that makes a difference.

@@ -16,7 +16,7 @@ import (
 // reasonWindow is the reason of an automatic operation that waits for a maintenance window.
 const reasonWindow = "OutsideMaintenanceWindow"
 
-// maxWindowWait is the time after which an operation that waits for a window looks again, because clocks can be set.
+// maxWindowWait is the time after which an operation that waits for a window is checked again, because clocks can be set.
 const maxWindowWait = 10 * time.Minute
 
 // WaitsForWindow reports whether an operation waits for a maintenance window. Other operations of the cluster do not

@@ -27,7 +27,7 @@ type Reconciler struct {
 	Observe func(cluster types.NamespacedName) (seen health.Observation, ok bool)
 	// Jitter spreads the operations that became due while the process did not run. Default: 10 min.
 	Jitter time.Duration
-	// Period is the longest time between two looks at a cluster. Default: 1 min.
+	// Period is the longest time between two checks of a cluster. Default: 1 min.
 	Period  time.Duration
 	Started time.Time
 	Now     func() time.Time
