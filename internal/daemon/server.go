@@ -33,10 +33,8 @@ const (
 	idNoName = "server-tls-san-required"
 	idFlag   = "server-flag-invalid"
 
-	// startGCPercent is the growth of memory between two collections during the start.
-	startGCPercent = 300
-	// runGCPercent is this growth afterwards. Most of the memory is caches, which live long.
-	runGCPercent = 50
+	// gcPercent is the growth of memory between two collections. Most of the memory is caches, which live long.
+	gcPercent = 40
 	// stopTime limits an orderly stop: of operations, of the API server, and of etcd. The unit of systemd waits longer.
 	stopTime = 3 * time.Minute
 )
@@ -206,12 +204,10 @@ func (s *serverCommand) start(
 	ctx context.Context, dir *datadir.Dir, files archive.Files, log *slog.Logger,
 ) (*controlplane.Server, *endpoints, error) {
 	begun := time.Now()
-	// A start makes much garbage once: collecting less often saves a tenth of its time.
-	percent := debug.SetGCPercent(startGCPercent)
-	defer func() {
-		debug.SetGCPercent(min(percent, runGCPercent))
-		debug.FreeOSMemory()
-	}()
+	if was := debug.SetGCPercent(gcPercent); was < gcPercent { // of the variable GOGC
+		debug.SetGCPercent(was)
+	}
+	defer debug.FreeOSMemory() // a start makes much garbage once
 	listener, err := controlplane.Listen(ctx, s.listen)
 	if err != nil {
 		return nil, nil, err

@@ -24,9 +24,8 @@ const (
 	maxCold, maxWarm = 8 * time.Second, 4 * time.Second
 	maxServerCPU     = 2500 * time.Millisecond // start, three seconds without requests, stop
 	maxIdleMiB       = 350
-	// The controllers change each new object several times, and the watch cache keeps the versions of 75 s.
-	maxBusyMiB         = 650 // with busyObjects, a moment after their creation
-	maxRestartedMiB    = 800 // with manyObjects, right after a start, while the controllers process them
+	maxBusyMiB         = 450 // with busyObjects, a moment after their creation
+	maxRestartedMiB    = 450 // with manyObjects, right after a start
 	busyObjects        = 3000
 	manyObjects        = 5000
 	maxServerBytes     = 170_000_000
