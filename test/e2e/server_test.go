@@ -21,9 +21,9 @@ import (
 // the whole process, with its database. Times are printed, because other programs change them;
 // memory and size are checked.
 const (
-	maxCold, maxWarm = 8 * time.Second, 4 * time.Second
-	maxServerCPU     = 2500 * time.Millisecond // start, three seconds without requests, stop
-	maxIdleMiB       = 350
+	maxCold, maxWarm   = 8 * time.Second, 4 * time.Second
+	maxServerCPU       = 2500 * time.Millisecond // start, three seconds without requests, stop
+	maxIdleMiB         = 350
 	maxBusyMiB         = 450 // with busyObjects, a moment after their creation
 	maxRestartedMiB    = 450 // with manyObjects, right after a start
 	busyObjects        = 3000
