@@ -198,7 +198,7 @@ func (m *Metrics) collectOperations(ctx context.Context, s *Source, to chan<- pr
 		}
 		counts[group{kindOf(o), string(state)}]++
 		if state == v1alpha1.OperationPending || state == v1alpha1.OperationPlanning {
-			oldest = max(oldest, s.Now().Sub(operation.CreationTime(o)))
+			oldest = max(oldest, s.Now().Sub(o.CreationTimestamp.Time))
 		}
 	}
 	for g, n := range counts {

@@ -59,11 +59,16 @@ const maxSkew = 5 * time.Second
 
 // CreationTime returns when an operation was created. The time of an API has whole seconds, which do not tell the order
 // of operations that follow each other closely. So the time of the creator counts, unless the API server shows that it is
-// too early. It can be late: the operation follows another one that was created before a clock was set back.
+// too early. It can be late: the operation follows another one that was created before a clock was set back. The
+// operation of a user has only the time of the API. It counts as created at the end of that second, after operations
+// that the user has seen.
 func CreationTime(o *v1alpha1.Operation) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, o.Annotations[AnnotationCreated])
-	if err != nil || o.CreationTimestamp.Sub(at) > maxSkew {
+	switch {
+	case err == nil && o.CreationTimestamp.Sub(at) <= maxSkew:
+		return at
+	case o.CreationTimestamp.IsZero(), o.CreationTimestamp.Nanosecond() != 0:
 		return o.CreationTimestamp.Time
 	}
-	return at
+	return o.CreationTimestamp.Add(time.Second - time.Millisecond)
 }

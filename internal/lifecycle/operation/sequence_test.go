@@ -83,12 +83,15 @@ func TestCreationTime_AcceptsLaterTimes(t *testing.T) {
 	for name, tc := range map[string]struct{ created, want time.Time }{
 		"within the same second":                        {noon.Add(300 * time.Millisecond), noon.Add(300 * time.Millisecond)},
 		"a little earlier, by the clock of the creator": {noon.Add(-4 * time.Second), noon.Add(-4 * time.Second)},
-		"too early": {noon.Add(-time.Minute), noon},
+		"too early":               {noon.Add(-time.Minute), noon.Add(999 * time.Millisecond)},
+		"of a user, without time": {time.Time{}, noon.Add(999 * time.Millisecond)},
 		"after another one, before a clock was set back": {noon.Add(10 * time.Minute), noon.Add(10 * time.Minute)},
 	} {
 		o := new(v1alpha1.Operation)
 		o.CreationTimestamp = metav1.NewTime(noon)
-		o.Annotations = map[string]string{AnnotationCreated: tc.created.Format(time.RFC3339Nano)}
+		if !tc.created.IsZero() {
+			o.Annotations = map[string]string{AnnotationCreated: tc.created.Format(time.RFC3339Nano)}
+		}
 		if got := CreationTime(o); !got.Equal(tc.want) {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
 		}
