@@ -336,7 +336,9 @@ func TestClusters_NeedRightToApprove(t *testing.T) {
 		out["apiVersion"], out["kind"] = v1alpha1.APIVersion, "Cluster"
 		return &unstructured.Unstructured{Object: out}
 	}
-	const plain, removes = "metadata: {name: prod, namespace: team}", "metadata: {name: prod, namespace: team, annotations: {" + removal + ": w1}}"
+	const plain = "metadata: {name: prod, namespace: team}"
+	const removes = "metadata: {name: prod, namespace: team, annotations: {" + removal + ": w1}}"
+	const manual = "\nspec: {approval: Manual}"
 	for _, tc := range []struct {
 		name, reason string
 		old, new     string // "" for no older object
@@ -350,10 +352,10 @@ func TestClusters_NeedRightToApprove(t *testing.T) {
 		{"another removal", "it is another approval", strings.Replace(removes, "w1", "w2", 1) + "\nspec: {}", removes + "\nspec: {}", true},
 		{"same removal", "it was approved", removes + "\nspec: {}", removes + "\nspec: {paused: true}", false},
 		{"no removal any more", "it takes an approval back", removes + "\nspec: {}", plain + "\nspec: {}", false},
-		{"manual", "it asks for approvals", plain + "\nspec: {}", plain + "\nspec: {approval: Manual}", false},
-		{"still manual", "it asks for approvals", plain + "\nspec: {approval: Manual}", plain + "\nspec: {approval: Manual, paused: true}", false},
-		{"automatic", "no plan would be approved", plain + "\nspec: {approval: Manual}", plain + "\nspec: {approval: Automatic}", true},
-		{"not manual", "no plan would be approved", plain + "\nspec: {approval: Manual}", plain + "\nspec: {}", true},
+		{"manual", "it asks for approvals", plain + "\nspec: {}", plain + manual, false},
+		{"still manual", "it asks for approvals", plain + manual, plain + "\nspec: {approval: Manual, paused: true}", false},
+		{"automatic", "no plan would be approved", plain + manual, plain + "\nspec: {approval: Automatic}", true},
+		{"not manual", "no plan would be approved", plain + manual, plain + "\nspec: {}", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := request{
