@@ -39,6 +39,8 @@ type BuildOptions struct {
 	Source string
 	// Docker adds the parts for runtime docker.
 	Docker bool
+	// Operators are slipwayd programs, one for each architecture. The bundle then has the image of the operator.
+	Operators []string
 	// Components are versions that replace versions of the catalogue.
 	Components release.Components
 	// Images lists additional images by reference, and Registry configures the access to
@@ -230,6 +232,9 @@ func (b *builder) obtainBundle(ctx context.Context) (*Bundle, error) {
 // findCached finds a bundle in the cache with the requested content.
 func (b *builder) findCached() (path string, ok bool) {
 	path, ok = FindCached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
+	if len(b.Operators) > 0 {
+		return path, false // the programs can have changed
+	}
 	if !ok || !b.Docker && len(b.Images) == 0 && b.Components == (release.Components{}) {
 		return path, ok
 	}
@@ -272,6 +277,9 @@ func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bun
 func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) {
 	var more source.Parts
 	if err := b.addExtras(ctx, &more); err != nil { // before anything is compiled
+		return nil, err
+	}
+	if err := b.addOperator(ctx, &more); err != nil {
 		return nil, err
 	}
 	parts, err := b.sources[name].Parts(ctx, b.request)

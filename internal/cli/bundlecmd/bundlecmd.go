@@ -89,6 +89,8 @@ func newBuildCommand(p program.Program) *cobra.Command {
 	f.StringVar(&o.Upstream.Mirror, "mirror", "",
 		"the `name` of an upstream mirror: "+strings.Join(upstream.MirrorNames(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
+	f.StringSliceVar(&o.Operators, "operator", nil,
+		"include the image of the operator, made from these slipwayd `programs` for Linux, one for each architecture")
 	f.StringVar(&o.Out, "out", "", "also write the bundle to this `file` (.tar.zst), or to a directory if the name ends in /")
 	addManifestFlags(cmd, &manifest, &o.Registry)
 	program.CompleteVersion(cmd, p.LoadReleases)
