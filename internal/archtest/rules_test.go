@@ -431,6 +431,10 @@ var rules = []rule{
 		why: "journals as objects: a pure function of events; sends no request to an API",
 	},
 
+	{
+		layer: 3, pkg: "internal/bundle/operatorimage", may: []string{"internal/bundle/pack"},
+		why: "the image of a program file; knows no bundle",
+	},
 	{layer: 3, pkg: "internal/bundle", may: []string{"internal/ocitransport"}, why: "from a catalogue to verified content"},
 	{
 		layer: 3, pkg: "internal/bundle/layout", exactly: true, may: []string{"internal/node/transfer", "internal/safefile"},
@@ -599,6 +603,22 @@ var rules = []rule{
 	},
 
 	{
+		layer: 5, pkg: "internal/cli/operatorcmd",
+		may: []string{"internal/cli/program", "internal/operator/install", "internal/operator/manifests"},
+		why: "commands over package install",
+	},
+
+	{
+		layer: 5, pkg: "internal/operator/manifests", may: []string{"internal/bundle/operatorimage"},
+		why: "the objects of the operator: pure, sends no request",
+	},
+	{
+		layer: 5, pkg: "internal/operator/install", may: []string{"internal/operator/manifests"},
+		why: "changes the operator in a cluster; knows no Cluster object",
+	},
+	{layer: 5, pkg: "internal/operator/webhookcert", may: []string{"internal/pki"}, why: "the certificate of the webhook; knows no request"},
+
+	{
 		layer: 5, pkg: "internal/server/privatefile", may: []string{"internal/node/atomicfile"},
 		why: "files with keys of a server: replaced durably, read only if no other user has access; knows no content",
 	},
@@ -671,6 +691,10 @@ var rules = []rule{
 		why: "the queue of each cluster; reaches no host",
 	},
 	{
+		layer: 5, pkg: "internal/controller/jobs", may: []string{"internal/controller/executor", "internal/controller/hostguard"},
+		why: "runs operations in Jobs; plans and applies none",
+	},
+	{
 		layer: 5, pkg: "internal/controller/clusters",
 		may: []string{
 			"internal/controller/clusterstatus", "internal/controller/executor", "internal/controller/hostguard",
@@ -702,7 +726,10 @@ var rules = []rule{
 	{layer: 5, pkg: "internal/controller", why: "a front: composes the controllers"},
 	{
 		layer: 5, pkg: "internal/daemon",
-		may: []string{"internal/server/...", "internal/controller", "internal/controller/metrics", "internal/remote/dial"},
+		may: []string{
+			"internal/server/...", "internal/controller", "internal/controller/metrics", "internal/remote/dial",
+			"internal/operator/manifests", "internal/operator/webhookcert",
+		},
 		why: "the commands of slipwayd; composes the packages of the server",
 	},
 
@@ -788,9 +815,10 @@ var fences = []fence{
 		[]string{
 			"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client",
 			"internal/store/kube", "internal/testutil/faultproxy", "internal/server/...", "internal/daemon", "internal/controller/...",
+			"internal/operator/...",
 			"test/bench/hosts", "test/bench/hosts/manager",
 		},
-		"one way to speak to the Kubernetes API of clusters, and one to the API of the management server",
+		"one way to speak to the Kubernetes API of clusters, and one to the API that has Cluster objects",
 	},
 	{
 		"github.com/google/go-containerregistry/...",

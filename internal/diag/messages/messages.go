@@ -39,6 +39,6 @@ func Table() []Section {
 		clusterFile, valuesInFile, kubernetesSettings, conversion, description, namedFiles,
 		clusterChange, hostSelection, connection, hostChecks, upgrades, bundles,
 		operations, health, certificates, etcdMaintenance, etcdBackups, scheduledBackups, etcdRescue, addons,
-		kubeconfigs, savedState, commandLine, sandboxes, managementServer, clusterObjects, journals, serverBackups, serverDataDirectory,
+		kubeconfigs, savedState, commandLine, sandboxes, managementServer, operator, clusterObjects, journals, serverBackups, serverDataDirectory,
 	}
 }

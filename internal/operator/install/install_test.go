@@ -1,0 +1,283 @@
+package install
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/operator/manifests"
+)
+
+// A world is a fake Kubernetes cluster. Its Deployments are ready at once.
+type world struct {
+	t       *testing.T
+	client  *dynamicfake.FakeDynamicClient
+	i       *Installer
+	applied []string // objects in the order of their creation
+	said    []string
+}
+
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	lists := map[schema.GroupVersionResource]string{
+		manifests.GroupVersion.WithResource("clusters"): "ClusterList", manifests.GroupVersion.WithResource("operations"): "OperationList",
+		manifests.GroupVersion.WithResource("operationlogs"): "OperationLogList", manifests.LeaseResource: "LeaseList",
+		{Version: "v1", Resource: "pods"}: "PodList",
+	}
+	all, err := manifests.Objects(manifests.Options{Version: "v1.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		resource, _, _ := manifests.ResourceOf(o.GetKind())
+		lists[o.GroupVersionKind().GroupVersion().WithResource(resource)] = o.GetKind() + "List"
+	}
+	w := &world{t: t, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)}
+	w.client.PrependReactor("patch", "*", w.apply)
+	w.i = &Installer{client: w.client, url: "https://api", Report: func(text string) { w.said = append(w.said, text) }}
+	return w
+}
+
+// apply makes an object as an API server does for server-side apply by its only client.
+func (w *world) apply(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch := action.(clienttesting.PatchAction) //nolint:forcetypeassert // the reactor is for patches
+	o := new(unstructured.Unstructured)
+	if err := o.UnmarshalJSON(patch.GetPatch()); err != nil {
+		return true, nil, err
+	}
+	if o.GetKind() == manifests.KindDeployment {
+		replicas, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
+		o.Object["status"] = map[string]any{"readyReplicas": replicas, "updatedReplicas": replicas}
+	}
+	_, err := w.client.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
+	if apierrors.IsNotFound(err) {
+		w.applied = append(w.applied, describe(o))
+		return true, o, w.client.Tracker().Create(patch.GetResource(), o, patch.GetNamespace())
+	}
+	return true, o, errors.Join(err, w.client.Tracker().Update(patch.GetResource(), o, patch.GetNamespace()))
+}
+
+// install installs a version.
+func (w *world) install(version string) error {
+	w.t.Helper()
+	return w.i.Install(w.t.Context(), manifests.Options{Version: version}, false)
+}
+
+// exists reports whether an object exists.
+func (w *world) exists(kind, name string) bool {
+	w.t.Helper()
+	resource, isNamespaced, ok := manifests.ResourceOf(kind)
+	if !ok {
+		w.t.Fatalf("there is no kind %s", kind)
+	}
+	namespace := ""
+	if isNamespaced {
+		namespace = manifests.Namespace
+	}
+	all, err := manifests.Objects(manifests.Options{Version: "v1"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
+	_, err = w.client.Tracker().Get(all[i].GroupVersionKind().GroupVersion().WithResource(resource), namespace, name)
+	return err == nil
+}
+
+func requireID(t *testing.T, err error, want string) {
+	t.Helper()
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestInstall_AppliesInOrder(t *testing.T) {
+	w := newWorld(t)
+	if err := w.install("v1.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	if first, last := w.applied[0], w.applied[len(w.applied)-1]; !strings.HasPrefix(first, "CustomResourceDefinition") ||
+		!strings.HasPrefix(last, "ValidatingWebhookConfiguration") {
+		t.Errorf("applied are %q", w.applied)
+	}
+	if len(w.said) != len(w.applied) {
+		t.Errorf("%d lines for %d objects", len(w.said), len(w.applied))
+	}
+	w.said = nil
+	if err := w.install("v1.1.0"); err != nil || len(w.said) > 0 {
+		t.Errorf("a second installation: %v, %q", err, w.said)
+	}
+	if err := w.i.Install(t.Context(), manifests.Options{Version: "v1.2.0"}, true); err != nil || len(w.said) == 0 {
+		t.Errorf("an upgrade: %v, %q", err, w.said)
+	}
+}
+
+func TestInstall_IsRefused(t *testing.T) {
+	t.Run("not installed", func(t *testing.T) {
+		w := newWorld(t)
+		requireID(t, w.i.Install(t.Context(), manifests.Options{Version: "v1.1.0"}, true), idMissing)
+	})
+	t.Run("later version", func(t *testing.T) {
+		w := newWorld(t)
+		if err := w.install("v1.10.0"); err != nil {
+			t.Fatal(err)
+		}
+		w.said = nil
+		requireID(t, w.install("v1.9.0"), idNewer)
+		if len(w.said) > 0 {
+			t.Errorf("a refused installation has changed %q", w.said)
+		}
+	})
+	t.Run("foreign Deployment", func(t *testing.T) {
+		foreign := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": manifests.Name, "namespace": manifests.Namespace},
+		}}
+		requireID(t, newWorld(t, foreign).install("v1.1.0"), idForeign)
+	})
+	t.Run("management server", func(t *testing.T) {
+		w := newWorld(t)
+		w.client.PrependReactor("list", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, "")
+		})
+		requireID(t, w.install("v1.1.0"), idServerAPI)
+		if len(w.applied) > 0 {
+			t.Errorf("applied are %q", w.applied)
+		}
+	})
+}
+
+func TestStatus_ShowsWhatIsNotReady(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.i.Status(t.Context())
+	requireID(t, err, idMissing)
+	if err := w.install("v1.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	pod := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+			"name": "p", "namespace": manifests.Namespace, "labels": map[string]any{"app.kubernetes.io/name": manifests.Name},
+		},
+		"status": map[string]any{"containerStatuses": []any{map[string]any{
+			"name": "slipwayd", "state": map[string]any{"waiting": map[string]any{"reason": "ErrImagePull", "message": "no such image"}},
+		}}},
+	}}
+	if err := w.client.Tracker().Create(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, pod, manifests.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	s, err := w.i.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.IsReady() || s.Version != "v1.1.0" || s.Replicas != 2 || s.Ready != 2 || s.HasWebhook || len(s.Definitions) != 3 ||
+		!slices.Equal(s.Problems, []string{"Pod p: ErrImagePull: no such image"}) {
+		t.Errorf("the status is %+v", s)
+	}
+	err = w.i.WaitUntilReady(t.Context(), 2*time.Second)
+	requireID(t, err, idNotReady)
+	for _, part := range []string{"no process runs the controllers", "the webhook has no certificate", "no such image"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the message does not have %q: %v", part, err)
+		}
+	}
+	lease := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"name": manifests.LeaseName, "namespace": manifests.Namespace},
+		"spec":     map[string]any{"holderIdentity": "p_1-2-3"},
+	}}
+	if err := w.client.Tracker().Create(manifests.LeaseResource, lease, manifests.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = w.i.Status(t.Context()); err != nil || s.Leader != "p" {
+		t.Errorf("the leader is %+v, %v", s, err)
+	}
+}
+
+// addCluster adds a Cluster.
+func (w *world) addCluster() {
+	w.t.Helper()
+	cluster := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "slipway.dev/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "prod", "namespace": "team"},
+	}}
+	if err := w.client.Tracker().Create(manifests.GroupVersion.WithResource("clusters"), cluster, "team"); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestUninstall_KeepsWhatClustersNeed(t *testing.T) {
+	w := newWorld(t)
+	requireID(t, w.i.Uninstall(t.Context(), false), idMissing)
+	if err := w.install("v1.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	w.addCluster()
+	w.said = nil
+	requireID(t, w.i.Uninstall(t.Context(), true), idClusters)
+	if len(w.said) > 0 {
+		t.Errorf("a refused removal has changed %q", w.said)
+	}
+	if err := w.i.Uninstall(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	for kind, name := range map[string]string{
+		"Deployment": manifests.Name, "ServiceAccount": manifests.Name, "ClusterRole": manifests.Name, "ClusterRoleBinding": manifests.Name,
+		"Service": manifests.WebhookName, "ValidatingWebhookConfiguration": manifests.WebhookName,
+	} {
+		if w.exists(kind, name) {
+			t.Errorf("%s %s still exists", kind, name)
+		}
+	}
+	kept := map[string]string{
+		"CustomResourceDefinition": "clusters.slipway.dev", "Namespace": manifests.Namespace, "ClusterRole": "slipway-viewer",
+		"ValidatingAdmissionPolicy": "slipway-clusters",
+	}
+	for kind, name := range kept {
+		if !w.exists(kind, name) {
+			t.Errorf("%s %s was deleted", kind, name)
+		}
+	}
+	if err := w.client.Tracker().Delete(manifests.GroupVersion.WithResource("clusters"), "team", "prod", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.i.Uninstall(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	for kind, name := range kept {
+		if w.exists(kind, name) {
+			t.Errorf("%s %s still exists", kind, name)
+		}
+	}
+}
+
+// TestUninstall_KeepsForeignObjects has a Service with the name of the webhook that another program has made.
+func TestUninstall_KeepsForeignObjects(t *testing.T) {
+	w := newWorld(t)
+	if err := w.install("v1.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	is, err := w.client.Resource(services).Namespace(manifests.Namespace).Get(t.Context(), manifests.WebhookName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is.SetLabels(nil)
+	if err := w.client.Tracker().Update(services, is, manifests.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.i.Uninstall(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if !w.exists("Service", manifests.WebhookName) || w.exists("Deployment", manifests.Name) {
+		t.Error("the removal does not distinguish whose objects these are")
+	}
+}
