@@ -101,8 +101,9 @@ type OperationSpec struct {
 	// +kubebuilder:validation:Pattern=`^[+]?(0|(([0-9]+[.]?[0-9]*|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	Deadline metav1.Duration `json:"deadline,omitzero"`
 	// The process that runs the operation. `InProcess`: the management plane itself.
-	// `Job`: a Job in the cluster of the management plane. `External`: a program that
-	// reports its result. The command line does not set it.
+	// `Job`: a Job in the cluster of the operator. `External`: a program that reports its
+	// result; it is not available in this version. Without a value, the management plane
+	// decides. The command line does not set it.
 	// +kubebuilder:validation:Enum=InProcess;Job;External
 	Executor ExecutorKind `json:"executor,omitempty"`
 	// The digest of the plan that a user approves: the value of `status.plan.digest`.

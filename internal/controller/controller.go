@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -70,6 +71,8 @@ type Config struct {
 	ScheduleJitter time.Duration
 	// StopTime limits the time until running operations reach a safe point. Default: 60 s.
 	StopTime time.Duration
+	// Process has what the controllers need outside of a management server. nil: they run in one.
+	Process *Process
 	// Metrics show the clusters and operations of these controllers; nil for none.
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
@@ -86,6 +89,8 @@ const (
 
 const (
 	defaultStopTime = time.Minute
+	// stopReserve is the time to stop everything but the operations.
+	stopReserve = 15 * time.Second
 	// workers is the number of objects of a kind that are looked at at the same time.
 	workers = 4
 )
@@ -119,11 +124,20 @@ func Run(ctx context.Context, c Config) error {
 	log.SetLogger(logger)            // it has an effect once
 	api := rest.CopyConfig(c.Client) // an administrator's client can ask for protobuf, which our kinds do not have
 	api.ContentType, api.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	m, err := manager.New(api, manager.Options{
+	graceful := c.StopTime + stopReserve
+	options := manager.Options{
 		Cache:  cached,
 		Scheme: scheme, Logger: logger, Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)}, // a test runs several
-	})
+		Controller:              config.Controller{SkipNameValidation: new(true)}, // a test runs several
+		GracefulShutdownTimeout: &graceful,
+	}
+	if c.Process != nil {
+		c.Process.setOptions(&options)
+		if c.Metrics != nil {
+			_ = ctrlmetrics.Registry.Register(c.Metrics) // the second run of a test binary keeps the first one's
+		}
+	}
+	m, err := manager.New(api, options)
 	if err != nil {
 		return fmt.Errorf("starting the controllers: %w", err)
 	}
@@ -138,8 +152,25 @@ func Run(ctx context.Context, c Config) error {
 		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
 	}
 	guard := &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle}
-	running := executor.NewInProcess(ctx, &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard}, c.Slots, ended.add)
+	selectRunner, err := c.newSelector(m, &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard})
+	if err != nil {
+		return err
+	}
+	running := executor.NewPool(ctx, executor.PoolConfig{Select: selectRunner, Slots: c.Slots, Notify: ended.add, Log: c.Log})
 	defer running.Close(c.StopTime)
+	// Before another process can become the leader.
+	if err := m.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		running.Close(c.StopTime)
+		return nil
+	})); err != nil {
+		return err
+	}
+	if c.Process != nil {
+		if err := c.Process.addTo(ctx, m, c.Log); err != nil {
+			return fmt.Errorf("starting the controllers: %w", err)
+		}
+	}
 	if err := c.addControllers(m, guard, running, ended); err != nil {
 		return err
 	}
@@ -147,18 +178,29 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	if c.Metrics != nil {
-		if err := c.Metrics.ObserveEnds(ctx, m.GetCache()); err != nil {
+		if err := m.Add(c.showMetrics(m, running)); err != nil {
 			return err
 		}
-		defer c.Metrics.Attach(metrics.Source{
-			Context: ctx, Reader: m.GetClient(), CountRunning: running.CountRunning, Slots: running.Slots(), Now: c.Lifecycle.Now,
-		})()
 	}
 	return m.Start(ctx)
 }
 
+// showMetrics returns the part of a manager that shows metrics while its controllers run.
+func (c *Config) showMetrics(m manager.Manager, running *executor.Pool) manager.Runnable {
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		if err := c.Metrics.ObserveEnds(ctx, m.GetCache()); err != nil {
+			return err
+		}
+		defer c.Metrics.Attach(metrics.Source{
+			Context: ctx, Reader: m.GetClient(), CountRunning: running.CountRunning, Slots: running.CountSlots(), Now: c.Lifecycle.Now,
+		})()
+		<-ctx.Done()
+		return nil
+	})
+}
+
 // addControllers adds the controllers to a manager.
-func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, running *executor.InProcess, ended endings) error {
+func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, running *executor.Pool, ended endings) error {
 	options := controller.Options{
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay),

@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := testserver.Run(context.Background(), m, &server, func(c *controlplane.Config) {
+	code := testserver.Run(context.Background(), checkedRun{m}, &server, func(c *controlplane.Config) {
 		c.Admission = &admission.Checker{Claims: claims, ListClusters: listClusters, DefaultVersion: older}
 	})
 	_ = os.RemoveAll(dir)

@@ -61,6 +61,8 @@ type world struct {
 	dials atomic.Int32
 	// driftInterval is the time between two checks for manual changes.
 	driftInterval time.Duration
+	// process makes the controllers a process of an operator.
+	process *Process
 	// health has the times of health probes.
 	health health.Times
 	// scheduleJitter spreads scheduled operations.
@@ -91,6 +93,7 @@ func newWorld(t *testing.T, names ...string) *world {
 // prepareWorld returns a world whose controllers do not run yet.
 func prepareWorld(t *testing.T, names ...string) *world {
 	t.Helper()
+	grantRights(t)
 	w := &world{
 		health: health.Times{Period: time.Hour, HostsPeriod: time.Hour}, // other tests count requests
 		// Other tests count operations.
@@ -154,6 +157,7 @@ func (c *traffic) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.cut.Load() {
 		return nil, errors.New("the process was killed")
 	}
+	noteRight(r)
 	if r.URL.Query().Get("watch") == "" && !strings.Contains(r.URL.Path, "/leases") {
 		c.mu.Lock()
 		c.list = append(c.list, r.Method+" "+r.URL.Path)
@@ -284,7 +288,7 @@ const leaseTime = 9 * time.Second
 func (w *world) start() {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	through, counted := rest.CopyConfig(w.through), new(traffic)
+	through, counted := asOperator(w.through), new(traffic)
 	through.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		counted.mu.Lock()
 		defer counted.mu.Unlock()
@@ -318,7 +322,7 @@ func (w *world) start() {
 		Lifecycle: lifecycle.Config{
 			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: w.now,
 		},
-		Health: w.health, DriftInterval: w.driftInterval, ScheduleJitter: w.scheduleJitter,
+		Process: w.process, Health: w.health, DriftInterval: w.driftInterval, ScheduleJitter: w.scheduleJitter,
 	}
 	go func() { ended <- Run(ctx, config) }() // ends with ctx
 	w.stop = sync.OnceFunc(func() {

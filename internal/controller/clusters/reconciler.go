@@ -40,7 +40,7 @@ type Reconciler struct {
 	// Lifecycle has the configuration for reading the records.
 	Lifecycle lifecycle.Config
 	// Executor runs the operations.
-	Executor *executor.InProcess
+	Executor *executor.Pool
 	// Guard compares the hosts of Clusters.
 	Guard *hostguard.Guard
 }

@@ -48,8 +48,10 @@ var (
 	// ErrStopped ends a run because the management plane stops. The operation continues after its start.
 	ErrStopped = errors.New("the management plane stops")
 
+	// ErrDeleted ends a run because the object of its operation was deleted. Nothing can be saved.
+	ErrDeleted = errors.New("the object of the operation was deleted")
+
 	errDeadline = errors.New("the deadline of the operation has passed")
-	errDeleted  = errors.New("the object of the operation was deleted")
 )
 
 // An End ends an operation with a state that package lifecycle does not give.
@@ -68,9 +70,11 @@ func (e *End) SetStatus(s *v1alpha1.OperationStatus, now time.Time) {
 	s.Message = status.LimitMessage(e.Message, v1alpha1.MaxStatusMessage)
 }
 
-// Ends of operations that have not begun.
+// Ends that do not depend on the operation.
 var (
 	Cancelled = &End{v1alpha1.OperationCancelled, ReasonCancelled, "a user has cancelled the operation", ""}
+
+	DeadlineExceeded = &End{v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal}
 
 	Superseded = &End{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed before the operation began", ""}
 )
@@ -80,7 +84,7 @@ type Runner struct {
 	service.Opener
 	// Writer writes the spec of operations.
 	Writer client.Writer
-	// Guard compares the hosts of Clusters before an operation begins.
+	// Guard compares the hosts of Clusters before an operation begins. nil: the process that has started this one did.
 	Guard *hostguard.Guard
 }
 
@@ -158,12 +162,21 @@ func (n *run) refuseCluster(object *v1alpha1.Cluster) error {
 		}
 		return nil
 	}
+	if n.Guard == nil {
+		return nil
+	}
+	return CheckHosts(n.planning, n.Guard, n.operation, object)
+}
+
+// CheckHosts ends an operation that has not begun if a host of its Cluster belongs to another one. It waits until that
+// is known.
+func CheckHosts(ctx context.Context, guard *hostguard.Guard, o *v1alpha1.Operation, object *v1alpha1.Cluster) error {
 	for {
-		found, wait, err := n.Guard.Check(n.planning, object)
+		found, wait, err := guard.Check(ctx, object)
 		switch {
 		case err != nil:
 			return err
-		case len(found) > 0 && n.operation.Spec.IntentDigest != "": // the controller of clusters shows the hosts
+		case len(found) > 0 && o.Spec.IntentDigest != "": // the controller of clusters shows the hosts
 			return &End{v1alpha1.OperationSuperseded, found[0].ID, found.Error(), ""}
 		case len(found) > 0:
 			return endOf(found)
@@ -171,8 +184,8 @@ func (n *run) refuseCluster(object *v1alpha1.Cluster) error {
 			return nil
 		}
 		select {
-		case <-n.planning.Done():
-			return context.Cause(n.planning)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-time.After(wait):
 		}
 	}
@@ -209,7 +222,9 @@ func (n *run) runAttempt() error {
 	if err != nil {
 		return err
 	}
-	svc, err := n.OpenIntent(n.planning, object, wants)
+	opener := n.Opener
+	opener.OpenRecords = n.openRecords
+	svc, err := opener.OpenIntent(n.planning, object, wants)
 	if err != nil {
 		return err
 	}
@@ -300,10 +315,10 @@ func (n *run) saveResult(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(why, errDeleted):
+	case errors.Is(why, ErrDeleted):
 		return nil // nothing can be saved
 	case errors.Is(why, errDeadline):
-		ends = &End{v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal}
+		ends = DeadlineExceeded
 	case errors.Is(why, ErrStopped):
 		return n.markSuspended()
 	case errors.As(err, &ends), !n.applies && errors.As(context.Cause(n.planning), &ends):
@@ -342,37 +357,20 @@ func describeDifference(stale *lifecycle.StaleError) string {
 func (n *run) saveEnd(ends *End) error {
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
-	o, err := n.backend.Operations().Load(ctx, n.key.Name)
+	return SaveEnd(ctx, n.backend.Operations(), n.key.Name, ends, n.Lifecycle.Now())
+}
+
+// SaveEnd saves the end of an operation, unless it has succeeded or does not exist.
+func SaveEnd(ctx context.Context, operations records.Operations, name string, ends *End, now time.Time) error {
+	o, err := operations.Load(ctx, name)
 	if errors.Is(err, records.ErrNotFound) || err == nil && o.Status.State == v1alpha1.OperationSucceeded {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	ends.SetStatus(&o.Status, n.Lifecycle.Now())
-	return n.backend.Operations().Save(ctx, o)
-}
-
-// markSuspended marks an operation that continues after the next start of the management plane. One that has not begun is
-// planned again.
-func (n *run) markSuspended() error {
-	ctx, cancel := n.newSavingContext()
-	defer cancel()
-	o, err := n.backend.Operations().Load(ctx, n.key.Name)
-	switch {
-	case errors.Is(err, records.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case o.Status.State == v1alpha1.OperationSucceeded, o.Status.StartTime == nil && !operation.HasEnded(o):
-		return nil
-	}
-	if o.Status.State = v1alpha1.OperationRunning; o.Status.StartTime == nil {
-		o.Status.State = v1alpha1.OperationPlanning
-	}
-	o.Status.EndTime, o.Status.ErrorCode = nil, ""
-	o.Status.Reason, o.Status.Message = ReasonStopped, "the management plane has stopped: the operation continues after its start"
-	return n.backend.Operations().Save(ctx, o)
+	ends.SetStatus(&o.Status, now)
+	return operations.Save(ctx, o)
 }
 
 // saveTime limits the time to save the end of an operation.

@@ -32,7 +32,7 @@ type Reconciler struct {
 	// Client reads from the cache, and Live from the API.
 	Client   client.Client
 	Live     client.Reader
-	Executor *executor.InProcess
+	Executor *executor.Pool
 	Now      func() time.Time
 }
 

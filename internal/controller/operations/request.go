@@ -54,7 +54,7 @@ func newOperation(
 			Name:        fmt.Sprintf("%s-%s", c.Name, hex.EncodeToString(sum[:])[:hashDigits]),
 		},
 		Spec: v1alpha1.OperationSpec{
-			ClusterRef: v1alpha1.ClusterReference{Name: c.Name, UID: c.UID}, Kind: string(kind), Executor: v1alpha1.ExecutorInProcess,
+			ClusterRef: v1alpha1.ClusterReference{Name: c.Name, UID: c.UID}, Kind: string(kind),
 		},
 	}
 }

@@ -45,7 +45,7 @@ type Server struct {
 
 // Run starts a server, runs the tests of a binary, and stops the server. It returns the exit
 // code. change can change the configuration.
-func Run(ctx context.Context, m *testing.M, server **Server, change ...func(*controlplane.Config)) int {
+func Run(ctx context.Context, m interface{ Run() int }, server **Server, change ...func(*controlplane.Config)) int {
 	root, err := os.MkdirTemp("", "slipwayd-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

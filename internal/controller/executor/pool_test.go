@@ -18,9 +18,9 @@ func newWaiting(name string, kind operation.Kind) *v1alpha1.Operation {
 	return o
 }
 
-// TestInProcess_GivesSlotsInOrder has operations that wait for the only slot. One of them no longer asks.
-func TestInProcess_GivesSlotsInOrder(t *testing.T) {
-	e := NewInProcess(t.Context(), nil, 1, func(*v1alpha1.Operation) {})
+// TestPool_GivesSlotsInOrder has operations that wait for the only slot. One of them no longer asks.
+func TestPool_GivesSlotsInOrder(t *testing.T) {
+	e := NewPool(t.Context(), PoolConfig{Slots: 1})
 	running, first, second, gone := newWaiting("running", operation.Apply), newWaiting("first", operation.Apply),
 		newWaiting("second", operation.Apply), newWaiting("gone", operation.Apply)
 	e.running[clusterOf(running)] = &attempt{uid: running.UID}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -25,11 +26,9 @@ const (
 	lastDelay  = time.Minute
 )
 
-// InProcess runs operations in this process, at most one for each cluster.
-type InProcess struct {
-	runner *Runner
-	slots  int
-	notify func(*v1alpha1.Operation)
+// A Pool runs operations, at most one for each cluster, with a limit for all together.
+type Pool struct {
+	PoolConfig
 
 	base   context.Context //nolint:containedctx // of all operations, until Close
 	cancel context.CancelCauseFunc
@@ -41,6 +40,20 @@ type InProcess struct {
 	waiting  []waiter
 	tasks    sync.WaitGroup
 }
+
+// A PoolConfig configures a Pool. All fields are required.
+type PoolConfig struct {
+	// Select returns the function that runs an operation.
+	Select func(o *v1alpha1.Operation) RunFunc
+	// Slots is the number of operations that run at the same time, without the reserved slots.
+	Slots int
+	// Notify is called when the run of an operation has ended.
+	Notify func(o *v1alpha1.Operation)
+	Log    *slog.Logger
+}
+
+// A RunFunc continues an operation until it has ended, or waits for an approval. See Runner.Run.
+type RunFunc = func(ctx, withdrawn context.Context, key types.NamespacedName) error
 
 // An attempt is a run in this process.
 type attempt struct {
@@ -65,12 +78,11 @@ type delay struct {
 	err    error
 }
 
-// NewInProcess returns an executor with at most slots operations and the reserved ones. notify is called when
-// the run of an operation has ended. Close ends it.
-func NewInProcess(ctx context.Context, r *Runner, slots int, notify func(*v1alpha1.Operation)) *InProcess {
+// NewPool returns a pool. Close ends it.
+func NewPool(ctx context.Context, c PoolConfig) *Pool {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	return &InProcess{
-		runner: r, slots: slots, notify: notify, base: ctx, cancel: cancel,
+	return &Pool{
+		PoolConfig: c, base: ctx, cancel: cancel,
 		running: map[types.NamespacedName]*attempt{}, delayed: map[types.UID]delay{}, withheld: map[types.UID]bool{},
 	}
 }
@@ -81,7 +93,7 @@ func clusterOf(o *v1alpha1.Operation) types.NamespacedName {
 }
 
 // FindRunning returns the UID of the operation that runs on the cluster of an operation, "" if none runs.
-func (e *InProcess) FindRunning(o *v1alpha1.Operation) types.UID {
+func (e *Pool) FindRunning(o *v1alpha1.Operation) types.UID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if is := e.running[clusterOf(o)]; is != nil {
@@ -91,19 +103,19 @@ func (e *InProcess) FindRunning(o *v1alpha1.Operation) types.UID {
 }
 
 // CountRunning returns the number of operations that run.
-func (e *InProcess) CountRunning() int {
+func (e *Pool) CountRunning() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.running)
 }
 
-// Slots returns the number of operations that can run at the same time.
-func (e *InProcess) Slots() int { return e.slots + reservedSlots }
+// CountSlots returns the number of operations that can run at the same time.
+func (e *Pool) CountSlots() int { return e.Slots + reservedSlots }
 
 // RemainingDelay returns the time until Start can start an operation, 0 if it can start now. After errors the times grow. A
 // controller repeats the operation then: a reconciler that only returned the error would begin again with
 // the first delay, because each start is a success for its queue.
-func (e *InProcess) RemainingDelay(o *v1alpha1.Operation) time.Duration {
+func (e *Pool) RemainingDelay(o *v1alpha1.Operation) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch left := time.Until(e.delayed[o.UID].until); {
@@ -119,7 +131,7 @@ func (e *InProcess) RemainingDelay(o *v1alpha1.Operation) time.Duration {
 }
 
 // LastError returns the error of the latest run of an operation, nil if it had none.
-func (e *InProcess) LastError(o *v1alpha1.Operation) error {
+func (e *Pool) LastError(o *v1alpha1.Operation) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.delayed[o.UID].err
@@ -130,7 +142,7 @@ func (e *InProcess) LastError(o *v1alpha1.Operation) error {
 const busyInterval = 5 * time.Second
 
 // noteWaiting keeps the place of an operation that waits for a slot. The caller holds mu.
-func (e *InProcess) noteWaiting(o *v1alpha1.Operation) {
+func (e *Pool) noteWaiting(o *v1alpha1.Operation) {
 	now := time.Now()
 	e.waiting = slices.DeleteFunc(e.waiting, func(w waiter) bool { return now.Sub(w.seen) > 3*busyInterval })
 	for i := range e.waiting {
@@ -144,7 +156,7 @@ func (e *InProcess) noteWaiting(o *v1alpha1.Operation) {
 
 // countBefore returns the number of operations that wait for the same slots and came before an operation. The caller
 // holds mu.
-func (e *InProcess) countBefore(o *v1alpha1.Operation) (n int) {
+func (e *Pool) countBefore(o *v1alpha1.Operation) (n int) {
 	repair := isRepairKind(o)
 	for _, w := range e.waiting {
 		if w.uid == o.UID {
@@ -164,22 +176,22 @@ func isRepairKind(o *v1alpha1.Operation) bool {
 }
 
 // hasRoom reports whether a slot is free for an operation. The caller holds mu.
-func (e *InProcess) hasRoom(o *v1alpha1.Operation) bool {
+func (e *Pool) hasRoom(o *v1alpha1.Operation) bool {
 	repair, used := isRepairKind(o), 0
 	for _, is := range e.running {
 		if repair || !is.repair {
 			used++
 		}
 	}
-	limit := e.slots
+	limit := e.Slots
 	if repair {
 		limit += reservedSlots
 	}
-	return used+e.countBefore(o) < limit && len(e.running) < e.slots+reservedSlots && context.Cause(e.base) == nil
+	return used+e.countBefore(o) < limit && len(e.running) < e.CountSlots() && context.Cause(e.base) == nil
 }
 
 // Start starts an operation, unless one runs on its cluster, or the operation has to wait.
-func (e *InProcess) Start(o *v1alpha1.Operation) {
+func (e *Pool) Start(o *v1alpha1.Operation) {
 	cluster := clusterOf(o)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,40 +207,40 @@ func (e *InProcess) Start(o *v1alpha1.Operation) {
 	e.tasks.Go(func() {
 		defer stop(nil)
 		defer withdraw(nil)
-		err := e.runner.Run(ctx, withdrawn, key)
+		err := e.Select(o)(ctx, withdrawn, key)
 		e.mu.Lock()
 		delete(e.running, cluster)
 		e.noteResult(is.uid, key, err)
 		e.mu.Unlock()
-		e.notify(o)
+		e.Notify(o)
 	})
 }
 
 // noteResult delays the next run after an error. The caller holds mu.
-func (e *InProcess) noteResult(uid types.UID, key types.NamespacedName, err error) {
+func (e *Pool) noteResult(uid types.UID, key types.NamespacedName, err error) {
 	if err == nil || context.Cause(e.base) != nil {
 		delete(e.delayed, uid)
 		return
 	}
 	length := min(max(firstDelay, 2*e.delayed[uid].length), lastDelay)
 	e.delayed[uid] = delay{length: length, until: time.Now().Add(length), err: err}
-	e.runner.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
+	e.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
 }
 
 // StopDeleted stops an operation whose object was deleted, at a safe point. Its end cannot be saved.
-func (e *InProcess) StopDeleted(key types.NamespacedName) {
+func (e *Pool) StopDeleted(key types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, is := range e.running {
 		if is.key == key {
-			is.stop(errDeleted)
+			is.stop(ErrDeleted)
 		}
 	}
 }
 
 // Withdraw ends an operation that has not begun. If its planning runs, the run saves its end, and Withdraw
 // returns false. Otherwise save saves it, and the operation does not start meanwhile.
-func (e *InProcess) Withdraw(o *v1alpha1.Operation, why *End, save func() error) (ended bool, err error) {
+func (e *Pool) Withdraw(o *v1alpha1.Operation, why *End, save func() error) (ended bool, err error) {
 	e.mu.Lock()
 	if is := e.running[clusterOf(o)]; is != nil && is.uid == o.UID {
 		is.withdraw(why)
@@ -246,7 +258,7 @@ func (e *InProcess) Withdraw(o *v1alpha1.Operation, why *End, save func() error)
 }
 
 // Close stops all operations at a safe point and waits for them, at most for the given time.
-func (e *InProcess) Close(limit time.Duration) {
+func (e *Pool) Close(limit time.Duration) {
 	e.cancel(ErrStopped)
 	done := make(chan struct{})
 	go func() { // ends with the operations
@@ -256,6 +268,6 @@ func (e *InProcess) Close(limit time.Duration) {
 	select {
 	case <-done:
 	case <-time.After(limit):
-		e.runner.Log.Warn("operations did not reach a safe point in time; they continue after the next start")
+		e.Log.Warn("operations did not reach a safe point in time; they continue after the next start")
 	}
 }

@@ -1,0 +1,392 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/controller/hostguard"
+	"slipway.dev/slipway/internal/hostclaims"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/records/recordstest"
+)
+
+const namespace = "slipway-system"
+
+// A world has a fake API, and one operation.
+type world struct {
+	t       *testing.T
+	api     client.Client
+	backend records.Backend
+	key     types.NamespacedName
+	runner  *Runner
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	group := schema.GroupVersion{Group: v1alpha1.Group, Version: v1alpha1.Version}
+	scheme.AddKnownTypes(group, &v1alpha1.Cluster{}, &v1alpha1.ClusterList{}, &v1alpha1.Operation{}, &v1alpha1.OperationList{})
+	metav1.AddToGroupVersion(scheme, group)
+	if err := clientscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "prod", UID: "uid-prod"}}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "controllers"}}
+	deployment.Spec.Template.Spec = corev1.PodSpec{
+		ServiceAccountName: "controllers", Affinity: &corev1.Affinity{},
+		Volumes: []corev1.Volume{{Name: "data"}},
+		Containers: []corev1.Container{{
+			Name: "slipwayd", Image: "slipway.dev/slipwayd:v1", ReadinessProbe: &corev1.Probe{},
+			Ports: []corev1.ContainerPort{{ContainerPort: 9443}},
+			Args:  []string{"operator", "--data-dir", "/data", "--webhook-listen", ":9443", "--api-url", "https://api"},
+		}},
+	}
+	w := &world{t: t, backend: recordstest.NewMemory(t).Open()}
+	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, deployment).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
+			return []string{string(o.(*corev1.Event).InvolvedObject.UID)} //nolint:forcetypeassert // the index has only events
+		}).Build()
+	spec := v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod", UID: "uid-prod"}, Kind: "apply"}
+	o, err := w.backend.Operations().Create(t.Context(), time.Now(), spec, new(plan.Plan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = types.NamespacedName{Namespace: "team", Name: o.Name}
+	o.Namespace, o.UID = "team", "0123456789abcdef"
+	w.must(w.backend.Operations().Save(t.Context(), o))
+	w.change(func(s *v1alpha1.OperationStatus) {
+		at := metav1.NewTime(time.Now().Add(time.Hour))
+		s.Deadline, s.State = &at, v1alpha1.OperationPlanning
+	})
+	open := func(string) (records.Backend, error) { return w.backend, nil }
+	w.runner = &Runner{
+		Client: w.api, Namespace: namespace, Deployment: "controllers", Container: "slipwayd", OpenRecords: open,
+		Guard: &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: open}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	}
+	w.runner.Guard.Claims.Set(hostclaims.New(cluster))
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// operation returns the operation.
+func (w *world) operation() *v1alpha1.Operation {
+	w.t.Helper()
+	o, err := w.backend.Operations().Load(w.t.Context(), w.key.Name)
+	w.must(err)
+	return o
+}
+
+// change changes the status of the operation, as the process of a Job does.
+func (w *world) change(change func(*v1alpha1.OperationStatus)) {
+	w.t.Helper()
+	o := w.operation()
+	change(&o.Status)
+	w.must(w.backend.Operations().Save(w.t.Context(), o))
+}
+
+// succeed saves the success of the operation.
+func (w *world) succeed() {
+	w.t.Helper()
+	w.change(func(s *v1alpha1.OperationStatus) { s.State = v1alpha1.OperationSucceeded })
+}
+
+// jobs returns the Jobs, oldest first.
+func (w *world) jobs() []batchv1.Job {
+	w.t.Helper()
+	var list batchv1.JobList
+	w.must(w.api.List(w.t.Context(), &list))
+	slices.SortFunc(list.Items, func(a, b batchv1.Job) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items
+}
+
+// job returns the only Job.
+func (w *world) job() *batchv1.Job {
+	w.t.Helper()
+	list := w.jobs()
+	if len(list) != 1 {
+		w.t.Fatalf("there are %d Jobs, want 1", len(list))
+	}
+	return &list[0]
+}
+
+// end ends a Job as its controller does.
+func (w *world) end(j *batchv1.Job, kind batchv1.JobConditionType, reason string) {
+	w.t.Helper()
+	j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason})
+	w.must(w.api.Status().Update(w.t.Context(), j))
+}
+
+// addPod adds a Pod of a Job.
+func (w *world) addPod(j *batchv1.Job, status corev1.PodStatus) {
+	w.t.Helper()
+	w.must(w.api.Create(w.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: j.Name + "-x", Labels: map[string]string{batchv1.ControllerUidLabel: string(j.UID)},
+		},
+		Spec: corev1.PodSpec{NodeName: "n1"}, Status: status,
+	}))
+}
+
+// A started run is a call of Run.
+type startedRun struct {
+	err      error
+	ended    bool
+	stop     context.CancelCauseFunc
+	withdraw context.CancelCauseFunc
+}
+
+// start calls Run, and waits until it has started a Job.
+func (w *world) start() *startedRun {
+	w.t.Helper()
+	ctx, stop := context.WithCancelCause(w.t.Context())
+	withdrawn, withdraw := context.WithCancelCause(ctx)
+	r := &startedRun{stop: stop, withdraw: withdraw}
+	go func() { // ends with the test
+		r.err = w.runner.Run(ctx, withdrawn, w.key)
+		r.ended = true
+	}()
+	w.pass(5 * time.Second)
+	return r
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// run runs a test in a bubble with a fake clock.
+func run(t *testing.T, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(newWorld(t)) })
+}
+
+func TestRun_StartsJobWithRights(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		j := w.job()
+		c := j.Spec.Template.Spec.Containers[0]
+		want := []string{"run-operation", "--namespace", "team", "--operation", w.key.Name, "--data-dir", "/data", "--api-url", "https://api"}
+		if !slices.Equal(c.Args, want) {
+			t.Errorf("the arguments are %q, want %q", c.Args, want)
+		}
+		spec := j.Spec.Template.Spec
+		if c.Image != "slipway.dev/slipwayd:v1" || c.ReadinessProbe != nil || len(c.Ports) > 0 || len(spec.Volumes) != 1 ||
+			spec.Affinity != nil || spec.RestartPolicy != corev1.RestartPolicyNever || spec.ServiceAccountName != j.Name {
+			t.Errorf("the Pod is %+v", spec)
+		}
+		if *j.Spec.BackoffLimit != 0 || *j.Spec.Suspend || *j.Spec.TTLSecondsAfterFinished != keptSeconds ||
+			*j.Spec.PodReplacementPolicy != batchv1.Failed || *j.Spec.ActiveDeadlineSeconds < 3600 || *j.Spec.ActiveDeadlineSeconds > 3720 {
+			t.Errorf("the Job is %+v", j.Spec)
+		}
+		name := types.NamespacedName{Namespace: namespace, Name: j.Name}
+		w.must(w.api.Get(t.Context(), name, new(corev1.ServiceAccount)))
+		name.Namespace = "team"
+		role, binding := new(rbacv1.Role), new(rbacv1.RoleBinding)
+		w.must(errors.Join(w.api.Get(t.Context(), name, role), w.api.Get(t.Context(), name, binding)))
+		if s := binding.Subjects; len(s) != 1 || s[0].Name != j.Name || s[0].Namespace != namespace || binding.RoleRef.Name != j.Name {
+			t.Errorf("the binding is %+v", binding)
+		}
+		w.succeed()
+		w.end(j, batchv1.JobComplete, "")
+		w.pass(5 * time.Second)
+		if !r.ended || r.err != nil {
+			t.Errorf("after the success: ended %t, %v", r.ended, r.err)
+		}
+	})
+}
+
+// TestRun_EndsWhenOperationWaits has a plan that needs an approval.
+func TestRun_EndsWhenOperationWaits(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		w.change(func(s *v1alpha1.OperationStatus) { s.State = v1alpha1.OperationAwaitingApproval })
+		w.end(w.job(), batchv1.JobComplete, "")
+		w.pass(5 * time.Second)
+		if !r.ended || r.err != nil {
+			t.Errorf("ended %t, %v", r.ended, r.err)
+		}
+		w.change(func(s *v1alpha1.OperationStatus) { s.State = v1alpha1.OperationPlanning })
+		w.start()
+		if n := len(w.jobs()); n != 2 {
+			t.Errorf("after the approval there are %d Jobs, want 2", n)
+		}
+	})
+}
+
+// TestRun_FindsJobAfterRestart stops the controllers, which does not stop the Job.
+func TestRun_FindsJobAfterRestart(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		r.stop(executor.ErrStopped)
+		w.pass(time.Second)
+		if !r.ended || r.err != nil {
+			t.Fatalf("after the stop: ended %t, %v", r.ended, r.err)
+		}
+		again := w.start()
+		j := w.job()
+		w.succeed()
+		w.end(j, batchv1.JobComplete, "")
+		w.pass(5 * time.Second)
+		if !again.ended || again.err != nil {
+			t.Errorf("after the success: ended %t, %v", again.ended, again.err)
+		}
+	})
+}
+
+// TestRun_CompletesSuspendedJob has a Job whose rights are missing: its process was killed after it had created the Job.
+func TestRun_CompletesSuspendedJob(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		j := w.job()
+		r.stop(executor.ErrStopped)
+		w.pass(time.Second)
+		yes := true
+		j.Spec.Suspend = &yes
+		w.must(errors.Join(w.api.Update(t.Context(), j), w.api.Delete(t.Context(), &corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: j.Name},
+		})))
+		w.start()
+		if *w.job().Spec.Suspend {
+			t.Error("the Job does not run")
+		}
+		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: j.Name}, new(corev1.ServiceAccount)))
+	})
+}
+
+// TestRun_FindsLostJobs ends within a minute with the reason, and removes the Job.
+func TestRun_FindsLostJobs(t *testing.T) {
+	waiting := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such image"}},
+		}}}
+	}
+	running := []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	for _, tc := range []struct {
+		name, want string
+		lose       func(*world, *batchv1.Job)
+	}{
+		{"deleted", "it was deleted", func(w *world, j *batchv1.Job) { w.must(w.api.Delete(w.t.Context(), j)) }},
+		{"image", "ImagePullBackOff: no such image", func(w *world, j *batchv1.Job) { w.addPod(j, waiting("ImagePullBackOff")) }},
+		{"configuration", "CreateContainerConfigError: ", func(w *world, j *batchv1.Job) {
+			w.addPod(j, waiting("CreateContainerConfigError"))
+		}},
+		{"no node", "no node can run it: too few CPUs", func(w *world, j *batchv1.Job) {
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too few CPUs"},
+			}})
+		}},
+		{"evicted", "Evicted: the node has no memory", func(w *world, j *batchv1.Job) {
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node has no memory"})
+		}},
+		{"killed", "code 137 (OOMKilled)", func(w *world, j *batchv1.Job) {
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
+			}}})
+		}},
+		{"dead node", "node n1 does not answer", func(w *world, j *batchv1.Job) {
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: running, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionFalse},
+			}})
+		}},
+		{"quota", "FailedCreate: exceeded quota", func(w *world, j *batchv1.Job) {
+			w.must(w.api.Create(w.t.Context(), &corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "e"}, InvolvedObject: corev1.ObjectReference{UID: j.UID},
+				Type: corev1.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
+			}))
+		}},
+		{"no Pod", "it has no Pod", func(*world, *batchv1.Job) {}},
+		{"failed", "BackoffLimitExceeded", func(w *world, j *batchv1.Job) { w.end(j, batchv1.JobFailed, "BackoffLimitExceeded") }},
+		{"without a result", "has ended without a result", func(w *world, j *batchv1.Job) {
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodSucceeded})
+			w.end(j, batchv1.JobComplete, "")
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run(t, func(w *world) {
+				r := w.start()
+				tc.lose(w, w.job())
+				w.pass(55 * time.Second)
+				if r.ended && r.err != nil && strings.Contains(r.err.Error(), tc.want) && !runningJob(w) {
+					return
+				}
+				w.pass(3 * time.Minute) // a Pod on a dead node remains
+				if !r.ended || r.err == nil || !strings.Contains(r.err.Error(), tc.want) || runningJob(w) {
+					t.Errorf("ended %t with %v, want %q; Jobs %d", r.ended, r.err, tc.want, len(w.jobs()))
+				}
+			})
+		})
+	}
+}
+
+// runningJob reports whether a Job has not ended.
+func runningJob(w *world) bool {
+	return slices.ContainsFunc(w.jobs(), func(j batchv1.Job) bool { return !hasEnded(&j) })
+}
+
+// TestRun_EndsAtDeadline has a Job whose process does not end.
+func TestRun_EndsAtDeadline(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		w.addPod(w.job(), corev1.PodStatus{Phase: corev1.PodRunning})
+		w.pass(time.Hour + 10*time.Minute)
+		o := w.operation()
+		if !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationFailed || o.Status.Reason != executor.ReasonDeadline {
+			t.Errorf("ended %t with %v; the operation is %s %s", r.ended, r.err, o.Status.State, o.Status.Reason)
+		}
+		if len(w.jobs()) > 0 {
+			t.Error("the Job still exists")
+		}
+	})
+}
+
+// TestRun_IsWithdrawn ends an operation that has not begun.
+func TestRun_IsWithdrawn(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		r.withdraw(executor.Superseded)
+		w.pass(10 * time.Second)
+		if o := w.operation(); !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationSuperseded || len(w.jobs()) > 0 {
+			t.Errorf("ended %t with %v; the operation is %s; %d Jobs", r.ended, r.err, o.Status.State, len(w.jobs()))
+		}
+	})
+}
+
+// TestRun_RemovesJobOfDeletedOperation saves nothing.
+func TestRun_RemovesJobOfDeletedOperation(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		r.stop(executor.ErrDeleted)
+		w.pass(10 * time.Second)
+		if o := w.operation(); !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationPlanning || len(w.jobs()) > 0 {
+			t.Errorf("ended %t with %v; the operation is %s; %d Jobs", r.ended, r.err, o.Status.State, len(w.jobs()))
+		}
+	})
+}

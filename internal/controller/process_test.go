@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/admission"
+	"slipway.dev/slipway/internal/hostclaims"
+)
+
+// A fixedCertificate is a certificate for 127.0.0.1.
+type fixedCertificate struct{ tls.Certificate }
+
+func (c fixedCertificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return &c.Certificate, nil
+}
+
+func (fixedCertificate) Ready() error { return nil }
+
+func (fixedCertificate) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// newCertificate returns a certificate, and its CA.
+func newCertificate(t *testing.T) (Certificate, []byte) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return fixedCertificate{s.TLS.Certificates[0]}, ca
+}
+
+// freePort returns a port at which nothing listens.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of TCP
+}
+
+// startProcess starts a process of an operator, and returns its addresses. stop ends it.
+func (w *world) startProcess(certificate Certificate) (webhook int, probes string, stop func()) {
+	w.t.Helper()
+	webhook, probes = freePort(w.t), fmt.Sprintf("127.0.0.1:%d", freePort(w.t))
+	w.process = &Process{
+		Namespace: w.namespace, ProbeAddress: probes, MetricsAddress: "0",
+		Webhook:   &Webhook{Host: "127.0.0.1", Port: webhook, Certificate: certificate},
+		Admission: &admission.Checker{Claims: hostclaims.NewIndex(time.Now), DefaultVersion: older},
+	}
+	w.start()
+	w.eventually(func() string {
+		r, err := http.Get("http://" + probes + "/readyz") //nolint:noctx // limited by the test
+		if err != nil {
+			return err.Error()
+		}
+		defer r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return "the process is not ready: " + r.Status
+		}
+		return ""
+	})
+	return webhook, probes, w.stop
+}
+
+// holder returns the process whose controllers run.
+func (w *world) holder() string {
+	w.t.Helper()
+	lease, err := server.Client(w.t).CoordinationV1().Leases(w.namespace).Get(w.t.Context(), LeaseName, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
+}
+
+// TestProcess_OneOfTwoRunsControllers runs two processes: both serve the webhook, and one runs the controllers. After its
+// end, the other one continues.
+func TestProcess_OneOfTwoRunsControllers(t *testing.T) {
+	t.Parallel()
+	w := prepareWorld(t, "cp1", "w1")
+	certificate, ca := newCertificate(t)
+	_, _, stopFirst := w.startProcess(certificate)
+	w.eventually(func() string {
+		if w.holder() == "" {
+			return "no process has the Lease"
+		}
+		return ""
+	})
+	first := w.holder()
+	port, _, _ := w.startProcess(certificate)
+	w.createReady("cp1")
+	w.requireStates("create Succeeded")
+	if now := w.holder(); now != first {
+		t.Errorf("the Lease has moved from %s to %s", first, now)
+	}
+
+	w.useWebhook(port, ca)
+	unchecked.Store(w.namespace, true) // by the API server itself
+	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
+	err := w.deleteNamespace()
+	if err == nil || !strings.Contains(err.Error(), "admission webhook") || !strings.Contains(err.Error(), "delete them first") {
+		t.Errorf("the webhook of the other process: got %v", err)
+	}
+	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+
+	stopFirst()
+	w.setHosts("cp1", "w1")
+	w.waitForApplied()
+	if now := w.holder(); now == first || now == "" {
+		t.Errorf("the Lease is held by %q after the end of %s", now, first)
+	}
+	w.requireStates("create Succeeded", "apply Succeeded")
+}
+
+// useWebhook makes the API server ask a webhook about the namespace of the world.
+func (w *world) useWebhook(port int, ca []byte) {
+	w.t.Helper()
+	none := admissionregistrationv1.SideEffectClassNone
+	configurations := server.Client(w.t).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	made, err := configurations.Create(w.t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "namespaces.slipway.dev", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, WebhookPath)), CABundle: ca,
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := configurations.Delete(context.WithoutCancel(w.t.Context()), made.Name, metav1.DeleteOptions{}); err != nil {
+			w.t.Error(err)
+		}
+	})
+}
