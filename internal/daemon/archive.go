@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"slipway.dev/slipway/internal/server/datadir"
 	"slipway.dev/slipway/internal/server/diskspace"
 	"slipway.dev/slipway/internal/store/kube/archive"
 )
@@ -25,16 +24,17 @@ type serverArchive interface {
 	Close() error
 }
 
-// openArchive returns the archive of a server, nil if it has none. path is the value of --archive-dir. A directory
+// openArchive returns the archive of a server, nil if it has none. path is the value of --archive-dir, and local the
+// default, a directory on the disk of the database. A directory
 // that cannot be used is only reported: the server starts, and uses the directory as soon as that is possible.
-func openArchive(ctx context.Context, path string, dir *datadir.Dir, log *slog.Logger) serverArchive {
+func openArchive(ctx context.Context, path, local string, log *slog.Logger) serverArchive {
 	var out serverArchive
 	var opening *archive.Directory
 	switch path {
 	case withoutArchive:
 		return nil
 	case "":
-		path = dir.Path(datadir.ArchiveDir)
+		path = local
 		opening = archive.NewDirectory(path)
 		out = &localArchive{opening, path, diskspace.ReadFree}
 	default:

@@ -45,7 +45,7 @@ func openDataDir(t *testing.T) *datadir.Dir {
 func openTestArchive(t *testing.T, path string, d *datadir.Dir) (files serverArchive, log *lockedBuffer) {
 	t.Helper()
 	log = new(lockedBuffer)
-	files = openArchive(t.Context(), path, d, slog.New(slog.NewTextHandler(log, nil)))
+	files = openArchive(t.Context(), path, d.Path(datadir.ArchiveDir), slog.New(slog.NewTextHandler(log, nil)))
 	if files != nil {
 		t.Cleanup(func() {
 			if err := files.Close(); err != nil {

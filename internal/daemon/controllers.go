@@ -21,56 +21,72 @@ import (
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote/dial"
-	"slipway.dev/slipway/internal/server/datadir"
 	"slipway.dev/slipway/internal/store/kube"
 	"slipway.dev/slipway/internal/store/kube/archive"
 )
 
-// controllerSettings configure the controllers of a server.
+// controllerSettings configure the controllers of a server or an operator.
 type controllerSettings struct {
-	dir *datadir.Dir
-	// cacheDir has the bundles, and url is the address of the server.
-	cacheDir, url string
-	files         archive.Files // the archive; it can be nil
-	log           *slog.Logger
+	// backupDir has the backup sets, tempDir temporary files, cacheDir the bundles. url is the address of the API.
+	backupDir, tempDir, cacheDir, url string
+
+	files   archive.Files       // the archive; it can be nil
+	process *controller.Process // of an operator; nil for a server
+	log     *slog.Logger
 }
 
-// newControllers returns the controllers of a server, for controlplane.Config.
+// newControllers returns the controllers of a server or an operator, for controlplane.Config.
 func newControllers(c controllerSettings) (func(context.Context, *rest.Config) error, error) {
-	catalogue, err := release.Load("")
+	config, err := c.newConfig(nil)
 	if err != nil {
 		return nil, err
 	}
-	// An agent belongs to the user that has started the server, and not to the users of the API.
-	if err := os.Unsetenv("SSH_AUTH_SOCK"); err != nil {
-		return nil, err
+	config.Metrics, config.Process = metrics.New(), c.process
+	if c.process == nil {
+		_ = legacyregistry.Registerer().Register(config.Metrics) // a second server of a test binary keeps the first one's
 	}
-	dialer := dial.New(nil)
-	shown := metrics.New()
-	_ = legacyregistry.Registerer().Register(shown) // a second server of a test binary keeps the first one's
 	return func(ctx context.Context, client *rest.Config) error {
-		settings := kube.Config{
-			Client: client, BackupDir: c.dir.Path(datadir.SnapshotsDir), TempDir: c.dir.Path("tmp"), Archive: c.files,
-			WithoutArchive: c.files == nil, Log: c.log,
-		}
-		err := controller.Run(ctx, controller.Config{
-			Client: client, Log: c.log, OpenRecords: openRecords(settings), Metrics: shown,
-			OpenCached: func(read controller.ReadSecret) func(string) (records.Backend, error) {
-				cached := settings
-				cached.ReadSecret = read
-				return openRecords(cached)
-			},
-			Lifecycle: lifecycle.Config{
-				Catalogue: catalogue, Cache: c.cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: c.log,
-				Server:  c.url,
-				Connect: dialer.SSH.Connect, Resolve: dialer.SSH.ResolveLogin, // never this machine itself
-			},
-		})
+		config := config
+		c.setClient(&config, client)
+		err := controller.Run(ctx, config)
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}
 		return err
 	}, nil
+}
+
+// newConfig returns the configuration of controllers, or of one operation.
+func (c *controllerSettings) newConfig(client *rest.Config) (out controller.Config, err error) {
+	catalogue, err := release.Load("")
+	if err != nil {
+		return out, err
+	}
+	// An agent belongs to the user that has started the server, and not to the users of the API.
+	if err := os.Unsetenv("SSH_AUTH_SOCK"); err != nil {
+		return out, err
+	}
+	dialer := dial.New(nil)
+	out = controller.Config{Log: c.log, Lifecycle: lifecycle.Config{
+		Catalogue: catalogue, Cache: c.cacheDir, Source: bundle.Upstream, BootID: process.BootID(), Now: time.Now, Log: c.log,
+		Server:  c.url,
+		Connect: dialer.SSH.Connect, Resolve: dialer.SSH.ResolveLogin, // never this machine itself
+	}}
+	c.setClient(&out, client)
+	return out, nil
+}
+
+// setClient sets the client of the API.
+func (c *controllerSettings) setClient(to *controller.Config, client *rest.Config) {
+	settings := kube.Config{
+		Client: client, BackupDir: c.backupDir, TempDir: c.tempDir, Archive: c.files, WithoutArchive: c.files == nil, Log: c.log,
+	}
+	to.Client, to.OpenRecords = client, openRecords(settings)
+	to.OpenCached = func(read controller.ReadSecret) func(string) (records.Backend, error) {
+		cached := settings
+		cached.ReadSecret = read
+		return openRecords(cached)
+	}
 }
 
 // newAdmission returns the rules for changes of Clusters, for controlplane.Config.

@@ -97,7 +97,7 @@ Exit codes:
 	root.AddCommand(
 		newServerCommand(p), newStatusCommand(p), newKubeconfigCommand(p), newRotateEncryptionKeyCommand(p),
 		newBackupCommand(p), newRestoreCommand(p), newReleaseCommand(p), newListBackupsCommand(p), newBundleCommand(p),
-		newVersionCommand(p),
+		newOperatorCommand(p), newRunOperationCommand(p), newVersionCommand(p),
 	)
 	return root
 }

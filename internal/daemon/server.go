@@ -171,7 +171,7 @@ func (s *serverCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	files := openArchive(ctx, s.archive, dir, log)
+	files := openArchive(ctx, s.archive, dir.Path(datadir.ArchiveDir), log)
 	if files != nil {
 		defer func() { err = errors.Join(err, files.Close()) }()
 	}
@@ -241,7 +241,8 @@ func (s *serverCommand) start(
 		return nil, nil, err
 	}
 	c.Controllers, err = newControllers(controllerSettings{
-		dir: dir, cacheDir: cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)), url: s.publicURL(listener.Addr()), files: files, log: log,
+		backupDir: dir.Path(datadir.SnapshotsDir), tempDir: dir.Path("tmp"), cacheDir: cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)),
+		url: s.publicURL(listener.Addr()), files: files, log: log,
 	})
 	if err != nil {
 		return nil, nil, err
