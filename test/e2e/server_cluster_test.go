@@ -119,18 +119,26 @@ func readSpec(t *testing.T, file string) map[string]any {
 // keyFile is the name of the SSH key in the Secret and in the object.
 const keyFile = "id_ed25519"
 
-// createKey creates a Secret with the SSH key of the hosts, whose object then names it.
-func (o objectUser) createKey(t *testing.T) {
+// createKey creates a Secret with the SSH key of the hosts, whose object then names it, and with more files.
+func (o objectUser) createKey(t *testing.T, more ...string) {
 	t.Helper()
 	ssh := childMap(o.spec, "ssh")
 	path := ssh["privateKeyFile"].(string)
 	ssh["privateKeyFile"] = keyFile
-	o.must(t, "create", "secret", "generic", o.name+"-ssh", "--from-file="+keyFile+"="+path)
+	o.must(t, append([]string{"create", "secret", "generic", o.name + "-ssh", "--from-file=" + keyFile + "=" + path}, more...)...)
 	o.spec["filesFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": o.name + "-ssh"}}}
 }
 
-// apply applies the object with some of the hosts.
+// apply applies the object with some of the hosts. It must succeed.
 func (o objectUser) apply(t *testing.T, hosts []string) {
+	t.Helper()
+	if r := o.tryApply(t, hosts); r.code != 0 {
+		t.Fatalf("kubectl apply ends with %d: %s", r.code, r.stderr)
+	}
+}
+
+// tryApply applies the object with some of the hosts.
+func (o objectUser) tryApply(t *testing.T, hosts []string) result {
 	t.Helper()
 	spec := maps.Clone(o.spec)
 	spec["hosts"] = slices.DeleteFunc(slices.Clone(o.spec["hosts"].([]any)), func(h any) bool {
@@ -146,7 +154,7 @@ func (o objectUser) apply(t *testing.T, hosts []string) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.must(t, "apply", "--server-side", "--force-conflicts", "-f", file)
+	return o.run(t, "apply", "--server-side", "--force-conflicts", "-f", file)
 }
 
 // condition returns the status, the generation and the message of condition Reconciled.

@@ -384,8 +384,14 @@ type kubectl struct {
 // buildKubectl builds kubectl for the tests of the server.
 func buildKubectl(t *testing.T, d *daemon) kubectl {
 	t.Helper()
+	return newKubectl(t, filepath.Join(d.data, "pki", "admin.kubeconfig"))
+}
+
+// newKubectl builds kubectl for a kubeconfig.
+func newKubectl(t *testing.T, kubeconfig string) kubectl {
+	t.Helper()
 	dir := t.TempDir()
-	k := kubectl{filepath.Join(dir, "kubectl"), []string{"KUBECONFIG=" + filepath.Join(d.data, "pki", "admin.kubeconfig"), "HOME=" + dir}}
+	k := kubectl{filepath.Join(dir, "kubectl"), []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", k.path, "./hack/kubectl")
 	cmd.Dir = "../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

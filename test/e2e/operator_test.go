@@ -1,0 +1,318 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An operatorSite is a cluster of Slipway that has the operator, and machines for another cluster, whose object is in it.
+type operatorSite struct {
+	*user
+	name  string
+	nodes []string // of the cluster with the operator
+	hosts []string // of the other cluster
+	o     objectUser
+}
+
+// operatorNamespace is the namespace of the operator, and teamNamespace the namespace of the object.
+const operatorNamespace, teamNamespace = "slipway-system", "team"
+
+// TestLongOperator installs the operator in a cluster. Another cluster is created, grows, and is deleted through its
+// object. The Pod of the leader is killed during an operation, and later its node.
+func TestLongOperator(t *testing.T) {
+	s := newOperatorSite(t, "e2e-operator")
+	defer s.showFailure(t)
+	s.install(t, "in-process")
+	before := map[string]snapshot{}
+	for _, m := range s.hosts {
+		before[m] = s.takeSnapshot(t, m)
+	}
+
+	start := time.Now()
+	s.o.apply(t, s.hosts[:1])
+	s.o.waitForApplied(t, "create")
+	s.o.must(t, "wait", "--for=condition=Ready", "cluster/"+s.o.name, "--timeout=2m")
+	t.Logf("figure: created by the operator in %.0f s", time.Since(start).Seconds())
+	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts[0])
+	s.refusesBadObjects(t)
+
+	s.o.apply(t, s.hosts)
+	s.killDuringOperation(t, "the Pod of the leader", func(leader string) {
+		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", leader, "--force", "--grace-period=0")
+	})
+	s.o.waitForApplied(t, "grow")
+	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
+	s.waitUntilReady(t)
+
+	s.moveLeader(t, s.nodes[1])
+	childMap(childMap(childMap(s.o.spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 77
+	s.o.apply(t, s.hosts)
+	s.killDuringOperation(t, "the node of the leader", func(string) { s.mustRun(t, "sandbox", "kill", s.nodes[1]) })
+	s.o.waitForApplied(t, "change")
+	s.mustRun(t, "sandbox", "start", s.nodes[1])
+	s.waitUntilReady(t)
+
+	start = time.Now()
+	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
+	s.o.must(t, "delete", "cluster", s.o.name, "--timeout=10m")
+	t.Logf("figure: deleted by the operator in %.0f s", time.Since(start).Seconds())
+	s.mustExec(t, s.hosts[0], "rm", "-rf", "/root/.kube") // of the checks above
+	for _, m := range s.hosts {
+		requireSame(t, m+" after the deletion of the object", "touched", before[m], s.takeSnapshot(t, m))
+	}
+	s.uninstall(t)
+}
+
+// TestLongOperatorJobs runs each operation in a Job. The leader is killed during an operation, which continues in its
+// Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
+func TestLongOperatorJobs(t *testing.T) {
+	s := newOperatorSite(t, "e2e-jobs")
+	defer s.showFailure(t)
+	s.install(t, "job")
+	before := map[string]snapshot{}
+	for _, m := range s.hosts {
+		before[m] = s.takeSnapshot(t, m)
+	}
+
+	start := time.Now()
+	s.o.apply(t, s.hosts[:1])
+	operation, first := s.waitForProcess(t)
+	s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", s.status(t).Leader, "--force", "--grace-period=0")
+	s.o.waitForApplied(t, "create")
+	t.Logf("figure: created by a Job in %.0f s, while the leader was killed", time.Since(start).Seconds())
+	if is := s.o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.executor.id} {.status.attempt}"); is != first+" 1" {
+		t.Errorf("the operation was run by %s, want %s 1: it does not need the leader", is, first)
+	}
+	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts[0])
+
+	s.o.apply(t, s.hosts)
+	s.killDuringOperation(t, "the Pod of the Job", func(string) {
+		s.o.must(t, "--namespace", operatorNamespace, "delete", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
+			"--field-selector=status.phase=Running", "--force", "--grace-period=0")
+	})
+	s.o.waitForApplied(t, "grow")
+	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
+	s.waitUntilReady(t)
+
+	start = time.Now()
+	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
+	s.o.must(t, "delete", "cluster", s.o.name, "--timeout=10m")
+	t.Logf("figure: deleted by a Job in %.0f s", time.Since(start).Seconds())
+	s.mustExec(t, s.hosts[0], "rm", "-rf", "/root/.kube") // of the checks above
+	for _, m := range s.hosts {
+		requireSame(t, m+" after the deletion of the object", "touched", before[m], s.takeSnapshot(t, m))
+	}
+	if running := s.o.must(t, "--namespace", operatorNamespace, "get", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
+		"--field-selector=status.phase=Running", "-o", "name"); running != "" {
+		t.Errorf("Pods of Jobs still run: %s", running)
+	}
+	s.uninstall(t)
+}
+
+// newOperatorSite creates the cluster of the operator, with its image on all nodes, and a Secret for the other cluster.
+func newOperatorSite(t *testing.T, name string) *operatorSite {
+	t.Helper()
+	s := &operatorSite{user: newUser(t), name: name}
+	file := s.createMachines(t, s.name, 4)
+	for i := range 4 {
+		machine := fmt.Sprintf("%s-%d", s.name, i+1)
+		if i < 2 {
+			s.nodes = append(s.nodes, machine)
+		} else {
+			s.hosts = append(s.hosts, machine)
+		}
+	}
+	other := readSpec(t, file)
+	address := other["hosts"].([]any)[2].(map[string]any)["address"].(string)
+	registry := serveRegistry(t, address, s.home)
+	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, registry, pullUser, pullWord)
+	if err := errors.Join(os.WriteFile(filepath.Join(s.home, "login.json"), []byte(login), 0o600),
+		os.WriteFile(filepath.Join(s.home, "word"), []byte(pullWord), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s.mustRun(t, "bundle", "push", testedVersion(), registry+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
+	s.createCluster(t, file)
+
+	kubeconfig := filepath.Join(s.home, "operator.kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(s.mustRun(t, "kubeconfig", s.name)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hosts := other["hosts"].([]any)[2:]
+	hosts[0].(map[string]any)["roles"] = []any{"control-plane"}
+	hosts[1].(map[string]any)["roles"] = []any{"worker"}
+	other["hosts"], other["bundle"] = hosts, registry+"/slipway/bundle:v1"
+	other["registry"] = map[string]any{"auths": []any{map[string]any{
+		"registry": registry, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
+	}}}
+	s.o = objectUser{kubectl: newKubectl(t, kubeconfig), name: s.name + "-2", spec: other}
+	s.o.must(t, "create", "namespace", teamNamespace)
+	s.o.must(t, "config", "set-context", "--current", "--namespace="+teamNamespace)
+	s.o.createKey(t, "--from-file="+filepath.Join(s.home, "word"), "--from-file="+filepath.Join(s.home, "ca.crt"))
+	return s
+}
+
+// install makes the image, puts it on the nodes, and installs the operator.
+func (s *operatorSite) install(t *testing.T, executor string) {
+	t.Helper()
+	archive := filepath.Join(s.home, "slipwayd.tar")
+	s.mustRun(t, "operator", "image", "--program", daemonPath(t), "--out", archive)
+	for _, m := range s.nodes {
+		s.copyTo(t, m, archive, "/root/slipwayd.tar")
+		s.mustExec(t, m, "ctr", "--namespace", "k8s.io", "images", "import", "/root/slipwayd.tar")
+		s.mustExec(t, m, "rm", "/root/slipwayd.tar")
+	}
+	kubeconfig := filepath.Join(s.home, "operator.kubeconfig")
+	requireRefusal(t, s.runSlipway(t, "operator", "status", "--kubeconfig", kubeconfig), "operator-not-installed")
+	requireRefusal(t, s.runSlipway(t, "operator", "upgrade", "--kubeconfig", kubeconfig), "operator-not-installed")
+	start := time.Now()
+	s.mustRun(t, "operator", "install", "--kubeconfig", kubeconfig, "--executor", executor)
+	t.Logf("figure: installed in %.0f s", time.Since(start).Seconds())
+	if r := s.mustExit(t, 0, "operator", "install", "--kubeconfig", kubeconfig, "--executor", executor); r.stderr != "" {
+		t.Errorf("a second installation changes something:\n%s", r.stderr)
+	}
+	s.waitUntilReady(t)
+}
+
+// showFailure prints the state of the operator if the test has failed.
+func (s *operatorSite) showFailure(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	for _, args := range [][]string{
+		{"get", "pods,jobs,leases", "--all-namespaces", "-o", "wide"}, {"get", "operations", "-o", "yaml"},
+		{"--namespace", operatorNamespace, "logs", "--selector=app.kubernetes.io/name=slipway-controllers", "--tail=60", "--prefix"},
+	} {
+		r := s.o.run(t, args...)
+		t.Logf("kubectl %s:\n%s%s", strings.Join(args, " "), textTail(r.stdout), r.stderr)
+	}
+}
+
+// An operatorStatus is the output of 'slipway operator status'.
+type operatorStatus struct {
+	Replicas, Updated, Ready int
+	Leader                   string
+	HasWebhook               bool
+	Clusters                 int
+	Problems                 []string
+}
+
+func (s *operatorSite) status(t *testing.T) (out operatorStatus) {
+	t.Helper()
+	text := s.mustRun(t, "operator", "status", "-o", "json", "--kubeconfig", filepath.Join(s.home, "operator.kubeconfig"))
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// waitUntilReady waits until both Pods of the operator are ready, on different nodes.
+func (s *operatorSite) waitUntilReady(t *testing.T) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the operator to be ready", func() error {
+		is := s.status(t)
+		if is.Ready != 2 || is.Replicas != 2 || is.Leader == "" || !is.HasWebhook {
+			return fmt.Errorf("the operator is not ready: %+v", is)
+		}
+		return nil
+	})
+}
+
+// refusesBadObjects applies objects that the webhook refuses, each with its reason.
+func (s *operatorSite) refusesBadObjects(t *testing.T) {
+	t.Helper()
+	second := s.o
+	second.name = s.o.name + "-copy"
+	requireRefusedObject(t, second.tryApply(t, s.hosts[:1]), "is in Cluster "+teamNamespace+"/"+s.o.name+" already")
+	bad := s.o
+	bad.spec = map[string]any{}
+	for key, value := range s.o.spec {
+		bad.spec[key] = value
+	}
+	bad.spec["kubernetes"] = map[string]any{"version": "v1.20.0"}
+	requireRefusedObject(t, bad.tryApply(t, s.hosts[:1]), "spec.kubernetes.version")
+	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
+	requireRefusedObject(t, s.o.run(t, "delete", "namespace", teamNamespace), "cannot be deleted")
+	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Retain"}}`)
+}
+
+// requireRefusedObject asserts that kubectl reports a refusal.
+func requireRefusedObject(t *testing.T, r result, want string) {
+	t.Helper()
+	if r.code == 0 || !strings.Contains(r.stderr, want) {
+		t.Errorf("kubectl ends with %d, want a refusal with %q:\n%s", r.code, want, r.stderr)
+	}
+}
+
+// waitForProcess waits until an operation runs, and returns its name and its process.
+func (s *operatorSite) waitForProcess(t *testing.T) (operation, process string) {
+	t.Helper()
+	const path = `{range .items[?(@.status.state=="Running")]}{.metadata.name} {.status.executor.id}{end}`
+	eventually(t, 3*time.Minute, "an operation to run", func() error {
+		fields := strings.Fields(s.o.must(t, "get", "operations", "-o", "jsonpath="+path))
+		if len(fields) != 2 {
+			return errors.New(s.o.must(t, "get", "operations"))
+		}
+		operation, process = fields[0], fields[1]
+		return nil
+	})
+	return operation, process
+}
+
+// killDuringOperation waits until an operation runs, and kills its process. It prints the time until another process
+// runs the operation.
+func (s *operatorSite) killDuringOperation(t *testing.T, what string, kill func(leader string)) {
+	t.Helper()
+	operation, first := s.waitForProcess(t)
+	leader := s.status(t).Leader
+	start := time.Now()
+	kill(leader)
+	eventually(t, 3*time.Minute, "another process to run the operation", func() error {
+		is := strings.Fields(s.o.run(t, "get", "operation", operation, "-o", "jsonpath={.status.state} {.status.executor.id}").stdout)
+		if len(is) == 2 && is[0] == "Succeeded" && is[1] == first {
+			t.Fatalf("operation %s has ended before its process was killed", operation)
+		}
+		if len(is) < 2 || is[1] == first {
+			return fmt.Errorf("the operation is %v", is)
+		}
+		return nil
+	})
+	t.Logf("figure: %s was killed: another process ran the operation after %.0f s", what, time.Since(start).Seconds())
+}
+
+// moveLeader makes a process on a node the leader: it deletes the Pods on the other node.
+func (s *operatorSite) moveLeader(t *testing.T, node string) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the leader to run on "+node, func() error {
+		leader := s.status(t).Leader
+		on := s.o.run(t, "--namespace", operatorNamespace, "get", "pod", leader, "-o", "jsonpath={.spec.nodeName}").stdout
+		if on == node {
+			return nil
+		}
+		s.o.run(t, "--namespace", operatorNamespace, "delete", "pod", leader)
+		return fmt.Errorf("the leader %s runs on %q", leader, on)
+	})
+}
+
+// uninstall removes the operator in two steps.
+func (s *operatorSite) uninstall(t *testing.T) {
+	t.Helper()
+	kubeconfig := filepath.Join(s.home, "operator.kubeconfig")
+	s.mustRun(t, "operator", "uninstall", "--kubeconfig", kubeconfig, "--yes")
+	if left := s.o.must(t, "get", "crd", "-o", "name"); !strings.Contains(left, "clusters.slipway.dev") {
+		t.Errorf("the definitions are deleted with the operator:\n%s", left)
+	}
+	s.mustRun(t, "operator", "uninstall", "--kubeconfig", kubeconfig, "--yes", "--with-data")
+	const kinds = "crd,namespaces,clusterroles,validatingwebhookconfigurations"
+	if left := s.o.must(t, "get", kinds, "-o", "name"); strings.Contains(left, "slipway") {
+		t.Errorf("something of the operator remains:\n%s", left)
+	}
+}
