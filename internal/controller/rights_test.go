@@ -94,7 +94,6 @@ var unusedRights = map[string]string{
 	"cancel slipway.dev/operations":                                       "required by the policy for operations",
 	"get /configmaps":                                                     "of Clusters with files in ConfigMaps",
 	"list /configmaps":                                                    "for API servers without lists in watches",
-	"list slipway.dev/clusters":                                           "for API servers without lists in watches",
 	"patch events.k8s.io/events":                                          "of an event that happens again",
 }
 
