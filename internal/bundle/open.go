@@ -93,10 +93,13 @@ func openOrCreate(ctx context.Context, dir string, fill func(tmp string) error) 
 	if b, err := openIntact(ctx, dir); b != nil || err != nil {
 		return b, err
 	}
-	if err := safefile.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, err
+	path := lockPath(dir)
+	for _, d := range []string{filepath.Dir(dir), filepath.Dir(path)} {
+		if err := safefile.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
 	}
-	lock, err := safefile.Lock(ctx, dir+".lock", nil)
+	lock, err := safefile.Lock(ctx, path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +122,12 @@ func openOrCreate(ctx context.Context, dir string, fill func(tmp string) error) 
 		return nil, err
 	}
 	return openDir(dir)
+}
+
+// lockPath returns the path of the lock of a place in the cache. Locks remain, so they have a separate directory.
+func lockPath(dir string) string {
+	parent := filepath.Dir(dir)
+	return filepath.Join(filepath.Dir(parent), "locks", filepath.Base(parent)+"-"+filepath.Base(dir)+".lock")
 }
 
 // openIntact opens the bundle in dir, nil if it is missing or damaged.

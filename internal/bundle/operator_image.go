@@ -27,6 +27,10 @@ func (b *builder) findOperators() (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		if out[arch] != "" {
+			return nil, diag.Refuse(IDExtra, "--operator names two programs for "+arch+": "+out[arch]+" and "+program,
+				"name one slipwayd program for each architecture")
+		}
 		out[arch] = program
 	}
 	for _, arch := range b.request.Arches {

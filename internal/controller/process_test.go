@@ -66,7 +66,7 @@ func (w *world) startProcess(certificate Certificate) (webhook int, probes strin
 	}
 	w.start()
 	w.eventually(func() string {
-		r, err := http.Get("http://" + probes + "/readyz") //nolint:noctx // limited by the test
+		r, err := http.Get("http://" + probes + "/readyz")
 		if err != nil {
 			return err.Error()
 		}

@@ -92,9 +92,12 @@ var unusedRights = map[string]string{
 	"update slipway.dev/clusters":                                         "required by the policy for operations",
 	"delete slipway.dev/clusters":                                         "required by the policy for operations",
 	"cancel slipway.dev/operations":                                       "required by the policy for operations",
-	"get /configmaps":                                                     "of Clusters with files in ConfigMaps",
-	"list /configmaps":                                                    "for API servers without lists in watches",
-	"patch events.k8s.io/events":                                          "of an event that happens again",
+	"delete rbac.authorization.k8s.io/roles":                              "of Jobs",
+	"delete rbac.authorization.k8s.io/rolebindings":                       "of Jobs",
+	"get /nodes":                 "of Jobs",
+	"get /configmaps":            "of Clusters with files in ConfigMaps",
+	"list /configmaps":           "for API servers without lists in watches",
+	"patch events.k8s.io/events": "of an event that happens again",
 }
 
 // A checkedRun runs the tests of the package. If all have run, it compares the rights of an operator with the used ones.

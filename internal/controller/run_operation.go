@@ -34,5 +34,8 @@ func RunOperation(ctx context.Context, c Config, name types.NamespacedName) erro
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(executor.ErrStopped) })()
-	return runner.Run(running, running, name)
+	if err := runner.Run(running, running, name); err != nil {
+		return err
+	}
+	return ctx.Err() // another attempt resumes an operation that was stopped
 }

@@ -60,10 +60,11 @@ func TestCommands_RefuseBadInput(t *testing.T) {
 		{"metrics address", "0 means none", []string{"operator", "--metrics-listen", ""}, exitRefused, idOperatorFlag},
 		{"executor", "in-process or job", []string{"operator", "--executor", "pod"}, exitRefused, idOperatorFlag},
 		{"archive of an operator", "no absolute path", []string{"operator", "--archive-dir", "archive"}, exitRefused, idOperatorFlag},
-		{"no operation", "it is required", []string{"run-operation", "--namespace", "team"}, exitRefused, ""},
+		{"no operation", "it is required", []string{"run-operation", "--namespace", "team"}, exitRefused, idOperatorFlag},
 		{
 			"operation without cluster", "this is not a Pod",
-			[]string{"run-operation", "--namespace", "team", "--operation", "x", "--data-dir", empty}, exitRefused, idOperatorFlag,
+			[]string{"run-operation", "--namespace", "team", "--operation", "x", "--data-dir", empty},
+			exitRefused, idOperatorFlag,
 		},
 		{"second server", "one process uses the directory", []string{"server", "--listen", "127.0.0.1:0"}, exitRefused, "data-dir-in-use"},
 		{"status format", "text or json", []string{"status", "-o", "yaml"}, exitRefused, ""},

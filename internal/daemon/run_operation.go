@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"slipway.dev/slipway/internal/controller"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/server/controlplane"
 )
 
@@ -35,16 +36,14 @@ stops at a safe point, and another attempt resumes it.`,
 	f.StringVar(&r.cacheDir, "cache-dir", "", "`directory` of bundles (default \"cache\" in the data directory)")
 	f.StringVar(&r.archive, "archive-dir", withoutArchive, "`directory` of finished operations, or none to delete them")
 	f.StringVar(&r.logFormat, "log-format", "text", "`format` of the log: text or json")
-	for _, flag := range []string{"namespace", "operation"} {
-		if err := cmd.MarkFlagRequired(flag); err != nil {
-			panic(err) // the flag exists
-		}
-	}
 	return cmd
 }
 
 // run runs the operation. If ctx ends, the operation stops at a safe point.
 func (r *runOperationCommand) run(ctx context.Context) (err error) {
+	if r.name.Namespace == "" || r.name.Name == "" {
+		return diag.Refuse(idOperatorFlag, "--namespace and --operation are required", "name the operation")
+	}
 	log, err := newLog(r.Err, r.logFormat)
 	if err != nil {
 		return err

@@ -188,7 +188,8 @@ func (s *operatorSite) showFailure(t *testing.T) {
 		return
 	}
 	for _, args := range [][]string{
-		{"get", "pods,jobs,leases", "--all-namespaces", "-o", "wide"}, {"get", "operations", "-o", "yaml"},
+		{"get", "pods,jobs,leases", "--all-namespaces", "-o", "wide"},
+		{"get", "operations", "-o", "yaml"},
 		{"--namespace", operatorNamespace, "logs", "--selector=app.kubernetes.io/name=slipway-controllers", "--tail=60", "--prefix"},
 	} {
 		r := s.o.run(t, args...)

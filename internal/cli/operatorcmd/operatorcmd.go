@@ -68,8 +68,8 @@ func addOptionFlags(cmd *cobra.Command, o *manifests.Options) {
 	f.StringSliceVar(&o.PullSecrets, "pull-secret", nil,
 		"`name`s of Secrets in namespace "+manifests.Namespace+" with logins of registries")
 	f.Int32Var(&o.Replicas, "replicas", 0, "`number` of Pods (default 2)")
-	f.StringVar(&o.Executor, "executor", "in-process",
-		"the `executor` of operations: in-process (in a Pod of the operator), or job (one Job each)")
+	f.StringVar(&o.Executor, "executor", "",
+		"the `executor` of operations: in-process (the default: in a Pod of the operator), or job (one Job each)")
 	f.StringVar(&o.DataClaim, "data-claim", "",
 		"`name` of a PersistentVolumeClaim for bundles, backup sets and the archive (default: files are deleted with their Pod)")
 	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the API of this cluster for people (default: from the kubeconfig)")
@@ -95,19 +95,13 @@ Running operations stop at a safe point, and the new version resumes them.`
 		cmd.Example = ""
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o.Version = version.Get().Version
+		if err := o.CheckValues(); err != nil {
+			return err
+		}
 		i, err := c.newInstaller()
 		if err != nil {
 			return err
-		}
-		o.Version = version.Get().Version
-		if o.APIURL == "" {
-			o.APIURL = i.URL()
-		}
-		if o.Executor != "in-process" && o.Executor != "job" {
-			return diag.Refuse(install.IDFlag, fmt.Sprintf("--executor %q is not an executor", o.Executor), "use in-process or job")
-		}
-		if o.Replicas < 0 {
-			return diag.Refuse(install.IDFlag, fmt.Sprintf("--replicas %d is not a number of Pods", o.Replicas), "set 1 or more")
 		}
 		if err := i.Install(cmd.Context(), o, isUpgrade); err != nil {
 			return err
@@ -137,7 +131,11 @@ func newUninstallCommand(c *command) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := c.AskYesNo(cmd.Context(), "Remove the operator?"); err != nil {
+			question := "Remove the operator?"
+			if withData {
+				question = "Remove the operator, its finished operations, and the definitions of Clusters?"
+			}
+			if err := c.AskYesNo(cmd.Context(), question); err != nil {
 				return err
 			}
 			return i.Uninstall(cmd.Context(), withData)

@@ -288,6 +288,9 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	if err := context.Cause(n.planning); err != nil {
 		return err
 	}
+	if now, err := n.backend.Operations().Load(n.planning, n.key.Name); err != nil || operation.HasEnded(now) {
+		return err // it was withdrawn while no controller observed this process
+	}
 	n.applies = true
 	shown := n.newProgress()
 	defer shown.stopWrites()

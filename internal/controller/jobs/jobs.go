@@ -105,7 +105,7 @@ func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 		case <-ctx.Done():
 			return a.endObservation(ctx)
 		case <-withdrawn.Done():
-			return errors.Join(a.removeJob(ctx), context.Cause(withdrawn))
+			return a.withdraw(ctx, context.Cause(withdrawn))
 		case <-tick.C:
 		}
 		done, err := a.checkJob(ctx, &seen)
@@ -115,10 +115,22 @@ func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 	}
 }
 
+// withdraw ends an operation that has not begun. If its process has begun it in the meantime, another attempt resumes it.
+func (a *attempt) withdraw(ctx context.Context, why error) error {
+	if err := a.removeJob(ctx, true); err != nil {
+		return err
+	}
+	o, err := a.backend.Operations().Load(context.WithoutCancel(ctx), a.operation.Name)
+	if err == nil && o.Status.StartTime != nil {
+		return fmt.Errorf("operation %s has begun, and cannot be withdrawn", o.Name)
+	}
+	return why
+}
+
 // endObservation ends the observation of a Job. The Job continues, unless the object of its operation was deleted.
 func (a *attempt) endObservation(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), executor.ErrDeleted) {
-		return a.removeJob(ctx)
+		return a.removeJob(ctx, true)
 	}
 	return nil
 }
@@ -166,7 +178,7 @@ func hasEnded(j *batchv1.Job) bool {
 // hosts.
 func (a *attempt) createJob(ctx context.Context) error {
 	o := a.operation
-	if at := o.Status.Deadline; at != nil && !a.Now().Before(at.Time) {
+	if at := a.deadline(); at != nil && !a.Now().Before(at.Time) {
 		return executor.DeadlineExceeded
 	}
 	cluster := new(v1alpha1.Cluster)
@@ -233,7 +245,7 @@ func (a *attempt) checkJob(ctx context.Context, seen *observer) (done bool, err 
 		if done, err := a.hasResult(ctx); done || err != nil {
 			return done, err
 		}
-		return false, a.newLostError("it was deleted")
+		return false, errors.Join(a.newLostError("it was deleted"), a.removeRights(ctx))
 	case err != nil:
 		a.Log.Warn("the Job of an operation was not read", "operation", client.ObjectKeyFromObject(a.operation), "error", err)
 		return false, nil
@@ -241,11 +253,11 @@ func (a *attempt) checkJob(ctx context.Context, seen *observer) (done bool, err 
 	a.job = job
 	if hasEnded(job) {
 		if done, err := a.hasResult(ctx); done || err != nil {
-			return done, err
+			return done, errors.Join(err, a.removeRights(ctx))
 		}
 	}
-	if at := a.operation.Status.Deadline; at != nil && a.Now().After(at.Add(reserve)) {
-		return false, errors.Join(a.removeJob(ctx), executor.DeadlineExceeded)
+	if at := a.deadline(); at != nil && a.Now().After(at.Add(reserve)) {
+		return false, errors.Join(a.removeJob(ctx, true), executor.DeadlineExceeded)
 	}
 	why, err := a.findProblem(ctx, job, seen)
 	if err != nil {
@@ -255,12 +267,21 @@ func (a *attempt) checkJob(ctx context.Context, seen *observer) (done bool, err 
 	if why == "" {
 		return false, nil
 	}
-	return false, errors.Join(a.newLostError(why), a.removeJob(ctx))
+	return false, errors.Join(a.newLostError(why), a.removeJob(ctx, !seen.isAway))
+}
+
+// deadline returns the time at which the controllers stop the operation, nil for none. A request that waits for another
+// operation has the deadline of that one.
+func (a *attempt) deadline() *metav1.Time {
+	if operation.Kind(a.operation.Spec.Kind).ContinuesAnother() {
+		return nil
+	}
+	return a.operation.Status.Deadline
 }
 
 // newLostError returns the error of a Job that cannot do its work. The pool starts another one.
 func (a *attempt) newLostError(why string) error {
-	return fmt.Errorf("Job %s/%s: %s", a.Namespace, a.job.Name, why)
+	return fmt.Errorf("the work of Job %s/%s cannot be done: %s", a.Namespace, a.job.Name, why)
 }
 
 // hasResult reports whether the process of the Job has saved its result: the operation has ended, or waits.
@@ -272,20 +293,37 @@ func (a *attempt) hasResult(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	switch o.Status.State {
-	case v1alpha1.OperationAwaitingApproval, v1alpha1.OperationPending: // a request that waits for another operation
-		return true, nil
+	switch o.Status.State { // its process can have saved nothing yet
+	case v1alpha1.OperationAwaitingApproval:
+		return o.Spec.ApprovedPlan == "", nil
+	case v1alpha1.OperationPending:
+		return o.Status.Reason == executor.ReasonResuming, nil
 	}
 	return operation.HasEnded(o), nil
 }
 
-// removeJob deletes the Job, and waits until its process has ended. The context of the caller can have ended.
-func (a *attempt) removeJob(ctx context.Context) error {
+// removeRights deletes the Role of the Job and its binding. Their operation can remain for a long time.
+func (a *attempt) removeRights(ctx context.Context) error {
+	for _, object := range a.newRights()[1:] { // the ServiceAccount is deleted with the Job
+		if err := a.Client.Delete(ctx, object); err != nil && !apierrors.IsNotFound(err) {
+			a.Log.Warn("the rights of a Job were not deleted", "job", a.Namespace+"/"+a.job.Name, "error", err)
+		}
+	}
+	return nil
+}
+
+// removeJob deletes the Job and its rights. With wait, it waits until the process has ended: a process on a node that
+// does not answer does not end. The context of the caller can have ended.
+func (a *attempt) removeJob(ctx context.Context, wait bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
 	err := a.Client.Delete(ctx, a.job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &a.job.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting Job %s/%s: %w", a.Namespace, a.job.Name, err)
+	}
+	defer func() { _ = a.removeRights(ctx) }() // after the process has saved its state; it reports its errors
+	if !wait {
+		return nil
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

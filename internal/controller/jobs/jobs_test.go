@@ -148,7 +148,7 @@ func (w *world) addPod(j *batchv1.Job, status corev1.PodStatus) {
 	w.t.Helper()
 	w.must(w.api.Create(w.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: j.Name + "-x", Labels: map[string]string{batchv1.ControllerUidLabel: string(j.UID)},
+			Namespace: namespace, Name: j.Name + "-x", UID: "pod", Labels: map[string]string{batchv1.ControllerUidLabel: string(j.UID)},
 		},
 		Spec: corev1.PodSpec{NodeName: "n1"}, Status: status,
 	}))
@@ -178,7 +178,7 @@ func (w *world) start() *startedRun {
 
 // pass lets time pass.
 func (w *world) pass(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
@@ -322,6 +322,20 @@ func TestRun_FindsLostJobs(t *testing.T) {
 				Type: corev1.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
 			}))
 		}},
+		{"dead node before the start", "node n1 does not answer", func(w *world, j *batchv1.Job) {
+			w.must(w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}))
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodPending})
+		}},
+		{"volume", "FailedMount: no such volume", func(w *world, j *batchv1.Job) {
+			w.must(w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			}}))
+			w.addPod(j, corev1.PodStatus{Phase: corev1.PodPending})
+			w.must(w.api.Create(w.t.Context(), &corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "e"}, InvolvedObject: corev1.ObjectReference{UID: "pod"},
+				Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no such volume",
+			}))
+		}},
 		{"no Pod", "it has no Pod", func(*world, *batchv1.Job) {}},
 		{"failed", "BackoffLimitExceeded", func(w *world, j *batchv1.Job) { w.end(j, batchv1.JobFailed, "BackoffLimitExceeded") }},
 		{"without a result", "has ended without a result", func(w *world, j *batchv1.Job) {
@@ -346,6 +360,47 @@ func TestRun_FindsLostJobs(t *testing.T) {
 	}
 }
 
+// TestRun_FailsBeforeThePlan has a process that ends before it has saved anything: the state is one that a process also
+// saves.
+func TestRun_FailsBeforeThePlan(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.Operation){
+		"pending": func(o *v1alpha1.Operation) { o.Status.State = v1alpha1.OperationPending },
+		"approved": func(o *v1alpha1.Operation) {
+			o.Status.State, o.Spec.ApprovedPlan = v1alpha1.OperationAwaitingApproval, "sha256:0"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(w *world) {
+				o := w.operation()
+				change(o)
+				w.must(w.backend.Operations().Save(w.t.Context(), o))
+				r := w.start()
+				w.end(w.job(), batchv1.JobFailed, "BackoffLimitExceeded")
+				w.pass(10 * time.Second)
+				if !r.ended || r.err == nil || !strings.Contains(r.err.Error(), "BackoffLimitExceeded") {
+					t.Errorf("ended %t, %v", r.ended, r.err)
+				}
+			})
+		})
+	}
+}
+
+// TestRun_IsNotWithdrawnAfterBegin has a process that begins the operation before it is stopped.
+func TestRun_IsNotWithdrawnAfterBegin(t *testing.T) {
+	run(t, func(w *world) {
+		r := w.start()
+		w.change(func(s *v1alpha1.OperationStatus) {
+			at := metav1.Now()
+			s.State, s.StartTime = v1alpha1.OperationRunning, &at
+		})
+		r.withdraw(executor.Superseded)
+		w.pass(10 * time.Second)
+		if o := w.operation(); !r.ended || r.err == nil || o.Status.State != v1alpha1.OperationRunning {
+			t.Errorf("ended %t with %v; the operation is %s", r.ended, r.err, o.Status.State)
+		}
+	})
+}
+
 // runningJob reports whether a Job has not ended.
 func runningJob(w *world) bool {
 	return slices.ContainsFunc(w.jobs(), func(j batchv1.Job) bool { return !hasEnded(&j) })
@@ -355,7 +410,9 @@ func runningJob(w *world) bool {
 func TestRun_EndsAtDeadline(t *testing.T) {
 	run(t, func(w *world) {
 		r := w.start()
-		w.addPod(w.job(), corev1.PodStatus{Phase: corev1.PodRunning})
+		w.addPod(w.job(), corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}})
 		w.pass(time.Hour + 10*time.Minute)
 		o := w.operation()
 		if !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationFailed || o.Status.Reason != executor.ReasonDeadline {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -24,6 +25,8 @@ const (
 	keptSeconds = 3600
 	// uidDigits is how much of the UID of an operation the names of its Jobs have.
 	uidDigits = 13
+	// nameDigits is the length of the random end of the name of a Job.
+	nameDigits = 5
 )
 
 // newJob returns a Job that does not run yet. Its Pod is a Pod of the Deployment that runs one operation.
@@ -32,9 +35,10 @@ func (a *attempt) newJob(template *appsv1.Deployment, number int) (*batchv1.Job,
 	spec := *template.Spec.Template.Spec.DeepCopy()
 	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == a.Container })
 	if i < 0 {
-		return nil, fmt.Errorf("Deployment %s/%s has no container %s", a.Namespace, a.Deployment, a.Container)
+		return nil, fmt.Errorf("there is no container %s in Deployment %s/%s", a.Container, a.Namespace, a.Deployment)
 	}
-	name := fmt.Sprintf("slipway-%.*s-%d", uidDigits, o.UID, number)
+	// A new name for each Job: objects of an earlier Job can be about to be deleted.
+	name := fmt.Sprintf("slipway-%.*s-%s", uidDigits, o.UID, rand.String(nameDigits))
 	container := spec.Containers[i]
 	container.Args = runArgs(container.Args, o)
 	container.Ports, container.LivenessProbe, container.ReadinessProbe, container.StartupProbe = nil, nil, nil, nil
@@ -58,7 +62,7 @@ func (a *attempt) newJob(template *appsv1.Deployment, number int) (*batchv1.Job,
 			},
 		},
 	}
-	if at := o.Status.Deadline; at != nil {
+	if at := a.deadline(); at != nil {
 		seconds := int64(max(at.Sub(a.Now())+reserve, time.Minute) / time.Second)
 		job.Spec.ActiveDeadlineSeconds = &seconds
 	}

@@ -17,13 +17,14 @@ const (
 	// startTime is the time until a Pod must exist, have a node, and have its image.
 	startTime = 40 * time.Second
 	// awayTime is how long the container of a Pod can run without an answer of its node.
-	awayTime = 10 * time.Second
+	awayTime = 2 * time.Second
 )
 
 // An observer remembers since when a Job has had the same problem.
 type observer struct {
 	problem string
 	since   time.Time
+	isAway  bool // the node of the Pod does not answer
 }
 
 // hasLasted reports whether a problem lasts longer than a time.
@@ -51,6 +52,9 @@ func (a *attempt) findProblem(ctx context.Context, job *batchv1.Job, seen *obser
 		if why := describeFailure(job); why != "" {
 			return why, nil
 		}
+		if hasEnded(job) {
+			return endedWithoutResult, nil
+		}
 		if !seen.hasLasted("no Pod", startTime, now) {
 			return "", nil
 		}
@@ -64,36 +68,75 @@ func (a *attempt) findProblem(ctx context.Context, job *batchv1.Job, seen *obser
 		return why, nil
 	}
 	if hasEnded(job) {
-		return "its process has ended without a result", nil
+		return endedWithoutResult, nil
 	}
+	name, limit, why := findPodProblem(pod)
+	switch {
+	case name == "":
+		seen.problem = ""
+		return "", nil
+	case !seen.hasLasted(name, limit, now):
+		return "", nil
+	case name == problemNode:
+		seen.isAway = true
+	case name == problemStart:
+		return a.explainStart(ctx, pod, seen)
+	}
+	return why, nil
+}
+
+// Problems of a Pod that can end.
+const (
+	problemContainer = "container"
+	problemSchedule  = "schedule"
+	problemNode      = "node"
+	problemStart     = "start"
+)
+
+// findPodProblem returns the name of a problem of a Pod, the time after which it counts, and its reason.
+func findPodProblem(pod *corev1.Pod) (name string, limit time.Duration, why string) {
 	for _, c := range pod.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil && slices.Contains(waitingReasons, w.Reason) && seen.hasLasted("container", startTime, now) {
-			return joinText(w.Reason, w.Message), nil
+		if w := c.State.Waiting; w != nil && slices.Contains(waitingReasons, w.Reason) {
+			return problemContainer, startTime, joinText(w.Reason, w.Message)
 		}
 	}
 	for _, c := range pod.Status.Conditions {
 		switch {
-		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && seen.hasLasted("schedule", startTime, now):
-			return joinText("no node can run it", c.Message), nil
-		case c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && canRun(*pod) && isStarted(pod) &&
-			seen.hasLasted("node", awayTime, now):
-			return "node " + pod.Spec.NodeName + " does not answer", nil
+		case c.Status != corev1.ConditionFalse:
+		case c.Type == corev1.PodScheduled:
+			return problemSchedule, startTime, joinText("no node can run it", c.Message)
+		case c.Type == corev1.PodReady && canRun(*pod) && isStarted(pod):
+			return problemNode, awayTime, describeAway(pod)
 		}
 	}
-	if !hasProblem(pod) {
-		seen.problem = ""
+	if pod.Spec.NodeName != "" && canRun(*pod) && !isStarted(pod) {
+		return problemStart, startTime, ""
 	}
-	return "", nil
+	return "", 0, ""
 }
 
-// hasProblem reports whether a Pod has a state that findProblem observes.
-func hasProblem(p *corev1.Pod) bool {
-	waits := slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.State.Waiting != nil && slices.Contains(waitingReasons, c.State.Waiting.Reason)
+const endedWithoutResult = "its process has ended without a result"
+
+func describeAway(p *corev1.Pod) string { return "node " + p.Spec.NodeName + " does not answer" }
+
+// explainStart returns why the container of a Pod with a node does not start, "" while its image can be on the way.
+func (a *attempt) explainStart(ctx context.Context, pod *corev1.Pod, seen *observer) (string, error) {
+	node := new(corev1.Node)
+	err := a.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	isReady := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
-	return waits || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Status == corev1.ConditionFalse && (c.Type == corev1.PodScheduled || c.Type == corev1.PodReady && isStarted(p))
-	})
+	switch {
+	case err != nil || !isReady:
+		seen.isAway = true
+		return describeAway(pod), nil
+	case pod.DeletionTimestamp != nil:
+		return "its Pod is being deleted", nil
+	}
+	return a.findWarning(ctx, string(pod.UID))
 }
 
 // isStarted reports whether a container of a Pod runs, by the latest answer of its node.
@@ -134,17 +177,27 @@ func describeEnd(p *corev1.Pod) string {
 
 // explainMissingPod returns why a Job has no Pod: for example, a quota.
 func (a *attempt) explainMissingPod(ctx context.Context, job *batchv1.Job) (string, error) {
+	why, err := a.findWarning(ctx, string(job.UID))
+	if err == nil && why == "" {
+		why = "it has no Pod"
+	}
+	return why, err
+}
+
+// findWarning returns the latest warning about an object, "" if there is none.
+func (a *attempt) findWarning(ctx context.Context, uid string) (string, error) {
 	var events corev1.EventList
-	err := a.Client.List(ctx, &events, client.InNamespace(a.Namespace), client.MatchingFields{"involvedObject.uid": string(job.UID)})
+	err := a.Client.List(ctx, &events, client.InNamespace(a.Namespace), client.MatchingFields{"involvedObject.uid": uid})
 	if err != nil {
 		return "", err
 	}
+	slices.SortFunc(events.Items, func(x, y corev1.Event) int { return x.LastTimestamp.Compare(y.LastTimestamp.Time) })
 	for i := len(events.Items) - 1; i >= 0; i-- {
 		if e := &events.Items[i]; e.Type == corev1.EventTypeWarning {
 			return joinText(e.Reason, e.Message), nil
 		}
 	}
-	return "it has no Pod", nil
+	return "", nil
 }
 
 // listPods returns the Pods of a Job, oldest first.

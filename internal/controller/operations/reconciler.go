@@ -197,6 +197,9 @@ func (r *Reconciler) begin(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) {
 		at := metav1.NewTime(r.Now().Add(cmp.Or(o.Spec.Deadline.Duration, DefaultDeadline)))
 		s.Deadline = &at
 	}
+	if s.State == v1alpha1.OperationAwaitingApproval { // it was approved
+		s.State, s.Reason, s.Message = v1alpha1.OperationPlanning, "", ""
+	}
 }
 
 // reasonQueued is the reason of an operation that waits for others.

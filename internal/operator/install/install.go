@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -21,12 +22,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"slipway.dev/slipway/internal/bundle/operatorimage"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/operator/manifests"
 )
-
-// IDFlag is the problem of a kubeconfig or a flag.
-const IDFlag = "operator-kubeconfig-invalid"
 
 // Problems of an installation.
 const (
@@ -63,7 +62,7 @@ func Open(kubeconfig, context string) (*Installer, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return nil, diag.Refuse(IDFlag, fmt.Sprintf("reading the kubeconfig: %v", err),
+		return nil, diag.Refuse(manifests.IDFlag, fmt.Sprintf("reading the kubeconfig: %v", err),
 			"set --kubeconfig and --context to the cluster that runs the operator")
 	}
 	config.QPS = -1 // the API server limits its clients
@@ -73,9 +72,6 @@ func Open(kubeconfig, context string) (*Installer, error) {
 	}
 	return &Installer{client: client, url: config.Host}, nil
 }
-
-// URL returns the URL of the API.
-func (i *Installer) URL() string { return i.url }
 
 func (i *Installer) report(format string, args ...any) {
 	if i.Report != nil {
@@ -106,6 +102,12 @@ func (i *Installer) Install(ctx context.Context, o manifests.Options, isUpgrade 
 	if err := i.refuse(ctx, o, installed, isUpgrade); err != nil {
 		return err
 	}
+	if installed != nil {
+		o.KeepInstalled(installed)
+	}
+	if o.APIURL == "" {
+		o.APIURL = i.url
+	}
 	objects, err := manifests.Objects(o)
 	if err != nil {
 		return err
@@ -129,20 +131,55 @@ func (i *Installer) refuse(ctx context.Context, o manifests.Options, installed *
 		if isUpgrade {
 			return notInstalled()
 		}
-		return i.refuseServer(ctx)
+		if err := i.refuseServer(ctx); err != nil {
+			return err
+		}
+		return i.refuseLaterDefinitions(ctx, o.Version)
 	}
-	had := manifests.VersionOf(installed)
-	before, err1 := version.ParseSemantic(strings.TrimPrefix(had, "v"))
-	after, err2 := version.ParseSemantic(strings.TrimPrefix(o.Version, "v"))
+	if !manifests.IsOurs(installed) {
+		return diag.Refuse(idForeign, "Deployment "+manifests.Namespace+"/"+manifests.Name+" exists, and is not of Slipway",
+			"delete or rename it")
+	}
+	if image := manifests.ImageOf(installed); isUpgrade && o.Image == "" && !strings.HasPrefix(image, operatorimage.Repository+":") {
+		return diag.Refuse(manifests.IDFlag, "the operator has the image "+image+", which does not follow the version",
+			"set --image to the image of this version")
+	}
+	return refuseEarlier(manifests.VersionOf(installed), o.Version)
+}
+
+// builds matches the end of the version of a build after a release: "-4-g1a2b3c4".
+var builds = regexp.MustCompile(`-\d+-g[0-9a-f]+(-dirty)?$`)
+
+// refuseEarlier refuses a version that is earlier than the installed one. Other texts than versions are not compared.
+func refuseEarlier(installed, wanted string) error {
+	parse := func(text string) (*version.Version, error) {
+		return version.ParseSemantic(strings.TrimPrefix(builds.ReplaceAllString(text, ""), "v"))
+	}
+	before, err1 := parse(installed)
+	after, err2 := parse(wanted)
 	if err1 == nil && err2 == nil && after.LessThan(before) {
-		return diag.Refuse(idNewer, fmt.Sprintf("the operator has version %s, and this program has the earlier version %s", had, o.Version),
-			"use slipway "+had+" or a later version")
+		return diag.Refuse(idNewer,
+			fmt.Sprintf("the operator has version %s, and this program has the earlier version %s", installed, wanted), "use slipway "+installed+" or a later version")
 	}
 	return nil
 }
 
 func notInstalled() error {
 	return diag.Refuse(idMissing, "the cluster has no operator", "run 'slipway operator install', or check --kubeconfig and --context")
+}
+
+// refuseLaterDefinitions refuses the definitions of a later version, which an uninstalled operator has left.
+func (i *Installer) refuseLaterDefinitions(ctx context.Context, wanted string) error {
+	list, err := i.client.Resource(manifests.DefinitionResource).List(ctx, metav1.ListOptions{LabelSelector: manifests.OursSelector})
+	if err != nil {
+		return fmt.Errorf("reading the definitions: %w", err)
+	}
+	for n := range list.Items {
+		if err := refuseEarlier(manifests.VersionOf(&list.Items[n]), wanted); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refuseServer refuses the API of a management server: it has its own controllers, and no Pods.
@@ -182,9 +219,6 @@ func (i *Installer) apply(ctx context.Context, object *unstructured.Unstructured
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	isNew := err != nil
-	if !isNew && object.GetKind() == manifests.KindDeployment && !manifests.IsOurs(was) {
-		return diag.Refuse(idForeign, name+" exists, and is not of Slipway", "delete or rename it")
-	}
 	text, err := json.Marshal(object.Object)
 	if err != nil {
 		return err
@@ -239,6 +273,13 @@ func (i *Installer) waitUntilServed(ctx context.Context) error {
 	return nil
 }
 
+// A NotReadyError reports an operator that was installed, and is not ready in time.
+type NotReadyError struct{ message string }
+
+func (e *NotReadyError) Error() string {
+	return e.message + "; check its Pods with 'kubectl --namespace " + manifests.Namespace + " describe pods' [" + idNotReady + "]"
+}
+
 // WaitUntilReady waits until all Pods of the operator run its current version and are ready.
 func (i *Installer) WaitUntilReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -253,8 +294,7 @@ func (i *Installer) WaitUntilReady(ctx context.Context, limit time.Duration) err
 		return s.IsReady(), nil
 	})
 	if wait.Interrupted(err) {
-		return diag.Refuse(idNotReady, fmt.Sprintf("the operator was installed, but is not ready after %s: %s", limit, last.describeWait()),
-			"check its Pods with 'kubectl --namespace "+manifests.Namespace+" describe pods'")
+		return &NotReadyError{fmt.Sprintf("the operator was installed, but is not ready after %s: %s", limit, last.describeWait())}
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,7 +34,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	lists := map[schema.GroupVersionResource]string{
 		manifests.GroupVersion.WithResource("clusters"): "ClusterList", manifests.GroupVersion.WithResource("operations"): "OperationList",
 		manifests.GroupVersion.WithResource("operationlogs"): "OperationLogList", manifests.LeaseResource: "LeaseList",
-		{Version: "v1", Resource: "pods"}: "PodList",
+		{Version: "v1", Resource: "pods"}: "PodList", manifests.JobResource: "JobList",
 	}
 	all, err := manifests.Objects(manifests.Options{Version: "v1.1.0"})
 	if err != nil {
@@ -58,7 +59,7 @@ func (w *world) apply(action clienttesting.Action) (bool, runtime.Object, error)
 	}
 	if o.GetKind() == manifests.KindDeployment {
 		replicas, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
-		o.Object["status"] = map[string]any{"readyReplicas": replicas, "updatedReplicas": replicas}
+		o.Object["status"] = map[string]any{"replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas}
 	}
 	_, err := w.client.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
 	if apierrors.IsNotFound(err) {
@@ -139,6 +140,20 @@ func TestInstall_IsRefused(t *testing.T) {
 			t.Errorf("a refused installation has changed %q", w.said)
 		}
 	})
+	t.Run("definitions of a later version", func(t *testing.T) {
+		w := newWorld(t)
+		if err := errors.Join(w.install("v1.10.0"), w.i.Uninstall(t.Context(), false)); err != nil {
+			t.Fatal(err)
+		}
+		requireID(t, w.install("v1.9.0"), idNewer)
+	})
+	t.Run("own image without an image of the new version", func(t *testing.T) {
+		w := newWorld(t)
+		if err := w.i.Install(t.Context(), manifests.Options{Version: "v1.0.0", Image: "registry.example.com/slipwayd:v1"}, false); err != nil {
+			t.Fatal(err)
+		}
+		requireID(t, w.i.Install(t.Context(), manifests.Options{Version: "v1.1.0"}, true), manifests.IDFlag)
+	})
 	t.Run("foreign Deployment", func(t *testing.T) {
 		foreign := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": manifests.Name, "namespace": manifests.Namespace},
@@ -155,6 +170,50 @@ func TestInstall_IsRefused(t *testing.T) {
 			t.Errorf("applied are %q", w.applied)
 		}
 	})
+}
+
+// TestInstall_KeepsOptions upgrades an operator without the flags of its installation.
+func TestInstall_KeepsOptions(t *testing.T) {
+	w := newWorld(t)
+	o := manifests.Options{
+		Version: "v1.0.0", Executor: "job", DataClaim: "data", PullSecrets: []string{"registry"}, Replicas: 3, APIURL: "https://api.example.com",
+	}
+	if err := w.i.Install(t.Context(), o, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.i.Install(t.Context(), manifests.Options{Version: "v1.1.0", Replicas: 2}, true); err != nil {
+		t.Fatal(err)
+	}
+	d, err := w.i.loadDeployment(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := manifests.Options{Version: manifests.VersionOf(d)}
+	got.KeepInstalled(d)
+	o.Version, o.Replicas = "v1.1.0", 2
+	if diff := cmp.Diff(o, got); diff != "" || manifests.ImageOf(d) != "slipway.dev/slipwayd:v1.1.0" {
+		t.Errorf("image %s, options (-want +got):\n%s", manifests.ImageOf(d), diff)
+	}
+}
+
+func TestRefuseEarlier_ComparesReleases(t *testing.T) {
+	for _, tc := range []struct {
+		installed, wanted string
+		refused           bool
+	}{
+		{"v1.0.0", "v1.0.0", false},
+		{"v1.0.0", "v1.0.1", false},
+		{"v1.10.0", "v1.9.0", true},
+		{"v1.0.0", "v1.0.0-4-g1a2b3c4", false}, // a build after the release
+		{"v1.0.0-4-g1a2b3c4-dirty", "v1.0.0", false},
+		{"v1.1.0-4-g1a2b3c4", "v1.0.0", true},
+		{"v1.1.0+build", "v1.0.0+build", true},
+		{"1a2b3c4", "v1.0.0", false}, // a build without a release
+	} {
+		if err := refuseEarlier(tc.installed, tc.wanted); (err != nil) != tc.refused {
+			t.Errorf("%s after %s: %v, refused is wanted: %t", tc.wanted, tc.installed, err, tc.refused)
+		}
+	}
 }
 
 func TestStatus_ShowsWhatIsNotReady(t *testing.T) {
@@ -184,7 +243,9 @@ func TestStatus_ShowsWhatIsNotReady(t *testing.T) {
 		t.Errorf("the status is %+v", s)
 	}
 	err = w.i.WaitUntilReady(t.Context(), 2*time.Second)
-	requireID(t, err, idNotReady)
+	if !errors.As(err, new(*NotReadyError)) {
+		t.Fatalf("got %v", err)
+	}
 	for _, part := range []string{"no process runs the controllers", "the webhook has no certificate", "no such image"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the message does not have %q: %v", part, err)
@@ -193,13 +254,25 @@ func TestStatus_ShowsWhatIsNotReady(t *testing.T) {
 	lease := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"name": manifests.LeaseName, "namespace": manifests.Namespace},
-		"spec":     map[string]any{"holderIdentity": "p_1-2-3"},
+		"spec": map[string]any{
+			"holderIdentity": "p_1-2-3", "leaseDurationSeconds": int64(15), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
+		},
 	}}
 	if err := w.client.Tracker().Create(manifests.LeaseResource, lease, manifests.Namespace); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = w.i.Status(t.Context()); err != nil || s.Leader != "p" {
 		t.Errorf("the leader is %+v, %v", s, err)
+	}
+	old := time.Now().Add(-time.Minute).UTC().Format(metav1.RFC3339Micro)
+	if err := unstructured.SetNestedField(lease.Object, old, "spec", "renewTime"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Tracker().Update(manifests.LeaseResource, lease, manifests.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = w.i.Status(t.Context()); err != nil || s.Leader != "" {
+		t.Errorf("the leader was killed: %+v, %v", s, err)
 	}
 }
 

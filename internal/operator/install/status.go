@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"slipway.dev/slipway/internal/operator/manifests"
 )
@@ -21,6 +24,7 @@ type Status struct {
 	Image   string `json:"image"`
 	// Replicas is the wanted number of Pods, Updated the number with the current version, Ready how many of all are ready.
 	Replicas int32 `json:"replicas"`
+	All      int32 `json:"all"` // Pods, also of an earlier version
 	Updated  int32 `json:"updated"`
 	Ready    int32 `json:"ready"`
 	// Leader is the process whose controllers run, "" if none does.
@@ -37,7 +41,7 @@ type Status struct {
 
 // IsReady reports whether all Pods run the current version, and one of them runs the controllers.
 func (s *Status) IsReady() bool {
-	return s.Replicas == s.Ready && s.Replicas == s.Updated && s.Leader != "" && s.HasWebhook
+	return s.Replicas == s.Ready && s.Replicas == s.Updated && s.Replicas == s.All && s.Leader != "" && s.HasWebhook
 }
 
 // describeWait describes the parts that are not ready.
@@ -62,7 +66,8 @@ func (i *Installer) Status(ctx context.Context) (*Status, error) {
 		return nil, notInstalled()
 	}
 	s := &Status{
-		Version: manifests.VersionOf(d), Image: manifests.ImageOf(d), Updated: d.Status.UpdatedReplicas, Ready: d.Status.ReadyReplicas,
+		Version: manifests.VersionOf(d), Image: manifests.ImageOf(d),
+		All: d.Status.Replicas, Updated: d.Status.UpdatedReplicas, Ready: d.Status.ReadyReplicas,
 		Definitions: map[string]string{},
 	}
 	if d.Spec.Replicas != nil {
@@ -87,10 +92,20 @@ func (i *Installer) readLeader(ctx context.Context, s *Status) error {
 	if err != nil {
 		return fmt.Errorf("reading the Lease of the operator: %w", err)
 	}
-	holder, _, err := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-	s.Leader, _, _ = strings.Cut(holder, "_") // the name of the Pod, and a random part
-	return err
+	var is coordinationv1.Lease
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(lease.Object, &is); err != nil {
+		return err
+	}
+	length := time.Duration(ptr.Deref(is.Spec.LeaseDurationSeconds, 0)) * time.Second
+	if renewed := is.Spec.RenewTime; renewed == nil || time.Since(renewed.Time) > length+clockReserve {
+		return nil // its holder was killed
+	}
+	s.Leader, _, _ = strings.Cut(ptr.Deref(is.Spec.HolderIdentity, ""), "_") // the name of the Pod, and a random part
+	return nil
 }
+
+// clockReserve is how much the clocks of this machine and of the nodes can differ.
+const clockReserve = 10 * time.Second
 
 func (i *Installer) readDefinitions(ctx context.Context, s *Status) error {
 	list, err := i.client.Resource(manifests.DefinitionResource).List(ctx, metav1.ListOptions{LabelSelector: manifests.OursSelector})

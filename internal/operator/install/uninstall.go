@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/operator/manifests"
 )
@@ -27,20 +28,12 @@ var kept = []string{manifests.KindDefinition, "Namespace", "ValidatingAdmissionP
 // Uninstall removes the operator. Clusters, operations and the namespace remain, so that an operator that is installed
 // later continues. withData removes the definitions and the namespace too, and is refused while there are Clusters.
 func (i *Installer) Uninstall(ctx context.Context, withData bool) error {
-	status, err := i.Status(ctx)
-	if err != nil && (!withData || !isMissing(err)) {
+	if _, err := i.Status(ctx); err != nil && (!withData || !isMissing(err)) {
 		return err
 	}
 	if withData {
-		if status == nil {
-			status = new(Status)
-			if err := i.countClusters(ctx, status); err != nil {
-				return err
-			}
-		}
-		if status.Clusters > 0 {
-			return diag.Refuse(idClusters, fmt.Sprintf("there are %d Clusters: without their definition, they would be deleted", status.Clusters),
-				"delete them first, or omit --with-data")
+		if err := i.refuseClusters(ctx); err != nil {
+			return err
 		}
 	}
 	objects, err := manifests.Objects(manifests.Options{Version: "v0.0.0"})
@@ -48,9 +41,33 @@ func (i *Installer) Uninstall(ctx context.Context, withData bool) error {
 		return err
 	}
 	slices.Reverse(objects) // the webhook first: its Service disappears
+	// Operations stop at a safe point, and save their state with the rights that are removed afterwards.
+	if err := i.removeAll(ctx, objects, func(o *unstructured.Unstructured) bool { return slices.Contains(first, o.GetKind()) }); err != nil {
+		return err
+	}
+	if err := i.stopJobs(ctx); err != nil {
+		return err
+	}
+	if withData {
+		if err := i.refuseClusters(ctx); err != nil { // some can be new
+			return err
+		}
+	}
+	return i.removeAll(ctx, objects, func(o *unstructured.Unstructured) bool {
+		return !slices.Contains(first, o.GetKind()) && (withData || !slices.Contains(kept, o.GetKind()) && !isUserRole(o))
+	})
+}
+
+// first are the kinds that are removed before the others.
+var first = []string{"ValidatingWebhookConfiguration", manifests.KindDeployment}
+
+// removeAll deletes the selected objects, and waits until they do not exist.
+func (i *Installer) removeAll(
+	ctx context.Context, objects []*unstructured.Unstructured, selects func(*unstructured.Unstructured) bool,
+) error {
 	var removed []*unstructured.Unstructured
 	for _, object := range objects {
-		if !withData && (slices.Contains(kept, object.GetKind()) || isUserRole(object)) {
+		if !selects(object) {
 			continue
 		}
 		gone, err := i.remove(ctx, object)
@@ -62,6 +79,40 @@ func (i *Installer) Uninstall(ctx context.Context, withData bool) error {
 		}
 	}
 	return i.waitUntilGone(ctx, removed)
+}
+
+// stopJobs deletes the Jobs of operations, and waits until their processes have stopped at a safe point.
+func (i *Installer) stopJobs(ctx context.Context) error {
+	list, err := i.client.Resource(manifests.JobResource).Namespace(manifests.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelOperationUID})
+	if err != nil {
+		return fmt.Errorf("reading the Jobs of operations: %w", err)
+	}
+	var removed []*unstructured.Unstructured
+	foreground := metav1.DeletePropagationForeground
+	for n := range list.Items {
+		job := &list.Items[n]
+		err := i.client.Resource(manifests.JobResource).Namespace(manifests.Namespace).
+			Delete(ctx, job.GetName(), metav1.DeleteOptions{PropagationPolicy: &foreground})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting %s: %w", describe(job), err)
+		}
+		removed = append(removed, job)
+	}
+	return i.waitUntilGone(ctx, removed)
+}
+
+// refuseClusters refuses to delete the definitions while there are Clusters.
+func (i *Installer) refuseClusters(ctx context.Context) error {
+	var status Status
+	if err := i.countClusters(ctx, &status); err != nil {
+		return err
+	}
+	if status.Clusters == 0 {
+		return nil
+	}
+	return diag.Refuse(idClusters, fmt.Sprintf("there are %d Clusters: without their definition, they would be deleted", status.Clusters),
+		"delete them first, or omit --with-data")
 }
 
 // isUserRole reports whether an object is a role of users of Clusters.

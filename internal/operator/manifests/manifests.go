@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -23,6 +26,7 @@ import (
 	"slipway.dev/slipway/api/policies"
 	"slipway.dev/slipway/api/roles"
 	"slipway.dev/slipway/internal/bundle/operatorimage"
+	"slipway.dev/slipway/internal/diag"
 )
 
 // Names of the objects.
@@ -52,6 +56,9 @@ const (
 	PodSelector  = labelName + "=" + Name
 )
 
+// IDFlag is the problem of a kubeconfig or a flag.
+const IDFlag = "operator-kubeconfig-invalid"
+
 // Options select details of the operator.
 type Options struct {
 	// Version is the version of Slipway.
@@ -72,6 +79,34 @@ type Options struct {
 	APIURL string
 }
 
+// CheckValues refuses values that the API server would refuse after a part of the objects was applied.
+func (o *Options) CheckValues() error {
+	refuse := func(flag, value string, why ...string) error {
+		return diag.Refuse(IDFlag, fmt.Sprintf("%s %q is not valid: %s", flag, value, strings.Join(why, "; ")), "correct the flag")
+	}
+	if o.Executor != "" && o.Executor != "in-process" && o.Executor != "job" {
+		return refuse("--executor", o.Executor, "the executors are in-process and job")
+	}
+	if o.Replicas < 0 {
+		return refuse("--replicas", strconv.Itoa(int(o.Replicas)), "set 1 or more")
+	}
+	for _, name := range o.PullSecrets {
+		if why := validation.IsDNS1123Subdomain(name); len(why) > 0 {
+			return refuse("--pull-secret", name, why...)
+		}
+	}
+	if why := validation.IsDNS1123Subdomain(o.DataClaim); o.DataClaim != "" && len(why) > 0 {
+		return refuse("--data-claim", o.DataClaim, why...)
+	}
+	if at, err := url.Parse(o.APIURL); o.APIURL != "" && (err != nil || at.Host == "") {
+		return refuse("--api-url", o.APIURL, "use a URL such as https://api.example.com:6443")
+	}
+	if strings.ContainsAny(o.Image, " \t\n") {
+		return refuse("--image", o.Image, "use a reference such as registry.example.com/slipwayd:v1")
+	}
+	return nil
+}
+
 // SetDefaults sets the fields that have no value.
 func (o *Options) SetDefaults() {
 	if o.Image == "" {
@@ -84,6 +119,9 @@ func (o *Options) SetDefaults() {
 
 // Objects returns all objects, in the order in which they are applied.
 func Objects(o Options) ([]*unstructured.Unstructured, error) {
+	if err := o.CheckValues(); err != nil {
+		return nil, err
+	}
 	o.SetDefaults()
 	var out []*unstructured.Unstructured
 	for _, text := range [][]byte{crds.Clusters, crds.Operations, crds.OperationLogs, roles.Roles} {
@@ -94,7 +132,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		out = append(out, objects...)
 	}
 	objects := []runtime.Object{
-		newNamespace(), newServiceAccount(o), newClusterRole(), newClusterRoleBinding(), newRole(Name, listJobRules()),
+		newNamespace(), newServiceAccount(), newClusterRole(), newClusterRoleBinding(), newRole(Name, listJobRules()),
 		newRoleBinding(Name, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: Name, Namespace: Namespace}),
 		newRole(jobRole, listIdentityRules()), newRoleBinding(jobRole, rbacv1.Subject{
 			Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + Namespace,
@@ -110,7 +148,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
 		out = append(out, &unstructured.Unstructured{Object: content})
 	}
-	for _, text := range [][]byte{policies.Clusters, policies.Operations} {
+	for _, text := range [][]byte{policies.Clusters, policies.Operations, policies.Secrets} {
 		objects, err := decode(text)
 		if err != nil {
 			return nil, err
@@ -174,7 +212,9 @@ func ImageOf(d *appsv1.Deployment) string {
 }
 
 // VersionOf returns the version of Slipway in the labels of an object.
-func VersionOf(o metav1.Object) string { return o.GetLabels()[LabelVersion] }
+func VersionOf(o metav1.Object) string {
+	return strings.ReplaceAll(o.GetLabels()[LabelVersion], "_", "+")
+}
 
 // IsOurs reports whether Slipway has made an object.
 func IsOurs(o metav1.Object) bool { return o.GetLabels()[LabelManagedBy] == managedBy }

@@ -82,7 +82,7 @@ func TestObjects_HaveOptions(t *testing.T) {
 	if got, want := ImageOf(d), "slipway.dev/slipwayd:v1.2.3-dev"; got != want {
 		t.Errorf("the image is %s, want %s", got, want)
 	}
-	if got := VersionOf(d); got != "v1.2.3_dev" {
+	if got := VersionOf(d); got != "v1.2.3+dev" {
 		t.Errorf("the version is %s", got)
 	}
 	spec := d.Spec.Template.Spec
@@ -96,6 +96,17 @@ func TestObjects_HaveOptions(t *testing.T) {
 	const own = "registry.example.com/slipwayd:v1"
 	if got := ImageOf(deploymentOf(t, Options{Version: "v1", Image: own})); got != own {
 		t.Errorf("the image is %s", got)
+	}
+}
+
+func TestCheckValues_RefusesWhatTheAPIRefuses(t *testing.T) {
+	for name, o := range map[string]Options{
+		"executor": {Executor: "pod"}, "replicas": {Replicas: -1}, "secret": {PullSecrets: []string{"My_Secret"}},
+		"claim": {DataClaim: "/data"}, "URL": {APIURL: "api.example.com"}, "image": {Image: "a b"},
+	} {
+		if _, err := Objects(o); err == nil || !strings.Contains(err.Error(), IDFlag) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ var (
 	GroupVersion       = schema.GroupVersion{Group: v1alpha1.Group, Version: v1alpha1.Version}
 	LeaseResource      = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	DefinitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	JobResource        = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	WebhookResource    = schema.GroupVersionResource{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations",
 	}
@@ -50,8 +51,14 @@ var kinds = []struct {
 	{"ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false},
 }
 
-// ResourceOf returns the resource of a kind of the objects.
+// kindJob is the kind of the Jobs of operations, which the installation does not make.
+const kindJob = "Job"
+
+// ResourceOf returns the resource of a kind of the objects, or of Jobs.
 func ResourceOf(kind string) (resource string, isNamespaced, ok bool) {
+	if kind == kindJob {
+		return JobResource.Resource, true, true
+	}
 	i := indexOf(kind)
 	if i < 0 {
 		return "", false, false

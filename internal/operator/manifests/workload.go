@@ -22,6 +22,8 @@ const (
 )
 
 const (
+	// dataVolumeName is the name of the volume of the data directory.
+	dataVolumeName = "data"
 	// user is the user of the container.
 	user = 65532
 	// dataPath is the directory of bundles, backup sets and the archive, and tempPath the directory for temporary files.
@@ -44,15 +46,18 @@ func newNamespace() *corev1.Namespace {
 	}
 }
 
-func newServiceAccount(o Options) *corev1.ServiceAccount {
-	account := &corev1.ServiceAccount{
+func newServiceAccount() *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: Namespace},
 	}
+}
+
+func listPullSecrets(o Options) (out []corev1.LocalObjectReference) {
 	for _, name := range o.PullSecrets {
-		account.ImagePullSecrets = append(account.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
+		out = append(out, corev1.LocalObjectReference{Name: name})
 	}
-	return account
+	return out
 }
 
 func newService() *corev1.Service {
@@ -76,10 +81,15 @@ func newDisruptionBudget() *policyv1.PodDisruptionBudget {
 }
 
 func newDeployment(o Options) *appsv1.Deployment {
+	strategy := appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType}
+	if o.DataClaim != "" && o.Replicas == 1 { // a second Pod would wait for the volume
+		strategy.Type = appsv1.RecreateDeploymentStrategyType
+	}
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: Namespace},
 		Spec: appsv1.DeploymentSpec{
+			Strategy: strategy,
 			Replicas: &o.Replicas, Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: selector},
@@ -94,12 +104,13 @@ func newPodSpec(o Options) corev1.PodSpec {
 	return corev1.PodSpec{
 		ServiceAccountName:            Name,
 		TerminationGracePeriodSeconds: &stop,
+		ImagePullSecrets:              listPullSecrets(o), // Jobs have another ServiceAccount
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers:  []corev1.Container{newContainer(o)},
-		Volumes:     []corev1.Volume{{Name: "data", VolumeSource: newDataVolume(o)}, {Name: "tmp", VolumeSource: newEmptyVolume()}},
+		Volumes:     []corev1.Volume{{Name: dataVolumeName, VolumeSource: newDataVolume(o)}, {Name: "tmp", VolumeSource: newEmptyVolume()}},
 		Tolerations: newTolerations(),
 		// Replicas on one node would fail together.
 		Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
@@ -171,7 +182,7 @@ func newContainer(o Options) corev1.Container {
 			AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
-		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: dataPath}, {Name: "tmp", MountPath: tempPath}},
+		VolumeMounts: []corev1.VolumeMount{{Name: dataVolumeName, MountPath: dataPath}, {Name: "tmp", MountPath: tempPath}},
 	}
 }
 

@@ -17,11 +17,11 @@ func TestSetPace_WritesItemsOfTheWaitToo(t *testing.T) {
 			added = 0
 			return func() error { writes = append(writes, n); return nil }
 		}, func(err error) error { return err })
-		w.SetPace(func() { time.Sleep(time.Second) })
+		w.SetPace(func() { <-time.After(time.Second) })
 		var all sync.WaitGroup
 		for i := range 5 {
 			all.Go(func() {
-				time.Sleep(time.Duration(i) * Delay)
+				<-time.After(time.Duration(i) * Delay)
 				if err := w.Add(func() error { added++; return nil }); err != nil {
 					t.Error(err)
 				}
