@@ -159,7 +159,8 @@ func refuseEarlier(installed, wanted string) error {
 	after, err2 := parse(wanted)
 	if err1 == nil && err2 == nil && after.LessThan(before) {
 		return diag.Refuse(idNewer,
-			fmt.Sprintf("the operator has version %s, and this program has the earlier version %s", installed, wanted), "use slipway "+installed+" or a later version")
+			fmt.Sprintf("the operator has version %s, and this program has the earlier version %s", installed, wanted),
+			"use slipway "+installed+" or a later version")
 	}
 	return nil
 }
