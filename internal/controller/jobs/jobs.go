@@ -245,7 +245,8 @@ func (a *attempt) checkJob(ctx context.Context, seen *observer) (done bool, err 
 		if done, err := a.hasResult(ctx); done || err != nil {
 			return done, err
 		}
-		return false, errors.Join(a.newLostError("it was deleted"), a.removeRights(ctx))
+		a.removeRights(ctx)
+		return false, a.newLostError("it was deleted")
 	case err != nil:
 		a.Log.Warn("the Job of an operation was not read", "operation", client.ObjectKeyFromObject(a.operation), "error", err)
 		return false, nil
@@ -253,7 +254,8 @@ func (a *attempt) checkJob(ctx context.Context, seen *observer) (done bool, err 
 	a.job = job
 	if hasEnded(job) {
 		if done, err := a.hasResult(ctx); done || err != nil {
-			return done, errors.Join(err, a.removeRights(ctx))
+			a.removeRights(ctx)
+			return done, err
 		}
 	}
 	if at := a.deadline(); at != nil && a.Now().After(at.Add(reserve)) {
@@ -303,13 +305,12 @@ func (a *attempt) hasResult(ctx context.Context) (bool, error) {
 }
 
 // removeRights deletes the Role of the Job and its binding. Their operation can remain for a long time.
-func (a *attempt) removeRights(ctx context.Context) error {
+func (a *attempt) removeRights(ctx context.Context) {
 	for _, object := range a.newRights()[1:] { // the ServiceAccount is deleted with the Job
 		if err := a.Client.Delete(ctx, object); err != nil && !apierrors.IsNotFound(err) {
 			a.Log.Warn("the rights of a Job were not deleted", "job", a.Namespace+"/"+a.job.Name, "error", err)
 		}
 	}
-	return nil
 }
 
 // removeJob deletes the Job and its rights. With wait, it waits until the process has ended: a process on a node that
@@ -321,7 +322,7 @@ func (a *attempt) removeJob(ctx context.Context, wait bool) error {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting Job %s/%s: %w", a.Namespace, a.job.Name, err)
 	}
-	defer func() { _ = a.removeRights(ctx) }() // after the process has saved its state; it reports its errors
+	defer a.removeRights(ctx) // after the process has saved its state
 	if !wait {
 		return nil
 	}
