@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,12 +155,23 @@ func (w *world) addPod(j *batchv1.Job, status corev1.PodStatus) {
 	}))
 }
 
-// A started run is a call of Run.
+// A startedRun is a call of Run.
 type startedRun struct {
-	err      error
-	ended    bool
+	result   atomic.Pointer[runResult] // nil while it runs
 	stop     context.CancelCauseFunc
 	withdraw context.CancelCauseFunc
+}
+
+type runResult struct{ err error }
+
+func (r *startedRun) hasEnded() bool { return r.result.Load() != nil }
+
+// error returns the error of a run that has ended.
+func (r *startedRun) error() error {
+	if is := r.result.Load(); is != nil {
+		return is.err
+	}
+	return nil
 }
 
 // start calls Run, and waits until it has started a Job.
@@ -168,10 +180,7 @@ func (w *world) start() *startedRun {
 	ctx, stop := context.WithCancelCause(w.t.Context())
 	withdrawn, withdraw := context.WithCancelCause(ctx)
 	r := &startedRun{stop: stop, withdraw: withdraw}
-	go func() { // ends with the test
-		r.err = w.runner.Run(ctx, withdrawn, w.key)
-		r.ended = true
-	}()
+	go func() { r.result.Store(&runResult{w.runner.Run(ctx, withdrawn, w.key)}) }() // ends with the test
 	w.pass(5 * time.Second)
 	return r
 }
@@ -217,8 +226,8 @@ func TestRun_StartsJobWithRights(t *testing.T) {
 		w.succeed()
 		w.end(j, batchv1.JobComplete, "")
 		w.pass(5 * time.Second)
-		if !r.ended || r.err != nil {
-			t.Errorf("after the success: ended %t, %v", r.ended, r.err)
+		if !r.hasEnded() || r.error() != nil {
+			t.Errorf("after the success: ended %t, %v", r.hasEnded(), r.error())
 		}
 	})
 }
@@ -230,8 +239,8 @@ func TestRun_EndsWhenOperationWaits(t *testing.T) {
 		w.change(func(s *v1alpha1.OperationStatus) { s.State = v1alpha1.OperationAwaitingApproval })
 		w.end(w.job(), batchv1.JobComplete, "")
 		w.pass(5 * time.Second)
-		if !r.ended || r.err != nil {
-			t.Errorf("ended %t, %v", r.ended, r.err)
+		if !r.hasEnded() || r.error() != nil {
+			t.Errorf("ended %t, %v", r.hasEnded(), r.error())
 		}
 		w.change(func(s *v1alpha1.OperationStatus) { s.State = v1alpha1.OperationPlanning })
 		w.start()
@@ -247,16 +256,16 @@ func TestRun_FindsJobAfterRestart(t *testing.T) {
 		r := w.start()
 		r.stop(executor.ErrStopped)
 		w.pass(time.Second)
-		if !r.ended || r.err != nil {
-			t.Fatalf("after the stop: ended %t, %v", r.ended, r.err)
+		if !r.hasEnded() || r.error() != nil {
+			t.Fatalf("after the stop: ended %t, %v", r.hasEnded(), r.error())
 		}
 		again := w.start()
 		j := w.job()
 		w.succeed()
 		w.end(j, batchv1.JobComplete, "")
 		w.pass(5 * time.Second)
-		if !again.ended || again.err != nil {
-			t.Errorf("after the success: ended %t, %v", again.ended, again.err)
+		if !again.hasEnded() || again.error() != nil {
+			t.Errorf("after the success: ended %t, %v", again.hasEnded(), again.error())
 		}
 	})
 }
@@ -348,12 +357,12 @@ func TestRun_FindsLostJobs(t *testing.T) {
 				r := w.start()
 				tc.lose(w, w.job())
 				w.pass(55 * time.Second)
-				if r.ended && r.err != nil && strings.Contains(r.err.Error(), tc.want) && !runningJob(w) {
+				if r.hasEnded() && r.error() != nil && strings.Contains(r.error().Error(), tc.want) && !runningJob(w) {
 					return
 				}
 				w.pass(3 * time.Minute) // a Pod on a dead node remains
-				if !r.ended || r.err == nil || !strings.Contains(r.err.Error(), tc.want) || runningJob(w) {
-					t.Errorf("ended %t with %v, want %q; Jobs %d", r.ended, r.err, tc.want, len(w.jobs()))
+				if !r.hasEnded() || r.error() == nil || !strings.Contains(r.error().Error(), tc.want) || runningJob(w) {
+					t.Errorf("ended %t with %v, want %q; Jobs %d", r.hasEnded(), r.error(), tc.want, len(w.jobs()))
 				}
 			})
 		})
@@ -377,8 +386,8 @@ func TestRun_FailsBeforeThePlan(t *testing.T) {
 				r := w.start()
 				w.end(w.job(), batchv1.JobFailed, "BackoffLimitExceeded")
 				w.pass(10 * time.Second)
-				if !r.ended || r.err == nil || !strings.Contains(r.err.Error(), "BackoffLimitExceeded") {
-					t.Errorf("ended %t, %v", r.ended, r.err)
+				if !r.hasEnded() || r.error() == nil || !strings.Contains(r.error().Error(), "BackoffLimitExceeded") {
+					t.Errorf("ended %t, %v", r.hasEnded(), r.error())
 				}
 			})
 		})
@@ -395,8 +404,8 @@ func TestRun_IsNotWithdrawnAfterBegin(t *testing.T) {
 		})
 		r.withdraw(executor.Superseded)
 		w.pass(10 * time.Second)
-		if o := w.operation(); !r.ended || r.err == nil || o.Status.State != v1alpha1.OperationRunning {
-			t.Errorf("ended %t with %v; the operation is %s", r.ended, r.err, o.Status.State)
+		if o := w.operation(); !r.hasEnded() || r.error() == nil || o.Status.State != v1alpha1.OperationRunning {
+			t.Errorf("ended %t with %v; the operation is %s", r.hasEnded(), r.error(), o.Status.State)
 		}
 	})
 }
@@ -415,8 +424,8 @@ func TestRun_EndsAtDeadline(t *testing.T) {
 		}}})
 		w.pass(time.Hour + 10*time.Minute)
 		o := w.operation()
-		if !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationFailed || o.Status.Reason != executor.ReasonDeadline {
-			t.Errorf("ended %t with %v; the operation is %s %s", r.ended, r.err, o.Status.State, o.Status.Reason)
+		if !r.hasEnded() || r.error() != nil || o.Status.State != v1alpha1.OperationFailed || o.Status.Reason != executor.ReasonDeadline {
+			t.Errorf("ended %t with %v; the operation is %s %s", r.hasEnded(), r.error(), o.Status.State, o.Status.Reason)
 		}
 		if len(w.jobs()) > 0 {
 			t.Error("the Job still exists")
@@ -430,8 +439,8 @@ func TestRun_IsWithdrawn(t *testing.T) {
 		r := w.start()
 		r.withdraw(executor.Superseded)
 		w.pass(10 * time.Second)
-		if o := w.operation(); !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationSuperseded || len(w.jobs()) > 0 {
-			t.Errorf("ended %t with %v; the operation is %s; %d Jobs", r.ended, r.err, o.Status.State, len(w.jobs()))
+		if o := w.operation(); !r.hasEnded() || r.error() != nil || o.Status.State != v1alpha1.OperationSuperseded || len(w.jobs()) > 0 {
+			t.Errorf("ended %t with %v; the operation is %s; %d Jobs", r.hasEnded(), r.error(), o.Status.State, len(w.jobs()))
 		}
 	})
 }
@@ -442,8 +451,8 @@ func TestRun_RemovesJobOfDeletedOperation(t *testing.T) {
 		r := w.start()
 		r.stop(executor.ErrDeleted)
 		w.pass(10 * time.Second)
-		if o := w.operation(); !r.ended || r.err != nil || o.Status.State != v1alpha1.OperationPlanning || len(w.jobs()) > 0 {
-			t.Errorf("ended %t with %v; the operation is %s; %d Jobs", r.ended, r.err, o.Status.State, len(w.jobs()))
+		if o := w.operation(); !r.hasEnded() || r.error() != nil || o.Status.State != v1alpha1.OperationPlanning || len(w.jobs()) > 0 {
+			t.Errorf("ended %t with %v; the operation is %s; %d Jobs", r.hasEnded(), r.error(), o.Status.State, len(w.jobs()))
 		}
 	})
 }
