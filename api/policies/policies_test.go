@@ -351,7 +351,7 @@ func TestClusters_NeedRightToApprove(t *testing.T) {
 		{"removal", "it is an approval", plain + "\nspec: {}", removes + "\nspec: {}", true},
 		{"another removal", "it is another approval", strings.Replace(removes, "w1", "w2", 1) + "\nspec: {}", removes + "\nspec: {}", true},
 		{"same removal", "it was approved", removes + "\nspec: {}", removes + "\nspec: {paused: true}", false},
-		{"no removal any more", "it takes an approval back", removes + "\nspec: {}", plain + "\nspec: {}", false},
+		{"removal taken back", "it is less than before", removes + "\nspec: {}", plain + "\nspec: {}", false},
 		{"manual", "it asks for approvals", plain + "\nspec: {}", plain + manual, false},
 		{"still manual", "it asks for approvals", plain + manual, plain + "\nspec: {approval: Manual, paused: true}", false},
 		{"automatic", "no plan would be approved", plain + manual, plain + "\nspec: {approval: Automatic}", true},

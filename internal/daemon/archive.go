@@ -25,8 +25,8 @@ type serverArchive interface {
 }
 
 // openArchive returns the archive of a server, nil if it has none. path is the value of --archive-dir, and local the
-// default, a directory on the disk of the database. A directory
-// that cannot be used is only reported: the server starts, and uses the directory as soon as that is possible.
+// default, a directory on the disk of the database. A directory that cannot be used is only reported: the server starts,
+// and uses the directory as soon as that is possible.
 func openArchive(ctx context.Context, path, local string, log *slog.Logger) serverArchive {
 	var out serverArchive
 	var opening *archive.Directory

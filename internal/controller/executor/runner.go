@@ -96,11 +96,8 @@ func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) e
 	if err != nil {
 		return err
 	}
-	o, err := backend.Operations().Load(ctx, key.Name)
-	if errors.Is(err, records.ErrNotFound) || err == nil && operation.HasEnded(o) {
-		return nil
-	}
-	if err != nil {
+	o, err := LoadUnfinished(ctx, backend, key.Name)
+	if o == nil {
 		return err
 	}
 	// A request that waits for another operation has the deadline of that one.
@@ -114,6 +111,18 @@ func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) e
 	defer context.AfterFunc(withdrawn, func() { withdraw(context.Cause(withdrawn)) })()
 	n := &run{Runner: r, backend: backend, key: key, operation: o, ctx: ctx, planning: planning}
 	return n.saveResult(n.runAttempt())
+}
+
+// LoadUnfinished returns an operation, nil if it has ended or does not exist.
+func LoadUnfinished(ctx context.Context, backend records.Backend, name string) (*v1alpha1.Operation, error) {
+	o, err := backend.Operations().Load(ctx, name)
+	if errors.Is(err, records.ErrNotFound) || err == nil && operation.HasEnded(o) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // A run is one attempt of an operation.
@@ -288,7 +297,7 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	if err := context.Cause(n.planning); err != nil {
 		return err
 	}
-	if now, err := n.backend.Operations().Load(n.planning, n.key.Name); err != nil || operation.HasEnded(now) {
+	if now, err := LoadUnfinished(n.planning, n.backend, n.key.Name); now == nil {
 		return err // it was withdrawn while no controller observed this process
 	}
 	n.applies = true

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,9 +28,9 @@ import (
 )
 
 const (
-	// interval is the time between two looks at a Job.
+	// interval is the time between two checks of a Job.
 	interval = 2 * time.Second
-	// requestTime limits the requests of one look.
+	// requestTime limits the requests of one check.
 	requestTime = 30 * time.Second
 	// reserve is the time after the deadline of an operation in which its process saves the end.
 	reserve = 2 * time.Minute
@@ -60,11 +59,8 @@ func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) e
 	if err != nil {
 		return err
 	}
-	o, err := backend.Operations().Load(ctx, key.Name)
-	if errors.Is(err, records.ErrNotFound) || err == nil && operation.HasEnded(o) {
-		return nil
-	}
-	if err != nil {
+	o, err := executor.LoadUnfinished(ctx, backend, key.Name)
+	if o == nil {
 		return err
 	}
 	a := &attempt{Runner: r, backend: backend, operation: o}
@@ -84,7 +80,7 @@ type attempt struct {
 	job       *batchv1.Job
 }
 
-// followJob starts a Job unless one runs, and returns when it has ended.
+// followJob starts a Job unless one runs, and returns when it has ended. withdrawn is derived from ctx.
 func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 	if err := a.findJob(ctx); err != nil {
 		return err
@@ -102,9 +98,10 @@ func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 	var seen observer
 	for {
 		select {
-		case <-ctx.Done():
-			return a.endObservation(ctx)
-		case <-withdrawn.Done():
+		case <-withdrawn.Done(): // it also ends with ctx
+			if ctx.Err() != nil {
+				return a.endObservation(ctx)
+			}
 			return a.withdraw(ctx, context.Cause(withdrawn))
 		case <-tick.C:
 		}
@@ -120,8 +117,11 @@ func (a *attempt) withdraw(ctx context.Context, why error) error {
 	if err := a.removeJob(ctx, true); err != nil {
 		return err
 	}
-	o, err := a.backend.Operations().Load(context.WithoutCancel(ctx), a.operation.Name)
-	if err == nil && o.Status.StartTime != nil {
+	o, err := executor.LoadUnfinished(context.WithoutCancel(ctx), a.backend, a.operation.Name)
+	switch {
+	case o == nil:
+		return err
+	case o.Status.StartTime != nil:
 		return fmt.Errorf("operation %s has begun, and cannot be withdrawn", o.Name)
 	}
 	return why
@@ -137,34 +137,17 @@ func (a *attempt) endObservation(ctx context.Context) error {
 
 // findJob finds the Job that runs the operation.
 func (a *attempt) findJob(ctx context.Context) error {
-	list, err := a.listJobs(ctx)
-	if err != nil {
-		return err
+	var list batchv1.JobList
+	selector := client.MatchingLabels{v1alpha1.LabelOperationUID: string(a.operation.UID)}
+	if err := a.Client.List(ctx, &list, client.InNamespace(a.Namespace), selector); err != nil {
+		return fmt.Errorf("reading the Jobs of operation %s: %w", a.operation.Name, err)
 	}
-	for i := range list {
-		if !hasEnded(&list[i]) && list[i].DeletionTimestamp == nil {
-			a.job = &list[i]
+	for i := range list.Items {
+		if j := &list.Items[i]; !hasEnded(j) && j.DeletionTimestamp == nil {
+			a.job = j
 		}
 	}
 	return nil
-}
-
-// listJobs returns the Jobs of the operation, oldest first.
-func (a *attempt) listJobs(ctx context.Context) ([]batchv1.Job, error) {
-	var list batchv1.JobList
-	selector := client.MatchingLabels{v1alpha1.LabelOperationUID: string(a.operation.UID)}
-	err := a.Client.List(ctx, &list, client.InNamespace(a.Namespace), selector)
-	if err != nil {
-		return nil, fmt.Errorf("reading the Jobs of operation %s: %w", a.operation.Name, err)
-	}
-	slices.SortFunc(list.Items, func(x, y batchv1.Job) int { return cmp.Compare(attemptOf(&x), attemptOf(&y)) })
-	return list.Items, nil
-}
-
-// attemptOf returns the number of the attempt of a Job, from 1.
-func attemptOf(j *batchv1.Job) int {
-	n, _ := strconv.Atoi(j.Labels[labelAttempt]) // 0 for a label that a user has changed
-	return n
 }
 
 // hasEnded reports whether a Job has ended.
@@ -192,19 +175,11 @@ func (a *attempt) createJob(ctx context.Context) error {
 			return err
 		}
 	}
-	earlier, err := a.listJobs(ctx)
-	if err != nil {
-		return err
-	}
-	number := 1
-	if n := len(earlier); n > 0 {
-		number = attemptOf(&earlier[n-1]) + 1
-	}
 	template := new(appsv1.Deployment)
 	if err := a.Client.Get(ctx, types.NamespacedName{Namespace: a.Namespace, Name: a.Deployment}, template); err != nil {
 		return fmt.Errorf("reading Deployment %s/%s: %w", a.Namespace, a.Deployment, err)
 	}
-	job, err := a.newJob(template, number)
+	job, err := a.newJob(template)
 	if err != nil {
 		return err
 	}
@@ -220,7 +195,7 @@ func (a *attempt) startJob(ctx context.Context) error {
 	if a.job.Spec.Suspend == nil || !*a.job.Spec.Suspend {
 		return nil
 	}
-	for _, object := range a.newRights() {
+	for _, object := range append(a.newRights(), a.newServiceAccount()) {
 		if err := a.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating the rights of Job %s/%s: %w", a.Namespace, a.job.Name, err)
 		}
@@ -306,7 +281,7 @@ func (a *attempt) hasResult(ctx context.Context) (bool, error) {
 
 // removeRights deletes the Role of the Job and its binding. Their operation can remain for a long time.
 func (a *attempt) removeRights(ctx context.Context) {
-	for _, object := range a.newRights()[1:] { // the ServiceAccount is deleted with the Job
+	for _, object := range a.newRights() {
 		if err := a.Client.Delete(ctx, object); err != nil && !apierrors.IsNotFound(err) {
 			a.Log.Warn("the rights of a Job were not deleted", "job", a.Namespace+"/"+a.job.Name, "error", err)
 		}

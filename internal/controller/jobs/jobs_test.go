@@ -270,6 +270,28 @@ func TestRun_FindsJobAfterRestart(t *testing.T) {
 	})
 }
 
+// TestFollowJob_KeepsJobAtStop stops the controllers: the end of the planning comes with it, and withdraws nothing.
+func TestFollowJob_KeepsJobAtStop(t *testing.T) {
+	run(t, func(w *world) {
+		w.start().stop(executor.ErrStopped)
+		w.pass(time.Second)
+		name := w.job().Name
+		for range 30 { // both contexts have ended, so that each can be seen first
+			ctx, stop := context.WithCancelCause(w.t.Context())
+			withdrawn, withdraw := context.WithCancelCause(ctx)
+			stop(executor.ErrStopped)
+			a := &attempt{Runner: w.runner, backend: w.backend, operation: w.operation()}
+			if err := a.followJob(ctx, withdrawn); err != nil {
+				t.Error(err)
+			}
+			withdraw(nil)
+		}
+		if is := w.job().Name; is != name {
+			t.Errorf("Job %s was replaced by %s", name, is)
+		}
+	})
+}
+
 // TestRun_CompletesSuspendedJob has a Job whose rights are missing: its process was killed after it had created the Job.
 func TestRun_CompletesSuspendedJob(t *testing.T) {
 	run(t, func(w *world) {

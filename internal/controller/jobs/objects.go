@@ -3,7 +3,6 @@ package jobs
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,9 +16,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
-// labelAttempt is the label of a Job with the number of its attempt.
-const labelAttempt = v1alpha1.Group + "/attempt"
-
 const (
 	// keptSeconds is how long a Job remains after its end.
 	keptSeconds = 3600
@@ -30,12 +26,12 @@ const (
 )
 
 // newJob returns a Job that does not run yet. Its Pod is a Pod of the Deployment that runs one operation.
-func (a *attempt) newJob(template *appsv1.Deployment, number int) (*batchv1.Job, error) {
+func (a *attempt) newJob(template *appsv1.Deployment) (*batchv1.Job, error) {
 	o := a.operation
 	spec := *template.Spec.Template.Spec.DeepCopy()
 	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == a.Container })
 	if i < 0 {
-		return nil, fmt.Errorf("there is no container %s in Deployment %s/%s", a.Container, a.Namespace, a.Deployment)
+		return nil, fmt.Errorf("container %s is missing in Deployment %s/%s", a.Container, a.Namespace, a.Deployment)
 	}
 	// A new name for each Job: objects of an earlier Job can be about to be deleted.
 	name := fmt.Sprintf("slipway-%.*s-%s", uidDigits, o.UID, rand.String(nameDigits))
@@ -50,7 +46,7 @@ func (a *attempt) newJob(template *appsv1.Deployment, number int) (*batchv1.Job,
 	failed := batchv1.Failed
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: name, Labels: map[string]string{
-			v1alpha1.LabelOperationUID: string(o.UID), v1alpha1.LabelCluster: o.Spec.ClusterRef.Name, labelAttempt: strconv.Itoa(number),
+			v1alpha1.LabelOperationUID: string(o.UID), v1alpha1.LabelCluster: o.Spec.ClusterRef.Name,
 		}, Annotations: map[string]string{v1alpha1.Group + "/operation": o.Namespace + "/" + o.Name}},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: &none, Suspend: &yes, TTLSecondsAfterFinished: &kept, PodReplacementPolicy: &failed,
@@ -81,14 +77,18 @@ func runArgs(operator []string, o *v1alpha1.Operation) []string {
 	return out
 }
 
-// newRights returns the ServiceAccount of a Job, and its rights in the namespace of the Cluster. They are removed with
-// the Job, or with the operation.
+// newServiceAccount returns the ServiceAccount of a Job, which is deleted with it.
+func (a *attempt) newServiceAccount() client.Object {
+	ofJob := []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: a.job.Name, UID: a.job.UID}}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.job.Name, OwnerReferences: ofJob}}
+}
+
+// newRights returns the rights of a Job in the namespace of the Cluster. They are deleted with the operation at the
+// latest.
 func (a *attempt) newRights() []client.Object {
 	o := a.operation
-	ofJob := []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: a.job.Name, UID: a.job.UID}}
 	ofOperation := []metav1.OwnerReference{{APIVersion: v1alpha1.APIVersion, Kind: "Operation", Name: o.Name, UID: o.UID}}
 	return []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.job.Name, OwnerReferences: ofJob}},
 		&rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: a.job.Name, OwnerReferences: ofOperation},
 			Rules:      Rules(o.Spec.ClusterRef.Name),

@@ -27,12 +27,12 @@ type observer struct {
 	isAway  bool // the node of the Pod does not answer
 }
 
-// hasLasted reports whether a problem lasts longer than a time.
+// hasLasted notes a problem, and reports whether it has lasted for a time.
 func (s *observer) hasLasted(problem string, limit time.Duration, now time.Time) bool {
 	if s.problem != problem {
 		s.problem, s.since = problem, now
 	}
-	return problem != "" && now.Sub(s.since) >= limit
+	return now.Sub(s.since) >= limit
 }
 
 // waitingReasons are reasons of a container that does not start, which can end only with a change.
@@ -47,28 +47,25 @@ func (a *attempt) findProblem(ctx context.Context, job *batchv1.Job, seen *obser
 	if err != nil {
 		return "", err
 	}
-	now := a.Now()
-	if len(pods) == 0 {
-		if why := describeFailure(job); why != "" {
+	var pod *corev1.Pod // the latest
+	if n := len(pods); n > 0 {
+		pod = &pods[n-1]
+		if why := describeEnd(pod); why != "" {
 			return why, nil
 		}
-		if hasEnded(job) {
-			return endedWithoutResult, nil
-		}
-		if !seen.hasLasted("no Pod", startTime, now) {
-			return "", nil
-		}
-		return a.explainMissingPod(ctx, job)
-	}
-	pod := &pods[len(pods)-1]
-	if why := describeEnd(pod); why != "" {
-		return why, nil
 	}
 	if why := describeFailure(job); why != "" {
 		return why, nil
 	}
 	if hasEnded(job) {
-		return endedWithoutResult, nil
+		return "its process has ended without a result", nil
+	}
+	now := a.Now()
+	if pod == nil {
+		if !seen.hasLasted("no Pod", startTime, now) {
+			return "", nil
+		}
+		return a.explainMissingPod(ctx, job)
 	}
 	name, limit, why := findPodProblem(pod)
 	switch {
@@ -114,8 +111,6 @@ func findPodProblem(pod *corev1.Pod) (name string, limit time.Duration, why stri
 	}
 	return "", 0, ""
 }
-
-const endedWithoutResult = "its process has ended without a result"
 
 func describeAway(p *corev1.Pod) string { return "node " + p.Spec.NodeName + " does not answer" }
 

@@ -193,12 +193,12 @@ func (r *Reconciler) begin(o *v1alpha1.Operation, s *v1alpha1.OperationStatus) {
 	if s.Reason == reasonQueued || s.Reason == reasonWindow {
 		s.Reason, s.Message = "", ""
 	}
-	if s.Deadline == nil || s.State == v1alpha1.OperationAwaitingApproval {
+	if s.State == v1alpha1.OperationAwaitingApproval { // it was approved
+		s.State, s.Reason, s.Message, s.Deadline = v1alpha1.OperationPlanning, "", "", nil
+	}
+	if s.Deadline == nil {
 		at := metav1.NewTime(r.Now().Add(cmp.Or(o.Spec.Deadline.Duration, DefaultDeadline)))
 		s.Deadline = &at
-	}
-	if s.State == v1alpha1.OperationAwaitingApproval { // it was approved
-		s.State, s.Reason, s.Message = v1alpha1.OperationPlanning, "", ""
 	}
 }
 
