@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,22 +21,14 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/admission"
-	"slipway.dev/slipway/internal/controller/executor"
-	"slipway.dev/slipway/internal/controller/jobs"
 	"slipway.dev/slipway/internal/hostclaims"
 )
 
-// LeaseName is the name of the Lease of the process whose controllers run.
-const LeaseName = "slipway-controllers"
-
-// WebhookPath is the path of the webhook for Clusters and their namespaces.
-const WebhookPath = "/admission"
-
 // A Process has what controllers need outside of the management server: several processes can serve requests, and the
-// controllers run in one of them. Namespace is required.
+// controllers run in one of them. Namespace and LeaseName are required.
 type Process struct {
-	// Namespace has the Lease of the process whose controllers run.
-	Namespace string
+	// Namespace has the Lease of the process whose controllers run, and LeaseName is its name.
+	Namespace, LeaseName string
 	// ProbeAddress is the address of /healthz and /readyz, and MetricsAddress the address of /metrics, over TLS and for
 	// clients with the right to read the path. "0": none.
 	ProbeAddress, MetricsAddress string
@@ -54,51 +45,11 @@ type JobSettings struct {
 	IsDefault             bool
 }
 
-// newSelector returns the function that selects the runner of an operation.
-func (c *Config) newSelector(m manager.Manager, inProcess *executor.Runner) (func(*v1alpha1.Operation) executor.RunFunc, error) {
-	runners := map[v1alpha1.ExecutorKind]executor.RunFunc{
-		"": inProcess.Run, v1alpha1.ExecutorInProcess: inProcess.Run,
-		v1alpha1.ExecutorJob:      c.refuseExecutor("it needs an operator in a Kubernetes cluster"),
-		v1alpha1.ExecutorExternal: c.refuseExecutor("it is not available in this version"),
-	}
-	if c.Process != nil && c.Process.Jobs != nil {
-		api, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
-		if err != nil {
-			return nil, err
-		}
-		is := c.Process.Jobs
-		run := (&jobs.Runner{
-			Client: api, Namespace: c.Process.Namespace, Deployment: is.Deployment, Container: is.Container,
-			OpenRecords: c.OpenRecords, Guard: inProcess.Guard, Now: c.Lifecycle.Now, Log: c.Log,
-		}).Run
-		runners[v1alpha1.ExecutorJob] = run
-		if is.IsDefault {
-			runners[""] = run
-		}
-	}
-	return func(o *v1alpha1.Operation) executor.RunFunc { return runners[o.Spec.Executor] }, nil
-}
-
-// reasonExecutor is the reason of an operation whose executor is not available.
-const reasonExecutor = "ExecutorNotAvailable"
-
-// refuseExecutor returns a runner that ends operations.
-func (c *Config) refuseExecutor(why string) executor.RunFunc {
-	return func(ctx, _ context.Context, key types.NamespacedName) error {
-		backend, err := c.OpenRecords(key.Namespace)
-		if err != nil {
-			return err
-		}
-		return executor.SaveEnd(ctx, backend.Operations(), key.Name, &executor.End{
-			State: v1alpha1.OperationFailed, Reason: reasonExecutor, Message: "spec.executor cannot be used: " + why, Code: v1alpha1.ErrorUserInput,
-		}, c.Lifecycle.Now())
-	}
-}
-
-// A Webhook has the address of the webhook, and its certificate.
+// A Webhook has the address and the path of the webhook, and its certificate.
 type Webhook struct {
 	Host        string
 	Port        int
+	Path        string
 	Certificate Certificate
 }
 
@@ -119,7 +70,7 @@ func (renewal) NeedLeaderElection() bool { return false }
 
 // setOptions configures a manager for the process.
 func (p *Process) setOptions(o *manager.Options) {
-	o.LeaderElection, o.LeaderElectionNamespace, o.LeaderElectionID = true, p.Namespace, LeaseName
+	o.LeaderElection, o.LeaderElectionNamespace, o.LeaderElectionID = true, p.Namespace, p.LeaseName
 	o.LeaderElectionReleaseOnCancel = true // after the operations have stopped
 	o.HealthProbeBindAddress = p.ProbeAddress
 	o.Metrics = metricsserver.Options{
@@ -151,7 +102,7 @@ func (p *Process) addTo(ctx context.Context, m manager.Manager, log *slog.Logger
 	if err := watchClaims(ctx, m.GetCache(), p.Admission.Claims, log); err != nil {
 		return err
 	}
-	m.GetWebhookServer().Register(WebhookPath, &webhook.Admission{Handler: webhookadmission.HandlerFunc(p.review)})
+	m.GetWebhookServer().Register(p.Webhook.Path, &webhook.Admission{Handler: webhookadmission.HandlerFunc(p.review)})
 	return nil
 }
 

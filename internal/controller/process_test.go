@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/hostclaims"
+	"slipway.dev/slipway/internal/operator/manifests"
 )
 
 // A fixedCertificate is a certificate for 127.0.0.1.
@@ -60,8 +61,8 @@ func (w *world) startProcess(certificate Certificate) (webhook int, probes strin
 	w.t.Helper()
 	webhook, probes = freePort(w.t), fmt.Sprintf("127.0.0.1:%d", freePort(w.t))
 	w.process = &Process{
-		Namespace: w.namespace, ProbeAddress: probes, MetricsAddress: "0",
-		Webhook:   &Webhook{Host: "127.0.0.1", Port: webhook, Certificate: certificate},
+		Namespace: w.namespace, LeaseName: manifests.LeaseName, ProbeAddress: probes, MetricsAddress: "0",
+		Webhook:   &Webhook{Host: "127.0.0.1", Port: webhook, Path: manifests.WebhookPath, Certificate: certificate},
 		Admission: &admission.Checker{Claims: hostclaims.NewIndex(time.Now), DefaultVersion: older},
 	}
 	w.start()
@@ -82,7 +83,7 @@ func (w *world) startProcess(certificate Certificate) (webhook int, probes strin
 // holder returns the process whose controllers run.
 func (w *world) holder() string {
 	w.t.Helper()
-	lease, err := server.Client(w.t).CoordinationV1().Leases(w.namespace).Get(w.t.Context(), LeaseName, metav1.GetOptions{})
+	lease, err := server.Client(w.t).CoordinationV1().Leases(w.namespace).Get(w.t.Context(), manifests.LeaseName, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
@@ -139,7 +140,7 @@ func (w *world) useWebhook(port int, ca []byte) {
 			Name: "namespaces.slipway.dev", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 			ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}},
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, WebhookPath)), CABundle: ca,
+				URL: ptr.To(fmt.Sprintf("https://127.0.0.1:%d%s", port, manifests.WebhookPath)), CABundle: ca,
 			},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete},

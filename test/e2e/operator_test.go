@@ -31,10 +31,7 @@ func TestLongOperator(t *testing.T) {
 	s := newOperatorSite(t, "e2e-operator")
 	defer s.showFailure(t)
 	s.install(t, "in-process")
-	before := map[string]snapshot{}
-	for _, m := range s.hosts {
-		before[m] = s.takeSnapshot(t, m)
-	}
+	before := s.takeSnapshots(t)
 
 	start := time.Now()
 	s.o.apply(t, s.hosts[:1])
@@ -60,14 +57,7 @@ func TestLongOperator(t *testing.T) {
 	s.mustRun(t, "sandbox", "start", s.nodes[1])
 	s.waitUntilReady(t)
 
-	start = time.Now()
-	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
-	s.o.must(t, "delete", "cluster", s.o.name, "--timeout=10m")
-	t.Logf("figure: deleted by the operator in %.0f s", time.Since(start).Seconds())
-	s.mustExec(t, s.hosts[0], "rm", "-rf", "/root/.kube") // of the checks above
-	for _, m := range s.hosts {
-		requireSame(t, m+" after the deletion of the object", "touched", before[m], s.takeSnapshot(t, m))
-	}
+	s.deleteCluster(t, "the operator", before)
 	s.uninstall(t)
 }
 
@@ -77,10 +67,7 @@ func TestLongOperatorJobs(t *testing.T) {
 	s := newOperatorSite(t, "e2e-jobs")
 	defer s.showFailure(t)
 	s.install(t, "job")
-	before := map[string]snapshot{}
-	for _, m := range s.hosts {
-		before[m] = s.takeSnapshot(t, m)
-	}
+	before := s.takeSnapshots(t)
 
 	start := time.Now()
 	s.o.apply(t, s.hosts[:1])
@@ -102,14 +89,7 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
 	s.waitUntilReady(t)
 
-	start = time.Now()
-	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
-	s.o.must(t, "delete", "cluster", s.o.name, "--timeout=10m")
-	t.Logf("figure: deleted by a Job in %.0f s", time.Since(start).Seconds())
-	s.mustExec(t, s.hosts[0], "rm", "-rf", "/root/.kube") // of the checks above
-	for _, m := range s.hosts {
-		requireSame(t, m+" after the deletion of the object", "touched", before[m], s.takeSnapshot(t, m))
-	}
+	s.deleteCluster(t, "a Job", before)
 	if running := s.o.must(t, "--namespace", operatorNamespace, "get", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
 		"--field-selector=status.phase=Running", "-o", "name"); running != "" {
 		t.Errorf("Pods of Jobs still run: %s", running)
@@ -287,6 +267,29 @@ func (s *operatorSite) killDuringOperation(t *testing.T, what string, kill func(
 		return nil
 	})
 	t.Logf("figure: %s was killed: another process ran the operation after %.0f s", what, time.Since(start).Seconds())
+}
+
+// takeSnapshots returns the state of the hosts of the other cluster.
+func (s *operatorSite) takeSnapshots(t *testing.T) map[string]snapshot {
+	t.Helper()
+	out := map[string]snapshot{}
+	for _, m := range s.hosts {
+		out[m] = s.takeSnapshot(t, m)
+	}
+	return out
+}
+
+// deleteCluster deletes the other cluster through its object. Its hosts must be as before.
+func (s *operatorSite) deleteCluster(t *testing.T, by string, before map[string]snapshot) {
+	t.Helper()
+	start := time.Now()
+	s.o.must(t, "patch", "cluster", s.o.name, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
+	s.o.must(t, "delete", "cluster", s.o.name, "--timeout=10m")
+	t.Logf("figure: deleted by %s in %.0f s", by, time.Since(start).Seconds())
+	s.mustExec(t, s.hosts[0], "rm", "-rf", "/root/.kube") // of the checks above
+	for m, now := range s.takeSnapshots(t) {
+		requireSame(t, m+" after the deletion of the object", "touched", before[m], now)
+	}
 }
 
 // moveLeader makes a process on a node the leader: it deletes the Pods on the other node.

@@ -69,7 +69,8 @@ func addOptionFlags(cmd *cobra.Command, o *manifests.Options) {
 		"`name`s of Secrets in namespace "+manifests.Namespace+" with logins of registries")
 	f.Int32Var(&o.Replicas, "replicas", 0, "`number` of Pods (default 2)")
 	f.StringVar(&o.Executor, "executor", "",
-		"the `executor` of operations: in-process (the default: in a Pod of the operator), or job (one Job each)")
+		"the `executor` of operations: "+manifests.ExecutorInProcess+" (the default: in a Pod of the operator), or "+
+			manifests.ExecutorJob+" (one Job each)")
 	f.StringVar(&o.DataClaim, "data-claim", "",
 		"`name` of a PersistentVolumeClaim for bundles, backup sets and the archive (default: files are deleted with their Pod)")
 	f.StringVar(&o.APIURL, "api-url", "", "`URL` of the API of this cluster for people (default: from the kubeconfig)")

@@ -3,7 +3,6 @@ package install
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -13,16 +12,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"slipway.dev/slipway/internal/bundle/operatorimage"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/operator/manifests"
 )
@@ -80,16 +78,12 @@ func (i *Installer) report(format string, args ...any) {
 }
 
 // resource returns the client for an object.
-func (i *Installer) resource(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
-	resource, isNamespaced, ok := manifests.ResourceOf(o.GetKind())
-	if !ok {
-		return nil, fmt.Errorf("kind %s is not a kind of the operator", o.GetKind())
+func (i *Installer) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	if o.GetNamespace() != "" {
+		return i.client.Resource(resource).Namespace(o.GetNamespace())
 	}
-	at := i.client.Resource(o.GroupVersionKind().GroupVersion().WithResource(resource))
-	if isNamespaced {
-		return at.Namespace(o.GetNamespace()), nil
-	}
-	return at, nil
+	return i.client.Resource(resource)
 }
 
 // Install applies all objects, and waits until the kinds are served. isUpgrade requires an installed operator. An
@@ -112,17 +106,12 @@ func (i *Installer) Install(ctx context.Context, o manifests.Options, isUpgrade 
 	if err != nil {
 		return err
 	}
-	for n, object := range objects {
+	for _, object := range objects {
 		if err := i.apply(ctx, object); err != nil {
 			return err
 		}
-		if object.GetKind() == manifests.KindDefinition && (n+1 == len(objects) || objects[n+1].GetKind() != manifests.KindDefinition) {
-			if err := i.waitUntilServed(ctx); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	return i.waitUntilServed(ctx)
 }
 
 // refuse returns why the operator cannot be installed. Nothing was changed.
@@ -140,8 +129,8 @@ func (i *Installer) refuse(ctx context.Context, o manifests.Options, installed *
 		return diag.Refuse(idForeign, "Deployment "+manifests.Namespace+"/"+manifests.Name+" exists, and is not of Slipway",
 			"delete or rename it")
 	}
-	if image := manifests.ImageOf(installed); isUpgrade && o.Image == "" && !strings.HasPrefix(image, operatorimage.Repository+":") {
-		return diag.Refuse(manifests.IDFlag, "the operator has the image "+image+", which does not follow the version",
+	if isUpgrade && o.Image == "" && !manifests.FollowsVersion(installed) {
+		return diag.Refuse(manifests.IDFlag, "the operator has the image "+manifests.ImageOf(installed)+", which does not follow the version",
 			"set --image to the image of this version")
 	}
 	return refuseEarlier(manifests.VersionOf(installed), o.Version)
@@ -210,22 +199,13 @@ func (i *Installer) loadDeployment(ctx context.Context) (*appsv1.Deployment, err
 
 // apply makes an object as it is wanted. Fields of others remain, for example the CA of the webhook.
 func (i *Installer) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	at, err := i.resource(object)
-	if err != nil {
-		return err
-	}
-	name := describe(object)
+	at, name := i.resource(object), describe(object)
 	was, err := at.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	isNew := err != nil
-	text, err := json.Marshal(object.Object)
-	if err != nil {
-		return err
-	}
-	force := true
-	is, err := at.Patch(ctx, object.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+	is, err := at.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil {
 		return fmt.Errorf("applying %s: %w", name, err)
 	}

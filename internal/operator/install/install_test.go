@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,8 +42,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		t.Fatal(err)
 	}
 	for _, o := range all {
-		resource, _, _ := manifests.ResourceOf(o.GetKind())
-		lists[o.GroupVersionKind().GroupVersion().WithResource(resource)] = o.GetKind() + "List"
+		resource, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+		lists[resource] = o.GetKind() + "List"
 	}
 	w := &world{t: t, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)}
 	w.client.PrependReactor("patch", "*", w.apply)
@@ -78,20 +79,15 @@ func (w *world) install(version string) error {
 // exists reports whether an object exists.
 func (w *world) exists(kind, name string) bool {
 	w.t.Helper()
-	resource, isNamespaced, ok := manifests.ResourceOf(kind)
-	if !ok {
-		w.t.Fatalf("there is no kind %s", kind)
-	}
-	namespace := ""
-	if isNamespaced {
-		namespace = manifests.Namespace
-	}
 	all, err := manifests.Objects(manifests.Options{Version: "v1"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	i := slices.IndexFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
-	_, err = w.client.Tracker().Get(all[i].GroupVersionKind().GroupVersion().WithResource(resource), namespace, name)
+	if i < 0 {
+		w.t.Fatalf("the operator has no object of kind %s", kind)
+	}
+	_, err = w.i.resource(all[i]).Get(w.t.Context(), name, metav1.GetOptions{})
 	return err == nil
 }
 

@@ -127,10 +127,7 @@ func isMissing(err error) bool {
 
 // remove deletes an object of Slipway. It reports whether it existed.
 func (i *Installer) remove(ctx context.Context, object *unstructured.Unstructured) (bool, error) {
-	at, err := i.resource(object)
-	if err != nil {
-		return false, err
-	}
+	at := i.resource(object)
 	is, err := at.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !manifests.IsOurs(is) {
 		return false, nil
@@ -155,11 +152,7 @@ func (i *Installer) waitUntilGone(ctx context.Context, objects []*unstructured.U
 	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		left = nil
 		for _, object := range objects {
-			at, err := i.resource(object)
-			if err != nil {
-				return false, err
-			}
-			if _, err := at.Get(ctx, object.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			if _, err := i.resource(object).Get(ctx, object.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				left = append(left, describe(object))
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"slipway.dev/slipway/internal/bundle/operatorimage"
 )
@@ -15,8 +14,8 @@ import (
 // only what the user names. An image is kept only if it does not follow the version.
 func (o *Options) KeepInstalled(d *appsv1.Deployment) {
 	spec := d.Spec.Template.Spec
-	if image := ImageOf(d); o.Image == "" && !strings.HasPrefix(image, operatorimage.Repository+":") {
-		o.Image = image
+	if o.Image == "" && !FollowsVersion(d) {
+		o.Image = ImageOf(d)
 	}
 	if o.PullSecrets == nil {
 		for _, s := range spec.ImagePullSecrets {
@@ -35,13 +34,14 @@ func (o *Options) KeepInstalled(d *appsv1.Deployment) {
 	o.APIURL = cmp.Or(o.APIURL, findArgument(d, "--api-url"))
 }
 
+// FollowsVersion reports whether the operator has the default image, whose tag is the version.
+func FollowsVersion(d *appsv1.Deployment) bool {
+	return strings.HasPrefix(ImageOf(d), operatorimage.Repository+":")
+}
+
 // findArgument returns the value of an argument of the operator, "" if it has none.
 func findArgument(d *appsv1.Deployment, name string) string {
-	i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == Container })
-	if i < 0 {
-		return ""
-	}
-	args := d.Spec.Template.Spec.Containers[i].Args
+	args := findContainer(d).Args
 	if at := slices.Index(args, name); at >= 0 && at+1 < len(args) {
 		return args[at+1]
 	}

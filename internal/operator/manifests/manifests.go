@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -69,7 +68,7 @@ type Options struct {
 	PullSecrets []string
 	// Replicas is the number of Pods. Default: 2.
 	Replicas int32
-	// Executor is the default executor of operations: "in-process" or "job". Default: in-process.
+	// Executor is the default executor of operations. Default: ExecutorInProcess.
 	Executor string
 	// DataClaim is a PersistentVolumeClaim of the namespace for bundles, backup sets and the archive. With more than one
 	// replica, its volume must be writable from several nodes. "": the files of a Pod are deleted with it.
@@ -84,8 +83,8 @@ func (o *Options) CheckValues() error {
 	refuse := func(flag, value string, why ...string) error {
 		return diag.Refuse(IDFlag, fmt.Sprintf("%s %q is not valid: %s", flag, value, strings.Join(why, "; ")), "correct the flag")
 	}
-	if o.Executor != "" && o.Executor != "in-process" && o.Executor != "job" {
-		return refuse("--executor", o.Executor, "the executors are in-process and job")
+	if o.Executor != "" && o.Executor != ExecutorInProcess && o.Executor != ExecutorJob {
+		return refuse("--executor", o.Executor, "the executors are "+ExecutorInProcess+" and "+ExecutorJob)
 	}
 	if o.Replicas < 0 {
 		return refuse("--replicas", strconv.Itoa(int(o.Replicas)), "set 1 or more")
@@ -203,12 +202,16 @@ func Render(o Options) ([]byte, error) {
 }
 
 // ImageOf returns the image of the operator in a Deployment, "" if it has none.
-func ImageOf(d *appsv1.Deployment) string {
-	i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == Container })
-	if i < 0 {
-		return ""
+func ImageOf(d *appsv1.Deployment) string { return findContainer(d).Image }
+
+// findContainer returns the container of the operator in a Deployment, an empty one if it is missing.
+func findContainer(d *appsv1.Deployment) corev1.Container {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == Container {
+			return c
+		}
 	}
-	return d.Spec.Template.Spec.Containers[i].Image
+	return corev1.Container{}
 }
 
 // VersionOf returns the version of Slipway in the labels of an object.

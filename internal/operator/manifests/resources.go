@@ -17,7 +17,16 @@ const (
 )
 
 // LeaseName is the name of the Lease of the process whose controllers run.
-const LeaseName = "slipway-controllers"
+const LeaseName = Name
+
+// WebhookPath is the path of the webhook.
+const WebhookPath = "/admission"
+
+// The executors of operations that name none. The first one is the default.
+const (
+	ExecutorInProcess = "in-process"
+	ExecutorJob       = "job"
+)
 
 // Resources that the installation reads.
 var (
@@ -32,53 +41,16 @@ var (
 
 // kinds are the kinds of the objects, in the order in which they are applied. Each comes after the kinds that it
 // needs, and the webhook last.
-var kinds = []struct {
-	name, resource string
-	isNamespaced   bool
-}{
-	{KindDefinition, "customresourcedefinitions", false},
-	{"Namespace", "namespaces", false},
-	{"ServiceAccount", "serviceaccounts", true},
-	{"ClusterRole", "clusterroles", false},
-	{"ClusterRoleBinding", "clusterrolebindings", false},
-	{"Role", "roles", true},
-	{"RoleBinding", "rolebindings", true},
-	{"ValidatingAdmissionPolicy", "validatingadmissionpolicies", false},
-	{"ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false},
-	{"Service", "services", true},
-	{"PodDisruptionBudget", "poddisruptionbudgets", true},
-	{KindDeployment, "deployments", true},
-	{"ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false},
-}
-
-// kindJob is the kind of the Jobs of operations, which the installation does not make.
-const kindJob = "Job"
-
-// ResourceOf returns the resource of a kind of the objects, or of Jobs.
-func ResourceOf(kind string) (resource string, isNamespaced, ok bool) {
-	if kind == kindJob {
-		return JobResource.Resource, true, true
-	}
-	i := indexOf(kind)
-	if i < 0 {
-		return "", false, false
-	}
-	return kinds[i].resource, kinds[i].isNamespaced, true
-}
-
-func indexOf(kind string) int {
-	for i, k := range kinds {
-		if k.name == kind {
-			return i
-		}
-	}
-	return -1
+var kinds = []string{
+	KindDefinition, "Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "Service", "PodDisruptionBudget", KindDeployment,
+	"ValidatingWebhookConfiguration",
 }
 
 // sorted sorts objects by their kinds.
 func sorted(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
-		return cmp.Compare(indexOf(a.GetKind()), indexOf(b.GetKind()))
+		return cmp.Compare(slices.Index(kinds, a.GetKind()), slices.Index(kinds, b.GetKind()))
 	})
 	return objects
 }

@@ -152,7 +152,7 @@ func newContainer(o Options) corev1.Container {
 		"operator", "--data-dir", dataPath, "--namespace", Namespace, "--probe-listen", address(probePort),
 		"--metrics-listen", address(metricsPort), "--webhook-listen", address(webhookPort),
 	}
-	if o.Executor != "" && o.Executor != "in-process" {
+	if o.Executor == ExecutorJob {
 		args = append(args, "--executor", o.Executor)
 	}
 	if o.DataClaim != "" {
@@ -191,7 +191,7 @@ func newContainer(o Options) corev1.Container {
 // An operator that does not run must not stop others: the deletion of other namespaces is then allowed, and the
 // controllers keep a Cluster whose namespace is being deleted.
 func newWebhook() *admissionregistrationv1.ValidatingWebhookConfiguration {
-	path, port, timeout := "/admission", int32(443), int32(10)
+	path, port, timeout := WebhookPath, int32(443), int32(10)
 	none, fail, ignore := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	namespaced, global := admissionregistrationv1.NamespacedScope, admissionregistrationv1.ClusterScope
 	one := func(
