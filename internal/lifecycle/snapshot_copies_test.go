@@ -348,7 +348,6 @@ func TestCopies_FromHostLargeOrStalled(t *testing.T) {
 			file := name("cp1", 16)
 			w.Hosts["cp1"].Files["/mnt/nas/"+file] = "sixteen"
 			svc := w.impatient()
-			svc.StallTime = 50 * time.Millisecond
 			out := filepath.Join(t.TempDir(), "x.age")
 			listed := event.SinkFunc(func(e event.Event) {
 				if strings.HasPrefix(e.Message, "fetching "+file) {

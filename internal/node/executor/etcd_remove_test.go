@@ -5,9 +5,9 @@ package executor
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/internal/node/executor/etcd"
-	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -190,7 +190,7 @@ func TestEtcdRemove_RemovesMembersWithoutLossOfQuorum(t *testing.T) {
 func TestEtcdRemove_RetriesAfterRefusalOfEtcd(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.r.etcdTime = 2 * health.RetryEvery
+	h.r.etcdTime = time.Minute // more than a busy machine needs
 	w := h.see()
 	w.Etcd, w.Unwell = []etcd.Member{voter("a", true), voter("b", true), voter("c", true)}, 1
 	h.world(w)

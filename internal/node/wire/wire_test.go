@@ -424,7 +424,7 @@ func TestHandshake_RejectsOtherPrograms(t *testing.T) {
 }
 
 func TestLocks_PassThrough(t *testing.T) {
-	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4, By: "b", Process: "p"}
+	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4, By: "b", Process: "p", Server: "s", Over: "q"}
 	fake := &locks{state: remote.LockState{Held: true, Holder: want, Highest: 4, Units: []string{"u"}}}
 	c, _, served := connectPipe(t, handler{lock: fake}, nil)
 	defer finishSession(t, c, served)
@@ -440,7 +440,7 @@ func TestLocks_PassThrough(t *testing.T) {
 	if err := c.ReleaseLock(t.Context(), want); err == nil || err.Error() != "read-only file system" {
 		t.Errorf("ReleaseLock: %v", err)
 	}
-	if diff := cmp.Diff([]string{"take {o m 4 b p } true", "beat {o m 4 b p }", "release {o m 4 b p }"}, fake.calls); diff != "" {
+	if diff := cmp.Diff([]string{"take {o m 4 b p s q} true", "beat {o m 4 b p s q}", "release {o m 4 b p s q}"}, fake.calls); diff != "" {
 		t.Error(diff)
 	}
 }
