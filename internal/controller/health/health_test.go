@@ -145,6 +145,13 @@ func (f *fleet) count(name string) int {
 	return f.probes[name]
 }
 
+// countWrites returns the number of writes of a status so far.
+func (f *fleet) countWrites(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writes[name]
+}
+
 // condition returns a condition of a cluster.
 func (f *fleet) condition(name, kind string) metav1.Condition {
 	f.mu.Lock()
@@ -260,6 +267,26 @@ func TestProber_WritesOnlyChanges(t *testing.T) {
 		if n := f.writes["prod"] - before; n != 0 {
 			t.Errorf("%d writes after a restart, want none: nothing has changed", n)
 		}
+	})
+}
+
+func TestProber_WritesAtMostEveryTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, "prod")
+		const soon = 50 * time.Millisecond
+		f.run(Config{Times: Times{Period: soon, Slow: soon, Slowest: soon, API: soon, Hosts: soon, Unanswered: soon}}, func() {
+			pass(10 * time.Second)
+			before := f.countWrites("prod")
+			for i := range 100 { // the cluster answers, or it does not, in turns
+				f.mu.Lock()
+				f.dead["prod"] = i%2 == 0
+				f.mu.Unlock()
+				pass(200 * time.Millisecond)
+			}
+			if n := f.countWrites("prod") - before; n < 5 || n > 11 {
+				t.Errorf("%d writes in 20 seconds while the status changed all the time, want at most one in 2 seconds", n)
+			}
+		})
 	})
 }
 

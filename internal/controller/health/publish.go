@@ -16,8 +16,11 @@ import (
 // fieldManager owns the fields of a status that the prober sets.
 const fieldManager = "slipway-health"
 
+// writeInterval is the shortest time between two writes of a status.
+const writeInterval = 2 * time.Second
+
 // publish writes the status of a cluster if it has changed, or was not written for a while. It returns the time
-// until the status may change without a new observation, 0 if it will not.
+// until the status may change without a new observation, or until it can be written; 0 if neither is expected.
 func (p *Prober) publish(ctx context.Context, is *cluster, c *v1alpha1.Cluster) (next time.Duration, err error) {
 	is.writing.Lock()
 	defer is.writing.Unlock()
@@ -33,10 +36,13 @@ func (p *Prober) publish(ctx context.Context, is *cluster, c *v1alpha1.Cluster) 
 		}
 		return next, nil
 	}
+	if wait := writeInterval - now.Sub(is.savedAt); wait > 0 {
+		return wait, nil
+	}
 	if err := p.write(ctx, c, wanted); err != nil {
 		return next, err
 	}
-	is.written, is.writtenAt = wanted, now
+	is.written, is.writtenAt, is.savedAt = wanted, now, now
 	return next, nil
 }
 
