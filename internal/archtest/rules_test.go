@@ -51,6 +51,7 @@ var rules = []rule{
 		why: "checks objects as an API server does, for tests; links into no program",
 	},
 	{layer: 0, pkg: "internal/testutil/faultproxy", may: []string{"internal/bounded"}, why: "faults of an API server, for tests"},
+	{layer: 0, pkg: "internal/testutil/racesample", exactly: true, why: "which tests the race detector gets; links into no program"},
 	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},

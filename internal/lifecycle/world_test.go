@@ -26,6 +26,7 @@ import (
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/store"
 	"slipway.dev/slipway/internal/testutil/memdir"
+	"slipway.dev/slipway/internal/testutil/racesample"
 )
 
 // The names by which the tests here use parts of a simulated cluster.
@@ -106,6 +107,8 @@ func build(t testing.TB, version string) {
 
 // newWorld returns a world with hosts of these names, the first of which is cp1.
 func newWorld(t testing.TB, names ...string) *world {
+	t.Helper()
+	racesample.SkipUnlessIn(t, 3)
 	return &world{Cluster: lifecycletest.NewCluster(t, names...), t: t, home: t.TempDir(), cache: cache(t)}
 }
 

@@ -191,7 +191,7 @@ func TestBaselineFile_WaitsForGateOnlyWhileServing(t *testing.T) {
 // program run and of a restore of its file.
 func TestBaselineFile_RestoresFileAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
-	for at := 1; ; at++ {
+	for at := 1; ; at += everyStep {
 		h := newHost(t)
 		h.write("etc/settings", "settings\n")
 		ops := op.List{h.kubeadm(), op.BaselineFile{Path: "/" + pod}}

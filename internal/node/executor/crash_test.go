@@ -138,7 +138,7 @@ func fileOps(h *testHost) op.List {
 // interrupted: the step runs once, and its unit and its input are removed.
 func TestExec_RunsOnceDespiteCrash(t *testing.T) {
 	t.Parallel()
-	for at := 1; ; at++ {
+	for at := 1; ; at += everyStep {
 		h := newHost(t)
 		o := h.shell("step", "cat >> $0/etc/log; echo ran >> $0/etc/runs")
 		o.Whole, o.Creates, o.Stdin, o.SecretStdin = true, []string{"/etc/log"}, []byte("token"), true
@@ -171,15 +171,15 @@ const crashPoints = 400
 
 func TestApply_CompletesAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
-	steps := 0
-	for at := 1; ; at++ {
+	at := 1
+	for ; ; at += everyStep {
 		h := newHost(t)
 		ops := fileOps(h)
 		before := h.snapshot()
 		if !h.crash(at, ops...) {
 			break
 		}
-		if steps++; steps > crashPoints {
+		if at > crashPoints {
 			t.Fatal("there is no end to the steps")
 		}
 		h.apply(ops...)
@@ -193,14 +193,14 @@ func TestApply_CompletesAfterCrashAtAnyStep(t *testing.T) {
 			t.Fatalf("killed after step %d, applied again and restored:\n%s", at, diff)
 		}
 	}
-	if steps < 30 {
-		t.Errorf("only %d steps were tried", steps)
+	if at < 30 {
+		t.Errorf("only %d steps were tried", at)
 	}
 }
 
 func TestRestoreHost_RevertsInterruptedApply(t *testing.T) {
 	t.Parallel()
-	for at := 1; at < crashPoints; at += 3 {
+	for at := 1; at < crashPoints; at += 3 * everyStep {
 		h := newHost(t)
 		ops := fileOps(h)
 		before := h.snapshot()
@@ -217,8 +217,8 @@ func TestRestoreHost_RevertsInterruptedApply(t *testing.T) {
 
 func TestRestoreHost_CompletesAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
-	steps := 0
-	for at := 1; ; at++ {
+	at := 1
+	for ; ; at += everyStep {
 		h := newHost(t)
 		ops := fileOps(h)
 		before := h.snapshot()
@@ -226,7 +226,7 @@ func TestRestoreHost_CompletesAfterCrashAtAnyStep(t *testing.T) {
 		if !h.crash(at, op.RestoreHost{}) {
 			break
 		}
-		if steps++; steps > crashPoints {
+		if at > crashPoints {
 			t.Fatal("there is no end to the steps")
 		}
 		h.apply(op.RestoreHost{})
@@ -234,7 +234,7 @@ func TestRestoreHost_CompletesAfterCrashAtAnyStep(t *testing.T) {
 			t.Fatalf("killed after step %d of a restore, restored again:\n%s", at, diff)
 		}
 	}
-	if steps < 20 {
-		t.Errorf("only %d steps were tried", steps)
+	if at < 20 {
+		t.Errorf("only %d steps were tried", at)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/node/executor/etcd"
 	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/testutil/racesample"
 )
 
 // TestMain lets this binary stand in for the programs that a Runner calls. Through links
@@ -48,6 +49,7 @@ type testHost struct {
 
 func newHost(t *testing.T) *testHost {
 	t.Helper()
+	racesample.SkipUnlessIn(t, 3)
 	dir := memory(t)
 	h := &testHost{t: t, fakes: filepath.Join(dir, "fakes"), blobs: blobs{}}
 	root := filepath.Join(dir, "root")

