@@ -15,6 +15,7 @@ const allVariable = "SLIPWAY_RACE_ALL"
 func SkipUnlessIn(t testing.TB, n uint32) {
 	t.Helper()
 	if isRace && os.Getenv(allVariable) == "" && !isIn(t.Name(), n) {
+		//nolint:forbidigo // without the detector, all run
 		t.Skipf("the race detector gets a sample of these tests; with %s=1, it gets all", allVariable)
 	}
 }
