@@ -33,7 +33,7 @@ others  := ./api/... ./cmd/... ./hack/kubectl ./images ./images/echo ./images/pa
 apart := ^Test(Guide|Rollback|SSH|Secrets|ServerKilled|ServerUnit)$$
 
 # Packages whose tests leave something out under the race detector.
-sampled = $(shell git grep -l --untracked '^//go:build !race' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+sampled = $(shell git grep -l --untracked 'internal/testutil/racesample"$$' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
 pkg      := slipway.dev/slipway
 ldflags  := -s -w -X $(pkg)/internal/version.version=$(VERSION) -X $(pkg)/internal/version.commit=$(COMMIT)
@@ -118,15 +118,14 @@ unit: node ## unit tests; as root, on Linux
 # Tests of the core with records in an API server, which they link.
 with_api := go test -tags apiserver -vet=off -timeout 20m -parallel 32 -run 'API$$' ./internal/lifecycle
 
-# Libraries that only compute. The race detector slows them down ten times, and finds no race of ours there. The programs
-# of the tests collect garbage as usual: new memory costs the detector more than its collection.
+# Libraries that only compute. The race detector slows them down most, and finds no race of ours there.
 computing := compress/... crypto/internal/... hash/... math/big regexp/... golang.org/x/crypto/blowfish go.yaml.in/yaml/... \
 	sigs.k8s.io/yaml/... github.com/klauspost/compress/...
 
 # The race detector needs cgo. The tags select the resolver and the user database that
 # the programs have without cgo. hack/tested-packages says why the server is separate.
 racing := CGO_ENABLED=1 go test -race -tags netgo,osusergo -vet=off -ldflags=-w -timeout 45m \
-	$(foreach p,$(computing),'-gcflags=$(p)=-race=false') -exec 'env GOGC=100'
+	$(foreach p,$(computing),'-gcflags=$(p)=-race=false')
 
 .PHONY: race
 race: node ## unit tests with the race detector, without those of the API server; a sample of slow ones, all with SLIPWAY_RACE_ALL=1

@@ -13,7 +13,11 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
+	"slipway.dev/slipway/internal/testutil/racesample"
 )
+
+// oneIn is the part of the kills that the tests try: all, and a tenth with the race detector.
+var oneIn = racesample.OneIn(10)
 
 // A moment is the world that a process leaves if it is killed then.
 type moment struct {

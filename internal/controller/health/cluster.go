@@ -49,9 +49,9 @@ type cluster struct {
 
 	// writing serialises the writes of the status.
 	writing sync.Mutex
-	// written has the values in the status since writtenAt. savedAt is the time of the last write by this process.
-	written            shown
-	writtenAt, savedAt time.Time
+	// written has the values in the status since writtenAt.
+	written   shown
+	writtenAt time.Time
 }
 
 // A shown has the fields of a status that the prober sets.

@@ -36,13 +36,13 @@ func (p *Prober) publish(ctx context.Context, is *cluster, c *v1alpha1.Cluster) 
 		}
 		return next, nil
 	}
-	if wait := writeInterval - now.Sub(is.savedAt); wait > 0 {
+	if wait := writeInterval - now.Sub(is.writtenAt); wait > 0 {
 		return wait, nil
 	}
 	if err := p.write(ctx, c, wanted); err != nil {
 		return next, err
 	}
-	is.written, is.writtenAt, is.savedAt = wanted, now, now
+	is.written, is.writtenAt = wanted, now
 	return next, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/node/executor/etcd"
+	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -256,7 +257,7 @@ func TestEtcdMember_JoinsWithoutProgramIfSafe(t *testing.T) {
 			h := newHost(t)
 			h.r.etcdTime = time.Minute // more than a busy machine needs
 			if tc.fails != "" {
-				h.r.etcdTime = 1
+				h.r.etcdTime = 2 * health.RetryEvery
 			}
 			o := h.member()
 			o.Join = op.Exec{}
