@@ -168,12 +168,12 @@ func TestRemoveNode_AnotherMachineAtItsAddress(t *testing.T) {
 // givenUp returns clusters in which a host with an etcd member is permanently lost, and
 // the request that removes it. One cluster is in the middle of an upgrade, the other has
 // managed etcd.
-func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Request) {
+func givenUp() map[string]func(t *testing.T) (w *world, host string, gone Request) {
 	forget := func(host string) Request {
 		return DeleteNodesRequest{Name: "prod", Nodes: []string{host}, Forget: true}
 	}
-	return map[string]func() (*world, string, Request){
-		"in the midst of an upgrade": func() (*world, string, Request) {
+	return map[string]func(*testing.T) (*world, string, Request){
+		"in the midst of an upgrade": func(t *testing.T) (*world, string, Request) {
 			w := aged(t, threeAndTwo...)
 			w.refusing("w1", "kubelet.running")
 			w.do(toNewest, event.Failed)
@@ -183,7 +183,7 @@ func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Reques
 			w.API.MarkNodeLost("cp3")
 			return w, "cp3", forget("cp3")
 		},
-		"a host for etcd": func() (*world, string, Request) {
+		"a host for etcd": func(t *testing.T) (*world, string, Request) {
 			w := withMembers(t, "cp1", "e1", "w1")
 			w.Hosts["e1"].Down = errDown // its member still serves
 			return w, "e1", forget("e1")
@@ -203,10 +203,9 @@ func (w *world) isMember(host string) bool {
 // A lost host is kept in state as long as etcd has its member.
 func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 	t.Parallel()
-	for name, given := range givenUp(t) {
+	for name, given := range givenUp() {
 		t.Run(name, func(t *testing.T) {
-			w, host, gone := given()
-			w.useT(t)
+			w, host, gone := given(t)
 			w.Hosts["cp1"].Refuse = func(step string, o op.Op) *op.Error {
 				if _, ok := o.(op.EtcdRemove); !ok {
 					return nil
@@ -233,8 +232,8 @@ func TestForgetNode_RemovesEtcdMemberFirst(t *testing.T) {
 // A force-removal that was killed at any moment can be resumed, and no member is left.
 func TestForgetNode_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
-	for name, given := range givenUp(t) {
-		w, host, gone := given()
+	for name, given := range givenUp() {
+		w, host, gone := given(t)
 		for _, m := range w.killed(t, gone) {
 			t.Run(name+" "+m.name, func(t *testing.T) {
 				k := m.world
