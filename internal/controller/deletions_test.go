@@ -177,7 +177,7 @@ func TestDeletion_OfUnreachableHost(t *testing.T) {
 					w.t.Errorf("error code %q, want Unreachable", o.Status.ErrorCode)
 				}
 				w.request("late", operation.RenewCerts, nil) // it is not the deletion
-				w.waitForOperation("late", v1alpha1.OperationCancelled, "")
+				w.waitForOperation("late", v1alpha1.OperationFailed, executor.ReasonDeletion)
 				w.waitForDeleting("HostsNotReset")
 				if text := w.message("Deleting"); !strings.Contains(text, o.Name) {
 					w.t.Errorf("the condition does not name the operation: %s", text)

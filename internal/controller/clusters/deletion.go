@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
@@ -71,8 +72,8 @@ func (p *pass) latestDeletion() *v1alpha1.Operation {
 	return nil
 }
 
-// stopOperations cancels the unfinished operations, except operations for the deletion policy. It reports
-// whether there are any.
+// stopOperations withdraws operations that have not begun, and cancels the others, except operations for the deletion
+// policy. It reports whether there are any.
 func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 	for i := range p.operations {
 		o := &p.operations[i]
@@ -81,6 +82,12 @@ func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 		}
 		stopping = true
 		if o.Spec.Cancelled {
+			continue
+		}
+		if o.Status.StartTime == nil && !operation.HasEnded(o) {
+			if err := p.withdraw(ctx, o, executor.ClusterDeleted); err != nil {
+				return true, err
+			}
 			continue
 		}
 		was := o.DeepCopy()

@@ -273,17 +273,22 @@ func (p *pass) withdrawPending(ctx context.Context, digest string) error {
 		if o.Spec.IntentDigest == "" || o.Spec.IntentDigest == digest || operation.HasEnded(o) || o.Status.StartTime != nil {
 			continue
 		}
-		ended, err := p.Executor.Withdraw(o, executor.Superseded, func() error {
-			return p.updateOperation(ctx, o, func(s *v1alpha1.OperationStatus) { executor.Superseded.SetStatus(s, p.Lifecycle.Now()) })
-		})
-		if err != nil {
+		if err := p.withdraw(ctx, o, executor.Superseded); err != nil {
 			return err
-		}
-		if !ended {
-			p.requeueAfter(withdrawInterval)
 		}
 	}
 	return nil
+}
+
+// withdraw ends an operation that has not begun.
+func (p *pass) withdraw(ctx context.Context, o *v1alpha1.Operation, why *executor.End) error {
+	ended, err := p.Executor.Withdraw(o, why, func() error {
+		return p.updateOperation(ctx, o, func(s *v1alpha1.OperationStatus) { why.SetStatus(s, p.Lifecycle.Now()) })
+	})
+	if err == nil && !ended {
+		p.requeueAfter(withdrawInterval)
+	}
+	return err
 }
 
 // withdrawAll withdraws all operations for intents that have not begun, and ends automatic attempts.

@@ -77,6 +77,8 @@ var (
 	DeadlineExceeded = &End{v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal}
 
 	Superseded = &End{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed before the operation began", ""}
+
+	ClusterDeleted = &End{v1alpha1.OperationFailed, ReasonDeletion, "the Cluster is being deleted", v1alpha1.ErrorConflict}
 )
 
 // A Runner plans and applies operations.
@@ -150,7 +152,7 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 	case uid != "" && uid != object.UID:
 		return nil, &End{failed, ReasonOtherCluster, "the Cluster was deleted, and another one has its name", v1alpha1.ErrorConflict}
 	case object.DeletionTimestamp != nil && o.Status.StartTime == nil && !operation.Kind(o.Spec.Kind).RemovesCluster():
-		return nil, &End{failed, ReasonDeletion, "the Cluster is being deleted", v1alpha1.ErrorConflict}
+		return nil, ClusterDeleted
 	}
 	if o.Status.StartTime == nil {
 		err = n.refuseCluster(object)
