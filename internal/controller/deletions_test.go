@@ -179,9 +179,7 @@ func TestDeletion_OfUnreachableHost(t *testing.T) {
 				w.request("late", operation.RenewCerts, nil) // it is not the deletion
 				w.waitForOperation("late", v1alpha1.OperationFailed, executor.ReasonDeletion)
 				w.waitForDeleting("HostsNotReset")
-				if text := w.message("Deleting"); !strings.Contains(text, o.Name) {
-					w.t.Errorf("the condition does not name the operation: %s", text)
-				}
+				w.waitForMessage("Deleting", o.Name)
 				w.requireQuiet(quietTime)
 				end(w, o)
 				w.requireNoRecords()

@@ -100,9 +100,7 @@ func (w *world) deleteKey() {
 func (w *world) waitForStalled(reason, name string) {
 	w.t.Helper()
 	w.waitForCondition("Stalled", metav1.ConditionTrue, reason)
-	if text := w.message("Stalled"); !strings.Contains(text, name) {
-		w.t.Errorf("the condition Stalled does not name %s: %s", name, text)
-	}
+	w.waitForMessage("Stalled", name)
 }
 
 // TestSecret_IsMissingEmptiedAndRotated changes nothing of the Cluster.

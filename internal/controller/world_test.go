@@ -607,11 +607,15 @@ func (w *world) requireStates(want ...string) {
 	}
 }
 
-// message returns the message of a condition.
-func (w *world) message(kind string) string {
+// waitForMessage waits until the message of a condition of the Cluster contains a part. Another pass can change the
+// condition at any time.
+func (w *world) waitForMessage(kind, part string) {
 	w.t.Helper()
-	if is := meta.FindStatusCondition(w.cluster().Status.Conditions, kind); is != nil {
-		return is.Message
-	}
-	return ""
+	w.eventually(func() string {
+		is := meta.FindStatusCondition(w.cluster().Status.Conditions, kind)
+		if is != nil && strings.Contains(is.Message, part) {
+			return ""
+		}
+		return fmt.Sprintf("the condition %s is %+v, want a message with %q", kind, is, part)
+	})
 }
