@@ -34,8 +34,8 @@ type Member struct {
 	Link    string
 	Dir     bool
 	Mode    fs.FileMode // permission bits; 0 means 0755
-	// Sticky sets the sticky bit, for /tmp.
-	Sticky bool
+	// Sticky sets the sticky bit, for /tmp. Setuid makes a program run as its owner, which is root.
+	Sticky, Setuid bool
 }
 
 // A File is a gzip'd tar on disk.
@@ -145,6 +145,9 @@ func addMember(tw *tar.Writer, m Member) error {
 	h := &tar.Header{Name: m.Name, Mode: int64(cmp.Or(m.Mode.Perm(), 0o755)), Format: tar.FormatPAX}
 	if m.Sticky {
 		h.Mode |= 0o1000
+	}
+	if m.Setuid {
+		h.Mode |= 0o4000
 	}
 	switch {
 	case m.Dir:

@@ -28,6 +28,7 @@ func TestWrite_IsDeterministic(t *testing.T) {
 		{Name: "usr/local/bin/kubelet", Link: "kube"},
 		{Name: "etc/passwd", Content: []byte("root"), Mode: 0o644},
 		{Name: "tmp", Dir: true, Mode: 0o777, Sticky: true},
+		{Name: "usr/local/bin/su", Path: prog, Setuid: true},
 	}
 	first, err := pack.Write(t.Context(), filepath.Join(dir, "a.tar.gz"), members)
 	if err != nil {
@@ -44,12 +45,12 @@ func TestWrite_IsDeterministic(t *testing.T) {
 	}
 	want := []string{
 		"etc/ 0755 ", "etc/passwd 0644 root", "tmp/ 01777 ", "usr/ 0755 ", "usr/local/ 0755 ", "usr/local/bin/ 0755 ",
-		"usr/local/bin/kube 0755 program", "usr/local/bin/kubelet 0777 -> kube",
+		"usr/local/bin/kube 0755 program", "usr/local/bin/kubelet 0777 -> kube", "usr/local/bin/su 04755 program",
 	}
 	if diff := cmp.Diff(want, listArchive(t, filepath.Join(dir, "a.tar.gz"))); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"etc/passwd", "usr/local/bin/kube", "usr/local/bin/kubelet"}, first.Members); diff != "" {
+	if diff := cmp.Diff([]string{"etc/passwd", "usr/local/bin/kube", "usr/local/bin/kubelet", "usr/local/bin/su"}, first.Members); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 }

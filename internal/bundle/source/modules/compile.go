@@ -311,7 +311,7 @@ func (j *job) collectPrograms(m module, out string) ([]pack.Member, []source.Ori
 				origins = append(origins, source.Origin{For: j.unit.Name, Kind: "module", Name: d.Path, Version: d.Version, Sum: d.Sum})
 			}
 		}
-		members = append(members, pack.Member{Name: member, Path: file})
+		members = append(members, pack.Member{Name: member, Path: file, Setuid: slices.Contains(j.unit.Setuid, member)})
 	}
 	return members, origins, nil
 }

@@ -30,12 +30,12 @@ func conformanceUnits(r release.Release) map[string]unit {
 	kube.Instead = map[string]string{}
 	maps.Copy(kube.Instead, r.Modules)
 	maps.Copy(kube.Instead, testModules(r.Kubernetes))
-	of := func(name, licence string, fill func(*module)) unit {
+	of := func(name string, fill func(*module)) unit {
 		m := kube
 		fill(&m)
-		return unit{Name: name, Version: r.Kubernetes, Licence: licence, Modules: []module{m}}
+		return unit{Name: name, Version: r.Kubernetes, Licence: apache, Modules: []module{m}}
 	}
-	tests := of(ConformanceTests, apache, func(m *module) {
+	tests := of(ConformanceTests, func(m *module) {
 		m.Programs = map[string]string{"k8s.io/kubernetes/cmd/kubectl": "kubectl", "github.com/onsi/ginkgo/v2/ginkgo": "ginkgo"}
 		m.Tests = map[string]string{"k8s.io/kubernetes/test/e2e": "e2e.test"}
 	})
@@ -45,7 +45,7 @@ func conformanceUnits(r release.Release) map[string]unit {
 		{"ginkgo", []string{"ginkgo", "version"}, []string{"Ginkgo Version 2."}},
 	}
 	const agnhostDir = "test/images/agnhost"
-	agnhost := of("agnhost", apache, func(m *module) {
+	agnhost := of("agnhost", func(m *module) {
 		m.Programs = map[string]string{"k8s.io/kubernetes/" + agnhostDir: "agnhost"}
 		m.Data = map[string]string{
 			agnhostDir + "/porter/localhost.crt": "localhost.crt",
@@ -60,15 +60,26 @@ func conformanceUnits(r release.Release) map[string]unit {
 		"etc/group": "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
 	}
 	agnhost.Questions = []question{{"agnhost", []string{"agnhost", "--help"}, []string{"netexec"}}}
-	sample := of("sample-apiserver", apache, func(m *module) {
+	sample := of("sample-apiserver", func(m *module) {
 		m.Programs = map[string]string{"k8s.io/sample-apiserver": "sample-apiserver"}
 	})
 	sample.Questions = []question{{"sample-apiserver", []string{"sample-apiserver", "--help"}, []string{"--etcd-servers"}}}
+	const kittenDir = "test/images/kitten/html"
+	kitten := of("kitten", func(m *module) {
+		m.Data = map[string]string{kittenDir + "/kitten.jpg": "kitten.jpg", kittenDir + "/data.json": "data.json"}
+	})
+	// A test looks for the name of the system of the original image.
+	kitten.Content = map[string]string{"etc/os-release": "# A stand-in for an image of Alpine Linux.\nNAME=\"Slipway test image\"\n"}
+	nonewprivs := of("nonewprivs", func(m *module) {
+		m.Programs = map[string]string{"k8s.io/kubernetes/test/images/nonewprivs": privilegeProgram}
+	})
+	nonewprivs.Setuid = []string{privilegeProgram}
+	nonewprivs.Questions = []question{{privilegeProgram, []string{"nnp"}, []string{"Effective uid: "}}}
 	webserver := ownProgram("webserver", "webserver", "1", webserverMain)
 	webserver.Content = map[string]string{webserverDir + "/index.html": "<html><body>A stand-in for another web server.</body></html>\n"}
 	webserver.Questions = []question{{"webserver", []string{"webserver"}, []string{"usage"}}}
 	out := map[string]unit{}
-	for _, u := range []unit{tests, agnhost, sample, testToolsUnit(), busyboxUnit(), webserver, baseUnit()} {
+	for _, u := range []unit{tests, agnhost, kitten, sample, nonewprivs, testToolsUnit(), busyboxUnit(), webserver, baseUnit()} {
 		out[u.Name] = u
 	}
 	return out
@@ -108,11 +119,12 @@ func testToolsUnit() unit {
 	return u
 }
 
-// busyboxUnit returns the links to busybox for the shell and nc of an image.
+// busyboxUnit returns the link to busybox for the nc of an image. Its shell is bash: that of Debian's busybox removes
+// environment variables like data-1, which tests look for.
 func busyboxUnit() unit {
 	return unit{
 		Name: "busybox", Version: "1", Licence: "GPL-2.0-only",
-		Links: map[string]string{"usr/bin/sh": "busybox", "usr/bin/nc": "busybox"},
+		Links: map[string]string{"usr/bin/nc": "busybox"},
 	}
 }
 
@@ -120,8 +132,11 @@ func busyboxUnit() unit {
 const applets = `[ [[ awk base64 basename cat chgrp chmod chown clear cmp cp cut date dd df dirname dmesg du echo egrep env expr
 	false fgrep find fold free grep groups gunzip gzip head id ifconfig ip kill killall ln ls md5sum mkdir mkfifo mknod mktemp
 	more mount mv netstat nohup od ping ping6 printenv printf ps pwd readlink realpath rm rmdir route sed seq sh sha1sum
-	sha256sum sleep sort stat stty sync tail tar tee telnet test time timeout top touch tr traceroute true tty umount uname
+	sha256sum sleep sort stat stty sync sysctl tail tar tee telnet test time timeout top touch tr traceroute true tty umount uname
 	uniq uptime vi watch wc wget which whoami xargs yes`
+
+// privilegeProgram shows the user as which it runs, and runs as root unless a container forbids it.
+const privilegeProgram = "usr/local/bin/nnp"
 
 // webserverDir is the directory of nginx for its files; webserver replaces nginx.
 const webserverDir = "usr/share/nginx/html"
@@ -133,8 +148,13 @@ func conformanceImages() []image {
 	return []image{
 		// Its dig and its resolver use glibc; the original image uses musl.
 		{name: "agnhost", layers: []string{"base", "testtools", "agnhost"}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}},
+		{
+			name: "kitten", layers: []string{"base", "testtools", "agnhost", "kitten"},
+			entrypoint: []string{"/agnhost"}, cmd: []string{"test-webserver"},
+		},
 		{name: "sample-apiserver", layers: []string{"base", "sample-apiserver"}, entrypoint: []string{"/sample-apiserver"}},
 		{name: "busybox", layers: []string{"base", "testtools", "busybox"}, cmd: []string{"sh"}},
+		{name: "nonewprivs", layers: []string{"base", "nonewprivs"}, cmd: []string{"/" + privilegeProgram}},
 		{name: "glibc-dns-testing", layers: shell, cmd: []string{"bash"}},
 		{name: "jessie-dnsutils", layers: shell, cmd: []string{"bash"}}, // its name until v1.35
 		// A stand-in: tests want some web server with a shell.

@@ -51,7 +51,8 @@ var (
 		"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry",
 		"crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "kube-state-metrics",
 		"metrics-server", "local-path",
-		"base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver",
+		"base", "probe", "pause", "echo", "conformance", "agnhost", "kitten", "sample-apiserver", "nonewprivs", "testtools", "busybox",
+		"webserver",
 	}
 	components = []string{
 		"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl",

@@ -31,6 +31,8 @@ type unit struct {
 	Data []string `json:",omitempty"`
 	// Content are small files in the tar, by name.
 	Content map[string]string `json:",omitempty"`
+	// Setuid lists programs that run as root for every user.
+	Setuid []string `json:",omitempty"`
 	// Questions check the programs and do not change them.
 	Questions []question `json:"-"`
 }
