@@ -712,6 +712,7 @@ var rules = []rule{
 		may: []string{"internal/controller/clusterstatus", "internal/controller/operations", "internal/controller/service"},
 		why: "probes clusters and shows their health; changes no cluster",
 	},
+	{layer: 5, pkg: "internal/controller/sharding", why: "which process has which cluster; knows no object but its Leases"},
 	{layer: 5, pkg: "internal/controller/readcache", why: "keeps objects that probes read; knows no cluster"},
 	{
 		layer: 5, pkg: "internal/controller/drift",

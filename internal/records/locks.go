@@ -58,6 +58,8 @@ type Holder struct {
 	Host      string    `json:"host,omitempty"`  // the machine PID is on
 	Operation string    `json:"operation,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
+	// IsOverdue reports whether the holder does not renew the lock: another process can take it soon.
+	IsOverdue bool `json:"-"`
 }
 
 // ThisProcess returns this process as a Holder.

@@ -26,7 +26,7 @@ type operatorSite struct {
 const operatorNamespace, teamNamespace = "slipway-system", "team"
 
 // TestLongOperator installs the operator in a cluster. Another cluster is created, grows, and is deleted through its
-// object. The Pod of the leader is killed during an operation, and later its node.
+// object. The Pod that runs an operation is killed, and later the node of such a Pod.
 func TestLongOperator(t *testing.T) {
 	s := newOperatorSite(t, "e2e-operator")
 	defer s.showFailure(t)
@@ -42,17 +42,16 @@ func TestLongOperator(t *testing.T) {
 	s.refusesBadObjects(t)
 
 	s.o.apply(t, s.hosts)
-	s.killDuringOperation(t, "the Pod of the leader", func(leader string) {
-		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", leader, "--force", "--grace-period=0")
+	operation, process := s.waitForProcess(t)
+	s.killDuringOperation(t, "the Pod with the cluster", operation, process, func() {
+		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", podOf(process), "--force", "--grace-period=0")
 	})
 	s.o.waitForApplied(t, "grow")
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
 	s.waitUntilReady(t)
 
-	s.moveLeader(t, s.nodes[1])
-	childMap(childMap(childMap(s.o.spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 77
-	s.o.apply(t, s.hosts)
-	s.killDuringOperation(t, "the node of the leader", func(string) { s.mustRun(t, "sandbox", "kill", s.nodes[1]) })
+	operation, process = s.changeOnNode(t, s.nodes[1])
+	s.killDuringOperation(t, "the node with the Pod", operation, process, func() { s.mustRun(t, "sandbox", "kill", s.nodes[1]) })
 	s.o.waitForApplied(t, "change")
 	s.mustRun(t, "sandbox", "start", s.nodes[1])
 	s.waitUntilReady(t)
@@ -61,8 +60,8 @@ func TestLongOperator(t *testing.T) {
 	s.uninstall(t)
 }
 
-// TestLongOperatorJobs runs each operation in a Job. The leader is killed during an operation, which continues in its
-// Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
+// TestLongOperatorJobs runs each operation in a Job. All Pods of the operator are killed during an operation, which
+// continues in its Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
 func TestLongOperatorJobs(t *testing.T) {
 	s := newOperatorSite(t, "e2e-jobs")
 	defer s.showFailure(t)
@@ -72,16 +71,19 @@ func TestLongOperatorJobs(t *testing.T) {
 	start := time.Now()
 	s.o.apply(t, s.hosts[:1])
 	operation, first := s.waitForProcess(t)
-	s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", s.status(t).Leader, "--force", "--grace-period=0")
+	s.o.must(t, append([]string{
+		"--namespace", operatorNamespace, "delete", "pods", "--force", "--grace-period=0",
+	}, s.status(t).Processes...)...)
 	s.o.waitForApplied(t, "create")
-	t.Logf("figure: created by a Job in %.0f s, while the leader was killed", time.Since(start).Seconds())
+	t.Logf("figure: created by a Job in %.0f s, while all Pods of the operator were killed", time.Since(start).Seconds())
 	if is := s.o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.executor.id} {.status.attempt}"); is != first+" 1" {
-		t.Errorf("the operation was run by %s, want %s 1: it does not need the leader", is, first)
+		t.Errorf("the operation was run by %s, want %s 1: it does not need the operator", is, first)
 	}
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts[0])
 
 	s.o.apply(t, s.hosts)
-	s.killDuringOperation(t, "the Pod of the Job", func(string) {
+	operation, process := s.waitForProcess(t)
+	s.killDuringOperation(t, "the Pod of the Job", operation, process, func() {
 		s.o.must(t, "--namespace", operatorNamespace, "delete", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
 			"--field-selector=status.phase=Running", "--force", "--grace-period=0")
 	})
@@ -180,7 +182,7 @@ func (s *operatorSite) showFailure(t *testing.T) {
 // An operatorStatus is the output of 'slipway operator status'.
 type operatorStatus struct {
 	Replicas, Updated, Ready int
-	Leader                   string
+	Processes                []string
 	HasWebhook               bool
 	Clusters                 int
 	Problems                 []string
@@ -200,7 +202,7 @@ func (s *operatorSite) waitUntilReady(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, "the operator to be ready", func() error {
 		is := s.status(t)
-		if is.Ready != 2 || is.Replicas != 2 || is.Leader == "" || !is.HasWebhook {
+		if is.Ready != 2 || is.Replicas != 2 || len(is.Processes) != 2 || !is.HasWebhook {
 			return fmt.Errorf("the operator is not ready: %+v", is)
 		}
 		return nil
@@ -248,14 +250,17 @@ func (s *operatorSite) waitForProcess(t *testing.T) (operation, process string) 
 	return operation, process
 }
 
-// killDuringOperation waits until an operation runs, and kills its process. It prints the time until another process
-// runs the operation.
-func (s *operatorSite) killDuringOperation(t *testing.T, what string, kill func(leader string)) {
+// podOf returns the Pod of a process that runs an operation.
+func podOf(process string) string {
+	pod, _, _ := strings.Cut(process, "/")
+	return pod
+}
+
+// killDuringOperation kills the process that runs an operation. It prints the time until another process runs it.
+func (s *operatorSite) killDuringOperation(t *testing.T, what, operation, first string, kill func()) {
 	t.Helper()
-	operation, first := s.waitForProcess(t)
-	leader := s.status(t).Leader
 	start := time.Now()
-	kill(leader)
+	kill()
 	eventually(t, 3*time.Minute, "another process to run the operation", func() error {
 		is := strings.Fields(s.o.run(t, "get", "operation", operation, "-o", "jsonpath={.status.state} {.status.executor.id}").stdout)
 		if len(is) == 2 && is[0] == "Succeeded" && is[1] == first {
@@ -292,18 +297,25 @@ func (s *operatorSite) deleteCluster(t *testing.T, by string, before map[string]
 	}
 }
 
-// moveLeader makes a process on a node the leader: it deletes the Pods on the other node.
-func (s *operatorSite) moveLeader(t *testing.T, node string) {
+// changeOnNode changes a setting of the other cluster until a Pod on a node runs the operation. It returns the operation and
+// its process. The name of a new Pod decides to which Pod the cluster belongs.
+func (s *operatorSite) changeOnNode(t *testing.T, node string) (operation, process string) {
 	t.Helper()
-	eventually(t, 3*time.Minute, "the leader to run on "+node, func() error {
-		leader := s.status(t).Leader
-		on := s.o.run(t, "--namespace", operatorNamespace, "get", "pod", leader, "-o", "jsonpath={.spec.nodeName}").stdout
-		if on == node {
-			return nil
+	config := childMap(childMap(childMap(s.o.spec, "kubernetes"), "kubelet"), "config")
+	for pods := range 12 {
+		config["maxPods"] = 77 + pods
+		s.o.apply(t, s.hosts)
+		operation, process = s.waitForProcess(t)
+		pod := podOf(process)
+		if s.o.must(t, "--namespace", operatorNamespace, "get", "pod", pod, "-o", "jsonpath={.spec.nodeName}") == node {
+			return operation, process
 		}
-		s.o.run(t, "--namespace", operatorNamespace, "delete", "pod", leader)
-		return fmt.Errorf("the leader %s runs on %q", leader, on)
-	})
+		s.o.waitForApplied(t, "change")
+		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", pod)
+		s.waitUntilReady(t)
+	}
+	t.Fatalf("no Pod on %s has run an operation", node)
+	return "", ""
 }
 
 // uninstall removes the operator in two steps.

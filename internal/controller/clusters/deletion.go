@@ -96,7 +96,24 @@ func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 			return true, err
 		}
 	}
-	return stopping || p.isRunStopping(), nil
+	if stopping || p.isRunStopping() {
+		return true, nil
+	}
+	return p.isRunElsewhere(ctx)
+}
+
+// isRunElsewhere reports whether another process holds the lock of the cluster. Its operation can be one whose object was
+// deleted.
+func (p *pass) isRunElsewhere(ctx context.Context) (bool, error) {
+	if uid := p.Executor.FindRunning(p.newOperation(operation.Delete, "")); uid != "" {
+		return false, nil // this process has it
+	}
+	err := executor.CheckHolder(ctx, p.records, p.cluster.Name)
+	if errors.Is(err, executor.ErrHeld) {
+		p.requeueAfter(withdrawInterval)
+		return true, nil
+	}
+	return false, err
 }
 
 // isRunStopping reports whether a run changes the hosts that does not carry out the deletion policy. Its object can be

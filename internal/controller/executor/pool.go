@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -43,13 +44,20 @@ type Pool struct {
 
 // A PoolConfig configures a Pool. All fields are required.
 type PoolConfig struct {
-	// Select returns the function that runs an operation.
-	Select func(o *v1alpha1.Operation) RunFunc
+	// Select returns how an operation runs.
+	Select func(o *v1alpha1.Operation) Method
 	// Slots is the number of operations that run at the same time, without the reserved slots.
 	Slots int
 	// Notify is called when the run of an operation has ended.
 	Notify func(o *v1alpha1.Operation)
 	Log    *slog.Logger
+}
+
+// A Method is a way to run operations.
+type Method struct {
+	Run RunFunc
+	// IsElsewhere reports whether another process does the work. It continues if Run ends.
+	IsElsewhere bool
 }
 
 // A RunFunc continues an operation until it has ended, or waits for an approval. See Runner.Run.
@@ -60,6 +68,7 @@ type attempt struct {
 	key      types.NamespacedName
 	uid      types.UID
 	repair   bool
+	method   Method
 	withdraw context.CancelCauseFunc // ends the planning
 	stop     context.CancelCauseFunc // stops the operation at a safe point
 }
@@ -201,13 +210,13 @@ func (e *Pool) Start(o *v1alpha1.Operation) {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	ctx, stop := context.WithCancelCause(e.base)
 	withdrawn, withdraw := context.WithCancelCause(ctx)
-	is := &attempt{key: key, uid: o.UID, repair: isRepairKind(o), withdraw: withdraw, stop: stop}
+	is := &attempt{key: key, uid: o.UID, repair: isRepairKind(o), method: e.Select(o), withdraw: withdraw, stop: stop}
 	e.running[cluster] = is
 	e.waiting = slices.DeleteFunc(e.waiting, func(w waiter) bool { return w.uid == o.UID })
 	e.tasks.Go(func() {
 		defer stop(nil)
 		defer withdraw(nil)
-		err := e.Select(o)(ctx, withdrawn, key)
+		err := is.method.Run(ctx, withdrawn, key)
 		e.mu.Lock()
 		delete(e.running, cluster)
 		e.noteResult(is.uid, key, err)
@@ -220,6 +229,10 @@ func (e *Pool) Start(o *v1alpha1.Operation) {
 func (e *Pool) noteResult(uid types.UID, key types.NamespacedName, err error) {
 	if err == nil || context.Cause(e.base) != nil {
 		delete(e.delayed, uid)
+		return
+	}
+	if errors.Is(err, ErrHeld) {
+		e.delayed[uid] = delay{until: time.Now().Add(busyInterval)}
 		return
 	}
 	length := min(max(firstDelay, 2*e.delayed[uid].length), lastDelay)
@@ -235,6 +248,16 @@ func (e *Pool) StopDeleted(key types.NamespacedName) {
 		if is.key == key {
 			is.stop(ErrDeleted)
 		}
+	}
+}
+
+// Leave ends the observation of an operation whose work another process does: it is observed elsewhere now. Other
+// operations continue in this process.
+func (e *Pool) Leave(o *v1alpha1.Operation) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if is := e.running[clusterOf(o)]; is != nil && is.uid == o.UID && is.method.IsElsewhere {
+		is.stop(ErrStopped)
 	}
 }
 

@@ -111,7 +111,7 @@ func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) e
 	planning, withdraw := context.WithCancelCause(ctx)
 	defer withdraw(nil)
 	defer context.AfterFunc(withdrawn, func() { withdraw(context.Cause(withdrawn)) })()
-	n := &run{Runner: r, backend: backend, key: key, operation: o, ctx: ctx, planning: planning}
+	n := &run{Runner: r, backend: backend, key: key, operation: o, seen: seenOf(o), ctx: ctx, planning: planning}
 	return n.saveResult(n.runAttempt())
 }
 
@@ -136,6 +136,8 @@ type run struct {
 	ctx       context.Context //nolint:containedctx // of the attempt
 	planning  context.Context //nolint:containedctx // until the plan is applied
 	applies   bool            // the plan is applied
+	seen      seen            // when the operation was loaded
+	holds     bool            // this run has had the lock of the cluster
 }
 
 // loadCluster returns the Cluster object of the operation.
@@ -222,6 +224,9 @@ func (n *run) loadIntent(object *v1alpha1.Cluster) (*intent.Intent, error) {
 }
 
 func (n *run) runAttempt() error {
+	if err := n.checkHolder(); err != nil {
+		return err
+	}
 	object, err := n.loadCluster()
 	if err != nil {
 		return err
@@ -275,6 +280,9 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if o.Status.StartTime == nil && o.Status.State != v1alpha1.OperationPlanning {
 		o.Status.State, o.Status.Reason, o.Status.Message, o.Status.ErrorCode = v1alpha1.OperationPlanning, "", "", ""
+		if err := n.checkUnchanged(n.planning); err != nil {
+			return err
+		}
 		if err := n.backend.Operations().Save(n.planning, o); err != nil {
 			return err
 		}
@@ -293,6 +301,9 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if why := n.needsApproval(p, object); why != "" {
 		o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationAwaitingApproval, ReasonApproval, why
+		if err := n.checkUnchanged(n.planning); err != nil {
+			return err
+		}
 		err := n.backend.Operations().SavePlan(n.planning, o, p.Plan())
 		return errors.Join(err, context.Cause(n.planning))
 	}
@@ -329,6 +340,8 @@ func (n *run) saveResult(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, ErrHeld):
+		return err // the other process saves the result
 	case errors.Is(why, ErrDeleted):
 		return nil // nothing can be saved
 	case errors.Is(why, errDeadline):
@@ -371,6 +384,9 @@ func describeDifference(stale *lifecycle.StaleError) string {
 func (n *run) saveEnd(ends *End) error {
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
+	if err := n.checkUnchanged(ctx); err != nil {
+		return err
+	}
 	return SaveEnd(ctx, n.backend.Operations(), n.key.Name, ends, n.Lifecycle.Now())
 }
 

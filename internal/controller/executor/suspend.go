@@ -18,8 +18,12 @@ func suspend(s *v1alpha1.OperationStatus) {
 	s.Reason, s.Message = ReasonStopped, "the management plane has stopped: the operation continues after its start"
 }
 
-// markSuspended marks an operation that continues after the next start of the management plane.
+// markSuspended marks an operation that continues after the next start of the management plane. Without the lock, this run
+// has changed nothing.
 func (n *run) markSuspended() error {
+	if !n.holds {
+		return nil
+	}
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
 	o, err := n.backend.Operations().Load(ctx, n.key.Name)
@@ -36,7 +40,8 @@ func (n *run) markSuspended() error {
 }
 
 // openRecords returns the records for package lifecycle. It saves a stopped operation as cancelled, and the process can
-// be killed before markSuspended corrects that. So these records never save it as cancelled.
+// be killed before markSuspended corrects that. So these records never save it as cancelled. And they do not give the
+// lock to an operation that another process has begun or ended.
 func (n *run) openRecords(string) (records.Backend, error) {
 	out := suspendingRecords{n.backend, n}
 	if retainer, ok := n.backend.(records.Retainer); ok {
@@ -56,6 +61,9 @@ type retainingRecords struct {
 	suspendingRecords
 	records.Retainer
 }
+
+// Locks implements records.Backend.
+func (s suspendingRecords) Locks() records.Locks { return ownLocks{s.Backend.Locks(), s.run} }
 
 // Operations implements records.Backend.
 func (s suspendingRecords) Operations() records.Operations {

@@ -33,7 +33,9 @@ type Reconciler struct {
 	Client   client.Client
 	Live     client.Reader
 	Executor *executor.Pool
-	Now      func() time.Time
+	// Owns reports whether a cluster belongs to this process.
+	Owns func(cluster types.NamespacedName) bool
+	Now  func() time.Time
 }
 
 // Reconcile decides what an operation does next.
@@ -42,6 +44,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	err := r.Client.Get(ctx, key.NamespacedName, o)
 	if client.IgnoreNotFound(err) != nil || err == nil && IsFinished(o) {
 		return reconcile.Result{}, err
+	}
+	if err == nil && !r.Owns(types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ClusterRef.Name}) {
+		r.Executor.Leave(o)
+		return reconcile.Result{}, nil
 	}
 	// The cache can be older than the end of the latest run.
 	if err := r.Live.Get(ctx, key.NamespacedName, o); err != nil {

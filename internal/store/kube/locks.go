@@ -332,6 +332,8 @@ func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, err
 		return nil, nil
 	}
 	h := holderOf(is)
+	left := time.Until(endOf(is))
+	h.IsOverdue = left < 0 || left > lengthOf(is) // Acquire does not trust such a Lease either
 	return &h, nil
 }
 
