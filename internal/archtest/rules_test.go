@@ -670,6 +670,7 @@ var rules = []rule{
 		layer: 5, pkg: "internal/server/useraccess", may: []string{"internal/pki"},
 		why: "client certificates of users, through the certificates API; knows no file",
 	},
+	{layer: 5, pkg: "internal/server/rest", why: "parts of objects, page by page; knows no API server and no rights"},
 	{layer: 5, pkg: "internal/server/keyrotation", why: "the order of a rotation of encryption keys; knows no file and no API server"},
 	{layer: 5, pkg: "internal/controller/intent", why: "what a user wants of a cluster: the object with its files; reaches no host"},
 	{

@@ -88,11 +88,16 @@ func (c *controllerSettings) newConfig(client *rest.Config) (out controller.Conf
 	return out, nil
 }
 
-// setClient sets the client of the API.
-func (c *controllerSettings) setClient(to *controller.Config, client *rest.Config) {
-	settings := kube.Config{
+// recordsConfig returns the configuration of the records of a namespace that is not named yet.
+func (c *controllerSettings) recordsConfig(client *rest.Config) kube.Config {
+	return kube.Config{
 		Client: client, BackupDir: c.backupDir, TempDir: c.tempDir, Archive: c.files, WithoutArchive: c.files == nil, Log: c.log,
 	}
+}
+
+// setClient sets the client of the API.
+func (c *controllerSettings) setClient(to *controller.Config, client *rest.Config) {
+	settings := c.recordsConfig(client)
 	to.Client, to.OpenRecords = client, openRecords(settings)
 	to.OpenCached = func(read controller.ReadSecret) func(string) (records.Backend, error) {
 		cached := settings

@@ -249,6 +249,7 @@ func (s *serverCommand) start(
 			return nil, nil, err
 		}
 	}
+	c.Subresources = endpoints.subresources(&settings)
 	if c.Controllers, err = newControllers(settings); err != nil {
 		return nil, nil, err
 	}

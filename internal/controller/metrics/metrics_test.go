@@ -67,7 +67,8 @@ func newObjects() *objects {
 func attach(t *testing.T, m *Metrics, o *objects) {
 	t.Helper()
 	t.Cleanup(m.Attach(Source{
-		Context: t.Context(), Reader: o, ShowsObjects: func() bool { return true }, Slots: 10, CountRunning: func() int { return 3 }, Now: func() time.Time { return noon.Time },
+		Context: t.Context(), Reader: o, ShowsObjects: func() bool { return true }, Slots: 10,
+		CountRunning: func() int { return 3 }, Now: func() time.Time { return noon.Time },
 	}))
 }
 

@@ -76,7 +76,9 @@ type Config struct {
 	// Handlers serve paths below /slipway/v1, for example "/server/backup". Requests are
 	// authenticated and authorised before.
 	Handlers map[string]http.Handler
-	Log      *slog.Logger
+	// Subresources are parts of objects, by "resource/subresource".
+	Subresources map[string]Subresource
+	Log          *slog.Logger
 }
 
 // An ExternalEtcd is an etcd that another program runs. Without Servers, it is not used.
