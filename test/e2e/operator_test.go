@@ -20,6 +20,8 @@ type operatorSite struct {
 	nodes []string // of the cluster with the operator
 	hosts []string // of the other cluster
 	o     objectUser
+	// registry has the bundles.
+	registry string
 }
 
 // operatorNamespace is the namespace of the operator, and teamNamespace the namespace of the object.
@@ -28,7 +30,7 @@ const operatorNamespace, teamNamespace = "slipway-system", "team"
 // TestLongOperator installs the operator in a cluster. Another cluster is created, grows, and is deleted through its
 // object. The Pod that runs an operation is killed, and later the node of such a Pod.
 func TestLongOperator(t *testing.T) {
-	s := newOperatorSite(t, "e2e-operator")
+	s := newOperatorSite(t, "e2e-operator", testedVersion())
 	defer s.showFailure(t)
 	s.install(t, "in-process")
 	before := s.takeSnapshots(t)
@@ -42,7 +44,7 @@ func TestLongOperator(t *testing.T) {
 	s.refusesBadObjects(t)
 
 	s.o.apply(t, s.hosts)
-	operation, process := s.waitForProcess(t)
+	operation, process := s.o.waitForProcess(t)
 	s.killDuringOperation(t, "the Pod with the cluster", operation, process, func() {
 		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", podOf(process), "--force", "--grace-period=0")
 	})
@@ -63,14 +65,16 @@ func TestLongOperator(t *testing.T) {
 // TestLongOperatorJobs runs each operation in a Job. All Pods of the operator are killed during an operation, which
 // continues in its Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
 func TestLongOperatorJobs(t *testing.T) {
-	s := newOperatorSite(t, "e2e-jobs")
+	const older, newer = "v1.36.4", "v1.37.1"
+	t.Setenv("KUBERNETES", older)
+	s := newOperatorSite(t, "e2e-jobs", older, newer)
 	defer s.showFailure(t)
 	s.install(t, "job")
 	before := s.takeSnapshots(t)
 
 	start := time.Now()
 	s.o.apply(t, s.hosts[:1])
-	operation, first := s.waitForProcess(t)
+	operation, first := s.o.waitForProcess(t)
 	s.o.must(t, append([]string{
 		"--namespace", operatorNamespace, "delete", "pods", "--force", "--grace-period=0",
 	}, s.status(t).Processes...)...)
@@ -82,7 +86,7 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts[0])
 
 	s.o.apply(t, s.hosts)
-	operation, process := s.waitForProcess(t)
+	operation, process := s.o.waitForProcess(t)
 	s.killDuringOperation(t, "the Pod of the Job", operation, process, func() {
 		s.o.must(t, "--namespace", operatorNamespace, "delete", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
 			"--field-selector=status.phase=Running", "--force", "--grace-period=0")
@@ -90,6 +94,20 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.o.waitForApplied(t, "grow")
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
 	s.waitUntilReady(t)
+
+	start = time.Now()
+	childMap(s.o.spec, "kubernetes")["version"], s.o.spec["bundle"] = newer, s.bundle(newer)
+	s.o.apply(t, s.hosts)
+	s.o.waitForApplied(t, "upgrade")
+	t.Logf("figure: upgraded by a Job in %.0f s", time.Since(start).Seconds())
+	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
+	for _, m := range s.hosts {
+		is := s.mustExec(t, s.hosts[0], "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "node", m,
+			"-o", "jsonpath={.status.nodeInfo.kubeletVersion}")
+		if strings.TrimSpace(is) != newer {
+			t.Errorf("node %s has version %s, want %s", m, is, newer)
+		}
+	}
 
 	s.deleteCluster(t, "a Job", before)
 	if running := s.o.must(t, "--namespace", operatorNamespace, "get", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
@@ -99,10 +117,12 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.uninstall(t)
 }
 
-// newOperatorSite creates the cluster of the operator, with its image on all nodes, and a Secret for the other cluster.
-func newOperatorSite(t *testing.T, name string) *operatorSite {
+// newOperatorSite creates the cluster of the operator, with its image on all nodes, and a Secret for the other cluster. The
+// first one of the versions is the version of both clusters, and a registry has the bundles of all.
+func newOperatorSite(t *testing.T, name string, versions ...string) *operatorSite {
 	t.Helper()
 	s := &operatorSite{user: newUser(t), name: name}
+	s.prepareBundles(t, versions...)
 	file := s.createMachines(t, s.name, 4)
 	for i := range 4 {
 		machine := fmt.Sprintf("%s-%d", s.name, i+1)
@@ -114,13 +134,15 @@ func newOperatorSite(t *testing.T, name string) *operatorSite {
 	}
 	other := readSpec(t, file)
 	address := other["hosts"].([]any)[2].(map[string]any)["address"].(string)
-	registry := serveRegistry(t, address, s.home)
-	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, registry, pullUser, pullWord)
+	s.registry = serveRegistry(t, address, s.home)
+	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, s.registry, pullUser, pullWord)
 	if err := errors.Join(os.WriteFile(filepath.Join(s.home, "login.json"), []byte(login), 0o600),
 		os.WriteFile(filepath.Join(s.home, "word"), []byte(pullWord), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	s.mustRun(t, "bundle", "push", testedVersion(), registry+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+	for _, v := range versions {
+		s.mustRun(t, "bundle", "push", v, s.bundle(v), "--credentials", "login.json", "--ca", "ca.crt")
+	}
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
 	s.createCluster(t, file)
 
@@ -131,15 +153,20 @@ func newOperatorSite(t *testing.T, name string) *operatorSite {
 	hosts := other["hosts"].([]any)[2:]
 	hosts[0].(map[string]any)["roles"] = []any{"control-plane"}
 	hosts[1].(map[string]any)["roles"] = []any{"worker"}
-	other["hosts"], other["bundle"] = hosts, registry+"/slipway/bundle:v1"
+	other["hosts"], other["bundle"] = hosts, s.bundle(versions[0])
 	other["registry"] = map[string]any{"auths": []any{map[string]any{
-		"registry": registry, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
+		"registry": s.registry, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
 	}}}
 	s.o = objectUser{kubectl: newKubectl(t, kubeconfig), name: s.name + "-2", spec: other}
 	s.o.must(t, "create", "namespace", teamNamespace)
 	s.o.must(t, "config", "set-context", "--current", "--namespace="+teamNamespace)
 	s.o.createKey(t, "--from-file="+filepath.Join(s.home, "word"), "--from-file="+filepath.Join(s.home, "ca.crt"))
 	return s
+}
+
+// bundle returns the reference of the bundle of a version in the registry.
+func (s *operatorSite) bundle(version string) string {
+	return s.registry + "/slipway/bundle:" + version
 }
 
 // install makes the image, puts it on the nodes, and installs the operator.
@@ -235,21 +262,6 @@ func requireRefusedObject(t *testing.T, r result, want string) {
 	}
 }
 
-// waitForProcess waits until an operation runs, and returns its name and its process.
-func (s *operatorSite) waitForProcess(t *testing.T) (operation, process string) {
-	t.Helper()
-	const path = `{range .items[?(@.status.state=="Running")]}{.metadata.name} {.status.executor.id}{end}`
-	eventually(t, 3*time.Minute, "an operation to run", func() error {
-		fields := strings.Fields(s.o.must(t, "get", "operations", "-o", "jsonpath="+path))
-		if len(fields) != 2 {
-			return errors.New(s.o.must(t, "get", "operations"))
-		}
-		operation, process = fields[0], fields[1]
-		return nil
-	})
-	return operation, process
-}
-
 // podOf returns the Pod of a process that runs an operation.
 func podOf(process string) string {
 	pod, _, _ := strings.Cut(process, "/")
@@ -305,7 +317,7 @@ func (s *operatorSite) changeOnNode(t *testing.T, node string) (operation, proce
 	for pods := range 12 {
 		config["maxPods"] = 77 + pods
 		s.o.apply(t, s.hosts)
-		operation, process = s.waitForProcess(t)
+		operation, process = s.o.waitForProcess(t)
 		pod := podOf(process)
 		if s.o.must(t, "--namespace", operatorNamespace, "get", "pod", pod, "-o", "jsonpath={.spec.nodeName}") == node {
 			return operation, process
