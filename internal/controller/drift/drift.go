@@ -203,14 +203,14 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 		return nil // an operation follows
 	}
 	found, err := k.plan(planning, svc, c)
-	if ended := context.Cause(planning); errors.Is(ended, errBusy) || errors.Is(ended, errForgotten) {
+	if context.Cause(planning) != nil { // an operation begins, or the cluster is forgotten
 		return nil
 	}
 	if err != nil {
 		return k.show(ctx, c, failure(err))
 	}
 	after, err := operations.ListOf(ctx, k.Live, key)
-	if err != nil || len(after) != len(before) {
+	if err != nil || len(after) != len(before) || context.Cause(planning) != nil {
 		return err // the plan may have been made during an operation
 	}
 	return k.react(ctx, c, svc, found, after)

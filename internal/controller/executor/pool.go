@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -85,6 +86,7 @@ type delay struct {
 	length time.Duration
 	until  time.Time
 	err    error
+	isHeld bool // another process works on the cluster
 }
 
 // NewPool returns a pool. Close ends it.
@@ -139,6 +141,17 @@ func (e *Pool) RemainingDelay(o *v1alpha1.Operation) time.Duration {
 	return 0
 }
 
+// HeldTime returns the time until this process looks again whether another one still works on the cluster of an operation, 0
+// if it does not wait for one.
+func (e *Pool) HeldTime(o *v1alpha1.Operation) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if is := e.delayed[o.UID]; is.isHeld {
+		return max(0, time.Until(is.until))
+	}
+	return 0
+}
+
 // LastError returns the error of the latest run of an operation, nil if it had none.
 func (e *Pool) LastError(o *v1alpha1.Operation) error {
 	e.mu.Lock()
@@ -149,6 +162,13 @@ func (e *Pool) LastError(o *v1alpha1.Operation) error {
 // busyInterval is the time after which an operation asks again for a free slot. One that does not ask for several times
 // does not wait any longer: it was cancelled, or deleted.
 const busyInterval = 5 * time.Second
+
+const (
+	// heldInterval is the longest time between two looks at the lock of another process.
+	heldInterval = 30 * time.Second
+	// forgottenDelay is the time after which the delay of an operation is forgotten.
+	forgottenDelay = 10 * time.Minute
+)
 
 // noteWaiting keeps the place of an operation that waits for a slot. The caller holds mu.
 func (e *Pool) noteWaiting(o *v1alpha1.Operation) {
@@ -231,12 +251,15 @@ func (e *Pool) noteResult(uid types.UID, key types.NamespacedName, err error) {
 		delete(e.delayed, uid)
 		return
 	}
-	if errors.Is(err, ErrHeld) {
-		e.delayed[uid] = delay{until: time.Now().Add(busyInterval)}
+	now := time.Now()
+	maps.DeleteFunc(e.delayed, func(_ types.UID, d delay) bool { return now.Sub(d.until) > forgottenDelay }) // another process ended it
+	if held := (*HeldError)(nil); errors.As(err, &held) {
+		wait := min(max(busyInterval, held.Wait+time.Second), heldInterval)
+		e.delayed[uid] = delay{until: now.Add(wait), isHeld: true}
 		return
 	}
 	length := min(max(firstDelay, 2*e.delayed[uid].length), lastDelay)
-	e.delayed[uid] = delay{length: length, until: time.Now().Add(length), err: err}
+	e.delayed[uid] = delay{length: length, until: now.Add(length), err: err}
 	e.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
 }
 

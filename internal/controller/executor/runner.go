@@ -280,10 +280,10 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if o.Status.StartTime == nil && o.Status.State != v1alpha1.OperationPlanning {
 		o.Status.State, o.Status.Reason, o.Status.Message, o.Status.ErrorCode = v1alpha1.OperationPlanning, "", "", ""
-		if err := n.checkUnchanged(n.planning); err != nil {
-			return err
-		}
-		if err := n.backend.Operations().Save(n.planning, o); err != nil {
+		if err := n.update(n.planning, func(now *v1alpha1.Operation) bool {
+			now.Status.State, now.Status.Reason, now.Status.Message, now.Status.ErrorCode = o.Status.State, "", "", ""
+			return true
+		}); err != nil {
 			return err
 		}
 	}
@@ -301,10 +301,14 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if why := n.needsApproval(p, object); why != "" {
 		o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationAwaitingApproval, ReasonApproval, why
-		if err := n.checkUnchanged(n.planning); err != nil {
+		now, err := n.backend.Operations().Load(n.planning, n.key.Name)
+		if err == nil {
+			err = n.compare(now)
+		}
+		if err != nil {
 			return err
 		}
-		err := n.backend.Operations().SavePlan(n.planning, o, p.Plan())
+		err = n.backend.Operations().SavePlan(n.planning, o, p.Plan())
 		return errors.Join(err, context.Cause(n.planning))
 	}
 	if err := context.Cause(n.planning); err != nil {
@@ -340,8 +344,8 @@ func (n *run) saveResult(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrHeld):
-		return err // the other process saves the result
+	case isHeld(err), errors.Is(err, records.ErrLost):
+		return err // another process saves the result
 	case errors.Is(why, ErrDeleted):
 		return nil // nothing can be saved
 	case errors.Is(why, errDeadline):
@@ -384,23 +388,36 @@ func describeDifference(stale *lifecycle.StaleError) string {
 func (n *run) saveEnd(ends *End) error {
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
-	if err := n.checkUnchanged(ctx); err != nil {
-		return err
+	if !n.holds {
+		if err := CheckFree(ctx, n.backend, n.operation.Spec.ClusterRef.Name); err != nil {
+			return err
+		}
 	}
-	return SaveEnd(ctx, n.backend.Operations(), n.key.Name, ends, n.Lifecycle.Now())
+	return n.update(ctx, func(now *v1alpha1.Operation) bool { return setEnd(now, ends, n.Lifecycle.Now()) })
 }
 
-// SaveEnd saves the end of an operation, unless it has succeeded or does not exist.
-func SaveEnd(ctx context.Context, operations records.Operations, name string, ends *End, now time.Time) error {
-	o, err := operations.Load(ctx, name)
-	if errors.Is(err, records.ErrNotFound) || err == nil && o.Status.State == v1alpha1.OperationSucceeded {
-		return nil
-	}
-	if err != nil {
-		return err
+// setEnd sets the end of an operation, and reports whether it had not succeeded before.
+func setEnd(o *v1alpha1.Operation, ends *End, now time.Time) bool {
+	if o.Status.State == v1alpha1.OperationSucceeded {
+		return false
 	}
 	ends.SetStatus(&o.Status, now)
-	return operations.Save(ctx, o)
+	return true
+}
+
+// SaveEnd saves the end of an operation that no process runs, unless it has succeeded or does not exist.
+func SaveEnd(ctx context.Context, operations records.Operations, name string, ends *End, now time.Time) error {
+	succeeded := errors.New("it has succeeded")
+	err := operations.Update(ctx, name, func(o *v1alpha1.Operation) error {
+		if !setEnd(o, ends, now) {
+			return succeeded
+		}
+		return nil
+	})
+	if errors.Is(err, records.ErrNotFound) || errors.Is(err, succeeded) {
+		return nil
+	}
+	return err
 }
 
 // saveTime limits the time to save the end of an operation.

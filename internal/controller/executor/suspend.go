@@ -26,17 +26,13 @@ func (n *run) markSuspended() error {
 	}
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
-	o, err := n.backend.Operations().Load(ctx, n.key.Name)
-	switch {
-	case errors.Is(err, records.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case o.Status.State == v1alpha1.OperationSucceeded, o.Status.StartTime == nil && !operation.HasEnded(o):
-		return nil
-	}
-	suspend(&o.Status)
-	return n.backend.Operations().Save(ctx, o)
+	return n.update(ctx, func(now *v1alpha1.Operation) bool {
+		if now.Status.State == v1alpha1.OperationSucceeded || now.Status.StartTime == nil && !operation.HasEnded(now) {
+			return false
+		}
+		suspend(&now.Status)
+		return true
+	})
 }
 
 // openRecords returns the records for package lifecycle. It saves a stopped operation as cancelled, and the process can

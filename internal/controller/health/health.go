@@ -52,8 +52,7 @@ type Config struct {
 // A Prober probes all clusters from time to time.
 type Prober struct {
 	Config
-	queues  map[work]workqueue.TypedDelayingInterface[task]
-	started time.Time
+	queues map[work]workqueue.TypedDelayingInterface[task]
 
 	mu       sync.Mutex
 	clusters map[types.NamespacedName]*cluster
@@ -222,7 +221,7 @@ func (p *Prober) doTask(ctx context.Context, t task) {
 		p.schedule(t.cluster, probeHosts, p.probeHosts(ctx, is, c))
 	case publish:
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || p.find(t.cluster) != is { // another process probes it now
 		return
 	}
 	next, err := p.publish(ctx, is, c)

@@ -73,7 +73,7 @@ func (s subresources) get(r *http.Request) (any, error) {
 		return nil, errors.New("the request has no description")
 	}
 	get := s[groupResource(info).Resource]
-	if get == nil || !info.IsResourceRequest || len(info.Parts) != 3 {
+	if get == nil || !info.IsResourceRequest || info.Namespace == "" || len(info.Parts) != 3 {
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, groupResource(info), info.Name, "", 0, true)
 	}
 	if r.Method != http.MethodGet {

@@ -68,6 +68,7 @@ func readFilter(r *http.Request) (f plan.Filter, err error) {
 			return f, apierrors.NewBadRequest("the parameter " + name + " comes more than once")
 		}
 		switch name {
+		case "timeout", "pretty": // of every request; the API server uses them
 		case paramHost:
 			f.Host = &value
 		case paramStep:

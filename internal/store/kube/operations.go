@@ -85,7 +85,13 @@ func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	}
 	err := contents(s).saveJSON(ctx, to, p)
 	if err == nil {
-		err = s.Save(ctx, o)
+		err = s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
+			if now.Status.StartTime != nil || operation.HasEnded(now) {
+				return errors.New("another process has begun or ended the operation")
+			}
+			now.Status = *o.Status.DeepCopy()
+			return nil
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
@@ -182,21 +188,31 @@ func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
 
 // Save saves the status of an operation. Its spec does not change.
 func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
-	if err := records.CheckName(o.Name); err != nil {
+	return s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
+		now.Status = *o.Status.DeepCopy()
+		return nil
+	})
+}
+
+// Update changes the status of an operation from its current one. change is called again after a conflict.
+func (s operations) Update(ctx context.Context, id string, change func(now *v1alpha1.Operation) error) error {
+	if err := records.CheckName(id); err != nil {
 		return fmt.Errorf("saving an operation: %w", err)
 	}
 	err := s.repeat(ctx, func(ctx context.Context) error {
 		now := new(v1alpha1.Operation)
-		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).Do(ctx).Into(now); err != nil {
+		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(id).Do(ctx).Into(now); err != nil {
 			return err
 		}
-		was := now.Status
-		now.Status = *o.Status.DeepCopy()
-		status.KeepManagementFields(&now.Status, &was)
-		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).SubResource("status").Body(now).Do(ctx).Error()
+		was := now.Status.DeepCopy()
+		if err := change(now); err != nil {
+			return err
+		}
+		status.KeepManagementFields(&now.Status, was)
+		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(id).SubResource("status").Body(now).Do(ctx).Error()
 	})
 	if err != nil {
-		return fmt.Errorf("saving operation %s: %w", o.Name, err)
+		return fmt.Errorf("saving operation %s: %w", id, err)
 	}
 	return nil
 }
