@@ -86,7 +86,7 @@ func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	err := contents(s).saveJSON(ctx, to, p)
 	if err == nil {
 		err = s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
-			if now.Status.StartTime != nil || operation.HasEnded(now) {
+			if now.Status.StartTime != nil && o.Status.StartTime == nil || operation.HasEnded(now) && !operation.HasEnded(o) {
 				return errors.New("another process has begun or ended the operation")
 			}
 			now.Status = *o.Status.DeepCopy()
