@@ -241,8 +241,8 @@ func (m *Members) observe(list *coordinationv1.LeaseList) (changes []func(), end
 	if m.listed.IsZero() || now.Sub(m.listed) >= m.Duration {
 		isIn = false // the others are not known
 	}
-	if len(live) > 0 && now.Sub(m.joined) <= m.interval() {
-		isIn = false // the others have not seen the own Lease yet
+	if now.Sub(m.joined) < m.interval() {
+		isIn = false // the others have not seen the own Lease yet, and some that start now are not seen
 	}
 	if isIn != m.isIn || !slices.Equal(live, m.live) {
 		changes = slices.Clone(m.changes)

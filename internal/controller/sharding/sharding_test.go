@@ -104,10 +104,15 @@ func TestMembers_ShareClusters(t *testing.T) {
 		g := newGroup(t)
 		a := g.start("a")
 		pass(time.Second)
+		key := types.NamespacedName{Namespace: "team", Name: "c1"}
+		if a.Owns(key) {
+			t.Error("a process has clusters before it can know the others that start")
+		}
+		pass(5 * time.Second)
 		g.requireShares(a)
 		b, c := g.start("b"), g.start("c")
 		pass(time.Second)
-		if key := (types.NamespacedName{Namespace: "team", Name: "c1"}); b.Owns(key) || c.Owns(key) || !a.Owns(key) {
+		if b.Owns(key) || c.Owns(key) || !a.Owns(key) {
 			t.Error("a new process has clusters before the others can know it")
 		}
 		pass(14 * time.Second)
