@@ -45,6 +45,7 @@ type leftovers struct {
 	addresses []held
 	cni       attachments
 	filter    packetFilter
+	slices    []string // of pods, in systemd
 	cgroups   []string // deepest first
 	paths     []string
 	full      []string // directories that were empty
@@ -91,6 +92,9 @@ func findLeftovers(ctx context.Context, h *host.Host, o op.Reset) (leftovers, er
 		return l, err
 	}
 	if l.filter, err = findFilter(o, l.cni); err != nil {
+		return l, err
+	}
+	if l.slices, err = activeSlices(ctx, h, o.Cgroups); err != nil {
 		return l, err
 	}
 	l.cgroups = process.FindCgroups(h, o.Cgroups)
@@ -170,7 +174,7 @@ func (l leftovers) String() string {
 		}
 	}
 	add("end", l.steps)
-	add("stop", l.units)
+	add("stop", slices.Concat(l.units, l.slices))
 	count(len(l.processes), "pod processes to stop")
 	count(len(l.mounts), "mounts to remove")
 	add("remove links", l.links)
