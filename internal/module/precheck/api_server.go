@@ -10,6 +10,10 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
+// IDNotServing is the id of the warning about a silent API server. The warning refuses nothing, so it is not in the list of
+// checks.
+const IDNotServing = "control-plane-not-serving"
+
 // WarnOfSilentAPI returns the warning about a control plane whose API server does not respond.
 // others are the control planes whose API servers respond.
 func WarnOfSilentAPI(env module.Env, h *engine.Host, others []string) diag.Diagnostic {

@@ -38,8 +38,6 @@ const (
 	idEndpointUnreachable = "endpoint-unreachable"
 	idOtherCluster        = "other-cluster"
 	idLeftovers           = "leftovers"
-	// IDNotServing is also used by package lifecycle.
-	IDNotServing          = "control-plane-not-serving"
 	idRuntime             = "runtime-running"
 	idOtherNetwork        = "other-network"
 	idPort                = "port-in-use"
