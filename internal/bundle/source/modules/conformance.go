@@ -119,7 +119,7 @@ func testToolsUnit() unit {
 	return u
 }
 
-// busyboxUnit returns the link to busybox for the nc of an image. Its shell is bash: that of Debian's busybox removes
+// busyboxUnit returns the link to busybox for the nc of an image. Its shell is bash: the shell of Debian's busybox removes
 // environment variables like data-1, which tests look for.
 func busyboxUnit() unit {
 	return unit{
