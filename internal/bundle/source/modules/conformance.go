@@ -12,6 +12,9 @@ import (
 //go:embed templates/webserver.go.tmpl
 var webserverMain string
 
+//go:embed templates/shell.go.tmpl
+var shellMain string
+
 // ConformanceTests is the component that holds Kubernetes' own end-to-end tests
 // ("e2e.test"), the program that runs them in parallel ("ginkgo") and "kubectl".
 const ConformanceTests = "conformance"
@@ -119,13 +122,12 @@ func testToolsUnit() unit {
 	return u
 }
 
-// busyboxUnit returns the link to busybox for the nc of an image. Its shell is bash: that of Debian's busybox removes
-// environment variables like data-1, which tests look for.
+// busyboxUnit returns the shell and the link for the nc of an image of busybox.
 func busyboxUnit() unit {
-	return unit{
-		Name: "busybox", Version: "1", Licence: "GPL-2.0-only",
-		Links: map[string]string{"usr/bin/nc": "busybox"},
-	}
+	u := ownProgram("busybox", "usr/bin/sh", "2", shellMain)
+	u.Licence += " AND GPL-2.0-only"
+	u.Links = map[string]string{"usr/bin/nc": "busybox"}
+	return u
 }
 
 // applets are programs that Debian's busybox contains.
