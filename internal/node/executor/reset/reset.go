@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/executor/hostfs"
@@ -274,9 +275,19 @@ func (x *KubernetesOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 	}
 	notes = append(notes, legacyRules(ctx, h, o.IPTables)...)
 	if len(notes) > 0 {
-		res.Output = []byte(strings.Join(notes, "\n") + "\n")
+		res.Output = joinLines(notes)
 	}
 	return nil
+}
+
+// joinLines returns the lines of an output. Names of files on the host can have line breaks, and must not look like other
+// lines.
+func joinLines(lines []string) []byte {
+	var out strings.Builder
+	for _, line := range lines {
+		out.WriteString(diag.EscapeControls(line, "") + "\n")
+	}
+	return []byte(out.String())
 }
 
 // removePaths returns the remaining paths, with the reason.
