@@ -285,7 +285,7 @@ func TestOpen_RefusesAFileAsHome(t *testing.T) {
 	}
 }
 
-// TestPipes_AreNotWaitedFor has pipes in place of records. Nobody writes to them.
+// TestPipes_AreNotWaitedFor has pipes without a writer in place of records.
 func TestPipes_AreNotWaitedFor(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)

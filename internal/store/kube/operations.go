@@ -52,7 +52,7 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 	if err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
-	if err := s.savePlan(ctx, o, p); err != nil {
+	if err := s.savePlan(ctx, o, p, func(*v1alpha1.Operation) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.deleteObject(context.WithoutCancel(ctx), resourceOperations, o))
 	}
 	return o, nil
@@ -72,10 +72,16 @@ func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	if !reflect.DeepEqual(is.Spec.Parameters, o.Spec.Parameters) || is.Status.Parameters != nil {
 		o.Status.Parameters = o.Spec.Parameters.DeepCopy()
 	}
-	return s.savePlan(ctx, o, p)
+	return s.savePlan(ctx, o, p, func(now *v1alpha1.Operation) error {
+		if now.Status.StartTime != nil && o.Status.StartTime == nil || operation.HasEnded(now) && !operation.HasEnded(o) {
+			return errors.New("another process has begun or ended the operation")
+		}
+		return nil
+	})
 }
 
-func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
+// savePlan saves a plan, and the operation if its state allows it.
+func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan, allows func(now *v1alpha1.Operation) error) error {
 	to := content{
 		name: planName(o.Name),
 		labels: map[string]string{
@@ -86,11 +92,9 @@ func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	err := contents(s).saveJSON(ctx, to, p)
 	if err == nil {
 		err = s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
-			if now.Status.StartTime != nil && o.Status.StartTime == nil || operation.HasEnded(now) && !operation.HasEnded(o) {
-				return errors.New("another process has begun or ended the operation")
-			}
+			err := allows(now)
 			now.Status = *o.Status.DeepCopy()
-			return nil
+			return err
 		})
 	}
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/node/executor/health"
 	"slipway.dev/slipway/internal/node/executor/host"
 	"slipway.dev/slipway/internal/node/executor/hostfs"
@@ -175,7 +174,8 @@ func (l leftovers) String() string {
 		}
 	}
 	add("end", l.steps)
-	add("stop", slices.Concat(l.units, l.slices))
+	add("stop", l.units)
+	add("stop", l.slices)
 	count(len(l.processes), "pod processes to stop")
 	count(len(l.mounts), "mounts to remove")
 	add("remove links", l.links)
@@ -283,11 +283,9 @@ func (x *KubernetesOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 // joinLines returns the lines of an output. Names of files on the host can have line breaks, and must not look like other
 // lines.
 func joinLines(lines []string) []byte {
-	var out strings.Builder
-	for _, line := range lines {
-		out.WriteString(diag.EscapeControls(line, "") + "\n")
-	}
-	return []byte(out.String())
+	const end = "\x00" // no name has it
+	text := strings.ReplaceAll(strings.Join(lines, end)+end, "\n", `\n`)
+	return []byte(strings.ReplaceAll(text, end, "\n"))
 }
 
 // removePaths returns the remaining paths, with the reason.
