@@ -76,6 +76,7 @@ func TestRoles_HaveRights(t *testing.T) {
 	viewer := []string{
 		"get clusters.slipway.dev", "list clusters.slipway.dev", "watch clusters.slipway.dev", "get clusters/status.slipway.dev",
 		"get operations.slipway.dev", "list operations.slipway.dev", "watch operations.slipway.dev", "get operations/status.slipway.dev",
+		"get operations/plan.slipway.dev",
 		"get operationlogs.slipway.dev", "list operationlogs.slipway.dev", "watch operationlogs.slipway.dev",
 		"get events", "list events", "watch events", "get events.events.k8s.io", "list events.events.k8s.io", "watch events.events.k8s.io",
 	}

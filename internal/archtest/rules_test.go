@@ -670,6 +670,7 @@ var rules = []rule{
 		layer: 5, pkg: "internal/server/useraccess", may: []string{"internal/pki"},
 		why: "client certificates of users, through the certificates API; knows no file",
 	},
+	{layer: 5, pkg: "internal/server/rest", why: "parts of objects, page by page; knows no API server and no rights"},
 	{layer: 5, pkg: "internal/server/keyrotation", why: "the order of a rotation of encryption keys; knows no file and no API server"},
 	{layer: 5, pkg: "internal/controller/intent", why: "what a user wants of a cluster: the object with its files; reaches no host"},
 	{
@@ -712,6 +713,7 @@ var rules = []rule{
 		may: []string{"internal/controller/clusterstatus", "internal/controller/operations", "internal/controller/service"},
 		why: "probes clusters and shows their health; changes no cluster",
 	},
+	{layer: 5, pkg: "internal/controller/sharding", why: "which process has which cluster; knows no object but its Leases"},
 	{layer: 5, pkg: "internal/controller/readcache", why: "keeps objects that probes read; knows no cluster"},
 	{
 		layer: 5, pkg: "internal/controller/drift",

@@ -42,6 +42,7 @@ import (
 	"slipway.dev/slipway/internal/controller/readcache"
 	"slipway.dev/slipway/internal/controller/schedule"
 	"slipway.dev/slipway/internal/controller/service"
+	"slipway.dev/slipway/internal/controller/sharding"
 	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/records"
@@ -73,9 +74,13 @@ type Config struct {
 	StopTime time.Duration
 	// Process has what the controllers need outside of a management server. nil: they run in one.
 	Process *Process
+	// Sharing makes several processes share the clusters. nil: this process has all clusters.
+	Sharing *Sharing
 	// Metrics show the clusters and operations of these controllers; nil for none.
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
+
+	members *sharding.Members // nil without Sharing
 }
 
 // A ReadSecret reads a Secret.
@@ -131,6 +136,9 @@ func Run(ctx context.Context, c Config) error {
 		Controller:              config.Controller{SkipNameValidation: new(true)}, // a test runs several
 		GracefulShutdownTimeout: &graceful,
 	}
+	if c.members, err = c.newMembers(api); err != nil {
+		return err
+	}
 	if c.Process != nil {
 		c.Process.setOptions(&options)
 		if c.Metrics != nil {
@@ -158,13 +166,17 @@ func Run(ctx context.Context, c Config) error {
 	}
 	running := executor.NewPool(ctx, executor.PoolConfig{Select: selectRunner, Slots: c.Slots, Notify: ended.add, Log: c.Log})
 	defer running.Close(c.StopTime)
-	// Before another process can become the leader.
 	if err := m.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		running.Close(c.StopTime)
 		return nil
 	})); err != nil {
 		return err
+	}
+	if c.members != nil {
+		if err := m.Add(c.joinMembers(m)); err != nil {
+			return err
+		}
 	}
 	if c.Process != nil {
 		if err := c.Process.addTo(ctx, m, c.Log); err != nil {
@@ -187,12 +199,14 @@ func Run(ctx context.Context, c Config) error {
 
 // showMetrics returns the part of a manager that shows metrics while its controllers run.
 func (c *Config) showMetrics(m manager.Manager, running *executor.Pool) manager.Runnable {
+	shows := func() bool { return c.owns(types.NamespacedName{Name: "metrics"}) } // one process does
 	return manager.RunnableFunc(func(ctx context.Context) error {
-		if err := c.Metrics.ObserveEnds(ctx, m.GetCache()); err != nil {
+		if err := c.Metrics.ObserveEnds(ctx, m.GetCache(), shows); err != nil {
 			return err
 		}
 		defer c.Metrics.Attach(metrics.Source{
-			Context: ctx, Reader: m.GetClient(), CountRunning: running.CountRunning, Slots: running.CountSlots(), Now: c.Lifecycle.Now,
+			Context: ctx, Reader: m.GetClient(), ShowsObjects: shows,
+			CountRunning: running.CountRunning, Slots: running.CountSlots(), Now: c.Lifecycle.Now,
 		})()
 		<-ctx.Done()
 		return nil
@@ -205,13 +219,15 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstDelay, lastDelay),
 	}
-	queue := &operations.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Executor: running, Now: c.Lifecycle.Now}
+	queue := &operations.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Executor: running, Owns: c.owns, Now: c.Lifecycle.Now,
+	}
 	queued := handler.EnqueueRequestsFromMapFunc(queueOf(m.GetClient()))
-	err := builder.ControllerManagedBy(m).Named("operation").For(&v1alpha1.Operation{}).WithOptions(options).
+	b := builder.ControllerManagedBy(m).Named("operation").For(&v1alpha1.Operation{}).WithOptions(options).
 		Watches(&v1alpha1.Operation{}, queued).
 		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(waitingForWindow(m.GetClient())), builder.WithPredicates(changedByUser)).
-		WatchesRawSource(source.Channel(ended, queued)).
-		Complete(queue)
+		WatchesRawSource(source.Channel(ended, queued))
+	err := c.watchMembers(b, m.GetClient(), new(v1alpha1.OperationList)).Complete(queue)
 	if err != nil {
 		return fmt.Errorf("adding the controller of operations: %w", err)
 	}
@@ -223,14 +239,13 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 	files := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))
 	}
-	err = builder.ControllerManagedBy(m).Named("cluster").WithOptions(options).
+	b = builder.ControllerManagedBy(m).Named("cluster").WithOptions(options).
 		For(&v1alpha1.Cluster{}, builder.WithPredicates(clusters.Changes())).
 		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
 		Watches(&v1alpha1.Cluster{}, claimsHandler(guard.Claims)).
 		WatchesMetadata(&corev1.Secret{}, files("Secret")).
-		WatchesMetadata(&corev1.ConfigMap{}, files("ConfigMap")).
-		Complete(wanted)
-	if err != nil {
+		WatchesMetadata(&corev1.ConfigMap{}, files("ConfigMap"))
+	if err := c.completeForClusters(b, m, wanted); err != nil {
 		return fmt.Errorf("adding the controller of clusters: %w", err)
 	}
 	return nil
@@ -244,10 +259,9 @@ func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
 		Source: health.NewLifecycle(c.openThrough(kept, false, opener), c.openThrough(kept, true, opener), c.Health),
 		Now:    c.Lifecycle.Now, Log: c.Log,
 	})
-	err := builder.ControllerManagedBy(m).Named("health").For(&v1alpha1.Cluster{}).
-		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
-		Complete(prober)
-	if err != nil {
+	b := builder.ControllerManagedBy(m).Named("health").For(&v1alpha1.Cluster{}).
+		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation))
+	if err := c.completeForClusters(b, m, prober); err != nil {
 		return fmt.Errorf("adding the controller of probes: %w", err)
 	}
 	schedules := &schedule.Reconciler{
@@ -255,7 +269,7 @@ func (c *Config) addHealth(m manager.Manager, opener service.Opener) error {
 		Started: c.Lifecycle.Now(), Now: c.Lifecycle.Now,
 	}
 	schedules.SetDefaults()
-	if err := builder.ControllerManagedBy(m).Named("schedule").For(&v1alpha1.Cluster{}).Complete(schedules); err != nil {
+	if err := c.completeForClusters(builder.ControllerManagedBy(m).Named("schedule").For(&v1alpha1.Cluster{}), m, schedules); err != nil {
 		return fmt.Errorf("adding the controller of schedules: %w", err)
 	}
 	return m.Add(prober)
@@ -276,10 +290,9 @@ func (c *Config) addDrift(m manager.Manager, opener service.Opener) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Opener: opener, Events: m.GetEventRecorder("slipway-drift"),
 		Interval: c.DriftInterval, Now: c.Lifecycle.Now, Log: c.Log,
 	})
-	err := builder.ControllerManagedBy(m).Named("drift").For(&v1alpha1.Cluster{}).
-		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
-		Complete(checker)
-	if err != nil {
+	b := builder.ControllerManagedBy(m).Named("drift").For(&v1alpha1.Cluster{}).
+		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation))
+	if err := c.completeForClusters(b, m, checker); err != nil {
 		return fmt.Errorf("adding the controller of differences: %w", err)
 	}
 	return m.Add(checker)

@@ -12,10 +12,11 @@ import (
 	"slipway.dev/slipway/internal/controller/jobs"
 )
 
-// newSelector returns the function that selects the runner of an operation.
-func (c *Config) newSelector(m manager.Manager, inProcess *executor.Runner) (func(*v1alpha1.Operation) executor.RunFunc, error) {
-	runners := map[v1alpha1.ExecutorKind]executor.RunFunc{
-		"": inProcess.Run, v1alpha1.ExecutorInProcess: inProcess.Run,
+// newSelector returns the function that selects how an operation runs.
+func (c *Config) newSelector(m manager.Manager, inProcess *executor.Runner) (func(*v1alpha1.Operation) executor.Method, error) {
+	here := executor.Method{Run: inProcess.Run}
+	methods := map[v1alpha1.ExecutorKind]executor.Method{
+		"": here, v1alpha1.ExecutorInProcess: here,
 		v1alpha1.ExecutorJob:      c.refuseExecutor("it needs an operator in a Kubernetes cluster"),
 		v1alpha1.ExecutorExternal: c.refuseExecutor("it is not available in this version"),
 	}
@@ -25,24 +26,24 @@ func (c *Config) newSelector(m manager.Manager, inProcess *executor.Runner) (fun
 			return nil, err
 		}
 		is := c.Process.Jobs
-		run := (&jobs.Runner{
+		inJob := executor.Method{IsElsewhere: true, Run: (&jobs.Runner{
 			Client: api, Namespace: c.Process.Namespace, Deployment: is.Deployment, Container: is.Container,
 			OpenRecords: c.OpenRecords, Guard: inProcess.Guard, Now: c.Lifecycle.Now, Log: c.Log,
-		}).Run
-		runners[v1alpha1.ExecutorJob] = run
+		}).Run}
+		methods[v1alpha1.ExecutorJob] = inJob
 		if is.IsDefault {
-			runners[""] = run
+			methods[""] = inJob
 		}
 	}
-	return func(o *v1alpha1.Operation) executor.RunFunc { return runners[o.Spec.Executor] }, nil
+	return func(o *v1alpha1.Operation) executor.Method { return methods[o.Spec.Executor] }, nil
 }
 
 // reasonExecutor is the reason of an operation whose executor is not available.
 const reasonExecutor = "ExecutorNotAvailable"
 
-// refuseExecutor returns a runner that ends operations.
-func (c *Config) refuseExecutor(why string) executor.RunFunc {
-	return func(ctx, _ context.Context, key types.NamespacedName) error {
+// refuseExecutor returns a method that ends operations.
+func (c *Config) refuseExecutor(why string) executor.Method {
+	return executor.Method{Run: func(ctx, _ context.Context, key types.NamespacedName) error {
 		backend, err := c.OpenRecords(key.Namespace)
 		if err != nil {
 			return err
@@ -50,5 +51,5 @@ func (c *Config) refuseExecutor(why string) executor.RunFunc {
 		return executor.SaveEnd(ctx, backend.Operations(), key.Name, &executor.End{
 			State: v1alpha1.OperationFailed, Reason: reasonExecutor, Message: "spec.executor cannot be used: " + why, Code: v1alpha1.ErrorUserInput,
 		}, c.Lifecycle.Now())
-	}
+	}}
 }

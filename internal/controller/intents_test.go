@@ -124,6 +124,50 @@ func TestSecret_IsMissingEmptiedAndRotated(t *testing.T) {
 	}, "cp1")
 }
 
+// TestRecords_AreDamagedAndRestored changes a Secret with records by hand, and restores it.
+func TestRecords_AreDamagedAndRestored(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1")
+		restore := w.damageRecords()
+		w.poke()
+		w.waitForStalled("RecordsDamaged", "slipway.prod.spec")
+		w.requireQuiet(quietTime)
+		restore()
+		w.poke()
+		w.waitForCondition("Stalled", metav1.ConditionFalse, "")
+		w.waitForApplied()
+
+		restore = w.damageRecords()
+		w.remove()
+		w.waitForDeleting("RecordsDamaged")
+		w.requireQuiet(quietTime)
+		restore()
+		w.poke()
+		w.waitUntilGone()
+		w.requireEmptyHosts("cp1")
+		w.requireNoRecords()
+	}, "cp1")
+}
+
+// damageRecords changes the record of the applied cluster, and returns the function that restores it.
+func (w *world) damageRecords() (restore func()) {
+	w.t.Helper()
+	secrets := server.Client(w.t).CoreV1().Secrets(w.namespace)
+	is, err := secrets.Get(w.t.Context(), "slipway.prod.spec", metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	good := is.DeepCopy()
+	update := func(data map[string][]byte) {
+		is.Data = data
+		if is, err = secrets.Update(w.t.Context(), is, metav1.UpdateOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	update(map[string][]byte{"content": []byte("{")})
+	return func() { update(good.Data) }
+}
+
 // TestSecret_IsDeletedDuringRun lets the operation finish. The next one needs the Secret.
 func TestSecret_IsDeletedDuringRun(t *testing.T) {
 	runInWorlds(t, func(w *world) {

@@ -24,11 +24,10 @@ import (
 	"slipway.dev/slipway/internal/hostclaims"
 )
 
-// A Process has what controllers need outside of the management server: several processes can serve requests, and the
-// controllers run in one of them. Namespace and LeaseName are required.
+// A Process has what controllers need outside of the management server. Namespace is required.
 type Process struct {
-	// Namespace has the Lease of the process whose controllers run, and LeaseName is its name.
-	Namespace, LeaseName string
+	// Namespace has the Jobs and the certificate of the webhook.
+	Namespace string
 	// ProbeAddress is the address of /healthz and /readyz, and MetricsAddress the address of /metrics, over TLS and for
 	// clients with the right to read the path. "0": none.
 	ProbeAddress, MetricsAddress string
@@ -61,17 +60,8 @@ type Certificate interface {
 	Run(ctx context.Context) error
 }
 
-// A renewal renews a certificate in each process, not only in the process of the controllers.
-type renewal struct{ Certificate }
-
-func (r renewal) Start(ctx context.Context) error { return r.Run(ctx) }
-
-func (renewal) NeedLeaderElection() bool { return false }
-
 // setOptions configures a manager for the process.
 func (p *Process) setOptions(o *manager.Options) {
-	o.LeaderElection, o.LeaderElectionNamespace, o.LeaderElectionID = true, p.Namespace, p.LeaseName
-	o.LeaderElectionReleaseOnCancel = true // after the operations have stopped
 	o.HealthProbeBindAddress = p.ProbeAddress
 	o.Metrics = metricsserver.Options{
 		BindAddress: p.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
@@ -95,7 +85,7 @@ func (p *Process) addTo(ctx context.Context, m manager.Manager, log *slog.Logger
 	if err := m.AddReadyzCheck("webhook", func(*http.Request) error { return certificate.Ready() }); err != nil {
 		return err
 	}
-	if err := m.Add(renewal{certificate}); err != nil {
+	if err := m.Add(manager.RunnableFunc(certificate.Run)); err != nil {
 		return err
 	}
 	p.Admission.ListClusters = newClusterLister(m.GetAPIReader())

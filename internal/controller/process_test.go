@@ -61,10 +61,11 @@ func (w *world) startProcess(certificate Certificate) (webhook int, probes strin
 	w.t.Helper()
 	webhook, probes = freePort(w.t), fmt.Sprintf("127.0.0.1:%d", freePort(w.t))
 	w.process = &Process{
-		Namespace: w.namespace, LeaseName: manifests.LeaseName, ProbeAddress: probes, MetricsAddress: "0",
+		Namespace: w.namespace, ProbeAddress: probes, MetricsAddress: "0",
 		Webhook:   &Webhook{Host: "127.0.0.1", Port: webhook, Path: manifests.WebhookPath, Certificate: certificate},
 		Admission: &admission.Checker{Claims: hostclaims.NewIndex(time.Now), DefaultVersion: older},
 	}
+	w.sharing = &Sharing{Namespace: w.namespace, Group: manifests.MembersGroup, Identity: manifests.NewIdentity("pod")}
 	w.start()
 	w.eventually(func() string {
 		r, err := http.Get("http://" + probes + "/readyz")
@@ -80,36 +81,40 @@ func (w *world) startProcess(certificate Certificate) (webhook int, probes strin
 	return webhook, probes, w.stop
 }
 
-// holder returns the process whose controllers run.
-func (w *world) holder() string {
+// waitForMembers waits until as many processes as given have a Lease, and returns their names.
+func (w *world) waitForMembers(n int) (identities []string) {
 	w.t.Helper()
-	lease, err := server.Client(w.t).CoordinationV1().Leases(w.namespace).Get(w.t.Context(), manifests.LeaseName, metav1.GetOptions{})
-	if err != nil {
-		return ""
-	}
-	return ptr.Deref(lease.Spec.HolderIdentity, "")
-}
-
-// TestProcess_OneOfTwoRunsControllers runs two processes: both serve the webhook, and one runs the controllers. After its
-// end, the other one continues.
-func TestProcess_OneOfTwoRunsControllers(t *testing.T) {
-	t.Parallel()
-	w := prepareWorld(t, "cp1", "w1")
-	certificate, ca := newCertificate(t)
-	_, _, stopFirst := w.startProcess(certificate)
 	w.eventually(func() string {
-		if w.holder() == "" {
-			return "no process has the Lease"
+		leases, err := server.Client(w.t).CoordinationV1().Leases(w.namespace).List(w.t.Context(),
+			metav1.ListOptions{LabelSelector: v1alpha1.LabelMembers})
+		if err != nil {
+			return err.Error()
+		}
+		identities = nil
+		for i := range leases.Items {
+			identities = append(identities, ptr.Deref(leases.Items[i].Spec.HolderIdentity, ""))
+		}
+		if len(identities) != n {
+			return fmt.Sprintf("processes with a Lease: %q, want %d", identities, n)
 		}
 		return ""
 	})
-	first := w.holder()
+	return identities
+}
+
+// TestProcess_OtherServesWebhookAndTakesCluster runs two processes that share the clusters. Both serve the webhook. After
+// the end of one, the other one has the cluster.
+func TestProcess_OtherServesWebhookAndTakesCluster(t *testing.T) {
+	t.Parallel()
+	w := prepareWorld(t, "cp1", "w1")
+	w.grantNamespacedRights()
+	certificate, ca := newCertificate(t)
+	_, _, stopFirst := w.startProcess(certificate)
+	first := w.waitForMembers(1)[0]
 	port, _, _ := w.startProcess(certificate)
+	w.waitForMembers(2)
 	w.createReady("cp1")
 	w.requireStates("create Succeeded")
-	if now := w.holder(); now != first {
-		t.Errorf("the Lease has moved from %s to %s", first, now)
-	}
 
 	w.useWebhook(port, ca)
 	unchecked.Store(w.namespace, true) // by the API server itself
@@ -121,11 +126,11 @@ func TestProcess_OneOfTwoRunsControllers(t *testing.T) {
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
 
 	stopFirst()
+	if left := w.waitForMembers(1)[0]; left == first {
+		t.Errorf("process %s has ended, and its Lease is still there", first)
+	}
 	w.setHosts("cp1", "w1")
 	w.waitForApplied()
-	if now := w.holder(); now == first || now == "" {
-		t.Errorf("the Lease is held by %q after the end of %s", now, first)
-	}
 	w.requireStates("create Succeeded", "apply Succeeded")
 }
 

@@ -61,8 +61,9 @@ type world struct {
 	dials atomic.Int32
 	// driftInterval is the time between two checks for manual changes.
 	driftInterval time.Duration
-	// process makes the controllers a process of an operator.
+	// process makes the controllers a process of an operator, and sharing one of several that share clusters.
 	process *Process
+	sharing *Sharing
 	// health has the times of health probes.
 	health health.Times
 	// scheduleJitter spreads scheduled operations.
@@ -322,7 +323,7 @@ func (w *world) start() {
 		Lifecycle: lifecycle.Config{
 			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: w.now,
 		},
-		Process: w.process, Health: w.health, DriftInterval: w.driftInterval, ScheduleJitter: w.scheduleJitter,
+		Process: w.process, Sharing: w.sharing, Health: w.health, DriftInterval: w.driftInterval, ScheduleJitter: w.scheduleJitter,
 	}
 	go func() { ended <- Run(ctx, config) }() // ends with ctx
 	w.stop = sync.OnceFunc(func() {

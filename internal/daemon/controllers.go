@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/controller/metrics"
 	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/operator/manifests"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/release"
@@ -32,6 +34,7 @@ type controllerSettings struct {
 
 	files   archive.Files       // the archive; it can be nil
 	process *controller.Process // of an operator; nil for a server
+	sharing *controller.Sharing // with other processes; nil for none
 	log     *slog.Logger
 }
 
@@ -41,7 +44,7 @@ func newControllers(c controllerSettings) (func(context.Context, *rest.Config) e
 	if err != nil {
 		return nil, err
 	}
-	config.Metrics, config.Process = metrics.New(), c.process
+	config.Metrics, config.Process, config.Sharing = metrics.New(), c.process, c.sharing
 	if c.process == nil {
 		_ = legacyregistry.Registerer().Register(config.Metrics) // a second server of a test binary keeps the first one's
 	}
@@ -54,6 +57,15 @@ func newControllers(c controllerSettings) (func(context.Context, *rest.Config) e
 		}
 		return err
 	}, nil
+}
+
+// newSharing returns how this process shares clusters with the others that have a Lease in a namespace.
+func newSharing(namespace string) (*controller.Sharing, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("reading the name of this machine: %w", err)
+	}
+	return &controller.Sharing{Namespace: namespace, Group: manifests.MembersGroup, Identity: manifests.NewIdentity(host)}, nil
 }
 
 // newConfig returns the configuration of controllers, or of one operation.
@@ -76,11 +88,16 @@ func (c *controllerSettings) newConfig(client *rest.Config) (out controller.Conf
 	return out, nil
 }
 
-// setClient sets the client of the API.
-func (c *controllerSettings) setClient(to *controller.Config, client *rest.Config) {
-	settings := kube.Config{
+// recordsConfig returns the configuration of the records of a namespace that is not named yet.
+func (c *controllerSettings) recordsConfig(client *rest.Config) kube.Config {
+	return kube.Config{
 		Client: client, BackupDir: c.backupDir, TempDir: c.tempDir, Archive: c.files, WithoutArchive: c.files == nil, Log: c.log,
 	}
+}
+
+// setClient sets the client of the API.
+func (c *controllerSettings) setClient(to *controller.Config, client *rest.Config) {
+	settings := c.recordsConfig(client)
 	to.Client, to.OpenRecords = client, openRecords(settings)
 	to.OpenCached = func(read controller.ReadSecret) func(string) (records.Backend, error) {
 		cached := settings

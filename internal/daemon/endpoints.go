@@ -12,12 +12,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/server/controlplane"
 	"slipway.dev/slipway/internal/server/keyrotation"
 	"slipway.dev/slipway/internal/server/keys"
+	"slipway.dev/slipway/internal/server/rest"
 	"slipway.dev/slipway/internal/server/serverbackup"
 )
 
@@ -48,6 +51,20 @@ type endpoints struct {
 
 // setServer makes the endpoints available. Before that, they respond that the server starts.
 func (e *endpoints) setServer(s *controlplane.Server) { e.server.Store(s) }
+
+// subresources returns the parts of objects that the server serves. settings open the records.
+func (e *endpoints) subresources(settings *controllerSettings) map[string]controlplane.Subresource {
+	open := sync.OnceValue(func() func(string) (records.Backend, error) {
+		return openRecords(settings.recordsConfig(e.server.Load().LoopbackConfig()))
+	})
+	plans := rest.Plans{OpenRecords: func(namespace string) (records.Backend, error) {
+		if e.server.Load() == nil {
+			return nil, apierrors.NewServiceUnavailable("the server is starting")
+		}
+		return open()(namespace)
+	}}
+	return map[string]controlplane.Subresource{rest.PlanResource: plans.Get}
+}
 
 // handlers returns the handlers by path.
 func (e *endpoints) handlers() map[string]http.Handler {

@@ -37,8 +37,8 @@ func newOperatorCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "operator", Short: "Run the controllers in a Kubernetes cluster", Args: cobra.NoArgs,
 		Long: `Runs the controllers of Slipway on the API of a Kubernetes cluster, until it gets
-SIGTERM or SIGINT. Several processes can run: one of them has the Lease
-slipway-controllers and changes clusters, and all respond to the webhook.
+SIGTERM or SIGINT. Several processes can run: they share the clusters, and all respond to the
+webhook. Each has a Lease. If a process ends, the others take its clusters.
 
 'slipway operator install' makes the definitions, the rights and a Deployment
 that runs this command.`,
@@ -46,7 +46,7 @@ that runs this command.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.namespace, "namespace", manifests.Namespace, "`namespace` of the Lease, the certificate and the Service of the webhook")
+	f.StringVar(&o.namespace, "namespace", manifests.Namespace, "`namespace` of the Leases, the certificate and the Service of the webhook")
 	f.StringVar(&o.webhook, "webhook-listen", withoutListener, "`address` of the webhook, for example :9443; 0 for none")
 	f.StringVar(&o.probes, "probe-listen", withoutListener, "`address` of /healthz and /readyz; 0 for none")
 	f.StringVar(&o.metrics, "metrics-listen", withoutListener, "`address` of /metrics, with TLS; 0 for none")
@@ -97,8 +97,11 @@ func (o *operatorCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeArchive()) }()
+	if settings.sharing, err = newSharing(o.namespace); err != nil {
+		return err
+	}
 	settings.process = &controller.Process{
-		Namespace: o.namespace, LeaseName: manifests.LeaseName, ProbeAddress: o.probes, MetricsAddress: o.metrics,
+		Namespace: o.namespace, ProbeAddress: o.probes, MetricsAddress: o.metrics,
 		Jobs: &controller.JobSettings{
 			Deployment: manifests.Name, Container: manifests.Container, IsDefault: o.executor == manifests.ExecutorJob,
 		},

@@ -240,11 +240,17 @@ func (s *serverCommand) start(
 	if c.Admission, err = newAdmission(); err != nil {
 		return nil, nil, err
 	}
-	c.Controllers, err = newControllers(controllerSettings{
+	settings := controllerSettings{
 		backupDir: dir.Path(datadir.SnapshotsDir), tempDir: dir.Path("tmp"), cacheDir: cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)),
 		url: s.publicURL(listener.Addr()), files: files, log: log,
-	})
-	if err != nil {
+	}
+	if c.ShareControllers = len(c.Etcd.Servers) > 0; c.ShareControllers {
+		if settings.sharing, err = newSharing(controlplane.SystemNamespace); err != nil {
+			return nil, nil, err
+		}
+	}
+	c.Subresources = endpoints.subresources(&settings)
+	if c.Controllers, err = newControllers(settings); err != nil {
 		return nil, nil, err
 	}
 	server, err := controlplane.Start(ctx, c)

@@ -21,7 +21,6 @@ const (
 	idLastControlPlane    = "last-control-plane"
 	idControlPlaneLost    = "control-plane-lost"
 	idEtcdLost            = "etcd-lost"
-	idNotServing          = "control-plane-not-serving"
 	idHostRenamed         = "host-renamed"
 	idHostLeaves          = "host-leaves"
 	idHostReturned        = "host-returned"

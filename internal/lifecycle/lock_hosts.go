@@ -22,6 +22,22 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 	if p.kind.PreparesHosts() || len(p.hosts) == 0 { // no host is touched
 		return &clusterlock.Lock{}, nil
 	}
+	return clusterlock.Take(ctx, p.newRequest(operation))
+}
+
+// refuseOtherManager returns an error if another manager has taken the cluster: findings of its hosts are then its work.
+// Planning leaves nothing on a host without a ledger, so such a host is not asked.
+func (p hostLocks) refuseOtherManager(ctx context.Context) error {
+	if p.kind.PreparesHosts() || !savedstate.IsCreated(p.recorded) {
+		return nil
+	}
+	r := p.newRequest("")
+	r.Hosts = slices.DeleteFunc(r.Hosts, func(h clusterlock.Host) bool { return h.WithoutLedger })
+	return clusterlock.CheckManager(ctx, r)
+}
+
+// newRequest returns the request for the lock.
+func (p hostLocks) newRequest(operation string) clusterlock.Request {
 	r := clusterlock.Request{
 		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Records: p.svc.Records, Log: p.svc.Log,
 		Restart: p.reconnect, Server: p.svc.Server, TakeOver: p.request.TakeOver,
@@ -29,9 +45,11 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 	r.Keepers, r.AllKeepers = p.lockKeepers()
 	for _, h := range p.hosts {
 		wasReset := !p.env.IsStaying(h) && h.Facts != nil && !h.Facts.Ledger
-		r.Hosts = append(r.Hosts, clusterlock.Host{Name: h.Name, Conn: h.Conn, WasReset: wasReset})
+		r.Hosts = append(r.Hosts, clusterlock.Host{
+			Name: h.Name, Conn: h.Conn, WasReset: wasReset, WithoutLedger: h.Facts == nil || !h.Facts.Ledger,
+		})
 	}
-	return clusterlock.Take(ctx, r)
+	return r
 }
 
 // lockedCluster returns the description whose control planes keep the lock: the running

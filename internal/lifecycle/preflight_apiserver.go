@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"strconv"
-	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -12,8 +11,8 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // A server is a control plane of the cluster, with the readiness of its API server.
@@ -49,32 +48,8 @@ func (p hostChecks) notServing(ctx context.Context, staying []facts.Host) (list 
 	}
 	for _, s := range all {
 		if !s.serves {
-			list = append(list, p.silent(s, others))
+			list = append(list, precheck.WarnOfSilentAPI(p.env, s.Host, others))
 		}
 	}
 	return list
-}
-
-// silent returns the warning about a control plane whose API server does not respond.
-// others are the control planes whose API servers respond.
-func (p hostChecks) silent(s *server, others []string) diag.Diagnostic {
-	d := diag.Diagnostic{
-		ID: idNotServing, Severity: diag.Warning, Host: s.Name,
-		Message: "its API server does not respond; the operation waits five minutes for it and then fails",
-	}
-	if p.env.IsFirst(s.Host) {
-		d.Message = "its API server, which the operation uses, does not respond; the operation waits five minutes for it and then fails"
-	}
-	see := "find the cause: slipway exec " + p.env.Cluster.Name + "@" + s.Name + " --sudo -- journalctl -u kubelet -n 30 --no-pager; "
-	switch {
-	case len(others) > 0:
-		d.Hint = see + "if the host cannot be repaired, remove the node: slipway delete node " + s.Name + " (" +
-			strings.Join(others, " and ") + " still serve the API)"
-	case len(spec.HostsWithRole(p.env.Cluster, v1alpha1.RoleControlPlane)) > 1:
-		d.Hint = see + "start the etcd members that are down first: more than half of them must run, " +
-			"and no remaining control plane serves the API"
-	default:
-		d.Hint = see + "if its settings are the cause, correct them in the file and apply it"
-	}
-	return d
 }

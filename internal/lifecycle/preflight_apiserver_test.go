@@ -7,6 +7,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -47,7 +48,7 @@ func TestNotServing_IsReportedBeforeWaiting(t *testing.T) {
 			p := w.prepared(w.service().Prepare(t.Context(), tc.request(w), nil))
 			told := 0
 			for _, d := range p.Findings() {
-				if d.ID != idNotServing {
+				if d.ID != precheck.IDNotServing {
 					continue
 				}
 				if told++; tc.want[d.Host] == "" || !strings.Contains(d.Hint, tc.want[d.Host]) {

@@ -58,6 +58,10 @@ type Holder struct {
 	Host      string    `json:"host,omitempty"`  // the machine PID is on
 	Operation string    `json:"operation,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
+	// Expires is when the lock ends unless the holder renews it, zero if that is not known. IsOverdue reports whether it was
+	// not renewed in time: another process can take it soon.
+	Expires   time.Time `json:"-"`
+	IsOverdue bool      `json:"-"`
 }
 
 // ThisProcess returns this process as a Holder.

@@ -190,6 +190,9 @@ type Operations interface {
 	SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error
 	// Save saves the state of an operation.
 	Save(ctx context.Context, o *v1alpha1.Operation) error
+	// Update changes the state of an operation from its current one, in one step: another process can change it at the same
+	// time. An error of change is returned, and nothing is saved.
+	Update(ctx context.Context, id string, change func(now *v1alpha1.Operation) error) error
 	// Load returns the operation with that id, or ErrNotFound.
 	Load(ctx context.Context, id string) (*v1alpha1.Operation, error)
 	// Find returns the operation whose id begins with prefix, ErrNotFound if there

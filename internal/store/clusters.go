@@ -154,10 +154,11 @@ func (s clusters) List(_ context.Context) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if records.CheckName(e.Name()) != nil {
+		if records.CheckName(e.Name()) != nil || !e.IsDir() && e.Type() != fs.ModeSymlink {
 			continue // for example a manual copy
 		}
-		if _, err := s.statFile(s.clusterPath(e.Name(), "cluster.json")); err == nil {
+		// A record that cannot be read is in the list: its cluster exists, and the error is shown with it.
+		if _, err := s.statFile(s.clusterPath(e.Name(), "cluster.json")); !errors.Is(err, fs.ErrNotExist) {
 			names = append(names, e.Name())
 		}
 	}

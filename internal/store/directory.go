@@ -143,7 +143,7 @@ func (s *directory) mkdirIn(root *os.Root, name string) error {
 
 func (s *directory) readFile(path string) (b []byte, err error) {
 	err = s.withExisting(path, func(root *os.Root, name string) error {
-		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		f, err := openRegular(root, name)
 		if err != nil {
 			return err
 		}
@@ -165,8 +165,24 @@ func (s *directory) statFile(path string) (info fs.FileInfo, err error) {
 }
 
 func (s *directory) openFile(path string) (f *os.File, err error) {
-	err = s.withExisting(path, func(root *os.Root, name string) error { f, err = root.Open(name); return err })
+	err = s.withExisting(path, func(root *os.Root, name string) error { f, err = openRegular(root, name); return err })
 	return f, err
+}
+
+// openRegular opens a file to read it. It does not wait for the other end of a pipe.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // openOwn opens a file that the store appends to, and creates it if it does not exist;

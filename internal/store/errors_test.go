@@ -284,3 +284,59 @@ func TestOpen_RefusesAFileAsHome(t *testing.T) {
 		checkExplained(t, name, errorOf(Open(home)), idUnwritable, "")
 	}
 }
+
+// TestPipes_AreNotWaitedFor has pipes without a writer in place of records.
+func TestPipes_AreNotWaitedFor(t *testing.T) {
+	home := t.TempDir()
+	s, err := Open(home)
+	requireNoError(t, err)
+	fillStore(t, s)
+	ops, err := s.Operations().List(t.Context(), "")
+	requireNoError(t, err)
+	for name, c := range map[string]struct {
+		file string
+		read func() error
+	}{
+		"journal": {filepath.Join("operations", ops[0].Name, "journal.jsonl"), func() error {
+			return s.Journals().ReadEvents(t.Context(), ops[0].Name, func(event.Event) error { return nil })
+		}},
+		"lock":    {"clusters/prod/lock", func() error { return errorOf(s.Locks().Holder(t.Context(), "prod")) }},
+		"cluster": {"clusters/prod/cluster.json", func() error { return errorOf(s.Clusters().Load(t.Context(), "prod")) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(home, c.file)
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			requireNoError(t, syscall.Mkfifo(path, 0o600))
+			if err := c.read(); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestList_HasClustersThatCannotBeRead replaces the records of clusters by links. A cluster that is not in the list would
+// seem to be deleted.
+func TestList_HasClustersThatCannotBeRead(t *testing.T) {
+	home := t.TempDir()
+	s, err := Open(home)
+	requireNoError(t, err)
+	for _, name := range []string{"file", "directory", "good"} {
+		requireNoError(t, s.Clusters().Save(t.Context(), clusterNamed(name, ""), nil))
+	}
+	file := filepath.Join(home, "clusters", "file", "cluster.json")
+	requireNoError(t, errors.Join(os.Remove(file), os.Symlink("/etc/hosts", file)))
+	directory := filepath.Join(home, "clusters", "directory")
+	requireNoError(t, errors.Join(os.RemoveAll(directory), os.Symlink(t.TempDir(), directory)))
+	names, err := s.Clusters().List(t.Context())
+	requireNoError(t, err)
+	if d := cmp.Diff([]string{"directory", "file", "good"}, names); d != "" {
+		t.Errorf("clusters (-want +got):\n%s", d)
+	}
+	for _, name := range names[:2] {
+		if _, err := s.Clusters().Load(t.Context(), name); err == nil {
+			t.Errorf("cluster %s was read", name)
+		}
+	}
+}

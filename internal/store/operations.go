@@ -69,6 +69,18 @@ func (s operations) Save(_ context.Context, o *v1alpha1.Operation) error {
 	return nil
 }
 
+// Update changes the state of an operation. The caller has the lock of its cluster.
+func (s operations) Update(ctx context.Context, id string, change func(now *v1alpha1.Operation) error) error {
+	o, err := s.Load(ctx, id)
+	if err == nil {
+		err = change(o)
+	}
+	if err != nil {
+		return err
+	}
+	return s.Save(ctx, o)
+}
+
 // Load returns the operation with that id, or ErrNotFound.
 func (s operations) Load(_ context.Context, id string) (*v1alpha1.Operation, error) {
 	if err := records.CheckName(id); err != nil {

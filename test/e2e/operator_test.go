@@ -20,15 +20,17 @@ type operatorSite struct {
 	nodes []string // of the cluster with the operator
 	hosts []string // of the other cluster
 	o     objectUser
+	// registry has the bundles.
+	registry string
 }
 
 // operatorNamespace is the namespace of the operator, and teamNamespace the namespace of the object.
 const operatorNamespace, teamNamespace = "slipway-system", "team"
 
 // TestLongOperator installs the operator in a cluster. Another cluster is created, grows, and is deleted through its
-// object. The Pod of the leader is killed during an operation, and later its node.
+// object. The Pod that runs an operation is killed, and later the node of such a Pod.
 func TestLongOperator(t *testing.T) {
-	s := newOperatorSite(t, "e2e-operator")
+	s := newOperatorSite(t, "e2e-operator", testedVersion())
 	defer s.showFailure(t)
 	s.install(t, "in-process")
 	before := s.takeSnapshots(t)
@@ -42,17 +44,16 @@ func TestLongOperator(t *testing.T) {
 	s.refusesBadObjects(t)
 
 	s.o.apply(t, s.hosts)
-	s.killDuringOperation(t, "the Pod of the leader", func(leader string) {
-		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", leader, "--force", "--grace-period=0")
+	operation, process := s.o.waitForProcess(t)
+	s.killDuringOperation(t, "the Pod with the cluster", operation, process, func() {
+		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", podOf(process), "--force", "--grace-period=0")
 	})
 	s.o.waitForApplied(t, "grow")
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
 	s.waitUntilReady(t)
 
-	s.moveLeader(t, s.nodes[1])
-	childMap(childMap(childMap(s.o.spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 77
-	s.o.apply(t, s.hosts)
-	s.killDuringOperation(t, "the node of the leader", func(string) { s.mustRun(t, "sandbox", "kill", s.nodes[1]) })
+	operation, process = s.changeOnNode(t, s.nodes[1])
+	s.killDuringOperation(t, "the node with the Pod", operation, process, func() { s.mustRun(t, "sandbox", "kill", s.nodes[1]) })
 	s.o.waitForApplied(t, "change")
 	s.mustRun(t, "sandbox", "start", s.nodes[1])
 	s.waitUntilReady(t)
@@ -61,33 +62,52 @@ func TestLongOperator(t *testing.T) {
 	s.uninstall(t)
 }
 
-// TestLongOperatorJobs runs each operation in a Job. The leader is killed during an operation, which continues in its
-// Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
+// TestLongOperatorJobs runs each operation in a Job. All Pods of the operator are killed during an operation, which
+// continues in its Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
 func TestLongOperatorJobs(t *testing.T) {
-	s := newOperatorSite(t, "e2e-jobs")
+	const older, newer = "v1.36.4", "v1.37.1"
+	t.Setenv("KUBERNETES", older)
+	s := newOperatorSite(t, "e2e-jobs", older, newer)
 	defer s.showFailure(t)
 	s.install(t, "job")
 	before := s.takeSnapshots(t)
 
 	start := time.Now()
 	s.o.apply(t, s.hosts[:1])
-	operation, first := s.waitForProcess(t)
-	s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", s.status(t).Leader, "--force", "--grace-period=0")
+	operation, first := s.o.waitForProcess(t)
+	s.o.must(t, append([]string{
+		"--namespace", operatorNamespace, "delete", "pods", "--force", "--grace-period=0",
+	}, s.status(t).Processes...)...)
 	s.o.waitForApplied(t, "create")
-	t.Logf("figure: created by a Job in %.0f s, while the leader was killed", time.Since(start).Seconds())
+	t.Logf("figure: created by a Job in %.0f s, while all Pods of the operator were killed", time.Since(start).Seconds())
 	if is := s.o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.executor.id} {.status.attempt}"); is != first+" 1" {
-		t.Errorf("the operation was run by %s, want %s 1: it does not need the leader", is, first)
+		t.Errorf("the operation was run by %s, want %s 1: it does not need the operator", is, first)
 	}
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts[0])
 
 	s.o.apply(t, s.hosts)
-	s.killDuringOperation(t, "the Pod of the Job", func(string) {
+	operation, process := s.o.waitForProcess(t)
+	s.killDuringOperation(t, "the Pod of the Job", operation, process, func() {
 		s.o.must(t, "--namespace", operatorNamespace, "delete", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
 			"--field-selector=status.phase=Running", "--force", "--grace-period=0")
 	})
 	s.o.waitForApplied(t, "grow")
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
 	s.waitUntilReady(t)
+
+	start = time.Now()
+	childMap(s.o.spec, "kubernetes")["version"], s.o.spec["bundle"] = newer, s.bundle(newer)
+	s.o.apply(t, s.hosts)
+	s.o.waitForApplied(t, "upgrade")
+	t.Logf("figure: upgraded by a Job in %.0f s", time.Since(start).Seconds())
+	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
+	for _, m := range s.hosts {
+		is := s.mustExec(t, s.hosts[0], "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "node", m,
+			"-o", "jsonpath={.status.nodeInfo.kubeletVersion}")
+		if strings.TrimSpace(is) != newer {
+			t.Errorf("node %s has version %s, want %s", m, is, newer)
+		}
+	}
 
 	s.deleteCluster(t, "a Job", before)
 	if running := s.o.must(t, "--namespace", operatorNamespace, "get", "pods", "--selector=app.kubernetes.io/name=slipway-operation",
@@ -97,10 +117,12 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.uninstall(t)
 }
 
-// newOperatorSite creates the cluster of the operator, with its image on all nodes, and a Secret for the other cluster.
-func newOperatorSite(t *testing.T, name string) *operatorSite {
+// newOperatorSite creates the cluster of the operator, with its image on all nodes, and a Secret for the other cluster. The
+// first one of the versions is the version of both clusters, and a registry has the bundles of all.
+func newOperatorSite(t *testing.T, name string, versions ...string) *operatorSite {
 	t.Helper()
 	s := &operatorSite{user: newUser(t), name: name}
+	s.prepareBundles(t, versions...)
 	file := s.createMachines(t, s.name, 4)
 	for i := range 4 {
 		machine := fmt.Sprintf("%s-%d", s.name, i+1)
@@ -112,13 +134,15 @@ func newOperatorSite(t *testing.T, name string) *operatorSite {
 	}
 	other := readSpec(t, file)
 	address := other["hosts"].([]any)[2].(map[string]any)["address"].(string)
-	registry := serveRegistry(t, address, s.home)
-	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, registry, pullUser, pullWord)
+	s.registry = serveRegistry(t, address, s.home)
+	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, s.registry, pullUser, pullWord)
 	if err := errors.Join(os.WriteFile(filepath.Join(s.home, "login.json"), []byte(login), 0o600),
 		os.WriteFile(filepath.Join(s.home, "word"), []byte(pullWord), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	s.mustRun(t, "bundle", "push", testedVersion(), registry+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+	for _, v := range versions {
+		s.mustRun(t, "bundle", "push", v, s.bundle(v), "--credentials", "login.json", "--ca", "ca.crt")
+	}
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
 	s.createCluster(t, file)
 
@@ -129,15 +153,20 @@ func newOperatorSite(t *testing.T, name string) *operatorSite {
 	hosts := other["hosts"].([]any)[2:]
 	hosts[0].(map[string]any)["roles"] = []any{"control-plane"}
 	hosts[1].(map[string]any)["roles"] = []any{"worker"}
-	other["hosts"], other["bundle"] = hosts, registry+"/slipway/bundle:v1"
+	other["hosts"], other["bundle"] = hosts, s.bundle(versions[0])
 	other["registry"] = map[string]any{"auths": []any{map[string]any{
-		"registry": registry, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
+		"registry": s.registry, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
 	}}}
 	s.o = objectUser{kubectl: newKubectl(t, kubeconfig), name: s.name + "-2", spec: other}
 	s.o.must(t, "create", "namespace", teamNamespace)
 	s.o.must(t, "config", "set-context", "--current", "--namespace="+teamNamespace)
 	s.o.createKey(t, "--from-file="+filepath.Join(s.home, "word"), "--from-file="+filepath.Join(s.home, "ca.crt"))
 	return s
+}
+
+// bundle returns the reference of the bundle of a version in the registry.
+func (s *operatorSite) bundle(version string) string {
+	return s.registry + "/slipway/bundle:" + version
 }
 
 // install makes the image, puts it on the nodes, and installs the operator.
@@ -180,7 +209,7 @@ func (s *operatorSite) showFailure(t *testing.T) {
 // An operatorStatus is the output of 'slipway operator status'.
 type operatorStatus struct {
 	Replicas, Updated, Ready int
-	Leader                   string
+	Processes                []string
 	HasWebhook               bool
 	Clusters                 int
 	Problems                 []string
@@ -200,7 +229,7 @@ func (s *operatorSite) waitUntilReady(t *testing.T) {
 	t.Helper()
 	eventually(t, 3*time.Minute, "the operator to be ready", func() error {
 		is := s.status(t)
-		if is.Ready != 2 || is.Replicas != 2 || is.Leader == "" || !is.HasWebhook {
+		if is.Ready != 2 || is.Replicas != 2 || len(is.Processes) != 2 || !is.HasWebhook {
 			return fmt.Errorf("the operator is not ready: %+v", is)
 		}
 		return nil
@@ -233,29 +262,17 @@ func requireRefusedObject(t *testing.T, r result, want string) {
 	}
 }
 
-// waitForProcess waits until an operation runs, and returns its name and its process.
-func (s *operatorSite) waitForProcess(t *testing.T) (operation, process string) {
-	t.Helper()
-	const path = `{range .items[?(@.status.state=="Running")]}{.metadata.name} {.status.executor.id}{end}`
-	eventually(t, 3*time.Minute, "an operation to run", func() error {
-		fields := strings.Fields(s.o.must(t, "get", "operations", "-o", "jsonpath="+path))
-		if len(fields) != 2 {
-			return errors.New(s.o.must(t, "get", "operations"))
-		}
-		operation, process = fields[0], fields[1]
-		return nil
-	})
-	return operation, process
+// podOf returns the Pod of a process that runs an operation.
+func podOf(process string) string {
+	pod, _, _ := strings.Cut(process, "/")
+	return pod
 }
 
-// killDuringOperation waits until an operation runs, and kills its process. It prints the time until another process
-// runs the operation.
-func (s *operatorSite) killDuringOperation(t *testing.T, what string, kill func(leader string)) {
+// killDuringOperation kills the process that runs an operation. It prints the time until another process runs it.
+func (s *operatorSite) killDuringOperation(t *testing.T, what, operation, first string, kill func()) {
 	t.Helper()
-	operation, first := s.waitForProcess(t)
-	leader := s.status(t).Leader
 	start := time.Now()
-	kill(leader)
+	kill()
 	eventually(t, 3*time.Minute, "another process to run the operation", func() error {
 		is := strings.Fields(s.o.run(t, "get", "operation", operation, "-o", "jsonpath={.status.state} {.status.executor.id}").stdout)
 		if len(is) == 2 && is[0] == "Succeeded" && is[1] == first {
@@ -292,18 +309,25 @@ func (s *operatorSite) deleteCluster(t *testing.T, by string, before map[string]
 	}
 }
 
-// moveLeader makes a process on a node the leader: it deletes the Pods on the other node.
-func (s *operatorSite) moveLeader(t *testing.T, node string) {
+// changeOnNode changes a setting of the other cluster until a Pod on a node runs the operation. It returns the operation and
+// its process. The name of a new Pod decides to which Pod the cluster belongs.
+func (s *operatorSite) changeOnNode(t *testing.T, node string) (operation, process string) {
 	t.Helper()
-	eventually(t, 3*time.Minute, "the leader to run on "+node, func() error {
-		leader := s.status(t).Leader
-		on := s.o.run(t, "--namespace", operatorNamespace, "get", "pod", leader, "-o", "jsonpath={.spec.nodeName}").stdout
-		if on == node {
-			return nil
+	config := childMap(childMap(childMap(s.o.spec, "kubernetes"), "kubelet"), "config")
+	for pods := range 12 {
+		config["maxPods"] = 77 + pods
+		s.o.apply(t, s.hosts)
+		operation, process = s.o.waitForProcess(t)
+		pod := podOf(process)
+		if s.o.must(t, "--namespace", operatorNamespace, "get", "pod", pod, "-o", "jsonpath={.spec.nodeName}") == node {
+			return operation, process
 		}
-		s.o.run(t, "--namespace", operatorNamespace, "delete", "pod", leader)
-		return fmt.Errorf("the leader %s runs on %q", leader, on)
-	})
+		s.o.waitForApplied(t, "change")
+		s.o.must(t, "--namespace", operatorNamespace, "delete", "pod", pod)
+		s.waitUntilReady(t)
+	}
+	t.Fatalf("no Pod on %s has run an operation", node)
+	return "", ""
 }
 
 // uninstall removes the operator in two steps.

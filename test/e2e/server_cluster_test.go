@@ -184,6 +184,21 @@ func (o objectUser) waitForApplied(t *testing.T, what string) {
 	})
 }
 
+// waitForProcess waits until an operation runs, and returns its name and its process.
+func (o objectUser) waitForProcess(t *testing.T) (operation, process string) {
+	t.Helper()
+	const path = `{range .items[?(@.status.state=="Running")]}{.metadata.name} {.status.executor.id}{end}`
+	eventually(t, 3*time.Minute, "an operation to run", func() error {
+		fields := strings.Fields(o.must(t, "get", "operations", "-o", "jsonpath="+path))
+		if len(fields) != 2 {
+			return errors.New(o.must(t, "get", "operations"))
+		}
+		operation, process = fields[0], fields[1]
+		return nil
+	})
+	return operation, process
+}
+
 // waitForApproval waits until an operation needs an approval, and returns its name.
 func (o objectUser) waitForApproval(t *testing.T) (operation string) {
 	t.Helper()

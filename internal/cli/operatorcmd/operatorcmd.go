@@ -177,8 +177,8 @@ func (c *command) writeStatus(ctx context.Context, i *install.Installer) error {
 		if !s.HasWebhook {
 			webhook = "it has no certificate yet"
 		}
-		fmt.Fprintf(t, "Version\t%s\nImage\t%s\nPods\t%d ready, %d current, %d wanted\nLeader\t%s\nWebhook\t%s\nClusters\t%d\n",
-			s.Version, s.Image, s.Ready, s.Updated, s.Replicas, orNone(s.Leader), webhook, s.Clusters)
+		fmt.Fprintf(t, "Version\t%s\nImage\t%s\nPods\t%d ready, %d current, %d wanted\nProcesses\t%s\nWebhook\t%s\nClusters\t%d\n",
+			s.Version, s.Image, s.Ready, s.Updated, s.Replicas, orNone(strings.Join(s.Processes, ", ")), webhook, s.Clusters)
 		for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
 			fmt.Fprintf(t, "Definition\t%s %s\n", name, s.Definitions[name])
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,7 +97,30 @@ func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 			return true, err
 		}
 	}
-	return stopping || p.isRunStopping(), nil
+	if stopping || p.isRunStopping() {
+		return true, nil
+	}
+	if deletion := p.latestDeletion(); deletion != nil && !operation.HasEnded(deletion) && p.removesHosts() {
+		return false, nil // it can run elsewhere
+	}
+	return p.isRunElsewhere(ctx)
+}
+
+// elsewhereInterval is the time after which a pass looks again whether another process works on the cluster.
+const elsewhereInterval = 5 * time.Second
+
+// isRunElsewhere reports whether another process holds the lock of the cluster. Its operation can be one whose object was
+// deleted.
+func (p *pass) isRunElsewhere(ctx context.Context) (bool, error) {
+	if uid := p.Executor.FindRunning(p.newOperation(operation.Delete, "")); uid != "" {
+		return false, nil // this process has it
+	}
+	err := executor.CheckFree(ctx, p.records, p.cluster.Name)
+	if errors.As(err, new(*executor.HeldError)) {
+		p.requeueAfter(elsewhereInterval)
+		return true, nil
+	}
+	return false, err
 }
 
 // isRunStopping reports whether a run changes the hosts that does not carry out the deletion policy. Its object can be

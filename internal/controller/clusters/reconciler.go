@@ -45,6 +45,9 @@ type Reconciler struct {
 	Guard *hostguard.Guard
 }
 
+// damageInterval is the time after which a pass reads damaged records again.
+const damageInterval = time.Minute
+
 // A pass is one reconciliation of a Cluster.
 type pass struct {
 	*Reconciler
@@ -82,6 +85,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 		err = p.reconcileDeletion(ctx)
 	} else {
 		err = p.reconcileIntent(ctx)
+	}
+	if damaged := diag.List(nil); errors.As(err, &damaged) { // no retry repairs the records
+		p.state.showDamage(damaged)
+		p.requeueAfter(damageInterval)
+		err = nil
 	}
 	if err := errors.Join(err, p.saveState(ctx)); err != nil {
 		return reconcile.Result{}, err

@@ -29,6 +29,7 @@ const (
 	reasonApplied   = "IntentApplied"
 	reasonInvalid   = "InvalidCluster"
 	reasonHostInUse = "HostInUse"
+	reasonDamaged   = "RecordsDamaged"
 	reasonValid     = "ValidCluster"
 	reasonPaused    = "SpecPaused"
 	reasonWaiting   = "OperationUnfinished"
@@ -83,6 +84,16 @@ func (s *state) listConditions() (shown, wanted []metav1.Condition) {
 func (s *state) showProblems(reason string, list diag.List) {
 	s.setCondition(conditionStalled, metav1.ConditionTrue, reason, list.Errors().Error())
 	s.setCondition(conditionReconciled, metav1.ConditionFalse, reason, "the Cluster or its files have errors")
+}
+
+// showDamage shows that the records of the cluster cannot be read.
+func (s *state) showDamage(list diag.List) {
+	kind := conditionStalled
+	if s.cluster.DeletionTimestamp != nil {
+		kind = conditionDeleting
+	}
+	s.setCondition(kind, metav1.ConditionTrue, reasonDamaged, list.Errors().Error())
+	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonDamaged, "the records of the cluster cannot be read")
 }
 
 func (s *state) showValid() { s.setCondition(conditionStalled, metav1.ConditionFalse, reasonValid, "") }

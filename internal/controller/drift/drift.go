@@ -57,8 +57,11 @@ type Checker struct {
 	running map[types.NamespacedName]context.CancelCauseFunc
 }
 
-// errBusy ends a check because an operation of the cluster begins.
-var errBusy = errors.New("an operation of the cluster begins")
+// Causes of the end of a check.
+var (
+	errBusy      = errors.New("an operation of the cluster begins")
+	errForgotten = errors.New("the cluster is no longer checked")
+)
 
 // New returns a checker. It begins with Start.
 func New(c Config) *Checker {
@@ -79,7 +82,11 @@ func (k *Checker) Reconcile(ctx context.Context, key reconcile.Request) (reconci
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
-	cancel := k.track(key.NamespacedName, err == nil)
+	if err != nil {
+		k.Forget(key.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	cancel := k.track(key.NamespacedName)
 	if cancel == nil {
 		return reconcile.Result{}, nil
 	}
@@ -90,20 +97,33 @@ func (k *Checker) Reconcile(ctx context.Context, key reconcile.Request) (reconci
 	return reconcile.Result{}, err
 }
 
-// track schedules the first check of a new cluster, and forgets a deleted one. It returns the function that ends the
-// check that runs, nil if none runs.
-func (k *Checker) track(key types.NamespacedName, exists bool) context.CancelCauseFunc {
+// track schedules the first check of a new cluster. It returns the function that ends the check that runs, nil if none
+// runs.
+func (k *Checker) track(key types.NamespacedName) context.CancelCauseFunc {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !exists {
-		delete(k.known, key)
-		return nil
-	}
 	if !k.known[key] {
 		k.known[key] = true
 		k.queue.AddAfter(key, rand.N(k.Interval)) //nolint:gosec // it spreads load
 	}
 	return k.running[key]
+}
+
+// Forget ends the checks of a cluster.
+func (k *Checker) Forget(key types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.known, key)
+	if cancel := k.running[key]; cancel != nil {
+		cancel(errForgotten)
+	}
+}
+
+// isKnown reports whether a cluster is checked.
+func (k *Checker) isKnown(key types.NamespacedName) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.known[key]
 }
 
 // hasUnfinished reports whether an operation is unfinished. One that waits for a maintenance window changes nothing.
@@ -136,6 +156,9 @@ func (k *Checker) Start(ctx context.Context) error {
 
 // checkAndRepeat checks a cluster, and schedules the next check.
 func (k *Checker) checkAndRepeat(ctx context.Context, key types.NamespacedName) {
+	if !k.isKnown(key) {
+		return
+	}
 	c := new(v1alpha1.Cluster)
 	err := k.Client.Get(ctx, key, c)
 	if apierrors.IsNotFound(err) {
@@ -180,14 +203,14 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 		return nil // an operation follows
 	}
 	found, err := k.plan(planning, svc, c)
-	if errors.Is(context.Cause(planning), errBusy) {
+	if context.Cause(planning) != nil { // an operation begins, or the cluster is forgotten
 		return nil
 	}
 	if err != nil {
 		return k.show(ctx, c, failure(err))
 	}
 	after, err := operations.ListOf(ctx, k.Live, key)
-	if err != nil || len(after) != len(before) {
+	if err != nil || len(after) != len(before) || context.Cause(planning) != nil {
 		return err // the plan may have been made during an operation
 	}
 	return k.react(ctx, c, svc, found, after)

@@ -2,7 +2,9 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,13 +45,20 @@ type Pool struct {
 
 // A PoolConfig configures a Pool. All fields are required.
 type PoolConfig struct {
-	// Select returns the function that runs an operation.
-	Select func(o *v1alpha1.Operation) RunFunc
+	// Select returns how an operation runs.
+	Select func(o *v1alpha1.Operation) Method
 	// Slots is the number of operations that run at the same time, without the reserved slots.
 	Slots int
 	// Notify is called when the run of an operation has ended.
 	Notify func(o *v1alpha1.Operation)
 	Log    *slog.Logger
+}
+
+// A Method is a way to run operations.
+type Method struct {
+	Run RunFunc
+	// IsElsewhere reports whether another process does the work. It continues if Run ends.
+	IsElsewhere bool
 }
 
 // A RunFunc continues an operation until it has ended, or waits for an approval. See Runner.Run.
@@ -60,6 +69,7 @@ type attempt struct {
 	key      types.NamespacedName
 	uid      types.UID
 	repair   bool
+	method   Method
 	withdraw context.CancelCauseFunc // ends the planning
 	stop     context.CancelCauseFunc // stops the operation at a safe point
 }
@@ -76,6 +86,7 @@ type delay struct {
 	length time.Duration
 	until  time.Time
 	err    error
+	isHeld bool // another process works on the cluster
 }
 
 // NewPool returns a pool. Close ends it.
@@ -130,6 +141,17 @@ func (e *Pool) RemainingDelay(o *v1alpha1.Operation) time.Duration {
 	return 0
 }
 
+// HeldTime returns the time until this process looks again whether another one still works on the cluster of an operation, 0
+// if it does not wait for one.
+func (e *Pool) HeldTime(o *v1alpha1.Operation) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if is := e.delayed[o.UID]; is.isHeld {
+		return max(0, time.Until(is.until))
+	}
+	return 0
+}
+
 // LastError returns the error of the latest run of an operation, nil if it had none.
 func (e *Pool) LastError(o *v1alpha1.Operation) error {
 	e.mu.Lock()
@@ -140,6 +162,13 @@ func (e *Pool) LastError(o *v1alpha1.Operation) error {
 // busyInterval is the time after which an operation asks again for a free slot. One that does not ask for several times
 // does not wait any longer: it was cancelled, or deleted.
 const busyInterval = 5 * time.Second
+
+const (
+	// heldInterval is the longest time between two looks at the lock of another process.
+	heldInterval = 30 * time.Second
+	// forgottenDelay is the time after which the delay of an operation is forgotten.
+	forgottenDelay = 10 * time.Minute
+)
 
 // noteWaiting keeps the place of an operation that waits for a slot. The caller holds mu.
 func (e *Pool) noteWaiting(o *v1alpha1.Operation) {
@@ -201,13 +230,13 @@ func (e *Pool) Start(o *v1alpha1.Operation) {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	ctx, stop := context.WithCancelCause(e.base)
 	withdrawn, withdraw := context.WithCancelCause(ctx)
-	is := &attempt{key: key, uid: o.UID, repair: isRepairKind(o), withdraw: withdraw, stop: stop}
+	is := &attempt{key: key, uid: o.UID, repair: isRepairKind(o), method: e.Select(o), withdraw: withdraw, stop: stop}
 	e.running[cluster] = is
 	e.waiting = slices.DeleteFunc(e.waiting, func(w waiter) bool { return w.uid == o.UID })
 	e.tasks.Go(func() {
 		defer stop(nil)
 		defer withdraw(nil)
-		err := e.Select(o)(ctx, withdrawn, key)
+		err := is.method.Run(ctx, withdrawn, key)
 		e.mu.Lock()
 		delete(e.running, cluster)
 		e.noteResult(is.uid, key, err)
@@ -222,8 +251,15 @@ func (e *Pool) noteResult(uid types.UID, key types.NamespacedName, err error) {
 		delete(e.delayed, uid)
 		return
 	}
+	now := time.Now()
+	maps.DeleteFunc(e.delayed, func(_ types.UID, d delay) bool { return now.Sub(d.until) > forgottenDelay }) // another process ended it
+	if held := (*HeldError)(nil); errors.As(err, &held) {
+		wait := min(max(busyInterval, held.Wait+time.Second), heldInterval)
+		e.delayed[uid] = delay{until: now.Add(wait), isHeld: true}
+		return
+	}
 	length := min(max(firstDelay, 2*e.delayed[uid].length), lastDelay)
-	e.delayed[uid] = delay{length: length, until: time.Now().Add(length), err: err}
+	e.delayed[uid] = delay{length: length, until: now.Add(length), err: err}
 	e.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
 }
 
@@ -235,6 +271,16 @@ func (e *Pool) StopDeleted(key types.NamespacedName) {
 		if is.key == key {
 			is.stop(ErrDeleted)
 		}
+	}
+}
+
+// Leave ends the observation of an operation whose work another process does: it is observed elsewhere now. Other
+// operations continue in this process.
+func (e *Pool) Leave(o *v1alpha1.Operation) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if is := e.running[clusterOf(o)]; is != nil && is.uid == o.UID && is.method.IsElsewhere {
+		is.stop(ErrStopped)
 	}
 }
 

@@ -77,14 +77,14 @@ func (p *progress) saveStatus(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, progressInterval)
 	defer cancel()
-	operations := p.run.backend.Operations()
-	o, err := operations.Load(ctx, p.run.key.Name)
-	if err != nil || o.Status.State != v1alpha1.OperationRunning {
-		return err
-	}
-	was := o.Status
-	o.Status = is
-	o.Status.State, o.Status.Plan, o.Status.Parameters = was.State, was.Plan, was.Parameters
-	o.Status.Attempt, o.Status.StartTime = was.Attempt, was.StartTime
-	return operations.Save(ctx, o)
+	return p.run.update(ctx, func(now *v1alpha1.Operation) bool {
+		was := now.Status
+		if was.State != v1alpha1.OperationRunning {
+			return false
+		}
+		now.Status = *is.DeepCopy()
+		now.Status.State, now.Status.Plan, now.Status.Parameters = was.State, was.Plan, was.Parameters
+		now.Status.Attempt, now.Status.StartTime = was.Attempt, was.StartTime
+		return true
+	})
 }

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,7 +10,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/service"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/records"
 )
 
 // AnnotationResumedBy is on an operation that a request of kind resume has continued: the UID of the latest request.
@@ -76,6 +74,9 @@ func (n *run) requestRetry(target *v1alpha1.Operation) error {
 	if err := n.Client.Get(n.planning, types.NamespacedName{Namespace: n.key.Namespace, Name: target.Name}, o); err != nil {
 		return err
 	}
+	if o.Annotations[AnnotationResumedBy] == string(n.operation.UID) { // another process has made it continue
+		return n.saveWaiting("operation " + target.Name + " continues")
+	}
 	was := o.DeepCopy()
 	o.Spec.Retry = max(o.Spec.Retry, o.Status.ObservedRetry) + 1
 	if o.Annotations == nil {
@@ -92,13 +93,11 @@ func (n *run) requestRetry(target *v1alpha1.Operation) error {
 func (n *run) saveWaiting(message string) error {
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
-	o, err := n.backend.Operations().Load(ctx, n.key.Name)
-	if errors.Is(err, records.ErrNotFound) || err == nil && operation.HasEnded(o) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationPending, ReasonResuming, message
-	return n.backend.Operations().Save(ctx, o)
+	return n.update(ctx, func(now *v1alpha1.Operation) bool {
+		if operation.HasEnded(now) {
+			return false
+		}
+		now.Status.State, now.Status.Reason, now.Status.Message = v1alpha1.OperationPending, ReasonResuming, message
+		return true
+	})
 }

@@ -111,7 +111,7 @@ func (r *Runner) Run(ctx, withdrawn context.Context, key types.NamespacedName) e
 	planning, withdraw := context.WithCancelCause(ctx)
 	defer withdraw(nil)
 	defer context.AfterFunc(withdrawn, func() { withdraw(context.Cause(withdrawn)) })()
-	n := &run{Runner: r, backend: backend, key: key, operation: o, ctx: ctx, planning: planning}
+	n := &run{Runner: r, backend: backend, key: key, operation: o, seen: seenOf(o), ctx: ctx, planning: planning}
 	return n.saveResult(n.runAttempt())
 }
 
@@ -136,6 +136,8 @@ type run struct {
 	ctx       context.Context //nolint:containedctx // of the attempt
 	planning  context.Context //nolint:containedctx // until the plan is applied
 	applies   bool            // the plan is applied
+	seen      seen            // when the operation was loaded
+	holds     bool            // this run has had the lock of the cluster
 }
 
 // loadCluster returns the Cluster object of the operation.
@@ -222,6 +224,9 @@ func (n *run) loadIntent(object *v1alpha1.Cluster) (*intent.Intent, error) {
 }
 
 func (n *run) runAttempt() error {
+	if err := n.checkHolder(); err != nil {
+		return err
+	}
 	object, err := n.loadCluster()
 	if err != nil {
 		return err
@@ -275,7 +280,10 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if o.Status.StartTime == nil && o.Status.State != v1alpha1.OperationPlanning {
 		o.Status.State, o.Status.Reason, o.Status.Message, o.Status.ErrorCode = v1alpha1.OperationPlanning, "", "", ""
-		if err := n.backend.Operations().Save(n.planning, o); err != nil {
+		if err := n.update(n.planning, func(now *v1alpha1.Operation) bool {
+			now.Status.State, now.Status.Reason, now.Status.Message, now.Status.ErrorCode = o.Status.State, "", "", ""
+			return true
+		}); err != nil {
 			return err
 		}
 	}
@@ -293,7 +301,14 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if why := n.needsApproval(p, object); why != "" {
 		o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationAwaitingApproval, ReasonApproval, why
-		err := n.backend.Operations().SavePlan(n.planning, o, p.Plan())
+		now, err := n.backend.Operations().Load(n.planning, n.key.Name)
+		if err == nil {
+			err = n.compare(now)
+		}
+		if err != nil {
+			return err
+		}
+		err = n.backend.Operations().SavePlan(n.planning, o, p.Plan())
 		return errors.Join(err, context.Cause(n.planning))
 	}
 	if err := context.Cause(n.planning); err != nil {
@@ -329,6 +344,8 @@ func (n *run) saveResult(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case isHeld(err), errors.Is(err, records.ErrLost):
+		return err // another process saves the result
 	case errors.Is(why, ErrDeleted):
 		return nil // nothing can be saved
 	case errors.Is(why, errDeadline):
@@ -371,20 +388,36 @@ func describeDifference(stale *lifecycle.StaleError) string {
 func (n *run) saveEnd(ends *End) error {
 	ctx, cancel := n.newSavingContext()
 	defer cancel()
-	return SaveEnd(ctx, n.backend.Operations(), n.key.Name, ends, n.Lifecycle.Now())
+	if !n.holds {
+		if err := CheckFree(ctx, n.backend, n.operation.Spec.ClusterRef.Name); err != nil {
+			return err
+		}
+	}
+	return n.update(ctx, func(now *v1alpha1.Operation) bool { return setEnd(now, ends, n.Lifecycle.Now()) })
 }
 
-// SaveEnd saves the end of an operation, unless it has succeeded or does not exist.
-func SaveEnd(ctx context.Context, operations records.Operations, name string, ends *End, now time.Time) error {
-	o, err := operations.Load(ctx, name)
-	if errors.Is(err, records.ErrNotFound) || err == nil && o.Status.State == v1alpha1.OperationSucceeded {
-		return nil
-	}
-	if err != nil {
-		return err
+// setEnd sets the end of an operation, and reports whether it had not succeeded before.
+func setEnd(o *v1alpha1.Operation, ends *End, now time.Time) bool {
+	if o.Status.State == v1alpha1.OperationSucceeded {
+		return false
 	}
 	ends.SetStatus(&o.Status, now)
-	return operations.Save(ctx, o)
+	return true
+}
+
+// SaveEnd saves the end of an operation that no process runs, unless it has succeeded or does not exist.
+func SaveEnd(ctx context.Context, operations records.Operations, name string, ends *End, now time.Time) error {
+	succeeded := errors.New("it has succeeded")
+	err := operations.Update(ctx, name, func(o *v1alpha1.Operation) error {
+		if !setEnd(o, ends, now) {
+			return succeeded
+		}
+		return nil
+	})
+	if errors.Is(err, records.ErrNotFound) || errors.Is(err, succeeded) {
+		return nil
+	}
+	return err
 }
 
 // saveTime limits the time to save the end of an operation.

@@ -18,25 +18,26 @@ func suspend(s *v1alpha1.OperationStatus) {
 	s.Reason, s.Message = ReasonStopped, "the management plane has stopped: the operation continues after its start"
 }
 
-// markSuspended marks an operation that continues after the next start of the management plane.
+// markSuspended marks an operation that continues after the next start of the management plane. Without the lock, this run
+// has changed nothing.
 func (n *run) markSuspended() error {
-	ctx, cancel := n.newSavingContext()
-	defer cancel()
-	o, err := n.backend.Operations().Load(ctx, n.key.Name)
-	switch {
-	case errors.Is(err, records.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case o.Status.State == v1alpha1.OperationSucceeded, o.Status.StartTime == nil && !operation.HasEnded(o):
+	if !n.holds {
 		return nil
 	}
-	suspend(&o.Status)
-	return n.backend.Operations().Save(ctx, o)
+	ctx, cancel := n.newSavingContext()
+	defer cancel()
+	return n.update(ctx, func(now *v1alpha1.Operation) bool {
+		if now.Status.State == v1alpha1.OperationSucceeded || now.Status.StartTime == nil && !operation.HasEnded(now) {
+			return false
+		}
+		suspend(&now.Status)
+		return true
+	})
 }
 
 // openRecords returns the records for package lifecycle. It saves a stopped operation as cancelled, and the process can
-// be killed before markSuspended corrects that. So these records never save it as cancelled.
+// be killed before markSuspended corrects that. So these records never save it as cancelled. And they do not give the
+// lock to an operation that another process has begun or ended.
 func (n *run) openRecords(string) (records.Backend, error) {
 	out := suspendingRecords{n.backend, n}
 	if retainer, ok := n.backend.(records.Retainer); ok {
@@ -56,6 +57,9 @@ type retainingRecords struct {
 	suspendingRecords
 	records.Retainer
 }
+
+// Locks implements records.Backend.
+func (s suspendingRecords) Locks() records.Locks { return ownLocks{s.Backend.Locks(), s.run} }
 
 // Operations implements records.Backend.
 func (s suspendingRecords) Operations() records.Operations {

@@ -52,8 +52,7 @@ type Config struct {
 // A Prober probes all clusters from time to time.
 type Prober struct {
 	Config
-	queues  map[work]workqueue.TypedDelayingInterface[task]
-	started time.Time
+	queues map[work]workqueue.TypedDelayingInterface[task]
 
 	mu       sync.Mutex
 	clusters map[types.NamespacedName]*cluster
@@ -85,7 +84,7 @@ var workers = map[work]int{probeAPI: 32, probeSilentAPI: 64, probeHosts: 16, pub
 func New(c Config) *Prober {
 	c.Times.setDefaults()
 	p := &Prober{
-		Config: c, queues: map[work]workqueue.TypedDelayingInterface[task]{}, started: c.Now(),
+		Config: c, queues: map[work]workqueue.TypedDelayingInterface[task]{},
 		clusters: map[types.NamespacedName]*cluster{},
 	}
 	for kind := range workers {
@@ -108,7 +107,7 @@ func (p *Prober) Reconcile(ctx context.Context, key reconcile.Request) (reconcil
 		return reconcile.Result{}, err
 	}
 	if err != nil {
-		p.forget(key.NamespacedName)
+		p.Forget(key.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	p.track(c)
@@ -130,30 +129,31 @@ func (p *Prober) track(c *v1alpha1.Cluster) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	is := p.clusters[key]
+	isTaken := is == nil // after a start of this process, or from another one
 	if is == nil || is.uid != c.UID {
 		is = newCluster(c, p.Now())
 		p.clusters[key] = is
 	}
 	if !is.probed && isProbed(c) {
 		is.probed, is.since, is.next = true, p.Now(), probeAPI
-		p.schedule(key, probeAPI, p.firstDelay(p.Times.Period))
-		p.schedule(key, probeHosts, p.firstDelay(p.Times.HostsPeriod/2))
+		p.schedule(key, probeAPI, firstDelay(isTaken, p.Times.Period))
+		p.schedule(key, probeHosts, firstDelay(isTaken, p.Times.HostsPeriod/2))
 		p.schedule(key, publish, p.Times.Unanswered)
 	}
 	is.probed = is.probed && isProbed(c)
 }
 
-// firstDelay returns the time until the first probe. After a start of the process, the probes of all clusters
-// are spread over a period.
-func (p *Prober) firstDelay(period time.Duration) time.Duration {
-	if p.Now().Sub(p.started) < period {
+// firstDelay returns the time until the first probe. A process takes many clusters at once: their probes are spread over
+// a period.
+func firstDelay(isTaken bool, period time.Duration) time.Duration {
+	if isTaken {
 		return randomUntil(period)
 	}
 	return 0
 }
 
-// forget ends the probes of a cluster.
-func (p *Prober) forget(key types.NamespacedName) {
+// Forget ends the probes of a cluster.
+func (p *Prober) Forget(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.clusters, key)
@@ -221,7 +221,7 @@ func (p *Prober) doTask(ctx context.Context, t task) {
 		p.schedule(t.cluster, probeHosts, p.probeHosts(ctx, is, c))
 	case publish:
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || p.find(t.cluster) != is { // another process probes it now
 		return
 	}
 	next, err := p.publish(ctx, is, c)

@@ -86,6 +86,10 @@ func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 		return err
 	}
 	if a.job == nil {
+		// The process of an earlier Job can have been killed. The next one would end at once while the lock is valid.
+		if err := executor.CheckHolder(ctx, a.backend, a.operation.Spec.ClusterRef.Name); err != nil {
+			return err
+		}
 		if err := a.createJob(withdrawn); err != nil {
 			return cmp.Or(context.Cause(withdrawn), err)
 		}

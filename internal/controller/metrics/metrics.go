@@ -47,6 +47,8 @@ type Source struct {
 	Context context.Context //nolint:containedctx // Prometheus gives none
 	// Reader reads from a cache.
 	Reader client.Reader
+	// ShowsObjects reports whether this process shows the objects: one process does.
+	ShowsObjects func() bool
 	// CountRunning returns the number of operations that run in this process, and Slots is its limit.
 	CountRunning func() int
 	Slots        int
@@ -87,8 +89,8 @@ func (m *Metrics) Attach(s Source) (detach func()) {
 	}
 }
 
-// ObserveEnds measures the duration of each operation that ends from now on.
-func (m *Metrics) ObserveEnds(ctx context.Context, from cache.Cache) error {
+// ObserveEnds measures the duration of each operation that ends from now on, while this process shows the objects.
+func (m *Metrics) ObserveEnds(ctx context.Context, from cache.Cache, showsObjects func() bool) error {
 	informer, err := from.GetInformer(ctx, &v1alpha1.Operation{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
@@ -96,7 +98,7 @@ func (m *Metrics) ObserveEnds(ctx context.Context, from cache.Cache) error {
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
 		before, ok := was.(*v1alpha1.Operation)
 		after, same := is.(*v1alpha1.Operation)
-		if ok && same {
+		if ok && same && showsObjects() {
 			m.observeEnd(before, after)
 		}
 	}})
@@ -143,8 +145,10 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(source.Context, readTime)
 	defer cancel()
-	m.collectClusters(ctx, source, to)
-	m.collectOperations(ctx, source, to)
+	if source.ShowsObjects() {
+		m.collectClusters(ctx, source, to)
+		m.collectOperations(ctx, source, to)
+	}
 	running := float64(source.CountRunning())
 	to <- prometheus.MustNewConstMetric(m.slots, prometheus.GaugeValue, running, "running")
 	to <- prometheus.MustNewConstMetric(m.slots, prometheus.GaugeValue, float64(source.Slots), "all")

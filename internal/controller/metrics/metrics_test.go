@@ -67,8 +67,20 @@ func newObjects() *objects {
 func attach(t *testing.T, m *Metrics, o *objects) {
 	t.Helper()
 	t.Cleanup(m.Attach(Source{
-		Context: t.Context(), Reader: o, Slots: 10, CountRunning: func() int { return 3 }, Now: func() time.Time { return noon.Time },
+		Context: t.Context(), Reader: o, ShowsObjects: func() bool { return true }, Slots: 10,
+		CountRunning: func() int { return 3 }, Now: func() time.Time { return noon.Time },
 	}))
+}
+
+func TestCollect_ShowsNoObjectsIfAnotherProcessDoes(t *testing.T) {
+	m := New()
+	t.Cleanup(m.Attach(Source{
+		Context: t.Context(), Reader: newObjects(), ShowsObjects: func() bool { return false }, Slots: 10,
+		CountRunning: func() int { return 3 }, Now: time.Now,
+	}))
+	if n := testutil.CollectAndCount(m); n != 2 {
+		t.Errorf("%d metrics, want the two of this process", n)
+	}
 }
 
 func TestCollect_ShowsObjects(t *testing.T) {

@@ -33,7 +33,9 @@ type Reconciler struct {
 	Client   client.Client
 	Live     client.Reader
 	Executor *executor.Pool
-	Now      func() time.Time
+	// Owns reports whether a cluster belongs to this process.
+	Owns func(cluster types.NamespacedName) bool
+	Now  func() time.Time
 }
 
 // Reconcile decides what an operation does next.
@@ -42,6 +44,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	err := r.Client.Get(ctx, key.NamespacedName, o)
 	if client.IgnoreNotFound(err) != nil || err == nil && IsFinished(o) {
 		return reconcile.Result{}, err
+	}
+	if err == nil && !r.Owns(types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ClusterRef.Name}) {
+		r.Executor.Leave(o)
+		return reconcile.Result{}, nil
+	}
+	if err == nil {
+		if wait := r.Executor.HeldTime(o); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, r.showCancelling(ctx, o)
+		}
 	}
 	// The cache can be older than the end of the latest run.
 	if err := r.Live.Get(ctx, key.NamespacedName, o); err != nil {
@@ -99,10 +110,16 @@ func (r *Reconciler) cancelRunning(ctx context.Context, o *v1alpha1.Operation) e
 		_, err := r.Executor.Withdraw(o, executor.Cancelled, func() error { return nil }) // otherwise its end comes back here
 		return err
 	}
+	return r.showCancelling(ctx, o)
+}
+
+// showCancelling shows that a running operation has a request to stop. Its process sees the request itself.
+func (r *Reconciler) showCancelling(ctx context.Context, o *v1alpha1.Operation) error {
+	if !o.Spec.Cancelled || o.Status.State != v1alpha1.OperationRunning {
+		return nil
+	}
 	return r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
-		if s.State == v1alpha1.OperationRunning {
-			s.State, s.Message = v1alpha1.OperationCancelling, "the operation stops at the next safe point"
-		}
+		s.State, s.Message = v1alpha1.OperationCancelling, "the operation stops at the next safe point"
 	})
 }
 

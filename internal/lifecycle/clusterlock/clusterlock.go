@@ -78,8 +78,8 @@ type Keeper struct {
 type Host struct {
 	Name string
 	Conn remote.Host
-	// WasReset reports whether the host was already reset.
-	WasReset bool
+	// WasReset reports whether the host was already reset, and WithoutLedger whether nothing of Slipway is known on it.
+	WasReset, WithoutLedger bool
 }
 
 // Lock is a cluster lock that is held. The zero value is the lock of an operation that needs
@@ -164,6 +164,16 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 			"make more control planes reachable, or use --break-lock if you are sure that no other manager works on the cluster")
 	}
 	return nil, r.lockedError(other)
+}
+
+// CheckManager returns an error if another manager manages the cluster. Hosts that do not respond do not count.
+func CheckManager(ctx context.Context, r Request) error {
+	id, err := r.Records.ManagerID(ctx)
+	if err != nil {
+		return err
+	}
+	seen, _ := readLocks(ctx, r.Hosts)
+	return r.checkManager(managerOf(r.Keepers, seen), id)
 }
 
 // managerOf returns the manager of the cluster between operations, an empty one if it has none. A control plane that was

@@ -149,3 +149,20 @@ func TestReset_KeepsCgroupOfRestartedUnit(t *testing.T) {
 		t.Errorf("the unit's cgroup is there: %t, the pod's: %t", host.Exists(h.path(unit)), host.Exists(h.path(pod)))
 	}
 }
+
+// TestReset_StopsSliceWithoutCgroup checks a slice that systemd still has after its cgroups were removed: an interrupted
+// reset leaves it, and systemd creates the cgroups again.
+func TestReset_StopsSliceWithoutCgroup(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	w := h.see()
+	w.unit("kubepods.slice").Active = true
+	h.world(w)
+	reset := op.Reset{Cgroups: []string{"kubepods.slice", "kubepods"}}
+	h.changes(reset, "stop kubepods.slice")
+	h.apply(reset)
+	if w := h.see(); w.unit("kubepods.slice").Active {
+		t.Error("the slice was not stopped")
+	}
+	h.changes(reset, "")
+}

@@ -590,6 +590,7 @@ func TestRestoreHost_KeepsForeignFilesInStateDirectory(t *testing.T) {
 	h := newHost(t)
 	h.write("var/lib/slipway/d", "precious")
 	h.write("var/lib/slipway/more/deep", "too")
+	h.write("var/lib/slipway/e\nerror: fake", "it looks like two lines")
 	if r := h.check(op.RestoreHost{})[0]; r.Status != op.Unchanged {
 		t.Errorf("on a host that nothing was done to: %s", r.Summary)
 	}
@@ -599,11 +600,13 @@ func TestRestoreHost_KeepsForeignFilesInStateDirectory(t *testing.T) {
 		t.Errorf("not as before:\n%s", diff)
 	}
 	r := results[len(results)-1]
-	if want := "files of other software, which remain: d, more"; !strings.Contains(r.Summary, want) {
+	if want := "files of other software, which remain: d, "; !strings.Contains(r.Summary, want) {
 		t.Errorf("%q does not say %q", r.Summary, want)
 	}
-	if want := "/var/lib/slipway/d: left: not created by Slipway\n"; !strings.Contains(string(r.Output), want) {
-		t.Errorf("%q does not say %q", r.Output, want)
+	for _, name := range []string{"d", `e\nerror: fake`, "more"} {
+		if want := "/var/lib/slipway/" + name + ": left: not created by Slipway\n"; !strings.Contains(string(r.Output), want) {
+			t.Errorf("%q does not say %q", r.Output, want)
+		}
 	}
 	if r := h.check(op.RestoreHost{})[0]; r.Status != op.Unchanged {
 		t.Errorf("again: %s", r.Summary)

@@ -17,6 +17,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/operator/manifests"
 )
@@ -249,16 +250,19 @@ func TestStatus_ShowsWhatIsNotReady(t *testing.T) {
 	}
 	lease := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-		"metadata": map[string]any{"name": manifests.LeaseName, "namespace": manifests.Namespace},
+		"metadata": map[string]any{
+			"name": "p", "namespace": manifests.Namespace, "labels": map[string]any{v1alpha1.LabelMembers: manifests.MembersGroup},
+		},
 		"spec": map[string]any{
-			"holderIdentity": "p_1-2-3", "leaseDurationSeconds": int64(15), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
+			"holderIdentity": manifests.NewIdentity("p"), "leaseDurationSeconds": int64(15),
+			"renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
 		},
 	}}
 	if err := w.client.Tracker().Create(manifests.LeaseResource, lease, manifests.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = w.i.Status(t.Context()); err != nil || s.Leader != "p" {
-		t.Errorf("the leader is %+v, %v", s, err)
+	if s, err = w.i.Status(t.Context()); err != nil || !slices.Equal(s.Processes, []string{"p"}) {
+		t.Errorf("the status is %+v, %v", s, err)
 	}
 	old := time.Now().Add(-time.Minute).UTC().Format(metav1.RFC3339Micro)
 	if err := unstructured.SetNestedField(lease.Object, old, "spec", "renewTime"); err != nil {
@@ -267,8 +271,8 @@ func TestStatus_ShowsWhatIsNotReady(t *testing.T) {
 	if err := w.client.Tracker().Update(manifests.LeaseResource, lease, manifests.Namespace); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = w.i.Status(t.Context()); err != nil || s.Leader != "" {
-		t.Errorf("the leader was killed: %+v, %v", s, err)
+	if s, err = w.i.Status(t.Context()); err != nil || len(s.Processes) > 0 {
+		t.Errorf("the process was killed: %+v, %v", s, err)
 	}
 }
 

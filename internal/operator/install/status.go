@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/operator/manifests"
 )
 
@@ -27,8 +28,8 @@ type Status struct {
 	All      int32 `json:"all"` // Pods, also of an earlier version
 	Updated  int32 `json:"updated"`
 	Ready    int32 `json:"ready"`
-	// Leader is the process whose controllers run, "" if none does.
-	Leader string `json:"leader,omitempty"`
+	// Processes are the Pods that share the clusters, sorted.
+	Processes []string `json:"processes,omitempty"`
 	// Definitions maps the names of the definitions to their versions.
 	Definitions map[string]string `json:"definitions"`
 	// HasWebhook reports whether the API server can verify the webhook.
@@ -39,15 +40,15 @@ type Status struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// IsReady reports whether all Pods run the current version, and one of them runs the controllers.
+// IsReady reports whether all Pods run the current version, and they share the clusters.
 func (s *Status) IsReady() bool {
-	return s.Replicas == s.Ready && s.Replicas == s.Updated && s.Replicas == s.All && s.Leader != "" && s.HasWebhook
+	return s.Replicas == s.Ready && s.Replicas == s.Updated && s.Replicas == s.All && len(s.Processes) > 0 && s.HasWebhook
 }
 
 // describeWait describes the parts that are not ready.
 func (s *Status) describeWait() string {
 	parts := []string{fmt.Sprintf("%d of %d Pods are ready", s.Ready, s.Replicas)}
-	if s.Leader == "" {
+	if len(s.Processes) == 0 {
 		parts = append(parts, "no process runs the controllers")
 	}
 	if !s.HasWebhook {
@@ -76,7 +77,9 @@ func (i *Installer) Status(ctx context.Context) (*Status, error) {
 	if d.Status.ObservedGeneration < d.Generation {
 		s.Updated = 0 // the status is of an earlier Deployment
 	}
-	for _, read := range []func(context.Context, *Status) error{i.readLeader, i.readDefinitions, i.readWebhook, i.countClusters, i.readPods} {
+	for _, read := range []func(context.Context, *Status) error{
+		i.readProcesses, i.readDefinitions, i.readWebhook, i.countClusters, i.readPods,
+	} {
 		if err := read(ctx, s); err != nil {
 			return nil, err
 		}
@@ -84,23 +87,27 @@ func (i *Installer) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-func (i *Installer) readLeader(ctx context.Context, s *Status) error {
-	lease, err := i.client.Resource(manifests.LeaseResource).Namespace(manifests.Namespace).Get(ctx, manifests.LeaseName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+// readProcesses reads the Leases of the processes.
+func (i *Installer) readProcesses(ctx context.Context, s *Status) error {
+	list, err := i.client.Resource(manifests.LeaseResource).Namespace(manifests.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: v1alpha1.LabelMembers + "=" + manifests.MembersGroup,
+	})
 	if err != nil {
-		return fmt.Errorf("reading the Lease of the operator: %w", err)
+		return fmt.Errorf("reading the Leases of the operator: %w", err)
 	}
-	var is coordinationv1.Lease
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(lease.Object, &is); err != nil {
-		return err
+	for _, lease := range list.Items {
+		var is coordinationv1.Lease
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(lease.Object, &is); err != nil {
+			return err
+		}
+		length := time.Duration(ptr.Deref(is.Spec.LeaseDurationSeconds, 0)) * time.Second
+		if renewed := is.Spec.RenewTime; renewed == nil || time.Since(renewed.Time) > length+clockReserve {
+			continue // its process was killed
+		}
+		s.Processes = append(s.Processes, manifests.PodOf(ptr.Deref(is.Spec.HolderIdentity, "")))
 	}
-	length := time.Duration(ptr.Deref(is.Spec.LeaseDurationSeconds, 0)) * time.Second
-	if renewed := is.Spec.RenewTime; renewed == nil || time.Since(renewed.Time) > length+clockReserve {
-		return nil // its holder was killed
-	}
-	s.Leader, _, _ = strings.Cut(ptr.Deref(is.Spec.HolderIdentity, ""), "_") // the name of the Pod, and a random part
+	slices.Sort(s.Processes)
+	s.Processes = slices.Compact(s.Processes)
 	return nil
 }
 

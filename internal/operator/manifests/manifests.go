@@ -131,7 +131,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		out = append(out, objects...)
 	}
 	objects := []runtime.Object{
-		newNamespace(), newServiceAccount(), newClusterRole(), newClusterRoleBinding(), newRole(Name, listJobRules()),
+		newNamespace(), newServiceAccount(), newClusterRole(), newClusterRoleBinding(), newRole(Name, ListNamespacedRules()),
 		newRoleBinding(Name, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: Name, Namespace: Namespace}),
 		newRole(jobRole, listIdentityRules()), newRoleBinding(jobRole, rbacv1.Subject{
 			Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + Namespace,

@@ -121,7 +121,7 @@ func TestObjects_AreRestricted(t *testing.T) {
 
 // TestRules_HaveNoWildcard reads the rights of the controllers.
 func TestRules_HaveNoWildcard(t *testing.T) {
-	for _, rule := range slices.Concat(ListRules(), listJobRules(), listIdentityRules()) {
+	for _, rule := range slices.Concat(ListRules(), ListNamespacedRules(), listIdentityRules()) {
 		for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {
 			if slices.Contains(list, "*") || len(list) == 0 {
 				t.Errorf("the rule %+v is not exact", rule)

@@ -2,7 +2,9 @@ package manifests
 
 import (
 	"cmp"
+	"crypto/rand"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,8 +18,26 @@ const (
 	KindDeployment = "Deployment"
 )
 
-// LeaseName is the name of the Lease of the process whose controllers run.
-const LeaseName = Name
+// MembersGroup is the start of the names of the Leases of the processes that share clusters.
+const MembersGroup = Name + "-members"
+
+// randomLength is the length of the random part of the name of a process.
+const randomLength = 6
+
+// NewIdentity returns the name of a process: the name of its Pod or machine, in the characters of object names, and a random
+// part, because two processes can have the same host name.
+func NewIdentity(host string) string {
+	valid := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(host))
+	return cmp.Or(strings.Trim(valid, "-"), "host") + "." + strings.ToLower(rand.Text()[:randomLength])
+}
+
+// PodOf returns the name of the Pod of a process.
+func PodOf(identity string) string { return identity[:max(0, strings.LastIndexByte(identity, '.'))] }
 
 // WebhookPath is the path of the webhook.
 const WebhookPath = "/admission"

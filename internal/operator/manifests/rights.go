@@ -69,9 +69,13 @@ func newClusterRoleBinding() *rbacv1.ClusterRoleBinding {
 // jobRole is the name of the Role of the processes in Jobs, in the namespace of the operator.
 const jobRole = "slipway-jobs"
 
-// listJobRules returns the rights of the controllers to run Jobs in their namespace.
-func listJobRules() []rbacv1.PolicyRule {
+// ListNamespacedRules returns the rights of the controllers in their namespace: to run Jobs, and to share clusters.
+func ListNamespacedRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+			Verbs: []string{"get", "list", "create", "update", "delete"},
+		},
 		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments"}, ResourceNames: []string{Name}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"pods", "events"}, Verbs: []string{"list"}},

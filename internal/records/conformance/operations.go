@@ -55,6 +55,31 @@ func testOrder(t *testing.T, s Subject) {
 	}
 }
 
+// testUpdate changes an operation from its current state.
+func testUpdate(t *testing.T, s Subject, id string) {
+	t.Helper()
+	refused := errors.New("refused")
+	err := s.Operations().Update(t.Context(), id, func(now *v1alpha1.Operation) error {
+		now.Status.State = v1alpha1.OperationFailed
+		return refused
+	})
+	wantErr(t, "a refused change", err, refused)
+	requireNoError(t, s.Operations().Update(t.Context(), id, func(now *v1alpha1.Operation) error {
+		if now.Status.State != v1alpha1.OperationPending {
+			t.Errorf("state %q after a refused change", now.Status.State)
+		}
+		now.Status.State, now.Status.Message = v1alpha1.OperationRunning, "it runs"
+		return nil
+	}))
+	o, err := s.Again().Operations().Load(t.Context(), id)
+	requireNoError(t, err)
+	if o.Status.State != v1alpha1.OperationRunning || o.Status.Message != "it runs" {
+		t.Errorf("status %+v after a change", o.Status)
+	}
+	err = s.Operations().Update(t.Context(), "20261120-181502-create-zzzz", func(*v1alpha1.Operation) error { return nil })
+	wantErr(t, "an unknown id", err, records.ErrNotFound)
+}
+
 func testOperations(t *testing.T, s Subject) {
 	first := beginOperation(t, s, "prod", began)
 	second := beginOperation(t, s, "prod", began.Add(time.Minute))
@@ -86,6 +111,7 @@ func testOperations(t *testing.T, s Subject) {
 	if back.Name != first.Name || back.Status.State != v1alpha1.OperationSucceeded {
 		t.Errorf("found %s in state %s", back.Name, back.Status.State)
 	}
+	testUpdate(t, s, second.Name)
 	p, err := s.Operations().LoadPlan(t.Context(), first.Name)
 	requireNoError(t, err)
 	if p.Digest != "sha256:1" || p.Cluster != "prod" {

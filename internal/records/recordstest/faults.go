@@ -206,6 +206,10 @@ func (o faultyOperations) Save(ctx context.Context, op *v1alpha1.Operation) erro
 	return o.f.write("Operations.Save", func() error { return o.Operations.Save(ctx, op) })
 }
 
+func (o faultyOperations) Update(ctx context.Context, id string, change func(now *v1alpha1.Operation) error) error {
+	return o.f.write("Operations.Update", func() error { return o.Operations.Update(ctx, id, change) })
+}
+
 func (o faultyOperations) RequestCancel(ctx context.Context, id string, r records.CancelRequest) error {
 	return o.f.write("Operations.RequestCancel", func() error { return o.Operations.RequestCancel(ctx, id, r) })
 }

@@ -77,6 +77,7 @@ func writeAll(t *testing.T, b records.Backend) {
 	noError(t, b.Clusters().SaveStatus(ctx, "prod", c.Status))
 	noError(t, b.Operations().SavePlan(ctx, o, new(plan.Plan)))
 	noError(t, b.Operations().Save(ctx, o))
+	noError(t, b.Operations().Update(ctx, o.Name, func(*v1alpha1.Operation) error { return nil }))
 	noError(t, b.Operations().RequestCancel(ctx, o.Name, records.CancelRequest{}))
 	j, err := b.Journals().Open(ctx, o.Name)
 	noError(t, err)

@@ -61,6 +61,19 @@ func (p operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 	return p.useFor(ctx, func(m *Memory) error { return m.encode(operationKey(o.Name, "operation"), o) }, o.Name)
 }
 
+func (p operations) Update(ctx context.Context, id string, change func(now *v1alpha1.Operation) error) error {
+	return p.useFor(ctx, func(m *Memory) error {
+		o, err := m.operation(id)
+		if err == nil {
+			err = change(o)
+		}
+		if err != nil {
+			return err
+		}
+		return m.encode(operationKey(id, "operation"), o)
+	}, id)
+}
+
 func (p operations) Load(ctx context.Context, id string) (o *v1alpha1.Operation, err error) {
 	err = p.useFor(ctx, func(m *Memory) error { o, err = m.operation(id); return err }, id)
 	return o, err

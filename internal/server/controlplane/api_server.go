@@ -62,9 +62,11 @@ func (s *Server) serveAPI(ctx, serving context.Context, listener net.Listener) e
 	if err != nil {
 		return err
 	}
+	mux := aggregator.GenericAPIServer.Handler.NonGoRestfulMux
 	for at, handler := range s.config.Handlers {
-		aggregator.GenericAPIServer.Handler.NonGoRestfulMux.Handle(path.Join(PathPrefix, at), handler)
+		mux.Handle(path.Join(PathPrefix, at), handler)
 	}
+	mux.HandlePrefix(namespacePrefix, subresources(s.config.Subresources))
 	if err := aggregator.GenericAPIServer.AddReadyzChecks(healthz.NamedCheck(completeCheck, s.checkComplete)); err != nil {
 		return fmt.Errorf("adding the check of the start: %w", err)
 	}
@@ -148,6 +150,7 @@ func (s *Server) buildChain(o options.CompletedOptions) (*aggregatorapiserver.AP
 	generic.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		return genericapiserver.DefaultBuildHandlerChain(s.guard.wrap(api), c)
 	}
+	generic.RequestInfoResolver = subresourceResolver{genericapiserver.NewRequestInfoResolver(generic)}
 	isLong := generic.LongRunningFunc
 	generic.LongRunningFunc = func(r *http.Request, info *apirequest.RequestInfo) bool {
 		return isLong(r, info) || strings.HasPrefix(info.Path, longPrefix)

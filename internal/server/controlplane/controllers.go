@@ -62,7 +62,20 @@ func (g *controllerGroup) start(ctx context.Context) {
 		return
 	}
 	ctx, g.cancel = context.WithCancel(ctx)
-	g.running.Go(func() { g.lead(ctx) })
+	g.running.Go(func() { g.repeat(ctx, g.leadOnce) })
+	if g.config.ShareControllers && g.config.Controllers != nil {
+		g.running.Go(func() {
+			g.repeat(ctx, func(ctx context.Context) error { return g.config.Controllers(ctx, g.fastClient()) })
+		})
+	}
+}
+
+// fastClient returns a client for controllers, which have much to do at times: a namespace with many objects is deleted
+// object by object.
+func (g *controllerGroup) fastClient() *rest.Config {
+	fast := rest.CopyConfig(g.client)
+	fast.QPS, fast.Burst = 200, 400
+	return fast
 }
 
 // stopWithin stops the controllers and waits for them until the limit has passed or ctx ends.
@@ -82,11 +95,11 @@ func (g *controllerGroup) stopWithin(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// lead runs the controllers whenever this server holds their Lease, until ctx ends.
-func (g *controllerGroup) lead(ctx context.Context) {
+// repeat runs controllers again whenever they have ended, until ctx ends.
+func (g *controllerGroup) repeat(ctx context.Context, run func(context.Context) error) {
 	for ctx.Err() == nil {
-		if err := g.leadOnce(ctx); err != nil {
-			g.config.Log.Error("the controllers cannot start", "error", err)
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			g.config.Log.Error("the controllers have ended and start again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -184,8 +197,7 @@ func (g *controllerGroup) identity() (string, error) {
 func (g *controllerGroup) run(ctx context.Context, client kubernetes.Interface) error {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	fast := rest.CopyConfig(g.client)
-	fast.QPS, fast.Burst = 200, 400 // a namespace with many objects is deleted object by object
+	fast := g.fastClient()
 	objects, err := metadata.NewForConfig(fast)
 	if err != nil {
 		return err
@@ -218,7 +230,7 @@ func (g *controllerGroup) run(ctx context.Context, client kubernetes.Interface) 
 	running.Go(func() { roles.Run(ctx, 1) })
 	running.Go(func() { clean.Run(ctx, 1) })
 	var failed error
-	if more := g.config.Controllers; more != nil {
+	if more := g.config.Controllers; more != nil && !g.config.ShareControllers {
 		running.Go(func() {
 			if failed = more(ctx, rest.CopyConfig(fast)); failed != nil {
 				giveUp()

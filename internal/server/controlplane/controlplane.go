@@ -67,15 +67,18 @@ type Config struct {
 	// CompactionInterval is the time between two removals of old revisions, and
 	// DefragmentInterval between two checks for unused space in the database.
 	CompactionInterval, DefragmentInterval time.Duration
-	// Controllers, if not nil, runs further controllers while this server holds the Lease of the controllers.
-	// It returns after the end of ctx.
-	Controllers func(ctx context.Context, client *rest.Config) error
+	// Controllers, if not nil, runs further controllers while this server holds the Lease of the controllers, or all the
+	// time if they share their work with other servers. It returns after the end of ctx.
+	Controllers      func(ctx context.Context, client *rest.Config) error
+	ShareControllers bool
 	// Admission, if not nil, checks changes of Clusters in this process. The server gives it the hosts of all Clusters.
 	Admission *admission.Checker
 	// Handlers serve paths below /slipway/v1, for example "/server/backup". Requests are
 	// authenticated and authorised before.
 	Handlers map[string]http.Handler
-	Log      *slog.Logger
+	// Subresources are parts of objects, by "resource/subresource".
+	Subresources map[string]Subresource
+	Log          *slog.Logger
 }
 
 // An ExternalEtcd is an etcd that another program runs. Without Servers, it is not used.

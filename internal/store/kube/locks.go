@@ -332,6 +332,9 @@ func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, err
 		return nil, nil
 	}
 	h := holderOf(is)
+	h.Expires = endOf(is)
+	left := time.Until(h.Expires)
+	h.IsOverdue = left < 0 || left > 2*lengthOf(is) // the clock of its holder can be ahead, but not by more than a lock takes
 	return &h, nil
 }
 

@@ -52,7 +52,7 @@ func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.Ope
 	if err != nil {
 		return nil, fmt.Errorf("saving an operation: %w", err)
 	}
-	if err := s.savePlan(ctx, o, p); err != nil {
+	if err := s.savePlan(ctx, o, p, func(*v1alpha1.Operation) error { return nil }); err != nil {
 		return nil, errors.Join(err, s.deleteObject(context.WithoutCancel(ctx), resourceOperations, o))
 	}
 	return o, nil
@@ -72,10 +72,16 @@ func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	if !reflect.DeepEqual(is.Spec.Parameters, o.Spec.Parameters) || is.Status.Parameters != nil {
 		o.Status.Parameters = o.Spec.Parameters.DeepCopy()
 	}
-	return s.savePlan(ctx, o, p)
+	return s.savePlan(ctx, o, p, func(now *v1alpha1.Operation) error {
+		if now.Status.StartTime != nil && o.Status.StartTime == nil || operation.HasEnded(now) && !operation.HasEnded(o) {
+			return errors.New("another process has begun or ended the operation")
+		}
+		return nil
+	})
 }
 
-func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan) error {
+// savePlan saves a plan, and the operation if its state allows it.
+func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan.Plan, allows func(now *v1alpha1.Operation) error) error {
 	to := content{
 		name: planName(o.Name),
 		labels: map[string]string{
@@ -85,7 +91,11 @@ func (s operations) savePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	}
 	err := contents(s).saveJSON(ctx, to, p)
 	if err == nil {
-		err = s.Save(ctx, o)
+		err = s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
+			err := allows(now)
+			now.Status = *o.Status.DeepCopy()
+			return err
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
@@ -182,21 +192,31 @@ func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
 
 // Save saves the status of an operation. Its spec does not change.
 func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
-	if err := records.CheckName(o.Name); err != nil {
+	return s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
+		now.Status = *o.Status.DeepCopy()
+		return nil
+	})
+}
+
+// Update changes the status of an operation from its current one. change is called again after a conflict.
+func (s operations) Update(ctx context.Context, id string, change func(now *v1alpha1.Operation) error) error {
+	if err := records.CheckName(id); err != nil {
 		return fmt.Errorf("saving an operation: %w", err)
 	}
 	err := s.repeat(ctx, func(ctx context.Context) error {
 		now := new(v1alpha1.Operation)
-		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).Do(ctx).Into(now); err != nil {
+		if err := s.own.Get().Namespace(s.Namespace).Resource(resourceOperations).Name(id).Do(ctx).Into(now); err != nil {
 			return err
 		}
-		was := now.Status
-		now.Status = *o.Status.DeepCopy()
-		status.KeepManagementFields(&now.Status, &was)
-		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(o.Name).SubResource("status").Body(now).Do(ctx).Error()
+		was := now.Status.DeepCopy()
+		if err := change(now); err != nil {
+			return err
+		}
+		status.KeepManagementFields(&now.Status, was)
+		return s.own.Put().Namespace(s.Namespace).Resource(resourceOperations).Name(id).SubResource("status").Body(now).Do(ctx).Error()
 	})
 	if err != nil {
-		return fmt.Errorf("saving operation %s: %w", o.Name, err)
+		return fmt.Errorf("saving operation %s: %w", id, err)
 	}
 	return nil
 }

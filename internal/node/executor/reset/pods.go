@@ -110,20 +110,34 @@ func endPods(ctx context.Context, h *host.Host, cgroups []string, shims bool) er
 	}
 }
 
-// removeCgroups removes the cgroups of pods. systemd stops slices; the remaining
-// directories are empty and are removed one by one.
-func removeCgroups(ctx context.Context, h *host.Host, names []string) error {
-	if len(process.FindCgroups(h, names)) == 0 {
-		return nil
-	}
+// activeSlices returns the slices of pods that systemd has. It can have them without their cgroups, and creates the cgroups
+// again with its next reload.
+func activeSlices(ctx context.Context, h *host.Host, names []string) (out []string, err error) {
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".slice") {
 			continue
 		}
-		if u, err := systemctl.ShowUnit(ctx, h, name); err == nil && u.Active == "active" {
-			if err := systemctl.RunSystemctl(ctx, h, "stop", "--", name); err != nil {
-				return err
-			}
+		u, err := systemctl.ShowUnit(ctx, h, name)
+		if err != nil {
+			return nil, err
+		}
+		if u.Active == "active" {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// removeCgroups removes the cgroups of pods. systemd stops slices; the remaining
+// directories are empty and are removed one by one.
+func removeCgroups(ctx context.Context, h *host.Host, names []string) error {
+	active, err := activeSlices(ctx, h, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range active {
+		if err := systemctl.RunSystemctl(ctx, h, "stop", "--", name); err != nil {
+			return err
 		}
 	}
 	until := time.Now().Add(host.SettleTime)

@@ -45,6 +45,7 @@ type leftovers struct {
 	addresses []held
 	cni       attachments
 	filter    packetFilter
+	slices    []string // of pods, in systemd
 	cgroups   []string // deepest first
 	paths     []string
 	full      []string // directories that were empty
@@ -91,6 +92,9 @@ func findLeftovers(ctx context.Context, h *host.Host, o op.Reset) (leftovers, er
 		return l, err
 	}
 	if l.filter, err = findFilter(o, l.cni); err != nil {
+		return l, err
+	}
+	if l.slices, err = activeSlices(ctx, h, o.Cgroups); err != nil {
 		return l, err
 	}
 	l.cgroups = process.FindCgroups(h, o.Cgroups)
@@ -171,6 +175,7 @@ func (l leftovers) String() string {
 	}
 	add("end", l.steps)
 	add("stop", l.units)
+	add("stop", l.slices)
 	count(len(l.processes), "pod processes to stop")
 	count(len(l.mounts), "mounts to remove")
 	add("remove links", l.links)
@@ -270,9 +275,17 @@ func (x *KubernetesOp) Apply(ctx context.Context, h *host.Host, res *op.Result) 
 	}
 	notes = append(notes, legacyRules(ctx, h, o.IPTables)...)
 	if len(notes) > 0 {
-		res.Output = []byte(strings.Join(notes, "\n") + "\n")
+		res.Output = joinLines(notes)
 	}
 	return nil
+}
+
+// joinLines returns the lines of an output. Names of files on the host can have line breaks, and must not look like other
+// lines.
+func joinLines(lines []string) []byte {
+	const end = "\x00" // no name has it
+	text := strings.ReplaceAll(strings.Join(lines, end)+end, "\n", `\n`)
+	return []byte(strings.ReplaceAll(text, end, "\n"))
 }
 
 // removePaths returns the remaining paths, with the reason.

@@ -124,7 +124,7 @@ func (x *RestoreHostOp) Apply(ctx context.Context, h *host.Host, res *op.Result)
 	for _, name := range left {
 		rep.text(ledger.Outcome{Path: filepath.Join(host.DefaultState, name), Left: "not created by Slipway"})
 	}
-	res.Output = []byte(strings.Join(rep.lines, "\n") + "\n")
+	res.Output = joinLines(rep.lines)
 	res.Summary = fmt.Sprintf("%d changes restored", len(entries))
 	if changed := rep.left - len(left); changed > 0 {
 		res.Summary = fmt.Sprintf("%d changes restored, %d left because other software has changed them since", len(entries)-changed, changed)
