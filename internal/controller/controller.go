@@ -227,7 +227,7 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 		Watches(&v1alpha1.Operation{}, queued).
 		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(waitingForWindow(m.GetClient())), builder.WithPredicates(changedByUser)).
 		WatchesRawSource(source.Channel(ended, queued))
-	err := c.watchMembers(b, m.GetClient(), new(v1alpha1.OperationList)).Complete(queue)
+	err := c.watchMembers(b, m.GetClient(), func() client.ObjectList { return new(v1alpha1.OperationList) }).Complete(queue)
 	if err != nil {
 		return fmt.Errorf("adding the controller of operations: %w", err)
 	}

@@ -130,7 +130,7 @@ func TestRecords_AreDamagedAndRestored(t *testing.T) {
 		w.createReady("cp1")
 		restore := w.damageRecords()
 		w.poke()
-		w.waitForStalled("RecordsDamaged", "slipway.prod.spec")
+		w.waitForStalled("RecordsNotUsable", "slipway.prod.spec")
 		w.requireQuiet(quietTime)
 		restore()
 		w.poke()
@@ -139,7 +139,7 @@ func TestRecords_AreDamagedAndRestored(t *testing.T) {
 
 		restore = w.damageRecords()
 		w.remove()
-		w.waitForDeleting("RecordsDamaged")
+		w.waitForDeleting("RecordsNotUsable")
 		w.requireQuiet(quietTime)
 		restore()
 		w.poke()

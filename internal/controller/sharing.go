@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -65,7 +67,7 @@ func (c *Config) ownClusters(all reconcile.Reconciler) reconcile.Reconciler {
 
 // completeForClusters adds a controller of Clusters to a manager.
 func (c *Config) completeForClusters(b *builder.Builder, m manager.Manager, all reconcile.Reconciler) error {
-	return c.watchMembers(b, m.GetClient(), new(v1alpha1.ClusterList)).Complete(c.ownClusters(all))
+	return c.watchMembers(b, m.GetClient(), func() client.ObjectList { return new(v1alpha1.ClusterList) }).Complete(c.ownClusters(all))
 }
 
 // joinMembers returns the part of a manager that joins the processes that share clusters, when the objects are in its
@@ -80,13 +82,13 @@ func (c *Config) joinMembers(m manager.Manager) manager.Runnable {
 }
 
 // watchMembers makes a controller look at all objects of its kind after a change of the processes that share clusters.
-func (c *Config) watchMembers(b *builder.Builder, from client.Reader, kind client.ObjectList) *builder.Builder {
+func (c *Config) watchMembers(b *builder.Builder, from client.Reader, newList func() client.ObjectList) *builder.Builder {
 	if c.members == nil {
 		return b
 	}
 	return b.WatchesRawSource(source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		c.members.OnChange(func() {
-			for _, name := range listNames(ctx, from, kind.DeepCopyObject().(client.ObjectList)) { //nolint:forcetypeassert // a copy
+			for _, name := range listNames(ctx, from, newList()) {
 				q.Add(reconcile.Request{NamespacedName: name})
 			}
 		})
@@ -95,19 +97,16 @@ func (c *Config) watchMembers(b *builder.Builder, from client.Reader, kind clien
 }
 
 // listNames returns the names of all objects of a kind.
-func listNames(ctx context.Context, from client.Reader, kind client.ObjectList) (out []types.NamespacedName) {
-	if err := from.List(ctx, kind, client.UnsafeDisableDeepCopy); err != nil {
+func listNames(ctx context.Context, from client.Reader, list client.ObjectList) (out []types.NamespacedName) {
+	if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache has stopped
 	}
-	switch list := kind.(type) {
-	case *v1alpha1.ClusterList:
-		for i := range list.Items {
-			out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for another type than a list
+		object, err := meta.Accessor(o)
+		if err == nil {
+			out = append(out, types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()})
 		}
-	case *v1alpha1.OperationList:
-		for i := range list.Items {
-			out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
-		}
-	}
+		return err
+	})
 	return out
 }

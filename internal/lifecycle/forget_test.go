@@ -173,7 +173,7 @@ func givenUp() map[string]func(t *testing.T) (w *world, host string, gone Reques
 		return DeleteNodesRequest{Name: "prod", Nodes: []string{host}, Forget: true}
 	}
 	return map[string]func(*testing.T) (*world, string, Request){
-		"in the midst of an upgrade": func(t *testing.T) (*world, string, Request) {
+		"during an upgrade": func(t *testing.T) (*world, string, Request) {
 			w := aged(t, threeAndTwo...)
 			w.refusing("w1", "kubelet.running")
 			w.do(toNewest, event.Failed)

@@ -22,7 +22,7 @@ func (p hostLocks) lockHosts(ctx context.Context, operation string) (*clusterloc
 	if p.kind.PreparesHosts() || len(p.hosts) == 0 { // no host is touched
 		return &clusterlock.Lock{}, nil
 	}
-	return clusterlock.Take(ctx, p.newRequest(operation))
+	return clusterlock.Take(ctx, p.newRequest(operation, p.hosts))
 }
 
 // refuseOtherManager returns an error if another manager has taken the cluster: findings of its hosts are then its work.
@@ -31,23 +31,20 @@ func (p hostLocks) refuseOtherManager(ctx context.Context) error {
 	if p.kind.PreparesHosts() || !savedstate.IsCreated(p.recorded) {
 		return nil
 	}
-	r := p.newRequest("")
-	r.Hosts = slices.DeleteFunc(r.Hosts, func(h clusterlock.Host) bool { return h.WithoutLedger })
-	return clusterlock.CheckManager(ctx, r)
+	managed := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return h.Facts == nil || !h.Facts.Ledger })
+	return clusterlock.CheckManager(ctx, p.newRequest("", managed))
 }
 
-// newRequest returns the request for the lock.
-func (p hostLocks) newRequest(operation string) clusterlock.Request {
+// newRequest returns the request for the lock, which is read on these hosts.
+func (p hostLocks) newRequest(operation string, hosts []*engine.Host) clusterlock.Request {
 	r := clusterlock.Request{
 		Cluster: p.env.Cluster.Name, Operation: operation, Break: p.request.BreakLock, Records: p.svc.Records, Log: p.svc.Log,
 		Restart: p.reconnect, Server: p.svc.Server, TakeOver: p.request.TakeOver,
 	}
 	r.Keepers, r.AllKeepers = p.lockKeepers()
-	for _, h := range p.hosts {
+	for _, h := range hosts {
 		wasReset := !p.env.IsStaying(h) && h.Facts != nil && !h.Facts.Ledger
-		r.Hosts = append(r.Hosts, clusterlock.Host{
-			Name: h.Name, Conn: h.Conn, WasReset: wasReset, WithoutLedger: h.Facts == nil || !h.Facts.Ledger,
-		})
+		r.Hosts = append(r.Hosts, clusterlock.Host{Name: h.Name, Conn: h.Conn, WasReset: wasReset})
 	}
 	return r
 }

@@ -45,8 +45,8 @@ type Reconciler struct {
 	Guard *hostguard.Guard
 }
 
-// damageInterval is the time after which a pass reads damaged records again.
-const damageInterval = time.Minute
+// recordsInterval is the time after which a pass tries again to use the records.
+const recordsInterval = time.Minute
 
 // A pass is one reconciliation of a Cluster.
 type pass struct {
@@ -86,9 +86,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	} else {
 		err = p.reconcileIntent(ctx)
 	}
-	if damaged := diag.List(nil); errors.As(err, &damaged) { // no retry repairs the records
-		p.state.showDamage(damaged)
-		p.requeueAfter(damageInterval)
+	if refused := diag.List(nil); errors.As(err, &refused) { // a user has to repair it
+		p.state.showRecords(refused)
+		p.requeueAfter(recordsInterval)
 		err = nil
 	}
 	if err := errors.Join(err, p.saveState(ctx)); err != nil {

@@ -29,7 +29,7 @@ const (
 	reasonApplied   = "IntentApplied"
 	reasonInvalid   = "InvalidCluster"
 	reasonHostInUse = "HostInUse"
-	reasonDamaged   = "RecordsDamaged"
+	reasonRecords   = "RecordsNotUsable"
 	reasonValid     = "ValidCluster"
 	reasonPaused    = "SpecPaused"
 	reasonWaiting   = "OperationUnfinished"
@@ -86,14 +86,14 @@ func (s *state) showProblems(reason string, list diag.List) {
 	s.setCondition(conditionReconciled, metav1.ConditionFalse, reason, "the Cluster or its files have errors")
 }
 
-// showDamage shows that the records of the cluster cannot be read.
-func (s *state) showDamage(list diag.List) {
+// showRecords shows why the records of the cluster cannot be used: they are damaged, or the store refuses them.
+func (s *state) showRecords(list diag.List) {
 	kind := conditionStalled
 	if s.cluster.DeletionTimestamp != nil {
 		kind = conditionDeleting
 	}
-	s.setCondition(kind, metav1.ConditionTrue, reasonDamaged, list.Errors().Error())
-	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonDamaged, "the records of the cluster cannot be read")
+	s.setCondition(kind, metav1.ConditionTrue, reasonRecords, list.Errors().Error())
+	s.setCondition(conditionReconciled, metav1.ConditionFalse, reasonRecords, "the records of the cluster cannot be used")
 }
 
 func (s *state) showValid() { s.setCondition(conditionStalled, metav1.ConditionFalse, reasonValid, "") }

@@ -3,7 +3,6 @@ package drift
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -54,14 +53,8 @@ type Checker struct {
 
 	mu      sync.Mutex
 	known   map[types.NamespacedName]bool
-	running map[types.NamespacedName]context.CancelCauseFunc
+	running map[types.NamespacedName]context.CancelFunc
 }
-
-// Causes of the end of a check.
-var (
-	errBusy      = errors.New("an operation of the cluster begins")
-	errForgotten = errors.New("the cluster is no longer checked")
-)
 
 // New returns a checker. It begins with Start.
 func New(c Config) *Checker {
@@ -70,7 +63,7 @@ func New(c Config) *Checker {
 	}
 	return &Checker{
 		Config: c, queue: workqueue.NewTypedDelayingQueue[types.NamespacedName](),
-		known: map[types.NamespacedName]bool{}, running: map[types.NamespacedName]context.CancelCauseFunc{},
+		known: map[types.NamespacedName]bool{}, running: map[types.NamespacedName]context.CancelFunc{},
 	}
 }
 
@@ -92,14 +85,14 @@ func (k *Checker) Reconcile(ctx context.Context, key reconcile.Request) (reconci
 	}
 	all, err := operations.ListOf(ctx, k.Live, key.NamespacedName)
 	if hasUnfinished(all) {
-		cancel(errBusy)
+		cancel()
 	}
 	return reconcile.Result{}, err
 }
 
 // track schedules the first check of a new cluster. It returns the function that ends the check that runs, nil if none
 // runs.
-func (k *Checker) track(key types.NamespacedName) context.CancelCauseFunc {
+func (k *Checker) track(key types.NamespacedName) context.CancelFunc {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.known[key] {
@@ -115,7 +108,7 @@ func (k *Checker) Forget(key types.NamespacedName) {
 	defer k.mu.Unlock()
 	delete(k.known, key)
 	if cancel := k.running[key]; cancel != nil {
-		cancel(errForgotten)
+		cancel()
 	}
 }
 
@@ -180,8 +173,8 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 	if !savedstate.IsCreated(c) || c.DeletionTimestamp != nil || c.Spec.Paused || c.Status.AppliedIntent == "" {
 		return nil
 	}
-	planning, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	planning, cancel := context.WithCancel(ctx)
+	defer cancel()
 	k.mu.Lock()
 	k.running[key] = cancel
 	k.mu.Unlock()
@@ -203,14 +196,14 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 		return nil // an operation follows
 	}
 	found, err := k.plan(planning, svc, c)
-	if context.Cause(planning) != nil { // an operation begins, or the cluster is forgotten
+	if planning.Err() != nil { // an operation begins, or the cluster is forgotten
 		return nil
 	}
 	if err != nil {
 		return k.show(ctx, c, failure(err))
 	}
 	after, err := operations.ListOf(ctx, k.Live, key)
-	if err != nil || len(after) != len(before) || context.Cause(planning) != nil {
+	if err != nil || len(after) != len(before) || planning.Err() != nil {
 		return err // the plan may have been made during an operation
 	}
 	return k.react(ctx, c, svc, found, after)

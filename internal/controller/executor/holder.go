@@ -81,20 +81,42 @@ func (n *run) compare(now *v1alpha1.Operation) error {
 // update changes the status of the operation, unless another process has changed it. change reports whether there is
 // something to save. An operation that does not exist is not saved.
 func (n *run) update(ctx context.Context, change func(now *v1alpha1.Operation) bool) error {
-	unchanged := errors.New("nothing to save")
-	err := n.backend.Operations().Update(ctx, n.key.Name, func(now *v1alpha1.Operation) error {
+	return updateStatus(ctx, n.backend.Operations(), n.key.Name, func(now *v1alpha1.Operation) (bool, error) {
 		if err := n.compare(now); err != nil {
-			return err
+			return false, err
 		}
-		if !change(now) {
-			return unchanged
+		return change(now), nil
+	})
+}
+
+// updateStatus changes the status of an operation if it exists. change reports whether there is something to save.
+func updateStatus(
+	ctx context.Context, operations records.Operations, name string, change func(now *v1alpha1.Operation) (bool, error),
+) error {
+	unchanged := errors.New("nothing to save")
+	err := operations.Update(ctx, name, func(now *v1alpha1.Operation) error {
+		saves, err := change(now)
+		if err == nil && !saves {
+			err = unchanged
 		}
-		return nil
+		return err
 	})
 	if errors.Is(err, unchanged) || errors.Is(err, records.ErrNotFound) {
 		return nil
 	}
 	return err
+}
+
+// checkUnchanged is compare with the saved operation. An operation that was deleted has changed too.
+func (n *run) checkUnchanged(ctx context.Context) error {
+	now, err := n.backend.Operations().Load(ctx, n.key.Name)
+	if errors.Is(err, records.ErrNotFound) {
+		return errOther
+	}
+	if err != nil {
+		return err
+	}
+	return n.compare(now)
 }
 
 // ownLocks are the locks of clusters for a run.
@@ -113,14 +135,7 @@ func (l ownLocks) Acquire(ctx context.Context, cluster string, who records.Holde
 	if err != nil {
 		return nil, err
 	}
-	o, err := l.run.backend.Operations().Load(ctx, l.run.key.Name)
-	switch {
-	case errors.Is(err, records.ErrNotFound):
-		err = errOther
-	case err == nil:
-		err = l.run.compare(o)
-	}
-	if err != nil {
+	if err := l.run.checkUnchanged(ctx); err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
 	l.run.holds = true

@@ -301,14 +301,10 @@ func (n *run) planAndApply(svc *lifecycle.Service, object *v1alpha1.Cluster, wan
 	}
 	if why := n.needsApproval(p, object); why != "" {
 		o.Status.State, o.Status.Reason, o.Status.Message = v1alpha1.OperationAwaitingApproval, ReasonApproval, why
-		now, err := n.backend.Operations().Load(n.planning, n.key.Name)
-		if err == nil {
-			err = n.compare(now)
-		}
-		if err != nil {
+		if err := n.checkUnchanged(n.planning); err != nil {
 			return err
 		}
-		err = n.backend.Operations().SavePlan(n.planning, o, p.Plan())
+		err := n.backend.Operations().SavePlan(n.planning, o, p.Plan())
 		return errors.Join(err, context.Cause(n.planning))
 	}
 	if err := context.Cause(n.planning); err != nil {
@@ -407,17 +403,7 @@ func setEnd(o *v1alpha1.Operation, ends *End, now time.Time) bool {
 
 // SaveEnd saves the end of an operation that no process runs, unless it has succeeded or does not exist.
 func SaveEnd(ctx context.Context, operations records.Operations, name string, ends *End, now time.Time) error {
-	succeeded := errors.New("it has succeeded")
-	err := operations.Update(ctx, name, func(o *v1alpha1.Operation) error {
-		if !setEnd(o, ends, now) {
-			return succeeded
-		}
-		return nil
-	})
-	if errors.Is(err, records.ErrNotFound) || errors.Is(err, succeeded) {
-		return nil
-	}
-	return err
+	return updateStatus(ctx, operations, name, func(o *v1alpha1.Operation) (bool, error) { return setEnd(o, ends, now), nil })
 }
 
 // saveTime limits the time to save the end of an operation.

@@ -162,7 +162,7 @@ func TestMembers_TakeClustersOfEndedProcess(t *testing.T) {
 		pass(10 * time.Minute)
 		list, err := g.api.CoordinationV1().Leases("system").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 2 {
-			t.Errorf("%d Leases (%v), want those of the two processes that run", len(list.Items), err)
+			t.Errorf("%d Leases (%v), want the Leases of the two processes that run", len(list.Items), err)
 		}
 		for _, p := range []*process{a, b, c} {
 			p.stop()

@@ -78,8 +78,8 @@ type Keeper struct {
 type Host struct {
 	Name string
 	Conn remote.Host
-	// WasReset reports whether the host was already reset, and WithoutLedger whether nothing of Slipway is known on it.
-	WasReset, WithoutLedger bool
+	// WasReset reports whether the host was already reset.
+	WasReset bool
 }
 
 // Lock is a cluster lock that is held. The zero value is the lock of an operation that needs
