@@ -174,13 +174,27 @@ func (w *deletedWorld) deleteAgain() {
 	if errors.Is(err, savedstate.ErrNotFound) {
 		if _, ops := w.status(); ops[0] != "delete Succeeded" {
 			w.resume(event.Succeeded)
+		} else {
+			w.waitForEndOfLock()
 		}
 		return
 	}
 	w.apply(w.prepared(p, err), event.Succeeded)
 }
 
-// waitForLock waits until the lock of an ended process counts as free.
+// waitForEndOfLock waits until the lock of an ended process is no longer shown. No other process takes it.
+func (w *deletedWorld) waitForEndOfLock() {
+	w.t.Helper()
+	holder, err := w.records().Locks().Holder(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if holder != nil {
+		<-time.After(time.Until(holder.Expires) + killLeaseTime)
+	}
+}
+
+// waitForLock waits until another process can take the lock of an ended process.
 func (w *deletedWorld) waitForLock() {
 	w.t.Helper()
 	holder, err := w.records().Locks().Holder(w.t.Context(), "prod")
