@@ -136,9 +136,12 @@ race-server: node ## the API server's unit tests with the race detector
 	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
 
 .PHONY: server-long
-server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals, 200 killed processes, all faults of a delete
+server-long: node ## long tests of the API server: two servers on one etcd, a minute of renewals, a minute of journals
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestRobust(Pair|Renewal)' ./internal/server/controlplane
 	@$(compiling) go test -tags long -vet=off -count=1 -v -timeout 20m -run '^TestLoad' ./internal/store/kube
+
+.PHONY: records-long
+records-long: node ## 200 killed processes and all faults of a delete, with records in an API; test has a sample of them
 	@$(compiling) go test -tags 'apiserver long' -vet=off -count=1 -timeout 40m -parallel 32 -run '^Test(Create_ResumesAfterKilledProcess|Delete_EndsAfterRefusedWrite)API$$' ./internal/lifecycle
 
 .PHONY: unit-sampled
