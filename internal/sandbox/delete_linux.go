@@ -44,8 +44,11 @@ func (s *Sandbox) destroyAll(ctx context.Context) error {
 }
 
 // releaseResources stops everything that runs and releases the resources of the host. It uses the
-// actual state, not the recorded one.
+// actual state, not the recorded one. A copy of another sandbox has no resources: its range belongs to the other one.
 func (s *Sandbox) releaseResources(ctx context.Context) error {
+	if other, err := s.readOtherClaim(ctx); err != nil || other != "" {
+		return err
+	}
 	groups, err := s.openCgroups()
 	if err != nil {
 		return err

@@ -143,10 +143,46 @@ func (s *hostState) releaseSettings(holder string) error {
 
 // claimRange claims a range for a sandbox.
 func (s *hostState) claimRange(id, dir string) error {
-	if other := s.Claims[id]; other != "" && other != dir {
-		return refuseWith(IDRangeTaken, "this sandbox uses the same range as the sandbox in "+other,
-			"delete one of the two sandboxes")
+	if other := s.otherClaim(id, dir); other != "" {
+		return refuseRange(other)
 	}
 	s.Claims[id] = dir
 	return nil
+}
+
+// otherClaim returns the directory of another sandbox that uses a range, "" if there is none. A directory that was
+// moved is no other one.
+func (s *hostState) otherClaim(id, dir string) string {
+	other := s.Claims[id]
+	theirs, err := os.Stat(other)
+	if err != nil {
+		return ""
+	}
+	if ours, err := os.Stat(dir); err == nil && os.SameFile(ours, theirs) {
+		return ""
+	}
+	return other
+}
+
+func refuseRange(other string) error {
+	return refuseWith(IDRangeTaken, "this sandbox uses the same range as the sandbox in "+other, "delete one of the two sandboxes")
+}
+
+// readOtherClaim returns the directory of another sandbox that uses the range of this one: its machines, links and
+// cgroups are not ours, although the names are the same.
+func (s *Sandbox) readOtherClaim(ctx context.Context) (other string, err error) {
+	err = withHost(ctx, func(host *hostState) error {
+		other = host.otherClaim(s.network().rangeID(), s.dir)
+		return nil
+	})
+	return other, err
+}
+
+// requireClaim refuses a sandbox whose range another one uses.
+func (s *Sandbox) requireClaim(ctx context.Context) error {
+	other, err := s.readOtherClaim(ctx)
+	if err == nil && other != "" {
+		err = refuseRange(other)
+	}
+	return err
 }

@@ -198,6 +198,9 @@ func (m *Machine) waitReady(ctx context.Context) error {
 // Stop powers the machine off; after 30 s it is killed. It does nothing for a machine
 // that is off.
 func (m *Machine) Stop(ctx context.Context) error {
+	if err := m.sandbox.requireClaim(ctx); err != nil {
+		return err
+	}
 	s, err := m.readState()
 	if err != nil {
 		return err
@@ -216,6 +219,9 @@ func (m *Machine) Stop(ctx context.Context) error {
 // Kill ends the machine like a power failure: its link is removed first, so that its
 // peers receive nothing.
 func (m *Machine) Kill(ctx context.Context) error {
+	if err := m.sandbox.requireClaim(ctx); err != nil {
+		return err
+	}
 	l := m.sandbox.network()
 	if err := l.setCable(ctx, m.spec.Address, "down"); err != nil {
 		return err
@@ -256,6 +262,9 @@ func (m *Machine) removeLeftovers(ctx context.Context) error {
 
 // Reboot reboots the machine cleanly and waits until its sshd responds again.
 func (m *Machine) Reboot(ctx context.Context) error {
+	if err := m.sandbox.requireClaim(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not restart; see "+m.LogFile()))
 	defer cancel()
 	before, err := m.readState()
@@ -281,6 +290,9 @@ func (m *Machine) Reboot(ctx context.Context) error {
 
 // CutNetwork disconnects the machine's cable, also across reboots, until HealNetwork.
 func (m *Machine) CutNetwork(ctx context.Context) error {
+	if err := m.sandbox.requireClaim(ctx); err != nil {
+		return err
+	}
 	if err := os.WriteFile(m.filePath(cutFile), nil, 0o600); err != nil {
 		return err
 	}
@@ -289,6 +301,9 @@ func (m *Machine) CutNetwork(ctx context.Context) error {
 
 // HealNetwork reconnects the cable.
 func (m *Machine) HealNetwork(ctx context.Context) error {
+	if err := m.sandbox.requireClaim(ctx); err != nil {
+		return err
+	}
 	if err := removeIfThere(m.filePath(cutFile)); err != nil {
 		return err
 	}
