@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -131,14 +132,14 @@ func (a *Access) readHostKubeconfig(ctx context.Context, env module.Env, h v1alp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	results, err := conn.Check(ctx, op.List{op.ReadFile{Path: "/etc/kubernetes/admin.conf", Secret: true}})
+	result, err := hostconn.QueryResult(ctx, conn, op.ReadFile{Path: "/etc/kubernetes/admin.conf", Secret: true})
 	if err != nil {
 		return nil, err
 	}
-	if results[0].Missing {
+	if result.Missing {
 		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, records.ErrNotFound)
 	}
-	conf, err := clusterstate.MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
+	conf, err := clusterstate.MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: result.Output}, recorded)
 	var list diag.List
 	if errors.As(err, &list) {
 		for i := range list {

@@ -237,13 +237,13 @@ func (b *Backups) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 	progress event.Sink,
 ) (is op.EtcdRestoreTested, err error) {
 	event.SendNote(progress, h.Spec.Name, "restoring the snapshot into a separate etcd")
-	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, inspect.Unresponsive(h.Spec.Name, drillTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, hostconn.Unresponsive(h.Spec.Name, drillTime))
 	defer cancel()
 	opts := b.c.Dialer.QueryOptions()
 	opts.Blobs = set
 	conn, err := b.c.Dialer.Connect(ctx, hostconn.WithSSH(l.Env.Cluster, h.Spec), opts)
 	if err != nil {
-		return is, inspect.TimeoutCause(ctx, err)
+		return is, hostconn.TimeoutCause(ctx, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	at := "etcd-drill-" + b.c.Now().UTC().Format("20060102-150405")
@@ -252,7 +252,7 @@ func (b *Backups) drillOn(ctx context.Context, l *inspect.Session, h *inspect.Ho
 			Name: at + "-" + set.Key(), Snapshot: set.Source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.Env.StoragePrefix("secrets"),
 		}}}, nil)
 	if err != nil {
-		return is, inspect.TimeoutCause(ctx, err)
+		return is, hostconn.TimeoutCause(ctx, err)
 	}
 	if e := results[0].Error; e != nil {
 		hint := "make another backup and test that one: slipway etcd snapshot " + l.Env.Cluster.Name

@@ -384,11 +384,11 @@ func (m *snapshotting) takeSnapshot(
 			m.in.c.Log.Warn("the snapshot remains on the host until the next one is taken there", "host", host.Spec.Name, "error", err)
 		}
 	}()
-	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, inspect.Unresponsive(host.Spec.Name, snapshotTime))
+	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, hostconn.Unresponsive(host.Spec.Name, snapshotTime))
 	defer cancel()
 	taken, err := m.apply(limited, host, o)
 	if err != nil {
-		return nil, inspect.TimeoutCause(limited, err)
+		return nil, hostconn.TimeoutCause(limited, err)
 	}
 	var there op.EtcdSnapshotInfo
 	if err := json.Unmarshal(taken, &there); err != nil {

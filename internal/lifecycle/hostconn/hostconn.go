@@ -78,21 +78,44 @@ func Diagnose(err error) *diag.Diagnostic {
 	return d
 }
 
-// queryTimeout limits Query.
+// Unresponsive is the error for a host that does not respond in time, although it may be
+// connected.
+func Unresponsive(host string, limit time.Duration) error {
+	return &remote.Error{
+		Host: host, Reason: remote.Unreachable, Cause: fmt.Sprintf("the host did not respond within %s", limit), Err: context.DeadlineExceeded,
+		Remedy: "check whether the host or its disk is overloaded: slipway ssh " + host,
+	}
+}
+
+// TimeoutCause returns the cause of a time-out instead of the resulting error.
+func TimeoutCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, context.DeadlineExceeded) {
+		return cause
+	}
+	return err
+}
+
+// queryTimeout limits Query and QueryResult.
 const queryTimeout = 30 * time.Second
 
 // Query returns the output of a read-only operation on a host.
 func Query(ctx context.Context, host remote.Host, o op.Op) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	result, err := QueryResult(ctx, host, o)
+	return result.Output, err
+}
+
+// QueryResult returns the result of a read-only operation on a host.
+func QueryResult(ctx context.Context, host remote.Host, o op.Op) (op.Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, Unresponsive(host.Name(), queryTimeout))
 	defer cancel()
 	results, err := host.Check(ctx, op.List{o})
 	switch {
 	case err != nil:
-		return nil, err
+		return op.Result{}, TimeoutCause(ctx, err)
 	case len(results) != 1:
-		return nil, fmt.Errorf("the node helper returned %d results for one operation", len(results))
+		return op.Result{}, fmt.Errorf("the node helper returned %d results for one operation", len(results))
 	case results[0].Error != nil:
-		return nil, results[0].Error
+		return op.Result{}, results[0].Error
 	}
-	return results[0].Output, nil
+	return results[0], nil
 }

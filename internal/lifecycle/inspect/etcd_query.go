@@ -12,12 +12,12 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // EtcdInfo is the cluster's etcd.
@@ -77,7 +77,7 @@ func (s *Session) CanQueryEtcd(h v1alpha1.Host) bool {
 	if s.Env.Cluster.Spec.Etcd.External != nil {
 		return spec.HasRole(h, v1alpha1.RoleControlPlane)
 	}
-	return facts.RunsEtcd(s.Env.Cluster, h.Roles)
+	return hostroles.RunsEtcd(s.Env.Cluster, h.Roles)
 }
 
 // etcdClient returns the client settings for such a host.
@@ -101,9 +101,9 @@ func (s *Session) queryEtcd(ctx context.Context, in *EtcdInfo) {
 			continue
 		}
 		limit := s.in.Limits.Through
-		asked, cancel := context.WithTimeoutCause(ctx, limit, Unresponsive(h.Spec.Name, limit))
+		asked, cancel := context.WithTimeoutCause(ctx, limit, hostconn.Unresponsive(h.Spec.Name, limit))
 		err := s.queryMembers(asked, worker, client, in)
-		if err = TimeoutCause(asked, err); err != nil {
+		if err = hostconn.TimeoutCause(asked, err); err != nil {
 			in.Message = h.Spec.Name + ": " + hostconn.Diagnose(err).Message
 		}
 		cancel()
@@ -144,7 +144,7 @@ func (s *Session) savedMembers() (out []EtcdMember) {
 	}
 	for _, h := range s.Env.EtcdMembers(s.Env.Cluster) {
 		out = append(out, EtcdMember{
-			Name: h.Name, Endpoint: module.EtcdURL(h, facts.EtcdClientPort), PeerURLs: []string{module.EtcdURL(h, facts.EtcdPeerPort)},
+			Name: h.Name, Endpoint: module.EtcdURL(h, hostroles.EtcdClientPort), PeerURLs: []string{module.EtcdURL(h, hostroles.EtcdPeerPort)},
 		})
 	}
 	return out

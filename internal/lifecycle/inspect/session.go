@@ -112,12 +112,12 @@ func (s *Session) QueryHosts(ctx context.Context, limit time.Duration, progress 
 	}
 	order := slices.SortedStableFunc(slices.Values(s.Hosts), func(a, b *Host) int { return first(a) - first(b) })
 	hostconn.ForEach(order, func(h *Host) {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, Unresponsive(h.Spec.Name, limit))
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, hostconn.Unresponsive(h.Spec.Name, limit))
 		defer cancel()
 		event.SendNote(progress, h.Spec.Name, "connecting")
 		conn, err := s.in.c.Dialer.Dial(ctx, c, h.Spec)
 		if err != nil {
-			h.Err = TimeoutCause(ctx, err)
+			h.Err = hostconn.TimeoutCause(ctx, err)
 			return
 		}
 		h.Conn = conn
@@ -128,26 +128,9 @@ func (s *Session) QueryHosts(ctx context.Context, limit time.Duration, progress 
 			s.members <- h
 		}
 		query(ctx, h)
-		h.Err = TimeoutCause(ctx, h.Err)
+		h.Err = hostconn.TimeoutCause(ctx, h.Err)
 	})
 }
 
 // ErrNoTime is the error for hosts that were not queried before the time limit.
 var ErrNoTime = errors.New("the time limit was reached before the query")
-
-// Unresponsive is the error for a host that does not respond in time, although it may be
-// connected.
-func Unresponsive(host string, limit time.Duration) error {
-	return &remote.Error{
-		Host: host, Reason: remote.Unreachable, Cause: fmt.Sprintf("the host did not respond within %s", limit), Err: context.DeadlineExceeded,
-		Remedy: "check whether the host or its disk is overloaded: slipway ssh " + host,
-	}
-}
-
-// TimeoutCause returns the cause of a time-out instead of the resulting error.
-func TimeoutCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, context.DeadlineExceeded) {
-		return cause
-	}
-	return err
-}

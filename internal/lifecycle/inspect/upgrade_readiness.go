@@ -115,12 +115,12 @@ func (s *Session) queryAPIServers(ctx context.Context, r *precheck.Readiness) {
 		}
 	}
 	hostconn.ForEach(control, func(h *Host) {
-		ctx, cancel := context.WithTimeoutCause(ctx, s.in.Limits.Through, Unresponsive(h.Spec.Name, s.in.Limits.Through))
+		ctx, cancel := context.WithTimeoutCause(ctx, s.in.Limits.Through, hostconn.Unresponsive(h.Spec.Name, s.in.Limits.Through))
 		defer cancel()
 		err := s.queryAPIServer(ctx, h, r, &hooks, &mu)
 		mu.Lock()
 		defer mu.Unlock()
-		if err = TimeoutCause(ctx, err); err != nil && r.Silent != "" {
+		if err = hostconn.TimeoutCause(ctx, err); err != nil && r.Silent != "" {
 			r.Silent = "on " + h.Spec.Name + ": " + describeAPIError(err)
 		}
 	})
@@ -219,8 +219,8 @@ func (s *Session) queryEtcdInOrder(ctx context.Context) EtcdInfo {
 		if !ok || !s.CanQueryEtcd(h.Spec) {
 			continue
 		}
-		limited, cancel := context.WithTimeoutCause(ctx, s.in.Limits.Through, Unresponsive(h.Spec.Name, s.in.Limits.Through))
-		err := TimeoutCause(limited, s.queryMembers(limited, worker, s.etcdClient(), &in))
+		limited, cancel := context.WithTimeoutCause(ctx, s.in.Limits.Through, hostconn.Unresponsive(h.Spec.Name, s.in.Limits.Through))
+		err := hostconn.TimeoutCause(limited, s.queryMembers(limited, worker, s.etcdClient(), &in))
 		cancel()
 		if err == nil {
 			in.Message = ""

@@ -207,6 +207,9 @@ func (x *ReadFileOp) Check(_ context.Context, h *host.Host) (host.CheckResult, e
 	if err != nil {
 		return v, err
 	}
+	if !info.Mode().IsRegular() { // the end of a device may never come
+		return v, host.Invalid("%s is not a regular file", o.Path)
+	}
 	if info.Size() > host.MaxRead {
 		return v, host.Invalid("%s has %d bytes, which is too large for a reply", o.Path, info.Size())
 	}
