@@ -85,8 +85,13 @@ var rules = []rule{
 		layer: 0, pkg: "internal/spec",
 		may: []string{
 			"api/v1alpha1", "internal/diag", "internal/bounded", "internal/release",
-			"internal/release/settings", "internal/secret",
+			"internal/release/settings", "internal/secret", "internal/spec/componentargs", "internal/spec/hostroles",
 		}, why: "from a file to types: pure, no hosts",
+	},
+	{layer: 0, pkg: "internal/spec/hostroles", may: []string{"api/v1alpha1"}, why: "which programs listen where follows from a cluster file"},
+	{
+		layer: 0, pkg: "internal/spec/componentargs", may: []string{"internal/release/settings"},
+		why: "which arguments Slipway sets is data",
 	},
 	{
 		layer: 0, pkg: "internal/spec/hostselector", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"},
@@ -368,7 +373,7 @@ var rules = []rule{
 		layer: 1, pkg: "internal/remote/p2p", exactly: true, may: []string{"internal/remote"},
 		why: "who gets content from whom; knows no transport",
 	},
-	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
+	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote", "internal/spec/hostroles"}, why: "asks hosts what they are"},
 	{
 		layer: 1, pkg: "internal/backup", exactly: true, may: []string{"internal/bounded", "internal/fsync"},
 		why: "backup sets are files: knows no cluster and no host; links into the node helper",

@@ -9,87 +9,11 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
-
-// A Port is a port on which a component of a node listens.
-type Port struct {
-	Number   int
-	Protocol string // "tcp" or "udp"
-	// Component is the listening component: "kubelet".
-	Component string
-	// Open reports whether other nodes connect to it, through a firewall.
-	Open bool
-}
-
-// RequiredPorts returns the ports of a host with these roles in a cluster; see the Kubernetes
-// documentation, "Ports and Protocols", and the flannel documentation, "Backends".
-func RequiredPorts(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
-	var out []Port
-	if RunsKubelet(roles) {
-		out = append(out, Port{10250, "tcp", "kubelet", true}, Port{10248, "tcp", "kubelet", false})
-		if c.Spec.Kubernetes.ProxyMode != "none" {
-			out = append(out, Port{10249, "tcp", "kube-proxy", false}, Port{10256, "tcp", "kube-proxy", true})
-		}
-		if UsesFlannelVXLAN(c) {
-			out = append(out, Port{8472, "udp", "flannel", true})
-		}
-	}
-	port := c.Spec.ControlPlaneEndpoint.Port
-	if port == 0 {
-		port = 6443
-	}
-	if slices.Contains(roles, v1alpha1.RoleControlPlane) {
-		out = append(out,
-			Port{port, "tcp", "kube-apiserver", true},
-			Port{10257, "tcp", "kube-controller-manager", false},
-			Port{10259, "tcp", "kube-scheduler", false},
-		)
-	} else if m := c.Spec.ControlPlaneEndpoint.Mode; m == v1alpha1.EndpointHAProxy || m == v1alpha1.EndpointUpdater {
-		out = append(out, Port{port, "tcp", "haproxy", false})
-	}
-	if RunsEtcd(c, roles) {
-		out = append(out,
-			Port{EtcdClientPort, "tcp", "etcd", true},
-			Port{EtcdPeerPort, "tcp", "etcd", true},
-			Port{EtcdMetricsPort, "tcp", "etcd", false},
-		)
-	}
-	if r := c.Spec.Registry.Private; r != nil && slices.Contains(roles, v1alpha1.RoleRegistry) {
-		out = append(out, Port{r.Port, "tcp", Registry, true})
-	}
-	return out
-}
-
-// Registry is the component that listens on the port of the registry host.
-const Registry = "registry"
-
-// RunsKubelet reports whether a host with these roles is a node.
-func RunsKubelet(roles []v1alpha1.Role) bool {
-	return slices.Contains(roles, v1alpha1.RoleControlPlane) || slices.Contains(roles, v1alpha1.RoleWorker)
-}
 
 // BootstrapConf has the credentials with which a kubelet joins, until it has joined.
 const BootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
-
-// RunsEtcd reports whether a host with these roles has an etcd member.
-func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
-	if slices.Contains(roles, v1alpha1.RoleEtcd) {
-		return true
-	}
-	stacked := c.Spec.Etcd.Type == "" || c.Spec.Etcd.Type == "stacked"
-	return stacked && slices.Contains(roles, v1alpha1.RoleControlPlane)
-}
-
-// UsesFlannelVXLAN reports whether the pod network is flannel with VXLAN.
-func UsesFlannelVXLAN(c *v1alpha1.Cluster) bool {
-	backend := c.Spec.Network.Flannel.Backend
-	return UsesFlannel(c) && (backend == "" || backend == "vxlan")
-}
-
-// UsesFlannel reports whether the pod network is flannel.
-func UsesFlannel(c *v1alpha1.Cluster) bool {
-	return c.Spec.Network.Plugin == "" || c.Spec.Network.Plugin == "flannel"
-}
 
 // Paths that show the state of an etcd member on a host: its data, and the mark that the
 // member was seen in its cluster. After that it must not start without its data: the
@@ -97,13 +21,6 @@ func UsesFlannel(c *v1alpha1.Cluster) bool {
 const (
 	EtcdData   = DirEtcd + "/member"
 	EtcdJoined = "/etc/kubernetes/slipway/etcd-joined"
-)
-
-// The ports of etcd.
-const (
-	EtcdClientPort  = 2379
-	EtcdPeerPort    = 2380
-	EtcdMetricsPort = 2381 // the port for the health of a member, only on its host
 )
 
 // Directories for data and programs of nodes.
@@ -260,7 +177,7 @@ func EndpointToCheck(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	at := func(port int) string { return net.JoinHostPort(ep.Address, strconv.Itoa(port)) }
 	switch {
 	case ep.Address == "":
-	case ep.Mode == v1alpha1.EndpointExternal && !controlPlane && RunsKubelet(roles):
+	case ep.Mode == v1alpha1.EndpointExternal && !controlPlane && hostroles.RunsKubelet(roles):
 		return []string{at(ep.Port)}
 	case (ep.Mode == v1alpha1.EndpointKeepalived || ep.Mode == v1alpha1.EndpointKubeVIP) && controlPlane:
 		return []string{at(ep.Port), at(22)}
@@ -272,7 +189,7 @@ func EndpointToCheck(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 func WantedFacts(c *v1alpha1.Cluster) op.Facts {
 	ports := map[int]bool{}
 	every := []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry}
-	for _, p := range RequiredPorts(c, every) {
+	for _, p := range hostroles.RequiredPorts(c, every) {
 		ports[p.Number] = true
 	}
 	paths := append(slices.Collect(maps.Keys(LeftoverPaths())), ReplacedFiles(c)...)

@@ -12,10 +12,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/spec/hostroles"
 	"slipway.dev/slipway/internal/status"
 )
 
@@ -30,7 +30,7 @@ func (p *prepared) nodeStatuses(ctx context.Context) []v1alpha1.NodeStatus {
 	seen, err := p.seenNodes(ctx)
 	var out []v1alpha1.NodeStatus
 	for _, h := range p.env.Cluster.Spec.Hosts {
-		if !facts.RunsKubelet(h.Roles) {
+		if !hostroles.RunsKubelet(h.Roles) {
 			continue
 		}
 		n := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h), Roles: h.Roles, Message: "the cluster has no such node"}

@@ -13,7 +13,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/lifecycle/operation"
@@ -22,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // rollbackUpgrade rolls back an unfinished upgrade.
@@ -41,7 +41,7 @@ func rollbackUpgrade() behaviour {
 		parts.KeepAddons = p.keepAddons
 		return pipeline.RollbackUpgrade(p.env, parts)
 	}
-	b.awaits = func(h *engine.Host) bool { return facts.RunsKubelet(h.Roles) }
+	b.awaits = func(h *engine.Host) bool { return hostroles.RunsKubelet(h.Roles) }
 	b.summary = clusterReady
 	b.rollBack = func(ctx context.Context, p *prepared, o *v1alpha1.Operation) error {
 		if err := p.svc.refuseOnceRetired(ctx, o); err != nil {

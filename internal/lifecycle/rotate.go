@@ -9,12 +9,12 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/carotation"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/pipeline"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // A RotateCARequest asks to rotate CAs or the service account key of a saved cluster.
@@ -55,7 +55,7 @@ func rotateCA(names []string) behaviour {
 	}
 	b.needs = func(p *prepared, h *engine.Host) bool {
 		if slices.Contains(w.asked, certs.Cluster) || w.from[certs.Cluster] != "" {
-			return facts.RunsKubelet(h.Roles) // a node that trusts only the old CA would lose its access
+			return hostroles.RunsKubelet(h.Roles) // a node that trusts only the old CA would lose its access
 		}
 		return needsPart(p, h)
 	}

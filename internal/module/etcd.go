@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // Paths of the programs and certificates for serving and reaching etcd. The certificates
@@ -50,7 +51,7 @@ func EtcdUnit() op.Unit {
 
 // LocalEtcdURL returns the URL at which an etcd member that runs as a service listens
 // on its host.
-func LocalEtcdURL() string { return etcdURL(loopback4, facts.EtcdClientPort) }
+func LocalEtcdURL() string { return etcdURL(loopback4, hostroles.EtcdClientPort) }
 
 const loopback4, loopback6 = "127.0.0.1", "::1"
 
@@ -64,7 +65,7 @@ func (e Env) etcdLoopback() string {
 }
 
 // LocalMemberURL returns the URL of the etcd member of the host itself.
-func (e Env) LocalMemberURL() string { return etcdURL(e.etcdLoopback(), facts.EtcdClientPort) }
+func (e Env) LocalMemberURL() string { return etcdURL(e.etcdLoopback(), hostroles.EtcdClientPort) }
 
 // LocalMemberReadyURL returns the URL at which the etcd member of the host reports
 // whether it can serve a linearizable read, so that it has caught up.
@@ -75,7 +76,7 @@ func (e Env) LocalMemberReadyURL() string { return e.localMetricsURL("/readyz") 
 func (e Env) LocalMemberAliveURL() string { return e.localMetricsURL("/livez") }
 
 func (e Env) localMetricsURL(path string) string {
-	return "http://" + net.JoinHostPort(e.etcdLoopback(), strconv.Itoa(facts.EtcdMetricsPort)) + path
+	return "http://" + net.JoinHostPort(e.etcdLoopback(), strconv.Itoa(hostroles.EtcdMetricsPort)) + path
 }
 
 // EtcdURL returns the URL of the etcd member of a host.
@@ -94,7 +95,7 @@ func (e Env) RunsEtcd(h *engine.Host) bool {
 }
 
 // HasEtcdMember selects hosts that have an etcd member, in a pod or as a service.
-func (e Env) HasEtcdMember(h *engine.Host) bool { return facts.RunsEtcd(e.Cluster, h.Roles) }
+func (e Env) HasEtcdMember(h *engine.Host) bool { return hostroles.RunsEtcd(e.Cluster, h.Roles) }
 
 // EtcdMembers returns the hosts of a cluster that have an etcd member, in a pod of a control
 // plane or as a service. For an external etcd there are none.
@@ -173,7 +174,7 @@ func MarkEtcdJoined() op.File {
 
 // EtcdPeer returns the etcd member of a host.
 func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
-	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
+	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, hostroles.EtcdPeerPort), Dead: dead}
 }
 
 // CompleteMemberRemoval completes a removal with the endpoints and credentials that the
@@ -186,10 +187,10 @@ func (e Env) CompleteMemberRemoval(o op.EtcdRemove) op.List {
 	if !e.HasStackedEtcd() { // it may have no member itself
 		o.Cert, o.Key = EtcdClientCert, EtcdClientKey
 	} else {
-		o.Endpoints = []string{EtcdURL(e.FirstControlPlane(), facts.EtcdClientPort)}
+		o.Endpoints = []string{EtcdURL(e.FirstControlPlane(), hostroles.EtcdClientPort)}
 	}
 	for _, h := range e.EtcdMembers(e.Cluster) {
-		if url := EtcdURL(h, facts.EtcdClientPort); !slices.Contains(o.Endpoints, url) {
+		if url := EtcdURL(h, hostroles.EtcdClientPort); !slices.Contains(o.Endpoints, url) {
 			o.Endpoints = append(o.Endpoints, url)
 		}
 	}
@@ -248,7 +249,7 @@ func (e Env) EtcdEndpoints() []string {
 	}
 	var out []string
 	for _, h := range spec.EtcdHosts(e.Cluster) {
-		out = append(out, EtcdURL(h, facts.EtcdClientPort))
+		out = append(out, EtcdURL(h, hostroles.EtcdClientPort))
 	}
 	slices.Sort(out)
 	return out

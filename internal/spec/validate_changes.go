@@ -30,6 +30,8 @@ func FindForbiddenChanges(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Clust
 	v.checkFixed("spec.network.plugin", o.Network.Plugin, n.Network.Plugin)
 	v.checkFixed("spec.kubernetes.dnsDomain", o.Kubernetes.DNSDomain, n.Kubernetes.DNSDomain)
 	v.checkFixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
+	const prefix = "etcd-prefix" // another one hides all objects
+	v.checkFixed(yamlfile.KeyPath(pathArguments, prefix), o.Kubernetes.APIServer.ExtraArgs[prefix], n.Kubernetes.APIServer.ExtraArgs[prefix])
 	v.checkSameEtcd(o.Etcd.External, n.Etcd.External)
 	v.checkKeepsMembers(old)
 	v.checkFixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)

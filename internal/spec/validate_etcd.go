@@ -47,7 +47,6 @@ func (v *validator) checkEtcd() {
 	e := v.c.Spec.Etcd
 	v.checkOneOf("spec.etcd.type", e.Type, []string{EtcdStacked, EtcdManaged, EtcdExternal}, nil)
 	v.checkExtraArgs(pathEtcdArgs, e.ExtraArgs)
-	v.checkManagedEtcdArgs(e.ExtraArgs)
 	if e.Type == EtcdManaged {
 		v.checkMemberCount(len(EtcdHosts(v.c)))
 	}
@@ -64,27 +63,6 @@ func (v *validator) checkEtcd() {
 			"Slipway does not start an external etcd, so these arguments have no effect", "leave them out")
 	}
 	v.checkExternalEtcd(e.External)
-}
-
-// checkManagedEtcdArgs rejects arguments for the identity, addresses, keys and data of an etcd member:
-// join, restore and rescue depend on the values that Slipway sets, and with other values
-// a member would be recreated, or would be separated from the others.
-func (v *validator) checkManagedEtcdArgs(args map[string]string) {
-	for _, key := range sortedKeys(args) {
-		own := slices.ContainsFunc([]string{
-			"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-",
-			"advertise-", "discovery",
-		}, func(p string) bool { return strings.HasPrefix(key, p) })
-		if own || slices.Contains([]string{
-			"name", "data-dir", "wal-dir", "config-file", "force-new-cluster", "strict-reconfig-check",
-			"cert-file", "key-file", "trusted-ca-file", "client-cert-auth", "auto-tls",
-			"peer-cert-file", "peer-key-file", "peer-trusted-ca-file", "peer-client-cert-auth", "peer-auto-tls",
-		}, key) {
-			v.refuse(idConflictingFields, yamlfile.KeyPath(pathEtcdArgs, key),
-				key+" is set by Slipway for join, restore and rescue; another value could recreate a member or separate it from the cluster",
-				"leave it out")
-		}
-	}
 }
 
 // checkMemberCount checks the number of hosts with etcd.

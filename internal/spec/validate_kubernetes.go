@@ -51,6 +51,7 @@ func (v *validator) checkKubernetes() {
 		}
 	}
 	v.checkComponents()
+	v.checkManagedArgs()
 	v.checkAudit(k.Audit)
 	v.checkEncryption(k.Encryption)
 	v.warnHardeningOverrides()

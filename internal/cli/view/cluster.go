@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/spec/hostroles"
 	"slipway.dev/slipway/internal/status"
 )
 
@@ -53,7 +53,7 @@ func writeNodes(w io.Writer, c *v1alpha1.Cluster) error {
 		case i >= 0:
 			n = c.Status.Nodes[i]
 			ready = map[bool]string{true: "yes", false: "no"}[n.Ready]
-		case !complete && facts.RunsKubelet(h.Roles):
+		case !complete && hostroles.RunsKubelet(h.Roles):
 			continue
 		}
 		rows = append(rows, []string{h.Name, joinRoles(h.Roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})

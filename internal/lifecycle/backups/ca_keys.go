@@ -13,13 +13,13 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // pkiDir is the directory in which kubeadm keeps keys.
@@ -42,7 +42,7 @@ func (m *snapshotting) readSetFiles(ctx context.Context) (small []backup.Content
 	}
 	small = append(small, control...)
 	if c.Spec.Etcd.External == nil { // otherwise the etcd CA belongs to others
-		etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, etcdbackup.EtcdKeys())
+		etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return hostroles.RunsEtcd(c, h.Roles) }, etcdbackup.EtcdKeys())
 		if err != nil {
 			return nil, "", err
 		}

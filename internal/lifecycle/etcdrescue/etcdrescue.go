@@ -12,12 +12,12 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
@@ -44,7 +44,7 @@ type Request struct {
 
 // HasPart reports whether a host has an etcd member or an API server.
 func HasPart(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
-	return spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(c, h.Roles)
+	return spec.HasRole(h, v1alpha1.RoleControlPlane) || hostroles.RunsEtcd(c, h.Roles)
 }
 
 // CheckNames refuses names of hosts that have no part in etcd or the API, and a --from host
@@ -90,7 +90,7 @@ func (r Request) checkFrom() error {
 	case r.isLost(from):
 		return diag.Refuse(idRescueFrom, from+" is declared lost (--lost), so its data cannot be used (--from)",
 			"use a remaining host: slipway etcd members "+c.Name)
-	case i < 0 || !facts.RunsEtcd(c, c.Spec.Hosts[i].Roles):
+	case i < 0 || !hostroles.RunsEtcd(c, c.Spec.Hosts[i].Roles):
 		return diag.Refuse(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with an etcd member",
 			"use a host with an etcd member: slipway etcd members "+c.Name)
 	}

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/etcdbackup"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // A Rescue is a rescue of etcd: the member whose data is used, and the alternatives.
@@ -33,7 +34,7 @@ type Rescue struct {
 func (r Request) Survey(ctx context.Context, hosts []*engine.Host, mark string) (*Rescue, error) {
 	out := &Rescue{}
 	for _, h := range hosts {
-		if !facts.RunsEtcd(r.Env.Cluster, h.Roles) {
+		if !hostroles.RunsEtcd(r.Env.Cluster, h.Roles) {
 			continue
 		}
 		is, err := logOf(ctx, h)

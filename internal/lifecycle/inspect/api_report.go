@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module/clusterstate"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // APIReport is the state of the API of a cluster and of its nodes.
@@ -108,7 +108,7 @@ func (in *Inspector) queryAddress(
 func (a *apiResult) report(c *v1alpha1.Cluster) *APIReport {
 	var in Info
 	for _, h := range c.Spec.Hosts {
-		if facts.RunsKubelet(h.Roles) {
+		if hostroles.RunsKubelet(h.Roles) {
 			in.Nodes = append(in.Nodes, NodeInfo{Name: h.Name, Roles: h.Roles, Ready: "Unknown"})
 		}
 	}

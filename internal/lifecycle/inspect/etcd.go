@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // EtcdReport is the current state of a cluster's etcd and the hosts used to query it.
@@ -228,7 +229,7 @@ func IsMemberOf(m EtcdMember, h v1alpha1.Host) bool {
 	if m.Name != "" {
 		return m.Name == h.Name
 	}
-	return slices.Contains(m.PeerURLs, module.EtcdURL(h, facts.EtcdPeerPort))
+	return slices.Contains(m.PeerURLs, module.EtcdURL(h, hostroles.EtcdPeerPort))
 }
 
 // RefuseExternalEtcd returns the error for an operation that Slipway cannot do on external etcd.

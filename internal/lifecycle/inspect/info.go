@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // A Verdict is a cluster's state in one word.
@@ -151,7 +152,7 @@ func (in *Inspector) Info(ctx context.Context, name string, progress event.Sink)
 	s.QueryHosts(ctx, in.Limits.Host, progress, s.queryHost)
 	asked.Wait()
 	for _, h := range s.Hosts {
-		if facts.RunsKubelet(h.Spec.Roles) {
+		if hostroles.RunsKubelet(h.Spec.Roles) {
 			info.Nodes = append(info.Nodes, newNodeInfo(h, seen))
 		}
 		info.Certificates = append(info.Certificates, h.certificates...)

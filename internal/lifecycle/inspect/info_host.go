@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // queryHost queries one host.
@@ -20,7 +21,7 @@ func (s *Session) queryHost(ctx context.Context, h *Host) {
 	}
 	h.certificates, _ = s.readCertificates(ctx, h) // other data of the host is reported anyway
 	s.readSchedule(ctx, h)
-	if !facts.RunsKubelet(h.Spec.Roles) {
+	if !hostroles.RunsKubelet(h.Spec.Roles) {
 		return
 	}
 	if w, ok := h.Conn.(remote.Worker); ok {

@@ -5,12 +5,12 @@ import (
 	"path"
 	"time"
 
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/pki/pkitest"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // IssueCertificates replaces the placeholders on the hosts with real certificates, and
@@ -44,7 +44,7 @@ func (c *Cluster) IssueCertificates(left time.Duration) *pkitest.Authority {
 			cert, key := ca.IssueCertificate(c.T, "system:node:"+m.Name, CertTime.Add(Year))
 			m.Files[module.ClientCert] = cert + key
 		}
-		if facts.RunsKubelet(h.Roles) {
+		if hostroles.RunsKubelet(h.Roles) {
 			m.Files[CACert] = ca.Cert
 		}
 	}

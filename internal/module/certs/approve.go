@@ -11,10 +11,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 const (
@@ -73,7 +73,7 @@ func autoApproval(env module.Env, hosts []*engine.Host) op.AutoApproval {
 		Get: ask("get", "--raw="+requestsPath), Put: ask("replace", "-f", "-", "--raw="+requestsPath),
 	}
 	for _, h := range env.Cluster.Spec.Hosts {
-		if !facts.RunsKubelet(h.Roles) {
+		if !hostroles.RunsKubelet(h.Roles) {
 			continue
 		}
 		host := &engine.Host{Host: h}

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 const (
@@ -62,8 +62,8 @@ func kubeconfigCert(name string) Known {
 
 // ExpectedCerts returns the certificates that a host of a cluster must have.
 func ExpectedCerts(env module.Env, h v1alpha1.Host) (out []Known) {
-	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
-	if facts.RunsKubelet(h.Roles) {
+	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), hostroles.RunsEtcd(env.Cluster, h.Roles)
+	if hostroles.RunsKubelet(h.Roles) {
 		out = append(out, kubeletCerts(spec.SignsKubelets(env.Cluster))...)
 		ca := pairOf("ca", "ca", "")
 		ca.KeyElsewhere, ca.Optional = !control, !control

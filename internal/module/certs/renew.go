@@ -10,11 +10,11 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // KeyAdmin is the administrator's kubeconfig, with its new certificate.
@@ -106,7 +106,7 @@ func RenewCerts(env module.Env, w RenewalRequest) engine.Module {
 		},
 		{
 			ID: "certs.etcd", Title: "renew etcd certificates", Rollout: rolling, Timeout: 6 * time.Minute,
-			On:    func(h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) },
+			On:    func(h *engine.Host) bool { return hostroles.RunsEtcd(env.Cluster, h.Roles) },
 			Needs: []string{"certs.kubelet"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list := chosen(s.Host(), ofEtcd)

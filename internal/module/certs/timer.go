@@ -11,10 +11,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 //go:embed templates
@@ -96,7 +96,7 @@ func autoRenewable(env module.Env, h v1alpha1.Host) op.List {
 		r.LeaveStopped = r.Unit != ""
 		out = append(out, r)
 	}
-	if managed := !env.HasStackedEtcd() && env.Cluster.Spec.Etcd.External == nil; managed && facts.RunsEtcd(env.Cluster, h.Roles) &&
+	if managed := !env.HasStackedEtcd() && env.Cluster.Spec.Etcd.External == nil; managed && hostroles.RunsEtcd(env.Cluster, h.Roles) &&
 		spec.HasRole(h, v1alpha1.RoleControlPlane) {
 		k := pairOf("apiserver-etcd-client", "apiserver-etcd-client", "etcd/ca") // the key of its CA is on this host
 		out = append(out,
@@ -124,7 +124,7 @@ func timerOps(env module.Env, h v1alpha1.Host) (op.List, error) {
 // servers that must answer.
 func autoRenewal(env module.Env, h v1alpha1.Host) op.AutoRenewal {
 	a := op.AutoRenewal{Cluster: env.Cluster.Name, Ops: autoRenewable(env, h)}
-	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
+	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), hostroles.RunsEtcd(env.Cluster, h.Roles)
 	if member {
 		a.Serves = append(a.Serves, waitLocalMember(env))
 	}

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // StepDowngrade is the step after which etcd members can run the previous version.
@@ -23,7 +23,7 @@ func PrepareDowngrade(env module.Env) engine.Module {
 		Ops: func(*engine.Scope) (op.List, error) {
 			o := op.EtcdDowngrade{EtcdClient: module.EtcdClient(), To: env.Release.Etcd}
 			for _, m := range members {
-				o.Endpoints = append(o.Endpoints, module.EtcdURL(m, facts.EtcdClientPort))
+				o.Endpoints = append(o.Endpoints, module.EtcdURL(m, hostroles.EtcdClientPort))
 			}
 			return op.List{o}, nil
 		},

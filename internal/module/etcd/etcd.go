@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 //go:embed templates
@@ -102,13 +103,13 @@ func joinsExisting(env module.Env, s *engine.Scope) bool {
 // memberOp returns the operation that makes a host a member.
 func memberOp(env module.Env, h *engine.Host) op.EtcdMember {
 	m := op.EtcdMember{
-		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd,
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, hostroles.EtcdPeerPort), Data: facts.DirEtcd,
 		EtcdClient: module.EtcdClient(),
 		Service:    &op.EtcdService{Unit: module.EtcdUnit(), Initial: initial, Token: env.Cluster.Name},
 	}
 	for _, other := range spec.EtcdHosts(env.WithLeaving()) {
 		if other.Name != h.Name {
-			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, facts.EtcdClientPort))
+			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, hostroles.EtcdClientPort))
 		}
 	}
 	return m

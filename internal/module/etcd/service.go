@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // unpackPrograms returns the operation that unpacks the programs of etcd.
@@ -72,7 +73,7 @@ func serviceOps(env module.Env, s *engine.Scope) (op.List, error) {
 func initialConfig(env module.Env) []byte {
 	var members []string
 	for _, h := range spec.EtcdHosts(env.Cluster) {
-		members = append(members, h.Name+"="+module.EtcdURL(h, facts.EtcdPeerPort))
+		members = append(members, h.Name+"="+module.EtcdURL(h, hostroles.EtcdPeerPort))
 	}
 	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n",
 		strings.Join(members, ","), env.Cluster.Name)
@@ -81,7 +82,7 @@ func initialConfig(env module.Env) []byte {
 // memberArguments returns the arguments that kubeadm gives its members. Arguments of
 // the user override them by key.
 func memberArguments(env module.Env, h *engine.Host) string {
-	clients, peers := module.EtcdURL(h.Host, facts.EtcdClientPort), module.EtcdURL(h.Host, facts.EtcdPeerPort)
+	clients, peers := module.EtcdURL(h.Host, hostroles.EtcdClientPort), module.EtcdURL(h.Host, hostroles.EtcdPeerPort)
 	args := map[string]string{
 		"name":                           h.Name,
 		"data-dir":                       facts.DirEtcd,

@@ -6,10 +6,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // secretDir holds the credentials of a host for the storage of backup copies.
@@ -23,7 +23,7 @@ const SigningKey = "/etc/slipway/backup-signing.key"
 // etcd does not, because it does not have, and must not receive, the keys of the CAs.
 func HasCopies(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	b := c.Spec.Etcd.Backup
-	return b != nil && len(b.Copies) > 0 && facts.RunsEtcd(c, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane)
+	return b != nil && len(b.Copies) > 0 && hostroles.RunsEtcd(c, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane)
 }
 
 // CopyTime is the timeout for copying a snapshot. It ends at the latest when the next

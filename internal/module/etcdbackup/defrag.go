@@ -10,9 +10,9 @@ import (
 
 	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // ReclaimedFunc is called with the size of the database of a host before and after the
@@ -52,7 +52,7 @@ func DefragMembers(env module.Env, reclaimed ReclaimedFunc) engine.Module {
 
 // isMember selects the hosts that have an etcd member.
 func isMember(env module.Env) func(*engine.Host) bool {
-	return func(h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) }
+	return func(h *engine.Host) bool { return hostroles.RunsEtcd(env.Cluster, h.Roles) }
 }
 
 func isFirstMember(env module.Env) func(*engine.Host) bool {
@@ -65,7 +65,7 @@ func isFirstMember(env module.Env) func(*engine.Host) bool {
 func defragOps(env module.Env, step op.DefragStep) op.List {
 	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: env.LocalMemberURL(), Do: step}
 	for _, h := range env.EtcdMembers(env.Cluster) {
-		o.Endpoints = append(o.Endpoints, module.EtcdURL(h, facts.EtcdClientPort))
+		o.Endpoints = append(o.Endpoints, module.EtcdURL(h, hostroles.EtcdClientPort))
 	}
 	return op.List{o}
 }

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // A Source is the view that the module has of a backup set.
@@ -150,13 +151,13 @@ func memberUnit(env module.Env) string {
 func prepareData(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	var all []string
 	for _, m := range src.restoredMembers(env) {
-		all = append(all, m.Name+"="+module.EtcdURL(m, facts.EtcdPeerPort))
+		all = append(all, m.Name+"="+module.EtcdURL(m, hostroles.EtcdPeerPort))
 	}
 	slices.Sort(all)
 	return op.EtcdRestore{
 		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd,
 		Bump: uint64(src.revisionBump()),
-		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Cluster: strings.Join(all, ","),
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, hostroles.EtcdPeerPort), Cluster: strings.Join(all, ","),
 	}
 }
 

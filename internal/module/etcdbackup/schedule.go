@@ -8,9 +8,9 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 //go:embed templates
@@ -58,7 +58,7 @@ func ScheduleSnapshots(env module.Env) engine.Module {
 // HasRestoreTests reports whether a host runs restore tests of its snapshots.
 func HasRestoreTests(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	b := c.Spec.Etcd.Backup
-	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && facts.RunsEtcd(c, h.Roles)
+	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && hostroles.RunsEtcd(c, h.Roles)
 }
 
 // autoRestoreTest returns how a host runs restore tests; nil if it does not. Control

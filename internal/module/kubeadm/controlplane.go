@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // etcdInput is the part of the configuration that etcd depends on. stepEtcd is the step of
@@ -276,11 +277,11 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 	join.Name, join.Inputs, join.Resumes, join.TimeoutSeconds = stepEtcd, []string{etcdInput}, true, 420
 	join.Keeps = join.Creates
 	m := op.EtcdMember{
-		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: module.EtcdClient(),
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, hostroles.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: module.EtcdClient(),
 	}
 	for _, other := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		if other.Name != h.Name {
-			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, facts.EtcdClientPort))
+			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, hostroles.EtcdClientPort))
 		}
 	}
 	return m

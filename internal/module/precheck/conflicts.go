@@ -3,8 +3,8 @@ package precheck
 import (
 	"fmt"
 
-	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // checkConflicts checks other settings of the host that can conflict with a node.
@@ -28,7 +28,7 @@ func (r *report) checkConflicts() {
 // openPorts returns the ports that a firewall must allow: "10250/tcp (kubelet), …".
 func (r *report) openPorts() string {
 	var out []string
-	for _, p := range facts.RequiredPorts(r.cluster, r.host.Spec.Roles) {
+	for _, p := range hostroles.RequiredPorts(r.cluster, r.host.Spec.Roles) {
 		if p.Open {
 			out = append(out, fmt.Sprintf("%d/%s (%s)", p.Number, p.Protocol, p.Component))
 		}
@@ -38,7 +38,7 @@ func (r *report) openPorts() string {
 
 // checkPorts reports processes that listen on ports of the components.
 func (r *report) checkPorts() {
-	for _, p := range facts.RequiredPorts(r.cluster, r.host.Spec.Roles) {
+	for _, p := range hostroles.RequiredPorts(r.cluster, r.host.Spec.Roles) {
 		for _, l := range r.host.Facts.Listeners {
 			protocol := l.Protocol
 			if protocol == "" {
@@ -47,7 +47,7 @@ func (r *report) checkPorts() {
 			if l.Port != p.Number || protocol != p.Protocol {
 				continue
 			}
-			if p.Component == facts.Registry && r.host.IsManagedFor(r.cluster.Name) {
+			if p.Component == hostroles.Registry && r.host.IsManagedFor(r.cluster.Name) {
 				break // a registry is set up before its cluster
 			}
 			who := l.Process

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // checkLeftovers reports files and processes of another cluster: one finding for each kind,
@@ -79,7 +80,7 @@ func (r *report) checkLinks() {
 // cluster, with everything that the cluster has written into them.
 func (r *report) checkDataDirs() {
 	filled := func(dir string) bool { return slices.Contains(r.host.Facts.Filled, dir) }
-	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
+	if hostroles.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
 		r.fail(idLeftovers, "move the content of the directory away; lost+found can remain",
 			"%s is not empty, but etcd keeps its data there", facts.DirEtcd)
 	}
@@ -124,7 +125,7 @@ func (r *report) checkReplacedFiles() {
 // checkUnitCommands reports drop-ins that replace the command of a unit of Slipway. On
 // a running node they may have been added on purpose.
 func (r *report) checkUnitCommands() {
-	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.isRegistry()}
+	units := map[string]bool{facts.EtcdUnit: hostroles.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.isRegistry()}
 	for _, name := range facts.NodeUnits(r.cluster) {
 		units[name] = r.isNode()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // checkOtherCluster reports a host that Slipway set up for another cluster.
@@ -128,7 +129,7 @@ func (r *report) checkKernel() {
 	case mode == "ipvs":
 		need["ip_tables"], need["ipvs"] = "kube-proxy", "kube-proxy"
 	}
-	if facts.UsesFlannelVXLAN(c) {
+	if hostroles.UsesFlannelVXLAN(c) {
 		need["vxlan"] = "flannel"
 	}
 	for _, feature := range slices.Sorted(maps.Keys(need)) {

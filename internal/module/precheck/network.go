@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // internalAddress returns the address at which other nodes reach a host, as text.
@@ -36,7 +37,7 @@ func (r *report) checkAddresses() {
 		r.fail(idInternalAddress, remedy, "%s is the local host on every host, so other nodes cannot reach it; %s", ip, has)
 	case !hasAddress(r.host, ip):
 		r.fail(idInternalAddress, remedy, "has no interface with the address %s; %s", ip, has)
-	case r.isNode() && facts.UsesFlannel(r.cluster) && facts.LinkWithAddress(r.host.Facts, ip.String()) == "lo":
+	case r.isNode() && hostroles.UsesFlannel(r.cluster) && facts.LinkWithAddress(r.host.Facts, ip.String()) == "lo":
 		r.failIfNew()(idInternalAddress, remedy, "has the address %s only on lo; flannel needs it on the interface to the other nodes", ip)
 	case len(r.cluster.Spec.Network.PodCIDR) > 1:
 		r.checkDualStack(ip, has)
@@ -56,7 +57,7 @@ func (r *report) checkDualStack(ip netip.Addr, has string) {
 	case other == "":
 		r.fail(idDualStack, "add an address that the other nodes can reach, or write one range each at spec.network.podCIDR and serviceCIDR",
 			"has no %s address, but with dual stack a node needs one address of each IP version; %s", version, has)
-	case r.isNode() && facts.UsesFlannel(r.cluster) && facts.LinkWithAddress(f, other) != link:
+	case r.isNode() && hostroles.UsesFlannel(r.cluster) && facts.LinkWithAddress(f, other) != link:
 		r.failIfNew()(idDualStack, fmt.Sprintf("add an %s address to %s; "+
 			"or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
 			"has its %s address %s on %s and its other address %s on %s; "+

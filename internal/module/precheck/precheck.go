@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 // Options configure a precheck. The zero value works.
@@ -174,7 +175,7 @@ func (r *report) checkHost() {
 }
 
 // isNode reports whether the host runs a kubelet; a host with only etcd does not.
-func (r *report) isNode() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
+func (r *report) isNode() bool { return hostroles.RunsKubelet(r.host.Spec.Roles) }
 
 func (r *report) isOwnHost() bool { return r.options.Recorded && r.host.IsManagedFor(r.cluster.Name) }
 

@@ -6,6 +6,7 @@ import (
 	"slipway.dev/slipway/internal/bytesize"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec/hostroles"
 )
 
 const (
@@ -34,7 +35,7 @@ func (r *report) checkSize() {
 	role, memory := "worker", uint64(workerMemory)
 	if !r.isNode() {
 		role, memory = "host with only etcd", etcdMemory
-		if !facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
+		if !hostroles.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 			role, memory = "registry", registryMemory
 		}
 	}
@@ -87,7 +88,7 @@ func (r *report) neededSpace() map[string]uint64 {
 	if !r.isNode() {
 		need = map[string]uint64{facts.DirBlobs: etcdPrograms, facts.DirPrograms: unpacked * etcdPrograms}
 	}
-	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
+	if hostroles.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 		need[facts.DirEtcd] = gib
 	}
 	if p := r.cluster.Spec.Registry.Private; p != nil && r.isRegistry() {
