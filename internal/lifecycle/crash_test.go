@@ -146,12 +146,26 @@ func TestDelete_ResumesAfterKill(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.useT(t)
+			k.wantNoDataLoss()
 			k.goOn(request)
 			k.bare()
 			if phase, ops := k.status(); phase != "" || ops[0] != "delete Succeeded" {
 				t.Errorf("phase %q, operations %v", phase, ops)
 			}
 		})
+	}
+}
+
+// wantNoDataLoss checks that an apply does not call data lost that a delete has removed.
+func (w *world) wantNoDataLoss() {
+	w.t.Helper()
+	p, err := w.service().Prepare(w.t.Context(), applying(w.Manifest()), nil)
+	if err == nil {
+		err = p.Close()
+	}
+	var list diag.List
+	if errors.As(err, &list) && slices.ContainsFunc(list, func(d diag.Diagnostic) bool { return d.ID == "etcd-data-lost" }) {
+		w.t.Errorf("an apply after a killed delete returns %v", err)
 	}
 }
 

@@ -35,6 +35,14 @@ func (p hostLocks) refuseOtherManager(ctx context.Context) error {
 	return clusterlock.CheckManager(ctx, p.newRequest("", managed))
 }
 
+// refuseDuringDelete returns an error if a removal of the cluster is unfinished: what hosts lack is then its work.
+func (p *prepared) refuseDuringDelete(ctx context.Context) error {
+	if p.kind.RemovesCluster() {
+		return nil
+	}
+	return p.svc.past.RefuseDuringDelete(ctx, p.env.Cluster.Name)
+}
+
 // newRequest returns the request for the lock, which is read on these hosts.
 func (p hostLocks) newRequest(operation string, hosts []*engine.Host) clusterlock.Request {
 	r := clusterlock.Request{

@@ -208,7 +208,7 @@ func (s *Service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		checks.offerRest(found[:staying])
 	}
 	if err := p.findings.Err(); err != nil {
-		return cmp.Or(hostLocks{p}.refuseOtherManager(ctx), err)
+		return cmp.Or(hostLocks{p}.refuseOtherManager(ctx), p.refuseDuringDelete(ctx), err)
 	}
 	if err := errors.Join(p.behaviour.observe(ctx, p), p.findSigner(ctx)); err != nil {
 		return err

@@ -217,7 +217,7 @@ func TestLongUpgrade(t *testing.T) {
 	b := newUpgradable(t, "e2e-upgrade", 3, 2, "v1.35.6")
 	w := b.startWriter(t, "upgrading")
 	a := startAsker("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
-	r := b.runWithin(t, 21*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	r := b.runWithin(t, 45*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	asked := a.endAsker(t)
 	if r.code != 0 {
 		t.Fatalf("the upgrade ends with %d:\n%s", r.code, textTail(r.stderr))

@@ -171,6 +171,20 @@ func (h History) RefuseDuringEtcdSwap(ctx context.Context, recorded *v1alpha1.Cl
 		"finish the operation first: slipway resume "+recorded.Name)
 }
 
+// RefuseDuringDelete returns an error if the removal of a cluster has begun and is unfinished: it has removed data of
+// hosts, and only it knows which.
+func (h History) RefuseDuringDelete(ctx context.Context, name string) error {
+	ops, err := h.ListBegun(ctx, name)
+	if err != nil || len(ops) == 0 {
+		return err
+	}
+	if o := ops[0]; operation.Kind(o.Spec.Kind).RemovesCluster() && o.Status.StartTime != nil && o.Status.State != v1alpha1.OperationSucceeded {
+		return diag.Refuse(IDOperationUnfinished, "operation "+o.Name+" has begun to delete cluster "+name+" and is unfinished",
+			"finish the operation first: slipway resume "+name)
+	}
+	return nil
+}
+
 // RefuseUnbegunUpgrade refuses to change a cluster whose saved version belongs to an upgrade
 // that was interrupted before it began: a change would bring that version to all nodes in
 // no particular order.
