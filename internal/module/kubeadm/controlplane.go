@@ -145,7 +145,7 @@ func serveTasks(env module.Env) []engine.Task {
 			ID: "join.api", Title: "wait for API server", On: env.JoinsAsControlPlane, Timeout: 10 * time.Minute,
 			When: func(s *engine.Scope) bool { return !module.IsJoined(s.Host()) },
 			Ops: func(*engine.Scope) (op.List, error) {
-				return append(op.List{waitLocalAPI(env)}, waitReconfiguredComponents(env)...), nil
+				return append(op.List{waitNewAPI(env)}, waitReconfiguredComponents(env)...), nil
 			},
 		},
 		{
@@ -213,7 +213,7 @@ func componentsTask(env module.Env) engine.Task {
 		Ops: func(*engine.Scope) (op.List, error) {
 			kubelet := kubeletUnit(env)
 			kubelet.RestartOn = append(kubelet.RestartOn, module.APIServerManifest)
-			return op.List{componentsPhase().asExec(), waitLocalAPI(env), kubelet}, nil
+			return op.List{componentsPhase().asExec(), waitNewAPI(env), kubelet}, nil
 		},
 	}
 }

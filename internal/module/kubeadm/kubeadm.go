@@ -239,6 +239,17 @@ func waitLocalAPI(env module.Env) op.Wait {
 	return op.Wait{HTTP: "https://" + localAPIAddress(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
 }
 
+// startCrashes is after how many exits an API server is considered unable to start. It exits a few times if etcd starts
+// slowly.
+const startCrashes = 4
+
+// waitNewAPI is waitLocalAPI for an API server that may never have served.
+func waitNewAPI(env module.Env) op.Wait {
+	w := waitLocalAPI(env)
+	w.Crashes = startCrashes
+	return w
+}
+
 // mostCrashes is after how many exits a component is considered to reject its new
 // settings.
 const mostCrashes = 2
@@ -246,7 +257,7 @@ const mostCrashes = 2
 // waitReconfiguredAPI is waitLocalAPI for settings with which the API server may not
 // start.
 func waitReconfiguredAPI(env module.Env) op.Wait {
-	w := waitLocalAPI(env)
+	w := waitNewAPI(env)
 	if env.NewControlPlaneSettings {
 		w.Crashes = mostCrashes
 	}

@@ -32,8 +32,8 @@ type Runner struct {
 	disk atomicfile.Disk
 	// patience is displaceAfter, except in tests.
 	patience time.Duration
-	// etcdTime is etcdTime, except in tests.
-	etcdTime time.Duration
+	// etcdTime and kubeletTime replace those of package health in tests.
+	etcdTime, kubeletTime time.Duration
 }
 
 // Check reports what an apply would change, with one result for each operation in order.
@@ -91,7 +91,7 @@ type session struct {
 func (r *Runner) session(b host.Batch, emit func(int, host.Progress)) (*session, error) {
 	h := &host.Host{
 		Root: r.Root, State: r.State, SearchPath: r.Path, Blobs: r.Blobs, Disk: r.disk, Lock: r.lockStore(),
-		EtcdTime: r.etcdTime, Batch: b, Emit: emit, OperationOf: operationOf, Predicted: map[string]string{},
+		EtcdTime: r.etcdTime, KubeletTime: r.kubeletTime, Batch: b, Emit: emit, OperationOf: operationOf, Predicted: map[string]string{},
 	}
 	if h.Root == "" {
 		h.Root = "/"
@@ -104,6 +104,9 @@ func (r *Runner) session(b host.Batch, emit func(int, host.Progress)) (*session,
 	}
 	if h.EtcdTime == 0 {
 		h.EtcdTime = health.ElectionTime
+	}
+	if h.KubeletTime == 0 {
+		h.KubeletTime = health.StartTime
 	}
 	s := &session{Host: h, patience: r.patience}
 	if s.patience == 0 {

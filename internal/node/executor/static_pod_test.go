@@ -98,6 +98,45 @@ func TestWait_ReportsManifestWithoutRunningProgram(t *testing.T) {
 	}
 }
 
+// TestWait_RestartsKubeletThatIgnoresManifest checks that a kubelet is restarted once, if its manifest is newer.
+func TestWait_RestartsKubeletThatIgnoresManifest(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name            string
+		manifest, since time.Duration // the age of the manifest, and of the kubelet
+		runs            string
+		restarts        int
+	}{
+		{"ignored", time.Minute, time.Hour, "--a=1", 1},
+		{"being started", time.Hour, time.Minute, "--a=1", 0},
+		{"running", time.Minute, time.Hour, "--a=2", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var boot unix.Timespec
+			if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &boot); err != nil {
+				t.Fatal(err)
+			}
+			h := newHost(t)
+			h.r.kubeletTime = 1
+			h.write(apiManifest, apiServer("--a=2"))
+			written := time.Now().Add(-tc.manifest)
+			if err := os.Chtimes(h.path(apiManifest), written, written); err != nil {
+				t.Fatal(err)
+			}
+			h.write("proc/77/cmdline", "kube-apiserver\x00"+tc.runs+"\x00")
+			h.write("etc/systemd/system/kubelet.service", "")
+			w := h.see()
+			w.Units["kubelet.service"] = &fakeUnit{Active: true, Starts: 5, Since: time.Duration(boot.Nano()) - tc.since}
+			h.world(w)
+			wait := op.Wait{HTTP: "https://127.0.0.1:1/readyz", Manifest: apiManifest, TimeoutSeconds: 2}
+			r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]
+			if n := h.see().Units["kubelet.service"].Starts - 5; n != tc.restarts {
+				t.Errorf("the kubelet was restarted %d times, want %d: %v", n, tc.restarts, r.Error)
+			}
+		})
+	}
+}
+
 // TestWait_EndsWhenNoProgramOfPodRuns checks that a pod counts as ended when none of its programs runs.
 func TestWait_EndsWhenNoProgramOfPodRuns(t *testing.T) {
 	t.Parallel()

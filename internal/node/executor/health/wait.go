@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -182,6 +183,7 @@ func AwaitCondition(ctx context.Context, h *host.Host, o op.Wait) error {
 	tick := time.NewTicker(ProbeEvery)
 	defer tick.Stop()
 	before := LatestExits(h, o.Manifest)
+	restart := time.After(h.KubeletTime)
 	var why error
 	for {
 		err := ProbeCondition(bounded, h, o)
@@ -196,6 +198,10 @@ func AwaitCondition(ctx context.Context, h *host.Host, o op.Wait) error {
 		}
 		select {
 		case <-tick.C:
+		case <-restart:
+			if err := restartKubelet(bounded, h, o.Manifest); err != nil {
+				return err
+			}
 		case <-bounded.Done():
 			if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return ctx.Err()
@@ -207,6 +213,31 @@ func AwaitCondition(ctx context.Context, h *host.Host, o op.Wait) error {
 			return e
 		}
 	}
+}
+
+// StartTime is how long a kubelet can take to start a changed static pod. On a busy host, the end of the previous pod
+// takes half a minute.
+const StartTime = time.Minute
+
+// restartKubelet restarts a kubelet that has not started the static pod of a manifest that is newer than the kubelet. A
+// kubelet that has not reached an API server since its start does not end the previous pod of the same name.
+func restartKubelet(ctx context.Context, h *host.Host, manifest string) error {
+	if manifest == "" || runsManifest(h, manifest) == nil {
+		return nil
+	}
+	const unit = "kubelet.service"
+	kubelet, err := systemctl.ShowUnit(ctx, h, unit)
+	if err != nil || kubelet.Started == 0 {
+		return err
+	}
+	written, err := os.Stat(h.DiskPath(manifest))
+	if err != nil {
+		return err
+	}
+	if at, err := systemctl.TimeOfMonotonic(kubelet.Started); err != nil || at.After(written.ModTime()) {
+		return err
+	}
+	return systemctl.RunSystemctl(ctx, h, "restart", unit)
 }
 
 // ElectionTime limits the wait for a change of the member list: until another member is

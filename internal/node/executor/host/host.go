@@ -46,6 +46,8 @@ type Host struct {
 	Lock *lock.Store
 	// EtcdTime limits how long etcd can take to elect a leader.
 	EtcdTime time.Duration
+	// KubeletTime is how long a kubelet can take to start a changed static pod.
+	KubeletTime time.Duration
 	// Batch has the operations, and Index is the current one.
 	Batch Batch
 	Index int
