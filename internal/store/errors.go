@@ -54,7 +54,7 @@ func addWriteHint(path string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		remedy = "free disk space for the state directory, then continue with 'slipway resume'"
+		remedy = "free disk space for the state directory, then run the command again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		remedy = "give this user write permission there, or set SLIPWAY_HOME to another directory"
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
