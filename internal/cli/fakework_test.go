@@ -255,6 +255,10 @@ func (s service) newBackupSets(name string) []backups.SnapshotInfo {
 			Cluster: name, File: "/b/" + name + "-0.tar", Bytes: 20 << 10, Taken: epoch.Add(-48 * time.Hour),
 			Kubernetes: "v1.36.4", KeysOnly: true, Files: []string{"/etc/kubernetes/pki/ca.key"},
 		},
+		{
+			Cluster: name, File: "/b/" + name + "-00.tar", Bytes: 20 << 10, Taken: epoch.Add(-72 * time.Hour), Kubernetes: "v1.36.4", Verified: true,
+			Problem: &diag.Diagnostic{ID: "backup-damaged", Severity: diag.Error, Message: "the set is incomplete before snapshot.db"},
+		},
 	}
 }
 
