@@ -54,7 +54,11 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/testutil/racesample", exactly: true, why: "which tests the race detector gets; links into no program"},
 	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
-	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
+	{layer: 0, pkg: "internal/registryname", why: "which names are of one registry; asks none"},
+	{
+		layer: 0, pkg: "internal/ocitransport", exactly: true, may: []string{"internal/registryname"},
+		why: "which requests may be sent to a registry; knows no bundle and no chart",
+	},
 	{layer: 0, pkg: "internal/fsync", why: "files that survive a power loss; the helper links it too"},
 	{
 		layer: 0, pkg: "internal/safefile", may: []string{"internal/bounded", "internal/fsync"},
@@ -84,7 +88,7 @@ var rules = []rule{
 	{
 		layer: 0, pkg: "internal/spec",
 		may: []string{
-			"api/v1alpha1", "internal/diag", "internal/bounded", "internal/release",
+			"api/v1alpha1", "internal/diag", "internal/bounded", "internal/registryname", "internal/release",
 			"internal/release/settings", "internal/secret", "internal/spec/componentargs", "internal/spec/hostroles",
 		}, why: "from a file to types: pure, no hosts",
 	},
@@ -125,7 +129,8 @@ var rules = []rule{
 		why: "strict YAML with the place of every field; knows no Cluster",
 	},
 	{
-		layer: 0, pkg: "internal/spec/kubekey", may: []string{"api/v1alpha1", "internal/diag", "internal/spec", "internal/spec/yamlfile"},
+		layer: 0, pkg: "internal/spec/kubekey",
+		may: []string{"api/v1alpha1", "internal/diag", "internal/registryname", "internal/spec", "internal/spec/yamlfile"},
 		why: "from another program's file to ours: pure, no hosts",
 	},
 	{

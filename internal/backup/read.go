@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,6 +39,20 @@ func ReadHeader(file string, ids []age.Identity) (*Set, error) {
 		return nil, err
 	}
 	return readHeader(r)
+}
+
+// Inspect returns the header of a set that is not encrypted, nil for an encrypted set. It
+// returns an *Error with the header if the rest of the set is incomplete: see CheckComplete.
+func Inspect(file string) (*Set, error) {
+	set, err := ReadHeader(file, nil)
+	var e *Error
+	switch {
+	case errors.As(err, &e) && e.Reason == Encrypted:
+		return nil, CheckComplete(file, clusterForm(), nil)
+	case err != nil:
+		return nil, err
+	}
+	return set, CheckComplete(file, clusterForm(), set.Files)
 }
 
 // Read reads a whole set. It writes the snapshot to a writer, and returns the header and

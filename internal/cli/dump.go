@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/safefile"
 )
@@ -30,7 +31,8 @@ func newDumpCommand(c dumpCommand) *cobra.Command {
   - Facts and logs of every host (kubelet, containerd, the cluster's own pods).
   - Nodes, pods and events from the API.
 The file missing.txt in the bundle lists what could not be read within three minutes,
-and what was omitted from long lists.
+and what was omitted from long lists. The command warns about hosts whose data is
+missing, and its exit code is 0 if the bundle was written.
 
 Slipway removes passwords, keys and tokens: everything that has the name or the form
 of a secret, also in logs. In pods it also removes the values of environment variables
@@ -55,6 +57,13 @@ secrets: check the bundle before you send it.`,
 	return cmd
 }
 
+// A dumpResult is the output of "dump" as JSON and YAML.
+type dumpResult struct {
+	Cluster  string    `json:"cluster"`
+	File     string    `json:"file"`
+	Warnings diag.List `json:"warnings"`
+}
+
 // writeDump writes the bundle to a temporary file, and renames it when it is complete.
 func (c dumpCommand) writeDump(ctx context.Context, svc inspector, name, out string) (err error) {
 	if _, err := os.Lstat(out); err == nil && !c.yes {
@@ -76,7 +85,8 @@ func (c dumpCommand) writeDump(ctx context.Context, svc inspector, name, out str
 		defer c.logs.redirect(v)()
 		progress = v
 	}
-	if err := svc.Dump(ctx, name, f, progress); err != nil {
+	warnings, err := svc.Dump(ctx, name, f, progress)
+	if err != nil {
 		return err
 	}
 	d, err := c.findDirectories()
@@ -90,8 +100,9 @@ func (c dumpCommand) writeDump(ctx context.Context, svc inspector, name, out str
 		return err
 	}
 	if c.format != view.Text {
-		return view.WriteData(c.Out, c.format, map[string]string{"cluster": name, "file": out})
+		return view.WriteData(c.Out, c.format, dumpResult{Cluster: name, File: out, Warnings: append(diag.List{}, warnings...)})
 	}
+	view.WriteDiagnostics(c.Err, warnings, c.errStyle())
 	c.printMessage("Wrote %s.\nNext: tar --zstd -tf %s", out, out)
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle/backups"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
 )
 
@@ -18,7 +20,7 @@ func newEtcdSnapshotsCommand(c backupCommand) *cobra.Command {
 		Use: "snapshots [NAME]", Short: "List backups of etcd, newest first",
 		Long: `Lists the backup sets in $SLIPWAY_HOME, newest first: of one cluster, or of all
 clusters, including deleted ones. For an encrypted set, only the information in its
-name is shown.
+name is shown. A set is DAMAGED if it is incomplete; the reason follows the list.
 
 With --hosts, lists the scheduled snapshots (spec.etcd.backup) on the cluster's
 hosts, and the hosts that take none. The exit code is 3 if a host is not reachable, or
@@ -48,13 +50,7 @@ With --copies, lists the copies of scheduled snapshots at their targets
 			if err != nil {
 				return err
 			}
-			return c.writeResult(list, func(w io.Writer) error {
-				if len(list) == 0 {
-					c.printMessage("No backup sets found. Create one: slipway etcd snapshot")
-					return nil
-				}
-				return view.WriteSnapshots(w, list, c.env.Now(), noHeaders)
-			})
+			return c.writeResult(list, func(w io.Writer) error { return c.writeSets(w, list, noHeaders) })
 		},
 	}
 	addNoHeadersFlag(cmd, &noHeaders)
@@ -62,6 +58,25 @@ With --copies, lists the copies of scheduled snapshots at their targets
 	cmd.Flags().BoolVar(&atTargets, "copies", false, "list the copies of scheduled snapshots at their targets")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "copies")
 	return cmd
+}
+
+// writeSets writes the backup sets, and why a set is damaged.
+func (c backupCommand) writeSets(w io.Writer, list []backups.SnapshotInfo, noHeaders bool) error {
+	if len(list) == 0 {
+		c.printMessage("No backup sets found. Create one: slipway etcd snapshot")
+		return nil
+	}
+	if err := view.WriteSnapshots(w, list, c.env.Now(), noHeaders); err != nil {
+		return err
+	}
+	var problems diag.List
+	for _, i := range list {
+		if i.Problem != nil {
+			problems = append(problems, *i.Problem)
+		}
+	}
+	view.WriteDiagnostics(c.Err, problems, c.errStyle())
+	return nil
 }
 
 // showScheduled returns the function that lists the hosts' scheduled snapshots.

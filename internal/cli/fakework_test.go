@@ -255,6 +255,10 @@ func (s service) newBackupSets(name string) []backups.SnapshotInfo {
 			Cluster: name, File: "/b/" + name + "-0.tar", Bytes: 20 << 10, Taken: epoch.Add(-48 * time.Hour),
 			Kubernetes: "v1.36.4", KeysOnly: true, Files: []string{"/etc/kubernetes/pki/ca.key"},
 		},
+		{
+			Cluster: name, File: "/b/" + name + "-00.tar", Bytes: 20 << 10, Taken: epoch.Add(-72 * time.Hour), Kubernetes: "v1.36.4", Verified: true,
+			Problem: &diag.Diagnostic{ID: "backup-damaged", Severity: diag.Error, Message: "the set is incomplete before snapshot.db"},
+		},
 	}
 }
 
@@ -359,10 +363,11 @@ func (s service) Snapshots(_ context.Context, name string) ([]backups.SnapshotIn
 	return s.newBackupSets(name), nil
 }
 
-func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sink) error {
+func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sink) (diag.List, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
-		return err
+		return nil, err
 	}
 	_, err := io.WriteString(w, "bundle")
-	return err
+	warning := diag.Diagnostic{ID: "dump-incomplete", Severity: diag.Warning, Host: "w1", Message: "the support bundle has no data of this host"}
+	return diag.List{warning}, err
 }

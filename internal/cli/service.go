@@ -65,7 +65,7 @@ type inspector interface {
 	Info(ctx context.Context, name string, progress event.Sink) (*inspect.Info, error)
 	Certificates(ctx context.Context, of lifecycle.Subject, within time.Duration, progress event.Sink) (*inspect.Certificates, error)
 	Etcd(ctx context.Context, name string, progress event.Sink) (*inspect.EtcdReport, error)
-	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
+	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) (diag.List, error)
 }
 
 // A backupManager takes, lists and tests backups of etcd.

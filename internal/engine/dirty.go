@@ -18,7 +18,8 @@ type dirty struct {
 
 func newDirty() *dirty { return &dirty{paths: map[string]map[string]bool{}} }
 
-func (d *dirty) addRemoved(host string, o op.Op) {
+// addChanged adds the files that an operation changes, according to its check.
+func (d *dirty) addChanged(host string, o op.Op, res op.Result) {
 	if d == nil {
 		return
 	}
@@ -51,13 +52,25 @@ func (d *dirty) addRemoved(host string, o op.Op) {
 			m[p] = true
 		}
 	case op.Unpack:
-		for _, name := range o.Members {
-			m[path.Join(o.Dir, name)] = true
-		}
-		if len(o.Members) == 0 {
-			m[strings.TrimSuffix(o.Dir, "/")+"/"] = true
+		for _, name := range filesOf(o, res) {
+			m[name] = true
 		}
 	}
+}
+
+// filesOf returns the files that an Unpack changes. If they are not known, it returns all
+// files that it may change: a directory, with a "/" at the end, stands for its files.
+func filesOf(o op.Unpack, res op.Result) (files []string) {
+	if len(res.Output) > 0 {
+		return strings.Split(string(res.Output), "\x00")
+	}
+	for _, name := range o.Members {
+		files = append(files, path.Join(o.Dir, name))
+	}
+	if len(files) == 0 {
+		files = []string{strings.TrimSuffix(o.Dir, "/") + "/"}
+	}
+	return files
 }
 
 // markChanged marks an unchanged operation as changed if an earlier step removes its object, or

@@ -92,7 +92,7 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 		if res.Status != op.Changed {
 			continue
 		}
-		dirty.addRemoved(sc.step.hostName(), list[i])
+		dirty.addChanged(sc.step.hostName(), list[i], res)
 		uncheckable = uncheckable && hasNoGuard(list[i])
 		c.step.Changes = append(c.step.Changes, plan.OpChange{Kind: res.Kind, Target: res.Target, Summary: res.Summary, Diff: res.Diff})
 	}

@@ -452,6 +452,31 @@ func TestKubectl_RefusesClusterWithoutKubeconfig(t *testing.T) {
 	refusal(t, err, "no-kubeconfig")
 }
 
+// The error names the file that cannot be used and says what to do.
+func TestKubeconfig_ExplainsUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	delete(w.Hosts["cp1"].Files, "/etc/kubernetes/admin.conf")
+	_, _, err := w.service().Kubeconfig(t.Context(), "prod", true)
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != "no-kubeconfig" || list[0].Host != "cp1" ||
+		!strings.Contains(list[0].Message, "admin.conf does not exist") || list[0].Hint == "" {
+		t.Errorf("no file on the host: %v", err)
+	}
+	saved := w.service().Records.Kubeconfigs().Location("prod")
+	if err := errors.Join(os.Remove(saved), os.Mkdir(saved, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, live := range []bool{false, true} {
+		_, _, err = w.service().Kubeconfig(t.Context(), "prod", live)
+		if !errors.As(err, &list) || list[0].ID != "record-damaged" || !strings.Contains(list[0].Message, saved) ||
+			!strings.Contains(list[0].Hint, "move "+saved+" away") {
+			t.Errorf("a directory in place of the saved file (live: %t): %v", live, err)
+		}
+	}
+}
+
 func TestQueries_ReturnSavedDataOrNotFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")

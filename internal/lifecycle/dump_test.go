@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
@@ -81,7 +82,7 @@ func TestDump_ContainsNoSecrets(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
+	if _, err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
 		t.Fatal(err)
 	}
 	files := unpacked(t, b.Bytes())
@@ -125,11 +126,18 @@ func TestDump_ListsHostsThatHang(t *testing.T) {
 			w.Hosts[m].Hangs = true
 		}
 		var b bytes.Buffer
-		if err := w.impatient().Dump(t.Context(), "prod", &b, nil); err != nil {
+		warnings, err := w.impatient().Dump(t.Context(), "prod", &b, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 		files := unpacked(t, b.Bytes())
+		if strings.Contains(files["prod/missing.txt"], "context ") {
+			t.Errorf("missing.txt has words of the program: %s", files["prod/missing.txt"])
+		}
 		for _, m := range hang {
+			if !slices.ContainsFunc(warnings, func(d diag.Diagnostic) bool { return d.ID == "dump-incomplete" && d.Host == m }) {
+				t.Errorf("no warning about %s: %v", m, warnings)
+			}
 			if !strings.Contains(files["prod/missing.txt"], "hosts/"+m+": ") {
 				t.Errorf("%s is not listed as missing: %s", m, files["prod/missing.txt"])
 			}
@@ -145,7 +153,7 @@ func TestDump_ListsHostsThatHang(t *testing.T) {
 	dumped("w1", "cp1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.impatient().Dump(ctx, "prod", io.Discard, nil); !errors.Is(err, context.Canceled) {
+	if _, err := w.impatient().Dump(ctx, "prod", io.Discard, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled dump ends with %v", err)
 	}
 }
@@ -159,8 +167,9 @@ func TestDump_ListsUnreachableHosts(t *testing.T) {
 		m.Down = errors.New("cut")
 	}
 	var b bytes.Buffer
-	if err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
-		t.Fatal(err)
+	warnings, err := w.service().Dump(t.Context(), "prod", &b, nil)
+	if err != nil || len(warnings) != 3 || warnings[1].Host != "cp1" || !strings.Contains(warnings[1].Message, "no data of this host") {
+		t.Fatalf("%v, %v", warnings, err)
 	}
 	files := unpacked(t, b.Bytes())
 	for _, want := range []string{"hosts/cp1: cp1 does not answer", "hosts/w1: w1 does not answer"} {
@@ -168,7 +177,7 @@ func TestDump_ListsUnreachableHosts(t *testing.T) {
 			t.Errorf("missing.txt lacks %q: %s", want, files["prod/missing.txt"])
 		}
 	}
-	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, savedstate.ErrNotFound) {
+	if _, err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, savedstate.ErrNotFound) {
 		t.Errorf("a cluster that is not saved: %v", err)
 	}
 }
@@ -193,7 +202,7 @@ func TestDump_IgnoresForeignFileNames(t *testing.T) {
 		return "line\n"
 	}
 	var b bytes.Buffer
-	if err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
+	if _, err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(append(slices.Clone(good), good[0]), read); d != "" {

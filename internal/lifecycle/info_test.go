@@ -115,7 +115,7 @@ func (w *world) impatient() *Service {
 func withShortLimits(s *Service) *Service {
 	const soon = 6 * time.Second // enough for a fake host on a busy machine
 	s.Limits = inspect.Limits{Total: 4 * soon, Host: soon, Through: soon}
-	s.TotalTime, s.HostTime, s.StallTime = 4*soon, soon, soon
+	s.TotalTime, s.HostTime, s.QueryTime, s.StallTime = 4*soon, soon, soon/2, soon
 	return s
 }
 

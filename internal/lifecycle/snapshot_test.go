@@ -367,6 +367,12 @@ func TestSnapshotList_ReportsDamagedSets(t *testing.T) {
 	if list[0].File != second.File || list[0].Problem == nil || list[1].Problem != nil || list[1].Snapshot == nil {
 		t.Errorf("%+v", list)
 	}
+	if err := os.WriteFile(second.File, raw[:len(raw)-2000], 0o600); err != nil { // the header is complete
+		t.Fatal(err)
+	}
+	if list, err = w.service().Snapshots(t.Context(), "prod"); err != nil || list[0].Problem == nil || list[0].Snapshot == nil {
+		t.Errorf("a truncated set: %+v, %v", list, err)
+	}
 	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, savedstate.ErrNotFound) ||
 		strings.Count(err.Error(), "not found") != 1 {
 		t.Errorf("sets of an unknown cluster: %+v, %v", list, err)

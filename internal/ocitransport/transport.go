@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/registryname"
 )
 
 // Options configure the transport to one registry.
@@ -111,8 +113,8 @@ func HasCredentialsFunc(keys authn.Keychain) func(host string) bool {
 // tokenServices returns the hosts that are known to issue the tokens of a public
 // registry. Most registries do so on their own host.
 func tokenServices(registry string) []string {
-	switch registry {
-	case "docker.io", "index.docker.io", "registry-1.docker.io":
+	switch registryname.Canonical(registry) {
+	case registryname.DockerHub:
 		return []string{"auth.docker.io"}
 	case "registry.gitlab.com":
 		return []string{"gitlab.com"}

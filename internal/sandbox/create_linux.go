@@ -273,7 +273,7 @@ func (c *creation) takeRange(ctx context.Context, s *Sandbox) error {
 		if err != nil {
 			return err
 		}
-		all, err := List(c.Home)
+		all, _, err := List(c.Home) // a damaged one with machines has a claim on this host
 		if err != nil {
 			return err
 		}

@@ -110,8 +110,21 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 					os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o600)))
 			requireNoError(t, caller.GiveFiles(home, filepath.Join(home, "sandboxes")))
 			tt.plant(t, etc, filepath.Join(home, "sandboxes", "foo"))
+			good := filepath.Join(home, "sandboxes", "good")
+			requireNoError(t, os.Mkdir(good, 0o755))
+			writeState(t, good, wholeSpec("good"))
 			before := listFiles(t, top)
-			_, err := Open(home, "foo")
+			all, damaged, err := List(home)
+			if err != nil || len(all) != 1 || all[0].Name() != "good" {
+				t.Errorf("the list hides another sandbox: %v, %v", all, err)
+			}
+			if len(damaged) != 1 || damaged[0].Name != "foo" || damaged[0].Problem.Message == "" || damaged[0].Problem.Hint == "" {
+				t.Errorf("damaged: %+v", damaged)
+			}
+			if m, err := FindMachine(home, "good-1"); err != nil || m.Name() != "good-1" {
+				t.Errorf("a machine of another sandbox: %v", err)
+			}
+			_, err = Open(home, "foo")
 			var list diag.List
 			if !errors.As(err, &list) || list[0].ID != IDForeign || list[0].Hint == "" {
 				t.Errorf("error %v, want %s with a remedy", err, IDForeign)

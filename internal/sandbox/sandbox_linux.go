@@ -10,6 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/diag"
 )
 
 // A Sandbox is a set of machines on one network.
@@ -36,17 +40,23 @@ func Open(home, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, unknownSandbox(home, name)
 	}
+	return loadNamed(home, name, dir)
+}
+
+// loadNamed opens the sandbox in a directory that has the name in home.
+func loadNamed(home, name, dir string) (*Sandbox, error) {
 	s, err := loadSandbox(dir)
 	if err == nil && s.Name() != name {
-		return nil, refuseWith(IDForeign,
-			fmt.Sprintf("%s is a link to a sandbox named %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
+		return nil, errors.Join(refuseWith(IDForeign,
+			fmt.Sprintf("%s is a link to a sandbox named %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link"),
+			unix.Close(s.fd))
 	}
 	return s, err
 }
 
 func unknownSandbox(home, name string) error {
 	hint := "slipway sandbox create " + name
-	all, _ := List(home) // only a hint
+	all, _, _ := List(home) // only a hint
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name())
@@ -57,28 +67,42 @@ func unknownSandbox(home, name string) error {
 	return refuseWith(IDUnknown, fmt.Sprintf("no sandbox is named %q", name), hint)
 }
 
-// List returns all sandboxes in home, sorted by name.
-func List(home string) ([]*Sandbox, error) {
+// A Damaged is a directory in the place of a sandbox that is not one, or cannot be read.
+type Damaged struct {
+	Name    string
+	Problem diag.Diagnostic
+}
+
+func newDamaged(name, dir string, err error) Damaged {
+	var list diag.List
+	if errors.As(err, &list) && len(list) > 0 {
+		return Damaged{Name: name, Problem: list[0]}
+	}
+	return Damaged{Name: name, Problem: newProblem(IDForeign, dir+" cannot be read as a sandbox: "+err.Error(), "move it away")}
+}
+
+// List returns all sandboxes in home, sorted by name. A damaged one does not hide the others.
+func List(home string) (all []*Sandbox, damaged []Damaged, err error) {
 	entries, err := os.ReadDir(filepath.Join(home, "sandboxes"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing sandboxes: %w", err)
+		return nil, nil, fmt.Errorf("listing sandboxes: %w", err)
 	}
-	var all []*Sandbox
 	for _, e := range entries {
 		dir, err := filepath.EvalSymlinks(filepath.Join(home, "sandboxes", e.Name()))
 		if err != nil {
 			continue
 		}
-		s, err := loadSandbox(dir)
+		s, err := loadNamed(home, e.Name(), dir)
 		if err != nil {
-			return nil, fmt.Errorf("listing sandboxes: %w", err)
+			damaged = append(damaged, newDamaged(e.Name(), dir, err))
+			continue
 		}
 		all = append(all, s)
 	}
-	return all, nil
+	return all, damaged, nil
 }
 
 // FindMachine finds a machine by its name, or by SANDBOX/MACHINE if two sandboxes have a
@@ -91,7 +115,7 @@ func FindMachine(home, name string) (*Machine, error) {
 		}
 		return s.FindMachine(m)
 	}
-	all, err := List(home)
+	all, _, err := List(home)
 	if err != nil {
 		return nil, err
 	}

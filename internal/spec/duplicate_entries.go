@@ -4,11 +4,11 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/registryname"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -58,15 +58,6 @@ func serverMeaning(text string) string {
 	return ""
 }
 
-// registryMeaning returns the canonical form of a registry name, which is a host, or a
-// host and a port.
-func registryMeaning(name string) string {
-	if at, err := netip.ParseAddrPort(name); err == nil {
-		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
-	}
-	return addressMeaning(name)
-}
-
 // URLMeaning returns the canonical form of a URL without a query: equal URLs have the
 // same form. It returns "" for a text that is not a URL.
 func URLMeaning(text string) string {
@@ -90,20 +81,24 @@ func SysctlName(key string) string {
 	return strings.NewReplacer("/", ".", ".", "/").Replace(key)
 }
 
-// dockerHubNames are other names of Docker Hub. Its images are always named by docker.io.
-var dockerHubNames = []string{
-	"docker.com", "hub.docker.com", "index.docker.io", "registry-1.docker.io", "registry.docker.io",
-	"registry.hub.docker.com", "www.docker.com",
+// otherDockerHub reports whether a name is of Docker Hub, but not the name that is in the
+// names of its images. Runtimes would never use settings for it.
+func otherDockerHub(name string) bool {
+	return name != dockerHub && registryname.Equal(name, dockerHub)
 }
 
-// checkImageRegistry checks the name of a registry in image names.
-func (v *validator) checkImageRegistry(at, name string) {
+// checkImageRegistry checks the name of a registry in image names, and reports whether it is
+// valid.
+func (v *validator) checkImageRegistry(at, name string) bool {
 	switch {
 	case !registryName(name):
 		v.refuse(idInvalidAddress, at, quoteAddress(name)+" is not the name of a registry", registryHint(name))
-	case slices.Contains(dockerHubNames, strings.ToLower(name)):
+	case otherDockerHub(name):
 		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub; its image names begin with "+dockerHub, "did you mean "+dockerHub+"?")
+	default:
+		return true
 	}
+	return false
 }
 
 // registryHint returns how to write a text that may be the URL of a registry.
@@ -111,7 +106,7 @@ func registryHint(name string) string {
 	u, err := url.Parse(name)
 	switch {
 	case err != nil || u.Host == "" || !registryName(u.Host):
-	case slices.Contains(dockerHubNames, strings.ToLower(u.Host)):
+	case otherDockerHub(u.Host):
 		return "did you mean " + dockerHub + "?"
 	default:
 		return "did you mean " + u.Host + "?"

@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/registryname"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -135,7 +136,7 @@ func (v *validator) checkPrivateRegistry() {
 	for i, name := range p.MirrorOf {
 		v.checkImageRegistry(yamlfile.IndexPath(pathPrivate+".mirrorOf", i), name)
 	}
-	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryMeaning)
+	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryname.Canonical)
 	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
 	if (p.CertFile == "") != (p.KeyFile == "") {
 		v.refuse(idMissingField, pathPrivate+".certFile", "certFile and keyFile must be set together",
@@ -145,7 +146,8 @@ func (v *validator) checkPrivateRegistry() {
 		v.refuse(idConflictingFields, pathPrivate+".caFile", "caFile needs certFile, which is not set",
 			"leave the field out: Slipway creates a CA, and nodes trust it")
 	}
-	if i := slices.IndexFunc(v.c.Spec.Registry.Auths, func(a v1alpha1.RegistryAuth) bool { return a.Registry == RegistryName(v.c) }); i >= 0 {
+	isOwn := func(a v1alpha1.RegistryAuth) bool { return registryname.Equal(a.Registry, RegistryName(v.c)) }
+	if i := slices.IndexFunc(v.c.Spec.Registry.Auths, isOwn); i >= 0 {
 		v.refuse(idConflictingFields, yamlfile.IndexPath("spec.registry.auths", i),
 			"nodes already have the login for the cluster's own registry", "leave the entry out; set its user and password at "+pathPrivate)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/registryname"
 )
 
 // maxClusterName leaves room for names that contain it: domains, units, network links.
@@ -155,7 +156,7 @@ const (
 	proxyIPTables     = "iptables"
 	proxyIPVS         = "ipvs"
 	proxyNone         = "none"
-	dockerHub         = "docker.io"
+	dockerHub         = registryname.DockerHub
 )
 
 // sortedKeys makes the order of diagnostics deterministic.

@@ -12,7 +12,7 @@ import (
 // directory.
 var (
 	kubeletDirFlags = map[string]string{"root-dir": "/var/lib/kubelet", "cert-dir": "/var/lib/kubelet/pki"}
-	kubeletDirs     = map[string]string{"podLogsDir": "/var/log/pods", "staticPodPath": "/etc/kubernetes/manifests"}
+	kubeletDirs     = map[string]string{"podLogsDir": "/var/log/pods"}
 	containerdDirs  = map[string]string{"root": "/var/lib/containerd", "state": "/run/containerd"}
 )
 
@@ -26,6 +26,12 @@ func (v *validator) checkDataDirs(k v1alpha1.KubeletSettings) {
 		if dir := kubeletDirFlags[flag]; dir != "" && k.ExtraArgs[flag] != dir {
 			v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.extraArgs", flag), movedFrom(flag, dir), mountAt(dir))
 		}
+	}
+	const manifests, staticPods = "/etc/kubernetes/manifests", "staticPodPath"
+	if dir, ok := k.Config[staticPods]; ok && dir != manifests {
+		v.refuse(idConflictingFields, yamlfile.KeyPath("spec.kubernetes.kubelet.config", staticPods),
+			"the pods of the control plane are in "+manifests+", and a kubelet with another "+staticPods+" would not start them",
+			"leave the setting out, and put your own static pods into "+manifests)
 	}
 	for _, field := range sortedKeys(k.Config) {
 		if dir := kubeletDirs[field]; dir != "" && k.Config[field] != dir {

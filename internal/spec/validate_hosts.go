@@ -124,9 +124,27 @@ func hostAddress(address string) (hint string, ok bool) {
 	case looksLikeHostPort(address):
 		return "move the port to ssh.port", false
 	case strings.Trim(address, "0123456789.") == "":
+		if plain := withoutLeadingZeros(address); plain != "" {
+			return "write " + plain + ": the numbers of an IPv4 address have no leading zeros", false
+		}
 		return "write four numbers from 0 to 255 for an IPv4 address", false
 	}
 	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
+}
+
+// withoutLeadingZeros returns an IPv4 address without leading zeros, "" if the text is none.
+func withoutLeadingZeros(address string) string {
+	parts := strings.Split(address, ".")
+	for i, p := range parts {
+		if parts[i] = strings.TrimLeft(p, "0"); parts[i] == "" && p != "" {
+			parts[i] = "0"
+		}
+	}
+	ip, err := netip.ParseAddr(strings.Join(parts, "."))
+	if err != nil {
+		return ""
+	}
+	return ip.String()
 }
 
 // quoteAddress removes a user, because the text can contain a password.

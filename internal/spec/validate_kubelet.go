@@ -200,9 +200,18 @@ func (c kubeletChecker) checkScalar(at, path, kind string, x any) {
 		if !isNumber || number != math.Trunc(number) {
 			c.reportWrongType(at, reflect.TypeFor[int64](), x)
 		} else if number < low || number > high {
-			c.refuse(idWrongType, at, fmt.Sprintf("found %s, expected a number between %.0f and %.0f", foundValue(x), low, high), "")
+			c.refuse(idWrongType, at, fmt.Sprintf("found %s, expected a number %s", foundValue(x), boundsFor(number, low, high)), "")
 		}
 	}
+}
+
+// boundsFor describes the numbers from low to high, for a number that is outside. The largest
+// number of a type does not help if the number is too small.
+func boundsFor(number, low, high float64) string {
+	if number < low && high >= math.MaxInt32 {
+		return fmt.Sprintf("of at least %.0f", low)
+	}
+	return fmt.Sprintf("between %.0f and %.0f", low, high)
 }
 
 // kubeletBounds returns the minimum and maximum of whole numbers with which a kubelet

@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/registryname"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -16,8 +17,9 @@ func (v *validator) checkRegistry() {
 	registries := entries{}
 	for _, name := range sortedKeys(r.Mirrors) {
 		at := yamlfile.KeyPath(path+".mirrors", name)
-		v.checkImageRegistry(at, name)
-		v.checkRepeated(diag.Error, registries, at, registryMeaning(name), name)
+		if v.checkImageRegistry(at, name) {
+			v.checkRepeated(diag.Error, registries, at, registryname.Canonical(name), name)
+		}
 		if len(r.Mirrors[name]) == 0 {
 			v.refuse(idMissingField, at, "the list of mirrors is empty", "write a list of URLs, or leave the registry out")
 		}
@@ -33,7 +35,7 @@ func (v *validator) checkRegistry() {
 	for i, name := range r.Insecure {
 		v.checkRegistryOrMirror(r, yamlfile.IndexPath(path+".insecure", i), name)
 	}
-	v.warnRepeated(path+".insecure", r.Insecure, registryMeaning)
+	v.warnRepeated(path+".insecure", r.Insecure, func(name string) string { return registryForm(r, name) })
 	v.checkAuths(r, path+".auths")
 	v.checkPrivateRegistry()
 }
@@ -46,11 +48,12 @@ func (v *validator) checkAuths(r v1alpha1.Registry, path string) {
 		if !v.requireText(at+".registry", a.Registry, "write host or host:port, such as registry.example.com:5000") {
 			v.checkRegistryOrMirror(r, at+".registry", a.Registry)
 		}
-		if first, ok := names[registryMeaning(a.Registry)]; ok && a.Registry != "" {
+		form := registryForm(r, a.Registry)
+		if first, ok := names[form]; ok && a.Registry != "" {
 			v.refuse(idDuplicateName, at+".registry", "registry "+a.Registry+" is also used by auths["+strconv.Itoa(first)+"]", "keep one of them")
 		}
-		names[registryMeaning(a.Registry)] = i
-		insecure := slices.Contains(r.Insecure, a.Registry)
+		names[form] = i
+		insecure := slices.ContainsFunc(r.Insecure, func(name string) bool { return registryForm(r, name) == form })
 		switch {
 		case a.Username == "" && a.PasswordFrom == nil && a.CAFile == "":
 			v.refuse(idMissingField, at, "this registry has no settings", "write username and passwordFrom, or caFile, or leave it out")
@@ -84,6 +87,15 @@ func (v *validator) checkRegistryOrMirror(r v1alpha1.Registry, at, name string) 
 	}
 }
 
+// registryForm returns the canonical form of a name in auths or insecure: of a registry in
+// image names, or of the host of a mirror.
+func registryForm(r v1alpha1.Registry, name string) string {
+	if len(mirrorsAt(r, name)) > 0 {
+		return registryname.Host(name)
+	}
+	return registryname.Canonical(name)
+}
+
 // hasPlainMirror reports whether a mirror uses plain HTTP.
 func hasPlainMirror(r v1alpha1.Registry, name string) bool {
 	return slices.ContainsFunc(mirrorsAt(r, name), func(u *url.URL) bool { return u.Scheme == "http" })
@@ -93,7 +105,7 @@ func hasPlainMirror(r v1alpha1.Registry, name string) bool {
 func mirrorsAt(r v1alpha1.Registry, host string) (out []*url.URL) {
 	for _, mirrors := range r.Mirrors {
 		for _, m := range mirrors {
-			if u, err := url.Parse(m); err == nil && u.Host == host {
+			if u, err := url.Parse(m); err == nil && registryname.Host(u.Host) == registryname.Host(host) {
 				out = append(out, u)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -133,14 +134,26 @@ func newPowerCommand(
 		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeNames(p, listSandboxName, listMachineNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
-				if sb, err := sandbox.Open(home, name); err == nil {
+				sb, err := sandbox.Open(home, name)
+				if err == nil {
 					return sb.Machines(), func() error { return all(sb, cmd.Context()) }, nil
+				}
+				if !isUnknown(err) {
+					return nil, nil, err
 				}
 				m, err := sandbox.FindMachine(home, name)
 				return machines{m}, func() error { return one(m, cmd.Context()) }, err
 			})
 		},
 	}
+}
+
+// isUnknown reports whether there is no sandbox, so that a name can be the name of a machine.
+func isUnknown(err error) bool {
+	var list diag.List
+	return errors.As(err, &list) && slices.ContainsFunc(list, func(d diag.Diagnostic) bool {
+		return d.ID == sandbox.IDUnknown || d.ID == sandbox.IDBadName
+	})
 }
 
 type machines []*sandbox.Machine

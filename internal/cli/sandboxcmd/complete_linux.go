@@ -48,7 +48,7 @@ func collectNames(p program.Program, of func(*sandbox.Sandbox) []string) (out []
 	if err != nil {
 		return nil
 	}
-	all, err := sandbox.List(dirs.Home)
+	all, _, err := sandbox.List(dirs.Home)
 	if err != nil {
 		return nil
 	}

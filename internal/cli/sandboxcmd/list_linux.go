@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/sandbox"
 )
 
@@ -20,6 +21,8 @@ type machineInfo struct {
 	// PrivateKeyFile is a key that can log in as root.
 	PrivateKeyFile string `json:"privateKeyFile"`
 	sandbox.Status
+	// Problem is the reason why the sandbox is damaged, nil if it is not.
+	Problem *diag.Diagnostic `json:"problem,omitempty"`
 }
 
 func newListCommand(p program.Program) *cobra.Command {
@@ -30,15 +33,28 @@ func newListCommand(p program.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.WriteResult(all, func(w io.Writer) error {
-				if len(all) == 0 {
-					fmt.Fprintln(p.Err, "No machines found. Create machines: slipway sandbox create NAME")
-					return nil
-				}
-				return writeMachineTable(w, all)
-			})
+			return p.WriteResult(all, func(w io.Writer) error { return writeList(p, w, all) })
 		},
 	}
+}
+
+// writeList writes the machines, and why a sandbox is damaged.
+func writeList(p program.Program, w io.Writer, all []machineInfo) error {
+	if len(all) == 0 {
+		fmt.Fprintln(p.Err, "No machines found. Create machines: slipway sandbox create NAME")
+		return nil
+	}
+	if err := writeMachineTable(w, all); err != nil {
+		return err
+	}
+	var problems diag.List
+	for _, m := range all {
+		if m.Problem != nil {
+			problems = append(problems, *m.Problem)
+		}
+	}
+	view.WriteDiagnostics(p.Err, problems, view.Style{})
+	return nil
 }
 
 func readSandboxes(p program.Program) ([]machineInfo, error) {
@@ -46,7 +62,7 @@ func readSandboxes(p program.Program) ([]machineInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	sandboxes, err := sandbox.List(dirs.Home)
+	sandboxes, damaged, err := sandbox.List(dirs.Home)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +77,9 @@ func readSandboxes(p program.Program) ([]machineInfo, error) {
 			return nil, err
 		}
 		all = append(all, of...)
+	}
+	for _, d := range damaged {
+		all = append(all, machineInfo{Sandbox: d.Name, Problem: &d.Problem})
 	}
 	return all, nil
 }
@@ -87,6 +106,8 @@ func writeMachineTable(w io.Writer, all []machineInfo) error {
 	for _, m := range all {
 		state, network := "off", "up"
 		switch {
+		case m.Problem != nil:
+			state, network = "damaged", "-"
 		case m.Running && m.Supervised:
 			state = "running"
 		case m.Running:

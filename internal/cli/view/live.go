@@ -20,18 +20,19 @@ const frameInterval = 100 * time.Millisecond
 // Live shows an operation on a terminal: a scrolling log of finished tasks, and
 // below it a block with a line for each host, which is redrawn in place.
 type Live struct {
-	mu      sync.Mutex
-	w       io.Writer
-	opts    Options
-	state   *progressState
-	columns columns
-	log     []string // lines not yet written above the block
-	partial string   // written text that has no newline yet
-	block   []string // the block on the screen, without colours
-	size    [2]int   // of the screen when the block was drawn
-	closed  bool
-	done    chan struct{}
-	drawer  sync.WaitGroup
+	mu        sync.Mutex
+	w         io.Writer
+	opts      Options
+	state     *progressState
+	columns   columns
+	log       []string       // lines not yet written above the block
+	cancelled cancelledSteps // not shown yet
+	partial   string         // written text that has no newline yet
+	block     []string       // the block on the screen, without colours
+	size      [2]int         // of the screen when the block was drawn
+	closed    bool
+	done      chan struct{}
+	drawer    sync.WaitGroup
 }
 
 var _ View = (*Live)(nil)
@@ -73,12 +74,20 @@ func (v *Live) Emit(e event.Event) {
 	if e.Type == event.Note && v.state.hostState[e.Host] != "" && !v.opts.Debug {
 		return // the host's line shows it
 	}
-	if e, ok := v.foldTask(e, &was); ok && isShownInLog(e, v.opts.Debug) {
-		width, _ := v.opts.Size()
-		c := v.columns.limitTo(width)
-		v.log = append(v.log, c.formatEvent(e, was, v.state.start, paint(v.opts.Style.Colour))...)
-		v.columns = columns{max(v.columns.host, c.host), max(v.columns.what, c.what)}
+	if !v.opts.Debug && v.cancelled.add(e, was) {
+		return
 	}
+	if e, ok := v.foldTask(e, &was); ok && isShownInLog(e, v.opts.Debug) {
+		v.logEvent(e, was)
+	}
+}
+
+// logEvent adds the lines of an event to the log.
+func (v *Live) logEvent(e event.Event, was runningStep) {
+	width, _ := v.opts.Size()
+	c := v.columns.limitTo(width)
+	v.log = append(v.log, c.formatEvent(e, was, v.state.start, paint(v.opts.Style.Colour))...)
+	v.columns = columns{max(v.columns.host, c.host), max(v.columns.what, c.what)}
 }
 
 // foldTask shows a planned task once, when it has ended on all its hosts, and
@@ -130,6 +139,9 @@ func (v *Live) Close() {
 	}
 	close(v.done)
 	v.drawer.Wait()
+	if e, was, ok := v.cancelled.take(); ok {
+		v.logEvent(e, was)
+	}
 	if v.partial != "" {
 		v.log = append(v.log, v.partial)
 	}

@@ -12,9 +12,21 @@ import (
 // many have separate lines before an operation begins.
 const fewHosts = 10
 
-// addresses matches addresses, which are the only difference between equal
-// findings of several hosts.
-var addresses = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-fA-F:]+\](:\d+)?`)
+// addresses matches addresses, which are the only difference between equal findings of several
+// hosts, with an article and the word "address" before them. Its last group matches the
+// length of a range, which is not an address.
+var addresses = regexp.MustCompile(
+	`(?:\b(?:the )?(?:IP )?address )?(?:\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9a-fA-F:]+\](?::\d+)?)(/\d+)?`)
+
+// replaceAddresses replaces the addresses in a text.
+func replaceAddresses(text, by string) string {
+	return addresses.ReplaceAllStringFunc(text, func(found string) string {
+		if addresses.FindStringSubmatch(found)[1] != "" {
+			return found
+		}
+		return by
+	})
+}
 
 // A sharedFinding is a finding that one or more hosts have.
 type sharedFinding struct {
@@ -29,7 +41,7 @@ func mergeFindings(list diag.List) []*sharedFinding {
 	var out []*sharedFinding
 	for _, d := range list {
 		key := d
-		key.Host, key.Message, key.Hint = "", addresses.ReplaceAllString(d.Message, "its address"), addresses.ReplaceAllString(d.Hint, "ADDRESS")
+		key.Host, key.Message, key.Hint = "", replaceAddresses(d.Message, "the address of each host"), replaceAddresses(d.Hint, "ADDRESS")
 		g := seen[key]
 		if g == nil || d.Host == "" {
 			g = &sharedFinding{Diagnostic: d}

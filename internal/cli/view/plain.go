@@ -22,7 +22,7 @@ type Plain struct {
 	columns   columns
 	lastShown map[stepKey]time.Time // when a step's progress was last shown
 	states    map[string]int        // by state, such as "connecting": the number of hosts that had it
-	cancelled []cancelledTask       // cancelled tasks that are not shown yet
+	cancelled cancelledSteps        // not shown yet
 	closed    bool
 }
 
@@ -49,49 +49,21 @@ func (v *Plain) Emit(e event.Event) {
 		v.showProgress(e)
 		return
 	}
-	if !isShownInLog(e, v.opts.Debug) || !v.opts.Debug && (v.isStateOfManyHosts(e) || v.holdCancelled(e, was)) {
+	if !isShownInLog(e, v.opts.Debug) || !v.opts.Debug && (v.isStateOfManyHosts(e) || v.cancelled.add(e, was)) {
 		return
 	}
-	v.showCancelled()
 	for _, l := range v.columns.formatEvent(e, was, v.state.start, paint(v.opts.Style.Colour)) {
 		fmt.Fprintln(v.w, l)
 	}
 }
 
-// A cancelledTask is a task that was cancelled on some hosts.
-type cancelledTask struct {
-	first event.Event
-	was   runningStep
-	hosts int
-}
-
-// holdCancelled delays a cancelled step, so that its task is shown once for all hosts. It
-// reports whether the event is such a step.
-func (v *Plain) holdCancelled(e event.Event, was runningStep) bool {
-	if e.Type != event.StepFinished || e.Outcome != event.Cancelled {
-		return false
-	}
-	for i := range v.cancelled {
-		if v.cancelled[i].first.Task == e.Task {
-			v.cancelled[i].hosts++
-			return true
-		}
-	}
-	v.cancelled = append(v.cancelled, cancelledTask{e, was, 1})
-	return true
-}
-
-// showCancelled shows the delayed tasks.
+// showCancelled shows the cancelled steps, in one line.
 func (v *Plain) showCancelled() {
-	for _, s := range v.cancelled {
-		if s.hosts > 1 {
-			s.first.Host = fmt.Sprintf("%d hosts", s.hosts)
-		}
-		for _, l := range v.columns.formatEvent(s.first, s.was, v.state.start, paint(v.opts.Style.Colour)) {
+	if e, was, ok := v.cancelled.take(); ok {
+		for _, l := range v.columns.formatEvent(e, was, v.state.start, paint(v.opts.Style.Colour)) {
 			fmt.Fprintln(v.w, l)
 		}
 	}
-	v.cancelled = nil
 }
 
 // isStateOfManyHosts reports whether a note is a state that more than fewHosts hosts

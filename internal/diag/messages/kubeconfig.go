@@ -51,9 +51,10 @@ var kubeconfigs = Section{
 		{
 			ID:      "no-kubeconfig",
 			Code:    v1alpha1.ErrorCredentials,
-			Summary: "The admin kubeconfig is not saved yet.",
-			Cause:   "It is saved when the control plane of the cluster is running.",
-			Remedy:  "Run `slipway resume NAME`.",
+			Summary: "An admin kubeconfig is missing.",
+			Cause: "It is saved when the control plane of the cluster is running. If the message names a host, its " +
+				"`/etc/kubernetes/admin.conf` is missing or is not a readable file.",
+			Remedy: "Run `slipway resume NAME`. If the message names a host, use the saved kubeconfig, without `--live`.",
 		},
 		{
 			ID:      "kubeconfig-untrusted",

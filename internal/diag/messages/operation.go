@@ -183,6 +183,15 @@ var operations = Section{
 			Cause:     "The state directory cannot be read at this moment. Slipway continues to try.",
 			Remedy:    "To stop the operation, press Ctrl-C in its terminal.",
 		},
+		{
+			ID:        "dump-incomplete",
+			IsWarning: true,
+			Summary:   "The support bundle lacks data of a host or of the API.",
+			Cause: "The host was not reachable, or it did not respond in time. The bundle has all other data, and its " +
+				"file `missing.txt` has all names and reasons.",
+			Remedy: "Make the host or the API reachable, and run `slipway dump` again. If that is not possible, send this " +
+				"bundle.",
+		},
 	},
 }
 

@@ -104,7 +104,8 @@ var sandboxes = Section{
 			Summary: "A directory of sandboxes does not belong to Slipway.",
 			Cause: "A directory in the place of a sandbox, or of the base system in the cache, was not created by Slipway " +
 				"as root. It belongs to another user, is reached through a symbolic link, or its `sandbox.json` is " +
-				"missing or invalid. Slipway would work there as root, and `delete` would remove it, so Slipway stops.",
+				"missing or invalid. Slipway would work there as root, and `delete` would remove it, so Slipway does " +
+				"not use it. `slipway sandbox list` shows it as `damaged`; other sandboxes work.",
 			Remedy: "Move the directory or the link away.",
 		},
 		{

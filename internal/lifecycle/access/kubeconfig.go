@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -54,7 +53,7 @@ func (a *Access) SavedKubeconfig(ctx context.Context, name string) ([]byte, erro
 			"finish the creation: slipway resume "+name)
 	}
 	if err != nil {
-		return nil, err
+		return nil, a.refuseUnreadable(name, err)
 	}
 	if _, err := kubeconfig.ParseAdmin(conf); err == nil {
 		return conf, nil
@@ -66,6 +65,17 @@ func (a *Access) SavedKubeconfig(ctx context.Context, name string) ([]byte, erro
 			"get it from a control plane: slipway kubeconfig "+name+" --live")
 	}
 	return clusterstate.MakeKubeconfigFor(module.Env{Cluster: c}, admin, OutsideAddress(c))
+}
+
+// refuseUnreadable returns the error for a saved kubeconfig that cannot be read.
+func (a *Access) refuseUnreadable(name string, err error) error {
+	var list diag.List
+	if errors.As(err, &list) {
+		return err
+	}
+	at := a.c.Records.Kubeconfigs().Location(name)
+	return diag.Refuse(idDamaged, "the saved kubeconfig "+at+" cannot be read: "+err.Error(),
+		"move "+at+" away, and get it from a control plane: slipway kubeconfig "+name+" --live")
 }
 
 // CurrentKubeconfig returns the saved admin kubeconfig. If its certificate
@@ -83,7 +93,7 @@ func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte,
 	theirs, warnings, err := a.readLiveKubeconfig(ctx, env)
 	if err != nil { // the caller's request reports the expiry
 		var list diag.List
-		if errors.As(err, &list) && list[0].ID == clusterstate.IDUntrusted {
+		if isOfHost(err, &list) {
 			warnings = asWarnings(list)
 		}
 		return kept, warnings, nil
@@ -96,7 +106,7 @@ func (a *Access) CurrentKubeconfig(ctx context.Context, env module.Env) ([]byte,
 func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
 	recorded, err := a.c.Records.Kubeconfigs().Load(ctx, env.Cluster.Name)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
-		return nil, nil, err
+		return nil, nil, a.refuseUnreadable(env.Cluster.Name, err)
 	}
 	var refusals diag.List
 	var failed error
@@ -106,7 +116,7 @@ func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf [
 		switch {
 		case err == nil:
 			return one, asWarnings(refusals), nil
-		case errors.As(err, &list) && list[0].ID == clusterstate.IDUntrusted:
+		case isOfHost(err, &list):
 			refusals = append(refusals, list...)
 		default:
 			failed = errors.Join(failed, err)
@@ -116,6 +126,12 @@ func (a *Access) readLiveKubeconfig(ctx context.Context, env module.Env) (conf [
 		return nil, nil, refusals
 	}
 	return nil, asWarnings(refusals), failed
+}
+
+// isOfHost reports whether the kubeconfig of a host is the reason for an error, and sets the
+// list.
+func isOfHost(err error, list *diag.List) bool {
+	return errors.As(err, list) && ((*list)[0].ID == clusterstate.IDUntrusted || (*list)[0].ID == idNoKubeconfig)
 }
 
 func asWarnings(list diag.List) diag.List {
@@ -132,12 +148,15 @@ func (a *Access) readHostKubeconfig(ctx context.Context, env module.Env, h v1alp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	result, err := hostconn.QueryResult(ctx, conn, op.ReadFile{Path: "/etc/kubernetes/admin.conf", Secret: true})
-	if err != nil {
+	result, err := hostconn.QueryResult(ctx, conn, op.ReadFile{Path: adminConf, Secret: true})
+	var unreadable *op.Error
+	switch {
+	case errors.As(err, &unreadable):
+		return nil, noHostKubeconfig(h.Name, adminConf+" on this control plane cannot be read: "+unreadable.Message)
+	case err != nil:
 		return nil, err
-	}
-	if result.Missing {
-		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, records.ErrNotFound)
+	case result.Missing:
+		return nil, noHostKubeconfig(h.Name, adminConf+" does not exist on this control plane")
 	}
 	conf, err := clusterstate.MakeExternalKubeconfig(env, kubeconfig.Untrusted{Text: result.Output}, recorded)
 	var list diag.List
@@ -147,6 +166,17 @@ func (a *Access) readHostKubeconfig(ctx context.Context, env module.Env, h v1alp
 		}
 	}
 	return conf, err
+}
+
+// adminConf is the admin kubeconfig on a control plane.
+const adminConf = "/etc/kubernetes/admin.conf"
+
+// noHostKubeconfig returns the error for a control plane without a readable kubeconfig.
+func noHostKubeconfig(host, message string) error {
+	return diag.List{{
+		ID: idNoKubeconfig, Severity: diag.Error, Host: host, Message: message,
+		Hint: "use the saved kubeconfig: leave out --live; or restore the file from another control plane",
+	}}
 }
 
 // WriteKubeconfigFile returns the path of an admin kubeconfig whose server responds now: the

@@ -54,7 +54,8 @@ func (b *Backups) setsOf(ctx context.Context, name string) ([]SnapshotInfo, erro
 	return out, nil
 }
 
-// listed describes a set from its header, or an encrypted set from its name.
+// listed describes a set from its header, or an encrypted set from its name. An incomplete
+// set has a problem.
 func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 	cluster, taken, encrypted, _ := backup.ParseFileName(filepath.Base(file))
 	i := SnapshotInfo{Cluster: cluster, File: file, Taken: taken, Encrypted: encrypted}
@@ -63,12 +64,16 @@ func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 		i.Bytes = info.Size()
 	}
 	var set *backup.Set
-	if err == nil && !encrypted {
-		set, err = backup.ReadHeader(file, nil)
+	if err == nil {
+		set, err = backup.Inspect(file)
 	}
 	if err != nil {
-		i.Problem = &diag.Diagnostic{ID: string(backup.Damaged), Severity: diag.Error, Message: err.Error()}
+		i.Problem = &diag.Diagnostic{
+			ID: string(backup.Damaged), Severity: diag.Error, File: file,
+			Message: "the backup set cannot be restored: " + err.Error(), Hint: "use another set",
+		}
 	}
+	i.Encrypted = encrypted || err == nil && set == nil
 	if set != nil {
 		i.describeSet(set)
 		i.Verified = verified(set, keys)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,7 +125,7 @@ func (b *Backups) openFile(ctx context.Context, r *Selection, env module.Env) (_
 	}
 	info, err := os.Stat(r.File)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, diag.Refuse(string(backup.Unknown), r.File+" is not a readable regular file",
+		return nil, diag.Refuse(string(backup.Unknown), describeUnreadable(r.File, err),
 			"list the backup sets on this machine: slipway etcd snapshots "+env.Cluster.Name)
 	}
 	if err := transfer.CheckRoom(b.c.Files.TempDir(), info.Size()+spareHere); err != nil {
@@ -135,6 +136,21 @@ func (b *Backups) openFile(ctx context.Context, r *Selection, env module.Env) (_
 		return nil, errors.Join(inFile(err, r.File), u.Close())
 	}
 	return u, nil
+}
+
+// describeUnreadable describes why a file is not a backup set. The error is of os.Stat, nil
+// for a file that is not regular.
+func describeUnreadable(file string, err error) string {
+	var at *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "the backup set " + file + " does not exist"
+	case errors.As(err, &at):
+		return "the backup set " + file + " cannot be read: " + at.Err.Error()
+	case err != nil:
+		return "the backup set " + file + " cannot be read: " + err.Error()
+	}
+	return file + " is not a regular file, so it is not a backup set"
 }
 
 // inFile sets the file in the diagnostics about a set.

@@ -19,7 +19,8 @@ var keeps = []string{
 	"--client-ca-file=/etc/kubernetes/pki/ca.crt --authorization-mode=Node,RBAC", "--etcd-servers=https://127.0.0.1:2379", "keepalive: 30s",
 	"registry.k8s.io/coredns/coredns:v1.14.2@sha256:0011", "dial tcp 10.0.0.1:6443: connect: connection refused",
 	`MountVolume.SetUp failed for volume "x" : secret "web" not found`, "automountServiceAccountToken: false",
-	"certificate-authority: /etc/kubernetes/pki/ca.crt",
+	"certificate-authority: /etc/kubernetes/pki/ca.crt", "the token is expired", "the secret key of the service accounts is not readable",
+	"password authentication is disabled",
 }
 
 func TestRedactText_RemovesOnlySecrets(t *testing.T) {

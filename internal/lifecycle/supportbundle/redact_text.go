@@ -17,6 +17,11 @@ const (
 		`|[^\s"'{\[,;\\](?:[^\s"\\]|\\.)*)`
 )
 
+// valueAfterBlank matches a value that only a blank separates from its name.
+func valueAfterBlank() string {
+	return strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1)
+}
+
 // A pattern matches a kind of secret. Its last group is the secret, or the whole match if
 // there is no group. It is only tried on lines that contain one of the hints in lower
 // case.
@@ -65,6 +70,17 @@ var patterns = []pattern{
 	{[]string{"httpheader{"}, regexp.MustCompile(`HTTPHeader\{Name:[^,]*,Value:(.*?),\}`)},
 	{[]string{"args:["}, regexp.MustCompile(`\bArgs:\[(.*?)\],WorkingDir:`)},
 	{[]string{"command:["}, regexp.MustCompile(`\bCommand:\[(.*?)\],(?:Args:|\})`)},
+	// In a sentence.
+	{
+		[]string{"pass", "pwd"},
+		regexp.MustCompile(`(?i)(?:password|passphrase|passwd|pwd)\\*["']?\s+(?:is|was)\s+(?:now\s+|set to\s+)?` + secretValue),
+	},
+	{
+		secretHints,
+		regexp.MustCompile(`(?i)` + secretEnd + `\s+(?:is|was)\s+(?:now\s+|set to\s+)?\\*["']?([^\s"'\\]*\d[^\s"'\\]*)`),
+	},
+	// A name that is one word, and its value behind a blank.
+	{[]string{"key"}, regexp.MustCompile(`(?i)(?:secret(?:[_-]?access)?|private|api|encryption)[_-]?key\s+` + valueAfterBlank())},
 	// A name and its value: of a variable or a header, a flag, an assignment.
 	{
 		secretHints,
@@ -73,7 +89,7 @@ var patterns = []pattern{
 	{
 		secretHints,
 		regexp.MustCompile(`(?i)(?:^|[\s"'` + "`" + `(\[,=])-{1,2}` + secretWord + `(?:\\*["']\s*,?|,|\s)\s*` +
-			strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1)),
+			valueAfterBlank()),
 	},
 	{secretHints, regexp.MustCompile(`(?i)` + secretEnd + `=([{\[,;][^\s"]+)`)},
 	{secretHints, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},

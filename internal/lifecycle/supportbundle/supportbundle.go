@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -22,13 +23,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kube"
-	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/records"
-	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -58,60 +57,69 @@ type Config struct {
 
 // A Collector collects support bundles.
 type Collector struct {
-	// TotalTime and HostTime limit the queries of all hosts and of one host.
-	TotalTime, HostTime time.Duration
-	c                   Config
+	// TotalTime, HostTime and QueryTime limit all queries of hosts, the queries of one host,
+	// and one query of a host. A host that misses the last limit maxStalls times is not
+	// queried further.
+	TotalTime, HostTime, QueryTime time.Duration
+	c                              Config
 }
 
 // New returns a collector with the usual limits.
 func New(c Config) *Collector {
-	return &Collector{TotalTime: 3 * time.Minute, HostTime: 2 * time.Minute, c: c}
+	return &Collector{TotalTime: 3 * time.Minute, HostTime: 2 * time.Minute, QueryTime: 15 * time.Second, c: c}
 }
 
 // Dump writes a support bundle (tar, zstd) of a cluster: the saved state and data from
 // its hosts and its API, without secrets. The bundle lists missing data, which is not an
-// error. progress may be nil.
-func (c *Collector) Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error {
+// error. It returns warnings about hosts that could not be read completely, and about the
+// API. progress may be nil.
+func (c *Collector) Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) (diag.List, error) {
 	cluster, err := c.c.Clusters.Cluster(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	env, err := c.c.Clusters.Environment(ctx, cluster)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s := c.c.Inspector.NewSession(ctx, env)
 	defer s.Close()
 	zw, err := zstd.NewWriter(w)
 	if err != nil {
-		return fmt.Errorf("creating the support bundle: %w", err)
+		return nil, fmt.Errorf("creating the support bundle: %w", err)
 	}
 	d := &archive{
 		collector: c, dir: name, redactor: newRedactor(cluster, s.Admin, c.c.Secrets(ctx, cluster)...), tar: tar.NewWriter(zw), now: c.c.Now(),
 	}
-	d.addRecords(ctx, cluster, progress)
+	d.addRecords(ctx, cluster)
 	d.addQueried(ctx, s, progress)
-	slices.Sort(d.missing)
-	d.addText("missing.txt", []byte(strings.Join(d.missing, "\n")+"\n"))
+	d.addText("missing.txt", d.formatMissing())
 	err = errors.Join(d.err, d.tar.Close(), zw.Close())
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the caller cancelled it
 	}
-	return err
+	return d.warnings, err
 }
 
 // addQueried queries the hosts and the API at the same time.
 func (d *archive) addQueried(ctx context.Context, s *inspect.Session, progress event.Sink) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.collector.TotalTime, inspect.ErrNoTime)
 	defer cancel()
-	var api sync.WaitGroup
-	api.Go(func() { d.addAPI(ctx, s) })
-	s.QueryHosts(ctx, d.collector.HostTime, progress, func(ctx context.Context, h *inspect.Host) { h.Err = d.addHost(ctx, h) })
-	api.Wait()
+	var others sync.WaitGroup
+	others.Go(func() { d.addAPI(ctx, s) })
+	others.Go(func() { d.addInfo(ctx, s.Env.Cluster.Name) }) // a dead host delays it as well
+	unread := make(map[string][]string, len(s.Hosts))
+	var mu sync.Mutex
+	s.QueryHosts(ctx, d.collector.HostTime, progress, func(ctx context.Context, h *inspect.Host) {
+		r := d.newHostReader(h)
+		h.Err = r.readAll(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		unread[h.Spec.Name] = r.unread
+	})
+	others.Wait()
 	for _, h := range s.Hosts {
-		if h.Err != nil {
-			d.addMissing("hosts/"+h.Spec.Name, h.Err)
-		}
+		d.reportHost(h, unread[h.Spec.Name])
 	}
 }
 
@@ -127,13 +135,8 @@ type archive struct {
 	missing []string
 	names   map[string]bool // of the files in it
 	err     error
-}
-
-// addMissing notes that data is missing.
-func (d *archive) addMissing(what string, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.missing = append(d.missing, what+": "+string(d.redactor.redactText([]byte(err.Error()))))
+	// warnings are about hosts and the API, of which data is missing.
+	warnings diag.List
 }
 
 // addText adds a text without secrets. Of a large text it adds the end.
@@ -221,8 +224,18 @@ func (d *archive) addObject(name string, v any) {
 	d.addFile(name, d.redactor.redactJSON(b, "  "))
 }
 
+// addInfo adds the output of cluster-info.
+func (d *archive) addInfo(ctx context.Context, cluster string) {
+	info, err := d.collector.c.Inspector.Info(ctx, cluster, nil)
+	if err != nil {
+		d.addMissing("info.json", err)
+		return
+	}
+	d.addObject("info.json", info)
+}
+
 // addRecords adds the saved state of this machine.
-func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) {
+func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster) {
 	text, err := json.Marshal(spec.RedactCluster(c))
 	if err == nil {
 		text, err = yaml.JSONToYAML(d.redactor.redactJSON(text, ""))
@@ -231,11 +244,6 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 		d.addMissing("cluster.yaml", err)
 	}
 	d.addFile("cluster.yaml", text)
-	if info, err := d.collector.c.Inspector.Info(ctx, c.Name, progress); err != nil {
-		d.addMissing("info.json", err)
-	} else {
-		d.addObject("info.json", info)
-	}
 	ops, damaged, err := d.collector.c.Records.Operations().ListReadable(ctx, c.Name)
 	if err != nil {
 		d.addMissing("operations", err)
@@ -261,127 +269,6 @@ func (d *archive) addRecords(ctx context.Context, c *v1alpha1.Cluster, progress 
 		}
 		d.addLines(dir+"journal.jsonl", journal)
 	}
-}
-
-// hostCommands are the commands to run on a host: file → argv.
-var hostCommands = []struct {
-	file string
-	argv []string
-}{
-	{"kubelet.log", []string{"journalctl", "-u", "kubelet", "-n", "3000", "--no-pager", "-o", "short-iso"}},
-	{"containerd.log", []string{"journalctl", "-u", "containerd", "-n", "2000", "--no-pager", "-o", "short-iso"}},
-	{"docker.log", []string{"journalctl", "-u", "docker", "-u", "cri-docker", "-n", "2000", "--no-pager", "-o", "short-iso"}},
-	{"etcd.log", []string{"journalctl", "-u", "etcd", "-n", "2000", "--no-pager", "-o", "short-iso"}},
-	{"slipway-units.log", []string{"journalctl", "-u", "slipway-*", "-n", "1000", "--no-pager", "-o", "short-iso"}},
-	{"kernel.log", []string{"journalctl", "-k", "-n", "500", "--no-pager", "-o", "short-iso"}},
-	{"units-failed.txt", []string{"systemctl", "list-units", "--failed", "--no-pager", "--plain"}},
-	{"containers.txt", []string{"crictl", "ps", "-a"}}, // it finds the socket in its own configuration
-	{"disks.txt", []string{"df", "-h"}},
-	{"memory.txt", []string{"free", "-m"}},
-	{"processes.txt", []string{"ps", "-eo", "pid,ppid,user,stat,etime,rss,comm"}},
-	{"addresses.txt", []string{"ip", "address"}},
-	{"routes.txt", []string{"ip", "route"}},
-	{"listeners.txt", []string{"ss", "-lntup"}},
-}
-
-// addHost collects the data of one host and keeps errors. It returns the reason if it was
-// interrupted.
-func (d *archive) addHost(ctx context.Context, h *inspect.Host) error {
-	dir := "hosts/" + h.Spec.Name + "/"
-	results, err := h.Conn.Check(ctx, op.List{op.Facts{}})
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		d.addMissing(dir+"facts.json", err)
-	case len(results) == 1 && results[0].Error == nil:
-		d.addFile(dir+"facts.json", d.redactor.redactJSON(results[0].Output, "  "))
-	}
-	worker, ok := h.Conn.(remote.Worker)
-	if !ok {
-		return nil
-	}
-	for _, c := range hostCommands {
-		out, err := runCommand(ctx, worker, c.argv...)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			d.addMissing(dir+c.file, err)
-		default:
-			d.addText(dir+c.file, out)
-		}
-	}
-	return d.addPodLogs(ctx, dir, h.Conn)
-}
-
-// addPodLogs adds the logs of the cluster's own pods, newest first.
-func (d *archive) addPodLogs(ctx context.Context, dir string, host remote.Host) error {
-	list, err := hostconn.Query(ctx, host, op.PodLogs{Most: maxPodLogs})
-	var names []string
-	if err == nil {
-		err = json.Unmarshal(list, &names)
-	}
-	if err != nil {
-		d.addMissing(dir+"pods", err)
-		return ctx.Err()
-	}
-	for _, name := range names[:min(len(names), maxPodLogs)] {
-		if !op.IsPodLog(name) {
-			continue // the kubelet does not create such a name
-		}
-		out, err := hostconn.Query(ctx, host, op.PodLog{Name: name, Bytes: maxPodLogBytes})
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			d.addMissing(dir+"pods/"+name, err)
-		default:
-			if len(out) >= maxPodLogBytes {
-				out = dropFirstLine(out)
-			}
-			d.addText(dir+"pods/"+name, out)
-		}
-	}
-	return nil
-}
-
-// dropFirstLine returns the text after its first line, whose beginning is missing: a secret
-// in it could not be recognized.
-func dropFirstLine(b []byte) []byte {
-	_, rest, _ := bytes.Cut(b, []byte("\n"))
-	return rest
-}
-
-// runCommand returns the end of a program's output on a host.
-func runCommand(ctx context.Context, w remote.Worker, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	var out, errw bytes.Buffer
-	kept := &tailBuffer{Buffer: &out}
-	code, err := w.Run(ctx, remote.Command{Argv: argv}, nil, kept, &tailBuffer{Buffer: &errw})
-	if err == nil && code != 0 && out.Len() == 0 {
-		err = fmt.Errorf("%s exited with code %d: %s", argv[0], code, strings.TrimSpace(errw.String()))
-	}
-	if kept.cut {
-		return dropFirstLine(out.Bytes()), err
-	}
-	return out.Bytes(), err
-}
-
-// A tailBuffer keeps about the last maxLogBytes bytes.
-type tailBuffer struct {
-	*bytes.Buffer
-	cut bool // earlier output was dropped
-}
-
-func (t *tailBuffer) Write(p []byte) (int, error) {
-	_, _ = t.Buffer.Write(p) // never fails
-	if over := t.Len() - 2*maxLogBytes; over > 0 {
-		t.Next(over + maxLogBytes)
-		t.cut = true
-	}
-	return len(p), nil
 }
 
 // objectLists are the lists to read from the API: file → path.
@@ -427,6 +314,8 @@ func (d *archive) addAPI(ctx context.Context, s *inspect.Session) {
 	for file := range left {
 		d.addMissing("kubernetes/"+file, last)
 	}
+	d.warn("", "the support bundle lacks objects of the API ("+listNames(slices.Sorted(maps.Keys(left)))+"): "+d.plainReason(last),
+		"check the API servers: slipway cluster-info "+s.Env.Cluster.Name)
 }
 
 // readList returns one list, within a time limit.

@@ -507,8 +507,8 @@ func TestUnpack_ReplacesOnlyDifferentFiles(t *testing.T) {
 	inode := func(name string) uint64 { return host.StatOf(must(os.Stat(h.path(name)))).Ino }
 	a, b := inode("opt/x/a"), inode("opt/x/b")
 	h.write("opt/x/b", "changed")
-	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/b is missing or has changed" {
-		t.Errorf("check: %q", r.Summary)
+	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/b is missing or has changed" || string(r.Output) != "/opt/x/b" {
+		t.Errorf("check: %q, files %q", r.Summary, r.Output)
 	}
 	h.apply(u)
 	if inode("opt/x/a") != a {

@@ -43,7 +43,8 @@ type Result struct {
 	Summary string `json:"summary,omitempty"`
 	// Diff is a unified diff of text that is not secret, at most 64 KiB.
 	Diff string `json:"diff,omitempty"`
-	// Output is the answer of the operation (ReadFile, Facts, Exec).
+	// Output is the answer of the operation (ReadFile, Facts, Exec). The check of an Unpack
+	// returns the only files that it changes, separated by NUL, if it knows them.
 	Output  []byte `json:"output,omitempty"`
 	Missing bool   `json:"missing,omitempty"`
 	// Secret reports whether Output must not be saved.

@@ -44,11 +44,13 @@ func readArgumentFile(name string) ([]byte, error) {
 
 // identity has the loaded credentials of one login.
 type identity struct {
-	signers  []ssh.Signer
-	names    []string // of the signers, for people
-	passed   []string // keys that cannot be used, with the reason
-	password string
-	agent    net.Conn
+	signers []ssh.Signer
+	names   []string // of the signers, for people
+	passed  []string // keys that cannot be used, with the reason
+	// encrypted is the last key that has a passphrase and is not in the agent.
+	encrypted string
+	password  string
+	agent     net.Conn
 
 	// The methods that the server requested in the current attempt.
 	askedKeys, askedPassword bool
@@ -85,7 +87,7 @@ func (l login) loadIdentity(ctx context.Context, to endpoint, opts remote.Option
 		if len(id.signers) == 0 {
 			err = to.newError(remote.KeyUnreadable,
 				"no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notesText(),
-				"name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom", nil)
+				id.hintForUsual(), nil)
 		}
 	}
 	if err != nil {
@@ -181,6 +183,7 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 		if s = id.fromAgent(ctx, path, locked.PublicKey, read); s != nil {
 			break
 		}
+		id.encrypted = path
 		return to.newError(remote.KeyUnreadable, "the private key "+path+" is encrypted",
 			"set ssh.passphraseFrom, or add the key to your SSH agent (`ssh-add`)", err)
 	default:
@@ -225,6 +228,14 @@ func (id *identity) addUsual(ctx context.Context, home string, to endpoint) {
 			add(path)
 		}
 	}
+}
+
+// hintForUsual returns what to do if there is no usable key.
+func (id *identity) hintForUsual() string {
+	if id.encrypted != "" {
+		return "add the key to your SSH agent (`ssh-add " + id.encrypted + "`), or set ssh.privateKeyFile and ssh.passphraseFrom"
+	}
+	return "name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom"
 }
 
 // addIdentity adds a key, or a key of the agent that a public key names.

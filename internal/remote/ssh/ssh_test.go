@@ -263,6 +263,16 @@ func TestLogin_AnswersPrompts(t *testing.T) {
 	checkRefusal(t, err, remote.AuthFailed, "rejects the key")
 }
 
+// The usual key of a user has a passphrase, which only the agent or a setting can give.
+func TestLogin_SaysHowToUseEncryptedKey(t *testing.T) {
+	t.Setenv("SSH_AUTH_SOCK", "")
+	opts := testOptions(t)
+	path, _ := keyFile(t, filepath.Join(opts.Home, ".ssh"), "sesame")
+	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
+	_, err := d.Connect(t.Context(), v1alpha1.Host{Name: "h1", Address: "192.0.2.1"}, opts)
+	checkRefusal(t, err, remote.KeyUnreadable, "add the key to your SSH agent (`ssh-add "+path+"`)")
+}
+
 func TestLogin_UsesTheAgent(t *testing.T) {
 	_, pub := keyFile(t, t.TempDir(), "")
 	_, private, err := ed25519.GenerateKey(rand.Reader)

@@ -51,7 +51,7 @@ type Verifier struct {
 }
 
 // ListDirectory returns the sets in a directory, newest first. It verifies their signatures
-// and sizes, but does not read their whole content.
+// and that no member is missing, but does not read their whole content.
 func (v Verifier) ListDirectory(ctx context.Context, path string) (out []Entry, err error) {
 	dir, err := openDir(path, false)
 	if err != nil {
@@ -95,10 +95,17 @@ func (v Verifier) entryOf(c copies.Copy) Entry {
 // verifyFile sets the state of a local set.
 func (v Verifier) verifyFile(file string, e *Entry) {
 	h, err := ReadHeader(file, v.Identities)
+	var files []backup.File
+	if err == nil {
+		files = h.Files
+	}
+	incomplete := backup.CheckComplete(file, setForm(), files)
 	switch {
-	case idOf(err) == string(backup.Encrypted): // the name has to do
-	case err != nil:
+	case err != nil && idOf(err) != string(backup.Encrypted):
 		e.State, e.Problem = Damaged, err.Error()
+	case incomplete != nil:
+		e.State, e.Problem = Damaged, explainSet(file, incomplete).Error()
+	case err != nil: // it is encrypted: the name has to do
 	case !v.Key.IsSignerOf(h.Signature):
 		e.State = Unverified
 	case !h.Taken.Equal(e.Taken) || h.revision() != e.Revision:

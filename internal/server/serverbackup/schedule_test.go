@@ -293,6 +293,8 @@ func TestListDirectory_ReportsStateOfEachSet(t *testing.T) {
 		{at(2), false, raw[:3000], Damaged},
 		{at(3), false, foreign, Unverified},
 		{at(4), true, sealed, Named},
+		{at(5), false, raw[:len(raw)-1024], Damaged},
+		{at(6), true, sealed[:len(sealed)-100], Damaged},
 	} {
 		name := fileName(nameFor(f.header, m.o.Signer), f.encrypted)
 		if err := os.WriteFile(d.Path("backups", name), f.raw, 0o600); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/registryname"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -74,6 +75,7 @@ func (c *conversion) convertRanges(text, from, to, kubekeys string) []string {
 func (c *conversion) convertMirrors() {
 	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
 	mirror := func(name, url, from string) {
+		name = registryname.InImages(name)
 		if !strings.Contains(url, "://") {
 			url = "https://" + url
 		}
@@ -91,18 +93,18 @@ func (c *conversion) convertMirrors() {
 		c.recordOrigin(fmt.Sprintf("%s.mirrors[%s][%d]", registryPath, name, len(out.Mirrors[name])-1), from)
 	}
 	for i, url := range r.RegistryMirrors {
-		mirror("docker.io", url, fmt.Sprintf("%s.registryMirrors[%d]", registryPath, i))
+		mirror(registryname.DockerHub, url, fmt.Sprintf("%s.registryMirrors[%d]", registryPath, i))
 	}
 	for _, name := range sortedKeys(r.RemoteMirrors) {
 		at := registryPath + ".remoteMirrors[" + name + "]"
-		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && name != "docker.io" {
+		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && !registryname.Equal(name, registryname.DockerHub) {
 			c.reportChangedMeaning(idLost, at, registryPath, "Docker supports mirrors only for docker.io")
 			continue
 		}
 		for i, url := range r.RemoteMirrors[name].Endpoint {
 			mirror(name, url, fmt.Sprintf("%s.endpoint[%d]", at, i))
 		}
-		c.recordOrigin(registryPath+".mirrors["+name+"]", at)
+		c.recordOrigin(registryPath+".mirrors["+registryname.InImages(name)+"]", at)
 	}
 }
 
@@ -119,16 +121,16 @@ func (c *conversion) convertRegistry() {
 	for i, name := range r.InsecureRegistries {
 		insecure(name, fmt.Sprintf("%s.insecureRegistries[%d]", registryPath, i))
 	}
-	for _, name := range sortedKeys(r.Auths) {
-		at := registryPath + ".auths[" + name + "]"
-		switch a := r.Auths[name]; {
+	for _, key := range sortedKeys(r.Auths) {
+		at, name := registryPath+".auths["+key+"]", registryname.InImages(key)
+		switch a := r.Auths[key]; {
 		case a.SkipTLSVerify:
 			insecure(name, at+".skipTLSVerify")
 		case a.PlainHTTP:
 			insecure(name, at+".plainHTTP")
 		}
-		a := r.Auths[name]
-		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && a.Username != "" && name == "docker.io" && len(out.Mirrors[name]) > 0 {
+		a := r.Auths[key]
+		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && a.Username != "" && name == registryname.DockerHub && len(out.Mirrors[name]) > 0 {
 			c.reportChangedMeaning(idLost, at+".username", registryPath,
 				"Docker would send this password to the mirrors of docker.io as well; use image pull secrets")
 			a.Username, a.Password = "", ""

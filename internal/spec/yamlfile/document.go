@@ -6,10 +6,13 @@ package yamlfile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -44,6 +47,19 @@ func ReadDocuments(file string, data []byte) ([]*yaml.Node, *diag.Diagnostic) {
 	return found, nil
 }
 
+// badCharacter returns the offset of the first byte that is not UTF-8 or begins a control
+// character that YAML does not allow; -1 if there is none.
+func badCharacter(data []byte) int {
+	for at := 0; at < len(data); {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r) {
+			return at
+		}
+		at += size
+	}
+	return -1
+}
+
 var syntaxLine = regexp.MustCompile(`line (\d+): `)
 
 // syntaxError adds a place to an error of the YAML parser, which has only a line.
@@ -58,6 +74,12 @@ func syntaxError(file string, data []byte, err error) diag.Diagnostic {
 		text = strings.Replace(text, m[0], "", 1)
 	}
 	out.Message = "the file is not valid YAML: " + text
+	if at := badCharacter(data); out.Line == 0 && at >= 0 {
+		out.Line, out.Column = bytes.Count(data[:at], []byte("\n"))+1, at-bytes.LastIndexByte(data[:at], '\n')
+		out.Message = fmt.Sprintf("the file is not text in UTF-8: the byte 0x%02x at this place is not allowed", data[at])
+		out.Hint = "remove the byte, or save the file as text in UTF-8"
+		return out
+	}
 	lines := strings.Split(string(data), "\n")
 	if out.Line > 0 && out.Line <= len(lines) {
 		line := lines[out.Line-1]

@@ -126,12 +126,18 @@ func (d *Decoder) reportWrongType(n *yaml.Node, t reflect.Type, path string) {
 		hint = "put it in quotes: \"" + n.Value + "\""
 	case scalar && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		hint = "write a list: [" + n.Value + "]"
+	case scalar && n.ShortTag() != "!!str" && isWholeNumber(t) && decimal.MatchString(n.Value):
+		found, hint = "the number "+n.Value+", which is too large", "write a smaller number"
 	case scalar && QuotedHint(n.Value, t) != "":
 		hint = QuotedHint(n.Value, t)
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Slice:
 		hint = "begin each item with '- '"
 	}
 	d.Report(n, path, IDWrongType, "found "+found+", expected "+want, hint)
+}
+
+func isWholeNumber(t reflect.Type) bool {
+	return t.Kind() == reflect.Int || t.Kind() == reflect.Int32 || t.Kind() == reflect.Int64
 }
 
 // QuotedHint returns a hint for a number or a boolean that is written as text, "" for other

@@ -26,6 +26,10 @@ func Leaks() []string {
 		`{"name":"X-Api-Key","value":"canary-pair"}`, "- name: DB_PASSWORD", "  value: canary-pair-of-lines",
 		"- name: DB_KEY", "  value: |", "    canary-pair-of-more", "api_key := `canary-backtick`",
 		"privateKey: |", "  canary-block", "", "  canary-block-2", "kept: 1",
+		// In sentences, and behind a blank.
+		"the password is canary", "Password was 'canary with blanks'", "the passphrase is now canary", `msg="the password is \"canary\""`,
+		"the token is canary1 next", "secretKey canary", "secret-key canary next", "secretkey: canary", "secretkey canary", "SECRET_KEY canary",
+		"api-key canary",
 		// Quoted values.
 		`"password":"ab,canary"`, `"password":"ab;canary"`, `"password":"ab canary"`, `"password":"ab'canary"`, `"password":"ab}canary"`,
 		`"password":"ab\\canary"`, `"password":"ab\"canary"`, `password='ab"canary'`, `password='it'\''s canary'`, `password: 'it''s canary'`,

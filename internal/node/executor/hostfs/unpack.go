@@ -117,6 +117,7 @@ func checkUnpack(h *host.Host, o op.Unpack) (host.CheckResult, error) {
 		}
 	}
 	if len(wrong) > 0 {
+		v.Output = []byte(strings.Join(wrong, "\x00"))
 		v.Change = fmt.Sprintf("unpack again: %s is missing or has changed", host.Summarize(wrong))
 	}
 	return v, nil
