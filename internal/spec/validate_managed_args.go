@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ func (v *validator) checkNodePorts(at, text string) {
 	}
 	var used []string
 	for _, h := range v.c.Spec.Hosts {
-		inUse := append(hostroles.RequiredPorts(v.c, h.Roles), hostroles.Port{Number: h.SSH.Port, Component: "ssh"})
+		inUse := append(hostroles.RequiredPorts(v.c, h.Roles), hostroles.Port{Number: cmp.Or(MergeSSH(v.c.Spec.SSH, h.SSH).Port, DefaultSSHPort), Component: "ssh"})
 		for _, p := range inUse {
 			if name := fmt.Sprintf("%d (%s)", p.Number, p.Component); ports.Contains(p.Number) && !slices.Contains(used, name) {
 				used = append(used, name)
