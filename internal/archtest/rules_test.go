@@ -92,6 +92,10 @@ var rules = []rule{
 			"internal/release/settings", "internal/secret", "internal/spec/componentargs", "internal/spec/hostroles",
 		}, why: "from a file to types: pure, no hosts",
 	},
+	{
+		layer: 0, pkg: "internal/spec/sample", may: []string{"api/v1alpha1", "internal/spec"},
+		why: "a cluster file for a start is text that the checks accept",
+	},
 	{layer: 0, pkg: "internal/spec/hostroles", may: []string{"api/v1alpha1"}, why: "which programs listen where follows from a cluster file"},
 	{
 		layer: 0, pkg: "internal/spec/componentargs", may: []string{"internal/release/settings"},
@@ -778,7 +782,7 @@ var rules = []rule{
 // moduleBase lists the packages that the modules' common package may import.
 var moduleBase = []string{
 	"api/v1alpha1", "internal/bundle", "internal/diag", "internal/engine", "internal/facts", "internal/kube",
-	"internal/node/op", "internal/plan", "internal/release", "internal/secret", "internal/spec",
+	"internal/node/op", "internal/plan", "internal/release", "internal/secret", "internal/spec", "internal/spec/hostroles",
 }
 
 const noOtherModule = "a module imports no other module: what they share goes through typed keys"

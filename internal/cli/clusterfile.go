@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/sample"
 )
 
 // A clusterFile is a cluster from a file.
@@ -102,7 +103,7 @@ func (f *clusterFiles) describeThisHost(ctx context.Context, name, kubernetes st
 	if name == "" {
 		name = host
 	}
-	text, err := spec.WriteSample(spec.SampleOptions{
+	text, err := sample.Write(sample.Options{
 		Name: name, Kubernetes: kubernetes, File: name + ".yaml",
 		Hosts: []spec.HostFlag{{
 			Address: "localhost", Name: host, Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker},

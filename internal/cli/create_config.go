@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
+	"slipway.dev/slipway/internal/spec/sample"
 )
 
 // describeCommand holds what "create config" and "create manifest" need.
@@ -19,7 +20,7 @@ type describeCommand struct {
 
 // configFlags holds the flags of create config.
 type configFlags struct {
-	spec.SampleOptions
+	sample.Options
 	hosts []string
 	out   string
 
@@ -102,7 +103,7 @@ func (c describeCommand) writeSample(_ context.Context, o configFlags) (text []b
 		o.Kubernetes = cat.DefaultVersion()
 	}
 	o.File = o.out
-	text, err = spec.WriteSample(o.SampleOptions)
+	text, err = sample.Write(o.Options)
 	return text, "slipway create cluster -f", err
 }
 

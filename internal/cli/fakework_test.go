@@ -368,6 +368,7 @@ func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sin
 		return nil, err
 	}
 	_, err := io.WriteString(w, "bundle")
-	warning := diag.Diagnostic{ID: "dump-incomplete", Severity: diag.Warning, Host: "w1", Message: "the support bundle has no data of this host"}
-	return diag.List{warning}, err
+	return diag.List{{
+		ID: "dump-incomplete", Severity: diag.Warning, Host: "w1", Message: "the support bundle has no data of this host",
+	}}, err
 }

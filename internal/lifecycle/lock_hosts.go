@@ -35,7 +35,7 @@ func (p hostLocks) refuseOtherManager(ctx context.Context) error {
 	return clusterlock.CheckManager(ctx, p.newRequest("", managed))
 }
 
-// refuseDuringDelete returns an error if a removal of the cluster is unfinished: what hosts lack is then its work.
+// refuseDuringDelete returns an error if a removal of the cluster is unfinished: it has removed data of hosts.
 func (p *prepared) refuseDuringDelete(ctx context.Context) error {
 	if p.kind.RemovesCluster() {
 		return nil

@@ -151,7 +151,7 @@ func (s *hostState) claimRange(id, dir string) error {
 }
 
 // otherClaim returns the directory of another sandbox that uses a range, "" if there is none. A directory that was
-// moved is no other one.
+// moved is not another one.
 func (s *hostState) otherClaim(id, dir string) string {
 	other := s.Claims[id]
 	theirs, err := os.Stat(other)

@@ -105,7 +105,7 @@ func freeName(taken []v1alpha1.Host, flags []HostFlag, roles []v1alpha1.Role) st
 		}
 	}
 	all = append(all, HostFlag{Roles: roles})
-	nameHosts(all)
+	NameHosts(all)
 	return all[len(all)-1].Name
 }
 

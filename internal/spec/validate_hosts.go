@@ -132,7 +132,7 @@ func hostAddress(address string) (hint string, ok bool) {
 	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
 }
 
-// withoutLeadingZeros returns an IPv4 address without leading zeros, "" if the text is none.
+// withoutLeadingZeros returns an IPv4 address without leading zeros, "" for another text.
 func withoutLeadingZeros(address string) string {
 	parts := strings.Split(address, ".")
 	for i, p := range parts {

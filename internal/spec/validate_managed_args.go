@@ -38,8 +38,8 @@ func (v *validator) checkNodePorts(at, text string) {
 	}
 	var used []string
 	for _, h := range v.c.Spec.Hosts {
-		inUse := append(hostroles.RequiredPorts(v.c, h.Roles), hostroles.Port{Number: cmp.Or(MergeSSH(v.c.Spec.SSH, h.SSH).Port, DefaultSSHPort), Component: "ssh"})
-		for _, p := range inUse {
+		ssh := hostroles.Port{Number: cmp.Or(MergeSSH(v.c.Spec.SSH, h.SSH).Port, DefaultSSHPort), Component: "ssh"}
+		for _, p := range append(hostroles.RequiredPorts(v.c, h.Roles), ssh) {
 			if name := fmt.Sprintf("%d (%s)", p.Number, p.Component); ports.Contains(p.Number) && !slices.Contains(used, name) {
 				used = append(used, name)
 			}

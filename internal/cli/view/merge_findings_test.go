@@ -40,7 +40,9 @@ func TestDiagnostics_MergesFindingsOfHosts(t *testing.T) {
 			diag.List{refuses(1)},
 		},
 		{
-			"two hosts", "error: w1, w2: the address of each host refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
+			"two hosts",
+			"error: w1, w2: the address of each host refuses connections [host-unreachable]\n    " +
+				"hint: is sshd running there, and on that port?\n",
 			diag.List{refuses(1), refuses(2)},
 		},
 		{
@@ -56,7 +58,8 @@ func TestDiagnostics_MergesFindingsOfHosts(t *testing.T) {
 		{"no host", "warning: swap is on [swap]\nwarning: swap is on [swap]\n", diag.List{swap(""), swap("")}},
 		{
 			"many hosts",
-			"error: 12 hosts: the address of each host refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n    hosts: " +
+			"error: 12 hosts: the address of each host refuses connections [host-unreachable]\n    " +
+				"hint: is sshd running there, and on that port?\n    hosts: " +
 				strings.Join(names, ", ") + "\n", many,
 		},
 	} {

@@ -178,7 +178,8 @@ func (h History) RefuseDuringDelete(ctx context.Context, name string) error {
 	if err != nil || len(ops) == 0 {
 		return err
 	}
-	if o := ops[0]; operation.Kind(o.Spec.Kind).RemovesCluster() && o.Status.StartTime != nil && o.Status.State != v1alpha1.OperationSucceeded {
+	o := ops[0]
+	if operation.Kind(o.Spec.Kind).RemovesCluster() && o.Status.StartTime != nil && o.Status.State != v1alpha1.OperationSucceeded {
 		return diag.Refuse(IDOperationUnfinished, "operation "+o.Name+" has begun to delete cluster "+name+" and is unfinished",
 			"finish the operation first: slipway resume "+name)
 	}

@@ -73,7 +73,7 @@ func (r *hostReader) readAll(ctx context.Context) error {
 	case len(r.unread) > 0 && ctx.Err() != nil:
 		return ctx.Err()
 	case r.stalls >= maxStalls:
-		return inspect.Unresponsive(r.host.Spec.Name, r.collector.QueryTime)
+		return hostconn.Unresponsive(r.host.Spec.Name, r.collector.QueryTime)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type Runner struct {
 	disk atomicfile.Disk
 	// patience is displaceAfter, except in tests.
 	patience time.Duration
-	// etcdTime and kubeletTime replace those of package health in tests.
+	// etcdTime and kubeletTime replace the times of package health in tests.
 	etcdTime, kubeletTime time.Duration
 }
 

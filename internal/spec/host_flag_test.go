@@ -14,69 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/spec/yamlfile"
-	"slipway.dev/slipway/internal/testutil/golden"
 )
-
-func TestSample_IsValid(t *testing.T) {
-	for _, tc := range []struct {
-		name, reason string
-		opts         SampleOptions
-	}{
-		{"empty", "without options it is an example to edit", SampleOptions{}},
-		{
-			"flags", "hosts are written in the order of the flags, the common user once",
-			SampleOptions{Name: "edge", Kubernetes: "v1.36.4", File: "edge.yaml", Hosts: []HostFlag{
-				{User: "admin", Address: "10.0.0.11", Port: 22, Roles: []v1alpha1.Role{"control-plane"}},
-				{User: "root", Address: "10.0.0.12", Port: 2222, Name: "on", Roles: []v1alpha1.Role{"worker"}},
-				{User: "admin", Address: "w.example.com", InternalAddress: "10.0.0.13", Roles: []v1alpha1.Role{"worker"}},
-			}},
-		},
-		{"local", "one machine without SSH", SampleOptions{Name: "here", Hosts: []HostFlag{
-			{Address: "localhost", Name: "here", Roles: []v1alpha1.Role{"control-plane", "worker"}},
-		}}},
-		{"etcd", "with hosts for etcd, that is its type", SampleOptions{Hosts: []HostFlag{
-			{Address: "10.0.0.11", Roles: []v1alpha1.Role{"control-plane"}},
-			{Address: "10.0.0.21", Roles: []v1alpha1.Role{"etcd"}},
-			{Address: "10.0.0.22", Roles: []v1alpha1.Role{"etcd"}},
-			{Address: "10.0.0.23", Roles: []v1alpha1.Role{"worker", "etcd"}},
-		}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			data, err := WriteSample(tc.opts)
-			if err != nil {
-				t.Fatalf("%v: %s", err, tc.reason)
-			}
-			golden.Check(t, "testdata/sample/"+tc.name+".yaml", string(data))
-			loaded, err := loader.Load("sample", data)
-			if err != nil || len(loaded.Warnings) > 0 {
-				t.Errorf("a sample loads without any diagnostic: %v", err)
-			}
-			settings := regexp.MustCompile(`(?m)^( *)#(\S)`).ReplaceAllString(string(data), "$1$2")
-			settings = strings.ReplaceAll(settings, "\n#\n", "\n")
-			again, err := loader.Load("settings", []byte(settings))
-			if err != nil || len(again.Warnings) > 0 {
-				t.Errorf("every setting in comments is a valid one: %v", err)
-			}
-		})
-	}
-}
-
-func TestSample_RefusesInvalidHosts(t *testing.T) {
-	host := HostFlag{Address: "10.0.0.1", Roles: []v1alpha1.Role{"control-plane"}}
-	for name, opts := range map[string]SampleOptions{
-		"name":              {Name: "A_b"},
-		"duplicate address": {Hosts: []HostFlag{host, host}},
-		"no control plane":  {Hosts: []HostFlag{{Address: "10.0.0.1", Roles: []v1alpha1.Role{"worker"}}}},
-		"strange user":      {Hosts: []HostFlag{{User: "a\": b\n", Address: "10.0.0.1", Roles: []v1alpha1.Role{"control-plane"}}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var list diag.List
-			if _, err := WriteSample(opts); !errors.As(err, &list) {
-				t.Errorf("got %v, want a diag.List", err)
-			}
-		})
-	}
-}
 
 func TestParseHostFlag_ReadsEveryPart(t *testing.T) {
 	cp, worker, etcd := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd

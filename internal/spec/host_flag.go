@@ -1,17 +1,10 @@
 package spec
 
 import (
-	"bytes"
-	_ "embed"
-	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
-
-	"go.yaml.in/yaml/v3"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -28,75 +21,8 @@ type HostFlag struct {
 	Roles           []v1alpha1.Role
 }
 
-// SampleOptions configures a sample.
-type SampleOptions struct {
-	Name       string // default: "demo"
-	Kubernetes string // "" leaves the default to the program that reads the file
-	// Hosts are written in order; without any, the sample has three examples.
-	Hosts []HostFlag
-	// File is the name of the file, for its comments; default "cluster.yaml".
-	File string
-}
-
-//go:embed templates/cluster.yaml.tmpl
-var sampleText string
-
-// WriteSample writes a complete cluster file with comments. The error is a diag.List of
-// problems with the options, as reported by Load for the file, so that Load accepts every
-// sample without a diagnostic.
-func WriteSample(opts SampleOptions) ([]byte, error) {
-	setDefault(&opts.Name, "demo")
-	setDefault(&opts.File, "cluster.yaml")
-	hosts := slices.Clone(opts.Hosts)
-	if len(hosts) == 0 {
-		hosts = []HostFlag{
-			{Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
-			{Address: "10.0.0.12", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
-			{Address: "10.0.0.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
-		}
-	}
-	user := commonUser(hosts)
-	nameHosts(hosts)
-	t, err := template.New("cluster.yaml").Funcs(template.FuncMap{"quote": quoteYAML}).Parse(sampleText)
-	if err != nil {
-		return nil, fmt.Errorf("reading the template of the sample: %w", err)
-	}
-	var out bytes.Buffer
-	err = t.Execute(&out, struct {
-		SampleOptions
-		User        string
-		Hosts       []HostFlag
-		ManagedEtcd bool
-	}{opts, user, hosts, slices.ContainsFunc(hosts, func(h HostFlag) bool { return slices.Contains(h.Roles, v1alpha1.RoleEtcd) })})
-	if err != nil {
-		return nil, fmt.Errorf("writing the sample: %w", err)
-	}
-	if _, err := Load("", out.Bytes()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-// commonUser returns the user of the first host; hosts with the same user do not repeat
-// it.
-func commonUser(hosts []HostFlag) string {
-	for i := range hosts {
-		setDefault(&hosts[i].User, DefaultSSHUser)
-	}
-	user := hosts[0].User
-	for i := range hosts {
-		if hosts[i].User == user {
-			hosts[i].User = ""
-		}
-		if hosts[i].Port == DefaultSSHPort {
-			hosts[i].Port = 0
-		}
-	}
-	return user
-}
-
-// nameHosts numbers hosts without a name: cp-1, etcd-1, worker-1, worker-2.
-func nameHosts(hosts []HostFlag) {
+// NameHosts numbers hosts without a name: cp-1, etcd-1, worker-1, worker-2.
+func NameHosts(hosts []HostFlag) {
 	taken := map[string]bool{}
 	for _, h := range hosts {
 		taken[h.Name] = true
@@ -118,19 +44,6 @@ func nameHosts(hosts []HostFlag) {
 			}
 		}
 	}
-}
-
-var plainText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-
-// quoteYAML quotes text so that YAML reads it as text.
-func quoteYAML(text string) string {
-	plain := yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	// Older YAML reads these as true and false.
-	switched := slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(text))
-	if plainText.MatchString(text) && plain.ShortTag() == "!!str" && !switched {
-		return text
-	}
-	return strconv.Quote(text)
 }
 
 // hostFlagForm is used in hints.
