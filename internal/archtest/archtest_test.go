@@ -71,7 +71,8 @@ func TestNodeHelper_StaysBelowItsSizeLimit(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		t.Run(arch, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "slipway-node")
-			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "nethttpomithttp2", "-ldflags", "-s -w", "-o", out, "./cmd/slipway-node")
+			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "nethttpomithttp2", "-ldflags", "-s -w",
+				"-o", out, "./cmd/slipway-node") // as hack/build-node
 			cmd.Dir = "../.."
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 			if b, err := cmd.CombinedOutput(); err != nil {

@@ -54,7 +54,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/testutil/racesample", exactly: true, why: "which tests the race detector gets; links into no program"},
 	{layer: 0, pkg: "internal/testutil/memdir", exactly: true, why: "temporary directories of tests, in memory; links into no program"},
 	{layer: 0, pkg: "internal/bounded", why: "bytes that others have written, up to a limit; the helper links it too"},
-	{layer: 0, pkg: "internal/registryname", why: "which names are of one registry; asks none"},
+	{layer: 0, pkg: "internal/registryname", may: []string{"internal/spec/hostaddress"}, why: "which names are of one registry; asks none"},
 	{
 		layer: 0, pkg: "internal/ocitransport", exactly: true, may: []string{"internal/registryname"},
 		why: "which requests may be sent to a registry; knows no bundle and no chart",
@@ -89,13 +89,15 @@ var rules = []rule{
 		layer: 0, pkg: "internal/spec",
 		may: []string{
 			"api/v1alpha1", "internal/diag", "internal/bounded", "internal/registryname", "internal/release",
-			"internal/release/settings", "internal/secret", "internal/spec/componentargs", "internal/spec/hostroles",
+			"internal/release/settings", "internal/secret", "internal/spec/componentargs",
+			"internal/spec/hostaddress", "internal/spec/hostroles",
 		}, why: "from a file to types: pure, no hosts",
 	},
 	{
 		layer: 0, pkg: "internal/spec/sample", may: []string{"api/v1alpha1", "internal/spec"},
 		why: "a cluster file for a start is text that the checks accept",
 	},
+	{layer: 0, pkg: "internal/spec/hostaddress", why: "which texts can be the address of a host; resolves no name"},
 	{layer: 0, pkg: "internal/spec/hostroles", may: []string{"api/v1alpha1"}, why: "which programs listen where follows from a cluster file"},
 	{
 		layer: 0, pkg: "internal/spec/componentargs", may: []string{"internal/release/settings"},

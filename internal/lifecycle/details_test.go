@@ -452,7 +452,7 @@ func TestKubectl_RefusesClusterWithoutKubeconfig(t *testing.T) {
 	refusal(t, err, "no-kubeconfig")
 }
 
-// The error has the path of the file and a remedy.
+// The error has the file that cannot be used, and a remedy.
 func TestKubeconfig_ExplainsUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1")

@@ -4,8 +4,12 @@ package registryname
 import (
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+
+	"slipway.dev/slipway/internal/spec/hostaddress"
 )
 
 // DockerHub is the name of Docker Hub in the names of its images.
@@ -58,3 +62,18 @@ func InImages(name string) string {
 
 // Equal reports whether two names are of the same registry.
 func Equal(a, b string) bool { return Canonical(a) == Canonical(b) }
+
+// IsValid accepts a host, or a host and a port.
+func IsValid(name string) bool {
+	u, err := url.Parse("//" + name)
+	if err != nil || u.Host != name || u.Hostname() == "" {
+		return false
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(name, ":") {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return false
+		}
+	}
+	_, ok := hostaddress.Check(u.Hostname())
+	return ok
+}

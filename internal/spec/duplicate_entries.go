@@ -91,7 +91,7 @@ func otherDockerHub(name string) bool {
 // valid.
 func (v *validator) checkImageRegistry(at, name string) bool {
 	switch {
-	case !registryName(name):
+	case !registryname.IsValid(name):
 		v.refuse(idInvalidAddress, at, quoteAddress(name)+" is not the name of a registry", registryHint(name))
 	case otherDockerHub(name):
 		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub; its image names begin with "+dockerHub, "did you mean "+dockerHub+"?")
@@ -105,7 +105,7 @@ func (v *validator) checkImageRegistry(at, name string) bool {
 func registryHint(name string) string {
 	u, err := url.Parse(name)
 	switch {
-	case err != nil || u.Host == "" || !registryName(u.Host):
+	case err != nil || u.Host == "" || !registryname.IsValid(u.Host):
 	case otherDockerHub(u.Host):
 		return "did you mean " + dockerHub + "?"
 	default:

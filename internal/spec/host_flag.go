@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 )
 
 // A HostFlag is a host from the command line.
@@ -120,7 +121,7 @@ func splitAddress(text string) (address string, port int, problem string) {
 			address = strings.TrimSuffix(inner, "]")
 		}
 	}
-	if _, ok := hostAddress(address); !ok {
+	if _, ok := hostaddress.Check(address); !ok {
 		return "", 0, "has an address " + strconv.Quote(address) + ", which is neither an IP address nor a host name"
 	}
 	return CanonicalIP(address), port, ""

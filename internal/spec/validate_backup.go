@@ -16,6 +16,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -222,7 +223,7 @@ func (v backupValidator) checkCopyTarget(at string, to v1alpha1.EtcdCopy) {
 
 func (v backupValidator) checkSSHCopy(at string, to v1alpha1.SSHCopy) {
 	if !v.requireText(at+".address", to.Address, "write the name or address of the backup server") {
-		if hint, ok := hostAddress(to.Address); !ok {
+		if hint, ok := hostaddress.Check(to.Address); !ok {
 			v.refuse(idInvalidAddress, at+".address", quoteAddress(to.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}

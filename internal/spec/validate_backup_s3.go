@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 )
 
 // DefaultS3Region is the region for storage without regions.
@@ -72,7 +73,7 @@ func storageProblem(text string) (problem, hint string) {
 	if err != nil || u.Host == "" {
 		return "is not a URL", "write it as https://HOST:PORT"
 	}
-	_, known := hostAddress(u.Hostname())
+	_, known := hostaddress.Check(u.Hostname())
 	number, err := strconv.Atoi(u.Port())
 	switch {
 	case u.Scheme == "http":

@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -115,7 +116,7 @@ func endpointProblem(text string) (problem, hint string) {
 		return "is not a URL", "write it as https://HOST:PORT"
 	}
 	host, port := u.Hostname(), u.Port()
-	_, known := hostAddress(host)
+	_, known := hostaddress.Check(host)
 	number, err := strconv.Atoi(port)
 	switch {
 	case u.Scheme == "http":

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
@@ -87,7 +88,7 @@ func didYouMeanName(name string) string {
 func (v hostValidator) checkAddresses(h v1alpha1.Host, path string) {
 	at := path + ".address"
 	if !v.requireText(at, h.Address, "write the name or address for SSH, or localhost") {
-		if hint, ok := hostAddress(h.Address); !ok {
+		if hint, ok := hostaddress.Check(h.Address); !ok {
 			v.refuse(idInvalidAddress, at, quoteAddress(h.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}
@@ -109,59 +110,12 @@ func (v hostValidator) checkAddresses(h v1alpha1.Host, path string) {
 	}
 }
 
-// hostAddress accepts IP addresses and DNS names; the hint is for forms that other
-// programs accept.
-func hostAddress(address string) (hint string, ok bool) {
-	if ip, err := netip.ParseAddr(address); err == nil {
-		return "write the address of the host itself", !ip.IsUnspecified() && !ip.IsMulticast()
-	}
-	lower := strings.ToLower(address)
-	switch {
-	case strings.Contains(address, "@"):
-		return "move the user to ssh.user", false
-	case strings.Contains(address, "://"):
-		return "write only the name or address", false
-	case looksLikeHostPort(address):
-		return "move the port to ssh.port", false
-	case strings.Trim(address, "0123456789.") == "":
-		if plain := withoutLeadingZeros(address); plain != "" {
-			return "write " + plain + ": the numbers of an IPv4 address have no leading zeros", false
-		}
-		return "write four numbers from 0 to 255 for an IPv4 address", false
-	}
-	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
-}
-
-// withoutLeadingZeros returns an IPv4 address without leading zeros, "" for another text.
-func withoutLeadingZeros(address string) string {
-	parts := strings.Split(address, ".")
-	for i, p := range parts {
-		if parts[i] = strings.TrimLeft(p, "0"); parts[i] == "" && p != "" {
-			parts[i] = "0"
-		}
-	}
-	ip, err := netip.ParseAddr(strings.Join(parts, "."))
-	if err != nil {
-		return ""
-	}
-	return ip.String()
-}
-
 // quoteAddress removes a user, because the text can contain a password.
 func quoteAddress(text string) string {
 	if i := strings.LastIndex(text, "@"); i >= 0 {
 		text = "…" + text[i:]
 	}
 	return strconv.Quote(text)
-}
-
-func looksLikeHostPort(address string) bool {
-	if _, err := netip.ParseAddrPort(address); err == nil {
-		return true
-	}
-	_, port, ok := strings.Cut(address, ":")
-	_, err := strconv.ParseUint(port, 10, 16)
-	return ok && err == nil
 }
 
 func (v hostValidator) checkRoles(h v1alpha1.Host, path string) {

@@ -125,20 +125,5 @@ func mirrorURL(text string) (hint string, ok bool) {
 	case u.RawQuery != "" || u.Fragment != "":
 		return "write only scheme, host and path", false
 	}
-	return "write it as https://mirror.example.com", registryName(u.Host)
-}
-
-// registryName accepts host and host:port.
-func registryName(name string) bool {
-	u, err := url.Parse("//" + name)
-	if err != nil || u.Host != name || u.Hostname() == "" {
-		return false
-	}
-	if port := u.Port(); port != "" || strings.HasSuffix(name, ":") {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return false
-		}
-	}
-	_, ok := hostAddress(u.Hostname())
-	return ok
+	return "write it as https://mirror.example.com", registryname.IsValid(u.Host)
 }

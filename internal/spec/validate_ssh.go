@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 )
 
 // checkSSH checks one set of settings, and its combination with the defaults.
@@ -51,7 +52,7 @@ func (v *validator) checkAgentOnly(s v1alpha1.SSH, path string) {
 
 func (v *validator) checkBastion(b v1alpha1.Bastion, path string) {
 	if !v.requireText(path+".address", b.Address, "write the name or address of the bastion host") {
-		if hint, ok := hostAddress(b.Address); !ok {
+		if hint, ok := hostaddress.Check(b.Address); !ok {
 			v.refuse(idInvalidAddress, path+".address", quoteAddress(b.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}

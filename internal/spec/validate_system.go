@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec/hostaddress"
 	"slipway.dev/slipway/internal/spec/limits"
 	"slipway.dev/slipway/internal/spec/yamlfile"
 )
@@ -98,7 +99,7 @@ var sysctlName = regexp.MustCompile(`^[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)+$`)
 func (v *validator) checkSystem() {
 	s, path := v.c.Spec.System, "spec.system"
 	for i, server := range s.NTPServers {
-		if hint, ok := hostAddress(server); !ok {
+		if hint, ok := hostaddress.Check(server); !ok {
 			v.refuse(idInvalidAddress, yamlfile.IndexPath(path+".ntpServers", i),
 				strconv.Quote(server)+" is neither an IP address nor a host name", hint)
 		} else if h, ok := HostCalled(v.c, server); ok {

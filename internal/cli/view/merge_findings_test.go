@@ -41,8 +41,7 @@ func TestDiagnostics_MergesFindingsOfHosts(t *testing.T) {
 		},
 		{
 			"two hosts",
-			"error: w1, w2: the address of each host refuses connections [host-unreachable]\n    " +
-				"hint: is sshd running there, and on that port?\n",
+			"error: w1, w2: the address of each host refuses connections [host-unreachable]\n    hint: is sshd running there, and on that port?\n",
 			diag.List{refuses(1), refuses(2)},
 		},
 		{
@@ -59,8 +58,7 @@ func TestDiagnostics_MergesFindingsOfHosts(t *testing.T) {
 		{
 			"many hosts",
 			"error: 12 hosts: the address of each host refuses connections [host-unreachable]\n    " +
-				"hint: is sshd running there, and on that port?\n    hosts: " +
-				strings.Join(names, ", ") + "\n", many,
+				"hint: is sshd running there, and on that port?\n    hosts: " + strings.Join(names, ", ") + "\n", many,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,6 +25,8 @@ type slowHost struct {
 	runs func(ctx context.Context, argv []string, out io.Writer) error
 }
 
+func (h slowHost) Name() string { return "w1" }
+
 func (h slowHost) Check(context.Context, op.List) ([]op.Result, error) {
 	return nil, errors.New("not tested here")
 }
