@@ -30,7 +30,7 @@ updater := ./images/updater
 others  := ./api/... ./cmd/... ./hack/kubectl ./images ./images/echo ./images/pause ./images/probe ./internal/... ./test/...
 
 # Tests on real clusters and servers that thorough has and test has not.
-apart := ^Test(Guide|Rollback|SSH|Secrets|ServerKilled|ServerUnit)$$
+apart := ^Test(Crash|Guide|Rollback|SSH|Secrets|ServerKilled|ServerUnit)$$
 
 # Packages whose tests leave something out under the race detector.
 sampled = $(shell git grep -l --untracked 'internal/testutil/racesample"$$' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
@@ -131,6 +131,10 @@ racing := CGO_ENABLED=1 go test -race -tags netgo,osusergo -vet=off -ldflags=-w 
 race: node ## unit tests with the race detector, without those of the API server; a sample of slow ones, all with SLIPWAY_RACE_ALL=1
 	@packages=$$(hack/tested-packages others) && $(compiling) $(racing) $$packages
 
+.PHONY: race-quick
+race-quick: node ## race without the packages of which it runs only a sample
+	@packages=$$(hack/tested-packages others | grep -vxF $(foreach p,$(sampled),-e $(p:./%=$(pkg)/%))) && $(compiling) $(racing) $$packages
+
 .PHONY: race-server
 race-server: node ## the API server's unit tests with the race detector
 	@packages=$$(hack/tested-packages server) && $(compiling) $(racing) $$packages
@@ -161,8 +165,8 @@ fuzz: node ## every fuzz target for FUZZTIME
 	@$(compiling) hack/fuzz $(FUZZTIME)
 
 .PHONY: thorough
-thorough: ## what test leaves out for its time: platforms, the race detector, fuzzing, lint for the updater, more real clusters
-	@hack/parts cross race fuzz lint-updater server-long e2e-apart
+thorough: ## what test leaves out for its time: platforms, the race detector, fuzzing, lint for the updater, long tests, more real clusters
+	@hack/parts cross race fuzz lint-updater server-long records-long e2e-apart
 
 .PHONY: lint-updater
 lint-updater: ## lint for the updater, whose client library takes minutes
@@ -193,8 +197,8 @@ test: ## everything: set-up, unit, lint, both quickstarts, e2e; prints what each
 	@hack/test
 
 .PHONY: ci
-ci: ## all of test and thorough, each check once
-	@hack/test --thorough
+ci: ## test, each check once, with the race detector and other parts of thorough
+	@hack/test --ci
 
 .PHONY: test-long
 test-long: setup build bundle ## long scenarios, one by SCENARIO=name, COUNT=N times; results go to docs/test-long.md
