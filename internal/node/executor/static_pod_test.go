@@ -105,11 +105,13 @@ func TestWait_RestartsKubeletThatIgnoresManifest(t *testing.T) {
 		name            string
 		manifest, since time.Duration // the age of the manifest, and of the kubelet
 		runs            string
+		stopped         bool
 		restarts        int
 	}{
-		{"ignored", time.Minute, time.Hour, "--a=1", 1},
-		{"being started", time.Hour, time.Minute, "--a=1", 0},
-		{"running", time.Minute, time.Hour, "--a=2", 0},
+		{"ignored", time.Minute, time.Hour, "--a=1", false, 1},
+		{"being started", time.Hour, time.Minute, "--a=1", false, 0},
+		{"running", time.Minute, time.Hour, "--a=2", false, 0},
+		{"stopped on purpose", time.Minute, time.Hour, "--a=1", true, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var boot unix.Timespec
@@ -126,7 +128,7 @@ func TestWait_RestartsKubeletThatIgnoresManifest(t *testing.T) {
 			h.write("proc/77/cmdline", "kube-apiserver\x00"+tc.runs+"\x00")
 			h.write("etc/systemd/system/kubelet.service", "")
 			w := h.see()
-			w.Units["kubelet.service"] = &fakeUnit{Active: true, Starts: 5, Since: time.Duration(boot.Nano()) - tc.since}
+			w.Units["kubelet.service"] = &fakeUnit{Active: !tc.stopped, Starts: 5, Since: time.Duration(boot.Nano()) - tc.since}
 			h.world(w)
 			wait := op.Wait{HTTP: "https://127.0.0.1:1/readyz", Manifest: apiManifest, TimeoutSeconds: 2}
 			r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]

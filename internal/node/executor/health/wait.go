@@ -227,7 +227,7 @@ func restartKubelet(ctx context.Context, h *host.Host, manifest string) error {
 	}
 	const unit = "kubelet.service"
 	kubelet, err := systemctl.ShowUnit(ctx, h, unit)
-	if err != nil || kubelet.Started == 0 {
+	if err != nil || !kubelet.IsRunning() {
 		return err
 	}
 	written, err := os.Stat(h.DiskPath(manifest))
