@@ -212,8 +212,11 @@ func TestCopies_ListedAndFetched(t *testing.T) {
 		refusal(t, err, want)
 	}
 	sets, err := w.service().Snapshots(t.Context(), "prod")
-	if err != nil || len(sets) != 2 || sets[0].Problem != nil || !sets[0].Encrypted || sets[0].Taken.Hour() != 18 {
-		t.Errorf("%+v, %v", sets, err)
+	if err != nil || len(sets) != 2 || !sets[0].Encrypted || sets[0].Taken.Hour() != 18 {
+		t.Fatalf("%+v, %v", sets, err)
+	}
+	if p := sets[0].Problem; p == nil || p.ID != "backup-damaged" { // the texts of this test are not sets
+		t.Errorf("the problem of a set without content is %v", p)
 	}
 }
 
