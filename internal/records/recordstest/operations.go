@@ -158,7 +158,7 @@ func (p operations) WaitForCancel(
 	for {
 		var changed chan struct{}
 		err := p.useFor(ctx, func(m *Memory) error {
-			changed = m.changed
+			changed, r = m.changed, records.CancelRequest{} // decoding keeps what a new request does not have
 			return ignoreMissing(m.decode(operationKey(id, "cancel"), &r))
 		}, id)
 		if err != nil || r.Holder.Equal(holder) {
