@@ -368,5 +368,5 @@ func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sin
 		return nil, err
 	}
 	_, err := io.WriteString(w, "bundle")
-	return diag.List{{ID: "dump-incomplete", Severity: diag.Warning, Host: "w1", Message: "there is no data of this host"}}, err
+	return diag.List{{ID: "dump-incomplete", Severity: diag.Warning, Host: "w1", Message: "the support bundle lacks data of this host"}}, err
 }

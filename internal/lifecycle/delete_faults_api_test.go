@@ -182,7 +182,7 @@ func (w *deletedWorld) deleteAgain() {
 	w.apply(w.prepared(p, err), event.Succeeded)
 }
 
-// waitForEndOfLock waits until the lock of an ended process is no longer shown. No other process takes it.
+// waitForEndOfLock waits until the lock of an ended process counts as free without another process that takes it.
 func (w *deletedWorld) waitForEndOfLock() {
 	w.t.Helper()
 	holder, err := w.records().Locks().Holder(w.t.Context(), "prod")

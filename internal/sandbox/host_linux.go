@@ -143,15 +143,15 @@ func (s *hostState) releaseSettings(holder string) error {
 
 // claimRange claims a range for a sandbox.
 func (s *hostState) claimRange(id, dir string) error {
-	if other := s.otherClaim(id, dir); other != "" {
+	if other := s.Claims[id]; other != "" && other != dir {
 		return refuseRange(other)
 	}
 	s.Claims[id] = dir
 	return nil
 }
 
-// otherClaim returns the directory of another sandbox that uses a range, "" if there is none. A directory that was
-// moved is not another one.
+// otherClaim returns the existing directory of another sandbox that has claimed a range, "" without one. The same
+// directory by another path, or before a move, is not another one: its machines can still be stopped and deleted.
 func (s *hostState) otherClaim(id, dir string) string {
 	other := s.Claims[id]
 	theirs, err := os.Stat(other)

@@ -2,18 +2,12 @@ package spec
 
 import (
 	"errors"
-	"io/fs"
-	"path/filepath"
-	"reflect"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/spec/yamlfile"
 )
 
 func TestParseHostFlag_ReadsEveryPart(t *testing.T) {
@@ -87,65 +81,4 @@ func FuzzParseHostFlag(f *testing.F) {
 			t.Errorf("%q gives half a host: %+v", flag, h)
 		}
 	})
-}
-
-// TestDocumentedExamples_AreValid loads what the documentation shows of cluster files:
-// whole ones, a spec, or some fields of one.
-func TestDocumentedExamples_AreValid(t *testing.T) {
-	pages := []string{"../../README.md", "../../CONTRIBUTING.md"}
-	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
-		if filepath.Ext(path) == ".md" {
-			pages = append(pages, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)```") // a block of a numbered step is indented
-	loaded := map[string]int{}
-	for _, page := range pages {
-		for _, e := range block.FindAllStringSubmatch(readPage(t, page), -1) {
-			text := wholeExample(strings.ReplaceAll("\n"+e[2], "\n"+e[1], "\n")[1:])
-			if text == "" {
-				continue
-			}
-			loaded[filepath.Base(page)]++
-			if _, err := loader.Load(page, []byte(text)); err != nil {
-				t.Errorf("%v\n%s", err, text)
-			}
-		}
-	}
-	want := map[string]int{
-		"README.md": 1, "addons.md": 2, "audit.md": 1, "backup.md": 2, "bundle.md": 1,
-		"certificates.md":    2,
-		"cluster-objects.md": 3, "cluster.md": 12, "encryption.md": 1, "endpoint.md": 1, "errors.md": 1, "etcd.md": 2,
-		"hardening.md": 1, "hooks.md": 1, "registry.md": 3, "runtimes.md": 1,
-	}
-	if d := cmp.Diff(want, loaded); d != "" {
-		t.Errorf("examples by page (-want +got):\n%s", d)
-	}
-}
-
-// wholeExample makes a cluster file of an example; "" is one of another file.
-func wholeExample(text string) string {
-	const head = "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\n"
-	const host = "    - {name: cp, address: 10.0.0.10, roles: [control-plane]}\n"
-	first, _, _ := strings.Cut(text, ":")
-	switch {
-	case strings.Contains(text, "kind: Cluster\n"):
-		return text
-	case first != "spec" && yamlfile.FieldsOf(reflect.TypeFor[v1alpha1.ClusterSpec]())[first] == nil:
-		return ""
-	case first != "spec":
-		text = "spec:\n  " + strings.TrimRight(strings.ReplaceAll(text, "\n", "\n  "), " ")
-	}
-	const hosts = "\n  hosts:\n"
-	switch {
-	case strings.Contains(text, "roles: [control-plane]"):
-		return head + text
-	case strings.Contains(text, hosts):
-		return head + strings.Replace(text, hosts, hosts+host, 1)
-	}
-	return head + strings.TrimRight(text, " \n") + hosts + host
 }

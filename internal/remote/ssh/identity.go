@@ -87,7 +87,7 @@ func (l login) loadIdentity(ctx context.Context, to endpoint, opts remote.Option
 		if len(id.signers) == 0 {
 			err = to.newError(remote.KeyUnreadable,
 				"no login method is available: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notesText(),
-				id.hintForUsual(), nil)
+				id.hintWithoutKey(), nil)
 		}
 	}
 	if err != nil {
@@ -230,8 +230,8 @@ func (id *identity) addUsual(ctx context.Context, home string, to endpoint) {
 	}
 }
 
-// hintForUsual returns what to do if there is no usable key.
-func (id *identity) hintForUsual() string {
+// hintWithoutKey returns the hint for a user without a usable key.
+func (id *identity) hintWithoutKey() string {
 	if id.encrypted != "" {
 		return "add the key to your SSH agent (`ssh-add " + id.encrypted + "`), or set ssh.privateKeyFile and ssh.passphraseFrom"
 	}

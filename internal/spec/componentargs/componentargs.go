@@ -2,15 +2,15 @@
 package componentargs
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"slipway.dev/slipway/internal/release/settings"
 )
 
-// Hints.
+// Hints that name the field to write instead.
 const (
-	leaveOut    = "leave it out"
 	useServices = "leave it out, and write spec.network.serviceCIDR"
 	usePods     = "leave it out, and write spec.network.podCIDR"
 	useAddress  = "leave it out, and write internalAddress of the host in spec.hosts"
@@ -23,7 +23,7 @@ const (
 
 // A managed argument has a value that Slipway or kubeadm sets.
 type managed struct {
-	hint string
+	hint string   // "" if there is no field to write instead
 	also []string // values that are accepted, because they change nothing
 }
 
@@ -32,47 +32,47 @@ type managed struct {
 // with it.
 var table = map[string]map[string]managed{
 	settings.APIServer: {
-		"advertise-address": {hint: useAddress}, "secure-port": {hint: leaveOut},
-		"bind-address": {hint: leaveOut, also: []string{"0.0.0.0", "::"}},
+		"advertise-address": {hint: useAddress}, "secure-port": {},
+		"bind-address": {also: []string{"0.0.0.0", "::"}},
 		"etcd-servers": {hint: useEtcd}, "etcd-cafile": {hint: useEtcd}, "etcd-certfile": {hint: useEtcd}, "etcd-keyfile": {hint: useEtcd},
 		"service-cluster-ip-range":    {hint: useServices},
-		"enable-bootstrap-token-auth": {hint: leaveOut, also: []string{"true"}},
-		"client-ca-file":              {hint: leaveOut}, "requestheader-client-ca-file": {hint: leaveOut},
+		"enable-bootstrap-token-auth": {also: []string{"true"}},
+		"client-ca-file":              {}, "requestheader-client-ca-file": {},
 		"tls-cert-file": {hint: useNames}, "tls-private-key-file": {hint: useNames},
-		"kubelet-client-certificate": {hint: leaveOut}, "kubelet-client-key": {hint: leaveOut},
-		"proxy-client-cert-file": {hint: leaveOut}, "proxy-client-key-file": {hint: leaveOut},
-		"service-account-key-file": {hint: leaveOut}, "service-account-signing-key-file": {hint: leaveOut},
+		"kubelet-client-certificate": {}, "kubelet-client-key": {},
+		"proxy-client-cert-file": {}, "proxy-client-key-file": {},
+		"service-account-key-file": {}, "service-account-signing-key-file": {},
 	},
 	settings.ControllerManager: {
-		"kubeconfig": {hint: leaveOut}, "authentication-kubeconfig": {hint: leaveOut}, "authorization-kubeconfig": {hint: leaveOut},
-		"client-ca-file": {hint: leaveOut}, "requestheader-client-ca-file": {hint: leaveOut}, "root-ca-file": {hint: leaveOut},
-		"cluster-signing-cert-file": {hint: leaveOut}, "cluster-signing-key-file": {hint: leaveOut},
-		"service-account-private-key-file": {hint: leaveOut}, "secure-port": {hint: leaveOut},
+		"kubeconfig": {}, "authentication-kubeconfig": {}, "authorization-kubeconfig": {},
+		"client-ca-file": {}, "requestheader-client-ca-file": {}, "root-ca-file": {},
+		"cluster-signing-cert-file": {}, "cluster-signing-key-file": {},
+		"service-account-private-key-file": {}, "secure-port": {},
 		"cluster-cidr": {hint: usePods}, "service-cluster-ip-range": {hint: useServices},
-		"leader-elect": {hint: leaveOut, also: []string{"true"}},
+		"leader-elect": {also: []string{"true"}},
 	},
 	settings.Scheduler: {
-		"kubeconfig": {hint: leaveOut}, "authentication-kubeconfig": {hint: leaveOut}, "authorization-kubeconfig": {hint: leaveOut},
-		"client-ca-file": {hint: leaveOut}, "secure-port": {hint: leaveOut},
-		"leader-elect": {hint: leaveOut, also: []string{"true"}},
+		"kubeconfig": {}, "authentication-kubeconfig": {}, "authorization-kubeconfig": {},
+		"client-ca-file": {}, "secure-port": {},
+		"leader-elect": {also: []string{"true"}},
 	},
 	settings.Kubelet: {
-		"kubeconfig": {hint: leaveOut}, "bootstrap-kubeconfig": {hint: leaveOut}, "client-ca-file": {hint: leaveOut},
+		"kubeconfig": {}, "bootstrap-kubeconfig": {}, "client-ca-file": {},
 		"config": {hint: useConfig}, "config-dir": {hint: useConfig}, "container-runtime-endpoint": {hint: useRuntime},
 		"node-ip": {hint: useAddress}, "hostname-override": {hint: useHostName},
 	},
 	// Join, restore and rescue depend on these values. With another one, a member is recreated, or separated from
 	// the others.
 	settings.Etcd: {
-		"name": {hint: leaveOut}, "data-dir": {hint: leaveOut}, "wal-dir": {hint: leaveOut},
-		"initial-cluster": {hint: leaveOut}, "initial-cluster-": {hint: leaveOut}, "initial-advertise-": {hint: leaveOut},
-		"listen-peer-": {hint: leaveOut}, "listen-client-": {hint: leaveOut}, "advertise-": {hint: leaveOut},
-		"discovery": {hint: leaveOut}, "discovery-": {hint: leaveOut},
-		"force-new-cluster": {hint: leaveOut}, "strict-reconfig-check": {hint: leaveOut},
-		"cert-file": {hint: leaveOut}, "key-file": {hint: leaveOut}, "trusted-ca-file": {hint: leaveOut},
-		"client-cert-auth": {hint: leaveOut}, "auto-tls": {hint: leaveOut},
-		"peer-cert-file": {hint: leaveOut}, "peer-key-file": {hint: leaveOut}, "peer-trusted-ca-file": {hint: leaveOut},
-		"peer-client-cert-auth": {hint: leaveOut}, "peer-auto-tls": {hint: leaveOut},
+		"name": {}, "data-dir": {}, "wal-dir": {}, "config-file": {},
+		"initial-cluster": {}, "initial-cluster-": {}, "initial-advertise-": {},
+		"listen-peer-": {}, "listen-client-": {}, "advertise-": {},
+		"discovery": {}, "discovery-": {},
+		"force-new-cluster": {}, "strict-reconfig-check": {},
+		"cert-file": {}, "key-file": {}, "trusted-ca-file": {},
+		"client-cert-auth": {}, "auto-tls": {},
+		"peer-cert-file": {}, "peer-key-file": {}, "peer-trusted-ca-file": {},
+		"peer-client-cert-auth": {}, "peer-auto-tls": {},
 	},
 }
 
@@ -81,7 +81,7 @@ var table = map[string]map[string]managed{
 func IsManaged(component, name, value string) (hint string, is bool) {
 	for known, m := range table[component] {
 		if known == name || strings.HasSuffix(known, "-") && strings.HasPrefix(name, known) {
-			return m.hint, !slices.Contains(m.also, value)
+			return cmp.Or(m.hint, "leave it out"), !slices.Contains(m.also, value)
 		}
 	}
 	return "", false
