@@ -1,7 +1,6 @@
 package module
 
 import (
-	"cmp"
 	"net"
 	"strconv"
 
@@ -32,18 +31,15 @@ func (e Env) ComponentsHealthy() (out op.List) {
 	return out
 }
 
-// waitComponentHealthy waits for a component at its own port, which the user may have
-// changed or closed.
+// waitComponentHealthy waits for a component at the address that the user may have set.
 func waitComponentHealthy(component string, port int, args map[string]string) op.Wait {
 	host := args["bind-address"]
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	w := op.Wait{Manifest: "/etc/kubernetes/manifests/" + component + ".yaml", TimeoutSeconds: componentSeconds}
-	if args["secure-port"] == "0" {
-		w.Name, w.Program = "program of "+component, []string{"/usr/bin/test", "-e", w.Manifest}
-		return w
+	return op.Wait{
+		HTTP:           "https://" + net.JoinHostPort(host, strconv.Itoa(port)) + "/healthz",
+		Manifest:       "/etc/kubernetes/manifests/" + component + ".yaml",
+		TimeoutSeconds: componentSeconds,
 	}
-	w.HTTP = "https://" + net.JoinHostPort(host, cmp.Or(args["secure-port"], strconv.Itoa(port))) + "/healthz"
-	return w
 }

@@ -154,10 +154,10 @@ func TestUpgradeCluster_PrefetchesUnpackedContent(t *testing.T) {
 	}
 }
 
-// A component with another port is checked at that port.
-func TestUpgradeCluster_ChecksComponentsAtTheirPorts(t *testing.T) {
+// A component with another address is checked at that address.
+func TestUpgradeCluster_ChecksComponentsAtTheirAddresses(t *testing.T) {
 	c := plainCluster()
-	c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "192.0.2.11", "secure-port": "20259"}
+	c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "192.0.2.11"}
 	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"bind-address": "0.0.0.0"}
 	env := newEnv(t, c)
 	var got []string
@@ -166,7 +166,7 @@ func TestUpgradeCluster_ChecksComponentsAtTheirPorts(t *testing.T) {
 			got = append(got, w.HTTP)
 		}
 	}
-	want := []string{"https://127.0.0.1:6443/readyz", "https://127.0.0.1:10257/healthz", "https://192.0.2.11:20259/healthz"}
+	want := []string{"https://127.0.0.1:6443/readyz", "https://127.0.0.1:10257/healthz", "https://192.0.2.11:10259/healthz"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -58,7 +58,7 @@ func TestPreflightExec_AllowsOnlyLostAndFound(t *testing.T) {
 }
 
 // TestWaitReconfiguredComponents_OutlastsLease: with new settings a component must run
-// longer than the lease of the previous one, at its own port or without one.
+// longer than the lease of the previous one, at the address that it serves.
 func TestWaitReconfiguredComponents_OutlastsLease(t *testing.T) {
 	wait := func(port, component string, steady int) op.Wait {
 		return op.Wait{
@@ -69,11 +69,11 @@ func TestWaitReconfiguredComponents_OutlastsLease(t *testing.T) {
 	created := environment()
 	changed := environment()
 	changed.NewControlPlaneSettings = true
-	closed := environment()
-	closed.Cluster.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"secure-port": "20257", "bind-address": "0.0.0.0"}
-	closed.Cluster.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"secure-port": "0"}
-	scheduler := wait("", "kube-scheduler", 5)
-	scheduler.HTTP, scheduler.Name, scheduler.Program = "", "program of kube-scheduler", []string{"/usr/bin/test", "-e", scheduler.Manifest}
+	addressed := environment()
+	addressed.Cluster.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"bind-address": "192.0.2.11"}
+	addressed.Cluster.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "0.0.0.0"}
+	manager := wait("10257", "kube-controller-manager", 5)
+	manager.HTTP = "https://192.0.2.11:10257/healthz"
 	for _, tt := range []struct {
 		name string
 		env  module.Env
@@ -81,7 +81,7 @@ func TestWaitReconfiguredComponents_OutlastsLease(t *testing.T) {
 	}{
 		{"created", created, op.List{wait("10257", "kube-controller-manager", 5), wait("10259", "kube-scheduler", 5)}},
 		{"changed", changed, op.List{wait("10257", "kube-controller-manager", 20), wait("10259", "kube-scheduler", 20)}},
-		{"other port, no port", closed, op.List{wait("20257", "kube-controller-manager", 5), scheduler}},
+		{"other addresses", addressed, op.List{manager, wait("10259", "kube-scheduler", 5)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, waitReconfiguredComponents(tt.env)); d != "" {
