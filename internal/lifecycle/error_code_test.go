@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/status"
 )
@@ -103,20 +104,27 @@ func TestOperation_HasErrorCodeIfProcessWasKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "cp1", "w1")
 	res := w.create(event.Succeeded)
-	o, err := w.service().Records.Operations().Load(t.Context(), res.Operation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Status.State, o.Status.EndTime = v1alpha1.OperationRunning, nil
-	if err := w.service().Records.Operations().Save(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	got, err := w.service().Operation(t.Context(), res.Operation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := got.Status; s.State != v1alpha1.OperationFailed || s.ErrorCode != v1alpha1.ErrorInternal || s.Reason != "Interrupted" {
-		t.Errorf("state %s, code %s, reason %s, want Failed, Internal, Interrupted", s.State, s.ErrorCode, s.Reason)
+	for state, message := range map[v1alpha1.OperationState]string{
+		v1alpha1.OperationRunning: records.ErrNoEnd.Error(),
+		v1alpha1.OperationPending: "the operation did not begin: its process ended first",
+	} {
+		o, err := w.service().Records.Operations().Load(t.Context(), res.Operation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Status.State, o.Status.EndTime = state, nil
+		if err := w.service().Records.Operations().Save(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.service().Operation(t.Context(), res.Operation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := o.Status
+		want.State, want.Reason, want.ErrorCode, want.Message = v1alpha1.OperationFailed, "Interrupted", v1alpha1.ErrorInternal, message
+		if d := cmp.Diff(want, got.Status); d != "" {
+			t.Errorf("%s operation (-want +got):\n%s", state, d)
+		}
 	}
 }
 

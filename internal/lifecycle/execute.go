@@ -333,10 +333,13 @@ func (p execution) execute(ctx context.Context, o *v1alpha1.Operation, rec *jour
 	if err := errors.Join(rec.Emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
-	endNote := noteCancel(asked, rec, event.Event{Type: event.Note, Operation: o.Name, Cluster: first.Cluster})
+	notes := rec.NoteSink(o.Name, first.Cluster)
+	endNote := noteCancel(asked, notes)
 	run := p.run(o.Name, held.hosts.Fence())
 	run.Emit, run.Sync = rec.Emit, rec.Sync
+	p.connections.SetSink(notes)
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
+	p.connections.SetSink(nil)
 	endNote()
 	if out == nil {
 		return nil, err

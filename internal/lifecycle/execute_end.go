@@ -22,14 +22,13 @@ import (
 const endedRun = "run operation"
 
 // noteCancel emits a note when a user requests to cancel the operation. end waits for the note.
-func noteCancel(ctx context.Context, rec *journal.Recorder, note event.Event) (end func()) {
+func noteCancel(ctx context.Context, notes event.Sink) (end func()) {
 	noted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(noted)
 		var cancelled *savedstate.CancelledError
 		if errors.As(context.Cause(ctx), &cancelled) {
-			note.Message = cancelled.Error()
-			_ = rec.Emit(note) // the journal keeps its first error
+			note(notes, "", cancelled.Error())
 		}
 	})
 	return func() {

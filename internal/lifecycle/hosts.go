@@ -27,8 +27,9 @@ import (
 func (s *Service) observe(ctx context.Context, c *v1alpha1.Cluster, p *prepared, progress event.Sink) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
+	p.connections.SetSink(progress)
 	opts := remote.Options{
-		Blobs: p.content, KnownHosts: s.Files.KnownHosts(), Home: s.Home, Reconnect: p.reconnect, Log: s.Log,
+		Blobs: p.content, KnownHosts: s.Files.KnownHosts(), Home: s.Home, Reconnect: p.reconnect, Notify: p.connections.Send, Log: s.Log,
 	}
 	wanted := facts.WantedFacts(c)
 	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(),

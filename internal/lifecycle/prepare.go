@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/lifecycle/bundlesource"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/module"
@@ -84,7 +85,8 @@ type prepared struct {
 	before *v1alpha1.Cluster
 	// reconnect is how long a lost connection to a host is dialled again, because the
 	// operation restarts hosts; 0 means the usual time.
-	reconnect time.Duration
+	reconnect   time.Duration
+	connections hostconn.Notes // receives the notes about lost connections
 	// queriesAll queries all hosts, whichever hosts change.
 	queriesAll bool
 	blobs      lateBlobs // what content serves

@@ -21,6 +21,9 @@ type Options struct {
 	// Reconnect limits how long a lost connection is dialled again. 0 means two minutes,
 	// a negative value never.
 	Reconnect time.Duration
+	// Notify, if not nil, receives messages for users about a host whose connection is lost
+	// or restored. Several hosts can call it at the same time.
+	Notify func(host, message string)
 	// Log receives details that help to find out why a connection fails.
 	Log *slog.Logger
 }
@@ -32,6 +35,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Reconnect == 0 {
 		o.Reconnect = 2 * time.Minute
+	}
+	if o.Notify == nil {
+		o.Notify = func(string, string) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -79,6 +79,14 @@ func (r *Recorder) add(e *event.Event) error {
 	return nil
 }
 
+// NoteSink returns a sink for notes. They become events of an operation.
+func (r *Recorder) NoteSink(operation, cluster string) event.Sink {
+	return event.SinkFunc(func(e event.Event) {
+		e.Operation, e.Cluster = operation, cluster
+		_ = r.Emit(e) // the journal keeps its first error
+	})
+}
+
 // Sync returns when all events that were emitted before are durable. A step calls it before it
 // changes a host: the journal then contains the start of each change.
 func (r *Recorder) Sync() error { return r.journal.Sync() }

@@ -192,9 +192,10 @@ func (r *View) Operations(ctx context.Context, cluster string) ([]v1alpha1.Opera
 	return ops, nil
 }
 
-// markInterrupted corrects the state of an operation that was killed.
+// markInterrupted corrects the state of an operation that was killed, or that could not begin
+// and could not save this, for example on a full disk.
 func (r *View) markInterrupted(ctx context.Context, o *v1alpha1.Operation) error {
-	if o.Status.State != v1alpha1.OperationRunning {
+	if !needsProcess(o) {
 		return nil
 	}
 	holder, err := r.Records.Locks().Holder(ctx, o.Spec.ClusterRef.Name)
@@ -206,11 +207,27 @@ func (r *View) markInterrupted(ctx context.Context, o *v1alpha1.Operation) error
 		return err
 	}
 	*o = *now
-	if o.Status.State == v1alpha1.OperationRunning {
-		o.Status.State, o.Status.Message = v1alpha1.OperationFailed, records.ErrNoEnd.Error()
-		o.Status.Reason, o.Status.ErrorCode = "Interrupted", v1alpha1.ErrorInternal
+	if !needsProcess(o) {
+		return nil
 	}
+	o.Status.Message = records.ErrNoEnd.Error()
+	if o.Status.State == v1alpha1.OperationPending {
+		o.Status.Message = "the operation did not begin: its process ended first"
+	}
+	o.Status.State, o.Status.Reason, o.Status.ErrorCode = v1alpha1.OperationFailed, "Interrupted", v1alpha1.ErrorInternal
 	return nil
+}
+
+// needsProcess reports whether an operation is in a state in which a process has its lock:
+// it runs, or it was saved with its plan to run. An object of an API can wait for its turn.
+func needsProcess(o *v1alpha1.Operation) bool {
+	switch o.Status.State {
+	case v1alpha1.OperationRunning:
+		return true
+	case v1alpha1.OperationPending:
+		return o.UID == "" && !operation.IsRequest(o)
+	}
+	return false
 }
 
 // Operation finds an operation by its id or a unique prefix of it.

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/registryname"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -102,13 +103,15 @@ func (r registrySet) hostsFile(name string) op.File {
 	f := op.File{Path: path.Join(registryDir, name, "hosts.toml"), Secret: true}
 	var b strings.Builder
 	write := func(indent, host string) {
-		if slices.Contains(r.Insecure, host) {
+		same := func(name string) bool { return registryname.Host(name) == registryname.Host(host) }
+		if slices.ContainsFunc(r.Insecure, same) {
 			fmt.Fprintf(&b, "%sskip_verify = true\n", indent)
 		}
-		if r.trusts[host] != nil {
-			fmt.Fprintf(&b, "%sca = %q\n", indent, authorityFile(host))
+		if name, ok := findKey(r.trusts, same); ok {
+			fmt.Fprintf(&b, "%sca = %q\n", indent, authorityFile(name))
 		}
-		if l := r.logins[host]; l.Username != "" {
+		if name, ok := findKey(r.logins, same); ok && r.logins[name].Username != "" {
+			l := r.logins[name]
 			login := base64.StdEncoding.EncodeToString([]byte(l.Username + ":" + l.Password.Reveal()))
 			fmt.Fprintf(&b, "%sheader = {Authorization = %q}\n", indent, "Basic "+login)
 			f.Mode = 0o600
@@ -144,6 +147,17 @@ func (r registrySet) hostsFile(name string) op.File {
 	}
 	f.Content = []byte(b.String())
 	return f
+}
+
+// findKey returns the first key that a condition selects. The spelling of a host in a mirror
+// can differ from the one in its login.
+func findKey[V any](of map[string]V, selects func(string) bool) (string, bool) {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		if selects(key) {
+			return key, true
+		}
+	}
+	return "", false
 }
 
 // isNamespace reports whether a mirror is a namespace of a registry: its URL continues

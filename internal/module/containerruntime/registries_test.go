@@ -74,7 +74,7 @@ func TestRegistryFiles_MatchGoldens(t *testing.T) {
 		Cluster: &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Registry: v1alpha1.Registry{
 			Mirrors: map[string][]string{
 				"docker.io": {"https://mirror.example.com:5/hub", "https://free.example.com", "https://free.example.com/v2/hub"},
-				"quay.io":   {"https://mirror.example.com:5"},
+				"quay.io":   {"https://Mirror.example.com:5"}, // the same host as in the login
 			},
 			Insecure: []string{"open.example.com"},
 			Auths: []v1alpha1.RegistryAuth{
@@ -103,7 +103,7 @@ func TestRegistryFiles_MatchGoldens(t *testing.T) {
 			"\n[host.\"https://free.example.com/v2/hub\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n"),
 		private("mirror.example.com:5", trust+basic("puller", "mirror's")),
 		private("open.example.com", "server = \"http://open.example.com\"\nskip_verify = true\n"+basic("clear", "open's")),
-		private("quay.io", "[host.\"https://mirror.example.com:5\"]\n"+mirror),
+		private("quay.io", "[host.\"https://Mirror.example.com:5\"]\n"+mirror),
 		op.RevertStep{Step: "runtime.registries"},
 	}
 	got, err := registryFiles(env)

@@ -293,10 +293,12 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 	}()
 	give, over := context.WithTimeout(ctx, h.opts.Reconnect)
 	defer over()
+	h.opts.Notify(h.name, fmt.Sprintf("the connection was lost; Slipway tries to connect again for %s", h.opts.Reconnect))
 	pause := 500 * time.Millisecond
 	for refused := 0; ; {
 		client, err := h.connect(give)
 		if err == nil {
+			h.opts.Notify(h.name, "connected again")
 			return client, nil
 		}
 		if ctx.Err() != nil {

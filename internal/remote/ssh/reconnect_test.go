@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	gossh "golang.org/x/crypto/ssh"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -53,7 +54,10 @@ func TestReconnect_ContinuesTheWork(t *testing.T) {
 	}
 	s = remotetest.StartServer(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
 	d := ssh.Dialer{Helper: remotetest.FakeHelper(t)}
-	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), testOptions(t))
+	opts := testOptions(t)
+	var notes []string
+	opts.Notify = func(host, message string) { notes = append(notes, host+": "+message) }
+	h, err := d.Connect(t.Context(), s.HostWith("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +66,10 @@ func TestReconnect_ContinuesTheWork(t *testing.T) {
 	got, err := h.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, func(remote.Progress) { told++ })
 	if err != nil || len(got) != 1 || got[0].Status != op.Changed {
 		t.Errorf("a batch that was cut: %v, %v", got, err)
+	}
+	want := []string{"h1: the connection was lost; Slipway tries to connect again for 2m0s", "h1: connected again"}
+	if diff := cmp.Diff(want, notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 	if runs != 2 || told < 1 || s.LoginCount() != 2 || kept.UploadCount() != 1 {
 		t.Errorf("%d runs, %d times told, %d logins, %d uploads", runs, told, s.LoginCount(), kept.UploadCount())
