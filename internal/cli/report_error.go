@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/move"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 )
 
@@ -52,7 +53,10 @@ func (c *console) printError(err error, code int) {
 	case errors.As(err, &locked):
 		rep.Operation = locked.Operation
 		hint := "to watch the operation: slipway operations watch " + locked.Operation + "; to stop it: slipway cancel " + locked.Cluster
-		if locked.Elsewhere {
+		switch {
+		case locked.Operation == move.Holder:
+			hint = "wait until the move has ended"
+		case locked.Elsewhere:
 			hint = "watch or stop the operation on that manager; if that manager is gone, try again in a minute"
 		}
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}

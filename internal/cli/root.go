@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/bundlecmd"
+	"slipway.dev/slipway/internal/cli/movecmd"
 	"slipway.dev/slipway/internal/cli/operatorcmd"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/sandboxcmd"
@@ -183,7 +184,7 @@ func (a *app) otherCommands() []*cobra.Command {
 		WriteResult: a.writeResult, AskYesNo: a.askYesNo, FindDirectories: a.findDirectories, LoadReleases: a.loadCatalogue,
 	}
 	return []*cobra.Command{
-		sandboxcmd.NewCommand(p), bundlecmd.NewCommand(p), operatorcmd.NewCommand(p),
+		sandboxcmd.NewCommand(p), bundlecmd.NewCommand(p), operatorcmd.NewCommand(p), movecmd.NewCommand(p, a.openMover),
 		newVersionCommand(versionCommand{a.workspace}), newPluginCommand(a.plugins),
 	}
 }

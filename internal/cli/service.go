@@ -7,13 +7,16 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/movecmd"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/access"
 	"slipway.dev/slipway/internal/lifecycle/backups"
+	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/hostexec"
 	"slipway.dev/slipway/internal/lifecycle/inspect"
+	"slipway.dev/slipway/internal/lifecycle/move"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/process"
@@ -35,6 +38,7 @@ type Service interface {
 	hostRunner
 	clusterAccess
 	describer
+	movecmd.Mover
 }
 
 // A planner prepares operations.
@@ -117,6 +121,12 @@ type NewService func(context.Context, Settings) (Service, error)
 type lifecycleService struct {
 	*lifecycle.Service
 	preferences store.Preferences
+	mover       *move.Mover
+}
+
+// Move moves a cluster to an API with Cluster objects.
+func (s lifecycleService) Move(ctx context.Context, name string, to move.Target, progress event.Sink) error {
+	return s.mover.Move(ctx, name, to, progress)
 }
 
 // AddMerged saves that a cluster's kubeconfig was merged into a file, given by its
@@ -137,11 +147,16 @@ func NewLifecycleService(ctx context.Context, s Settings) (Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lifecycleService{preferences: s.Store.Preferences(), Service: lifecycle.New(lifecycle.Config{
+	svc := lifecycle.New(lifecycle.Config{
 		Records: s.Store, Files: files, Owner: s.Store.Owner(), Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
 		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 		BootID: process.BootID(),
-	})}, nil
+	})
+	mover := move.New(move.Config{
+		View: svc.View, Resolve: dialer.ResolveLogin, KnownKeys: dialer.ListKnownKeys, Log: s.Log,
+		Dialer: hostconn.Dialer{Connect: dialer.Connect, KnownHosts: files.KnownHosts(), Home: s.Home, Log: s.Log},
+	})
+	return lifecycleService{Service: svc, preferences: s.Store.Preferences(), mover: mover}, nil
 }
 
 // services creates the service when a command first needs it.
@@ -194,6 +209,8 @@ func (s *services) openBackups(ctx context.Context) (backupManager, error) { ret
 func (s *services) openHosts(ctx context.Context) (hostRunner, error) { return s.openService(ctx) }
 
 func (s *services) openAccess(ctx context.Context) (clusterAccess, error) { return s.openService(ctx) }
+
+func (s *services) openMover(ctx context.Context) (movecmd.Mover, error) { return s.openService(ctx) }
 
 func (s *services) openDescriber(ctx context.Context) (describer, error) { return s.openService(ctx) }
 

@@ -160,7 +160,13 @@ func Run(ctx context.Context, c Config) error {
 		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
 	}
 	guard := &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle}
-	selectRunner, err := c.newSelector(m, &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard})
+	inProcess := &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard}
+	if c.Process != nil {
+		if inProcess.OwnCA, err = readCA(c.Client); err != nil {
+			return err
+		}
+	}
+	selectRunner, err := c.newSelector(m, inProcess)
 	if err != nil {
 		return err
 	}
@@ -195,6 +201,15 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	return m.Start(ctx)
+}
+
+// readCA returns the CA certificates of the API, in PEM form.
+func readCA(client *rest.Config) ([]byte, error) {
+	client = rest.CopyConfig(client)
+	if err := rest.LoadTLSFiles(client); err != nil {
+		return nil, fmt.Errorf("reading the CA of the API: %w", err)
+	}
+	return client.CAData, nil
 }
 
 // showMetrics returns the part of a manager that shows metrics while its controllers run.
@@ -235,6 +250,12 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 	wanted := &clusters.Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, Executor: running,
 		Guard: guard,
+	}
+	if c.Process != nil {
+		var err error
+		if wanted.OwnCA, err = readCA(c.Client); err != nil {
+			return err
+		}
 	}
 	files := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))

@@ -54,6 +54,9 @@ const older = "v1.36.4"
 const parallelTests = "6"
 
 func TestMain(m *testing.M) {
+	if code, ran := runReplica(); ran {
+		os.Exit(code)
+	}
 	dir, err := memdir.Use()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

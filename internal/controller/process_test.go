@@ -14,12 +14,15 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/hostclaims"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/operator/manifests"
+	"slipway.dev/slipway/internal/store/kube"
 )
 
 // A fixedCertificate is a certificate for 127.0.0.1.
@@ -161,4 +164,54 @@ func (w *world) useWebhook(port int, ca []byte) {
 			w.t.Error(err)
 		}
 	})
+}
+
+// TestDeletion_OfClusterWithControllers deletes the Cluster in which the controllers themselves run: they would remove
+// themselves before the end.
+func TestDeletion_OfClusterWithControllers(t *testing.T) {
+	t.Parallel()
+	w := prepareWorld(t, "cp1")
+	w.grantNamespacedRights()
+	certificate, _ := newCertificate(t)
+	w.startProcess(certificate)
+	w.createReady("cp1")
+	w.useOwnCA()
+	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
+	w.delete()
+	w.waitForCondition("Deleting", metav1.ConditionTrue, "ControllersInCluster")
+	w.requireStates("create Succeeded")
+	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+	w.waitUntilGone()
+	if is := w.Hosts["cp1"].AllState(); len(is) == 0 {
+		t.Error("the host was reset")
+	}
+}
+
+// useOwnCA gives the saved kubeconfig of the cluster the CA of the API of the controllers.
+func (w *world) useOwnCA() {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	saved, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text, err := saved.Kubeconfigs().Load(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	admin, err := kubeconfig.ParseAdmin(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	own := rest.CopyConfig(server.Admin)
+	if err := rest.LoadTLSFiles(own); err != nil {
+		w.t.Fatal(err)
+	}
+	admin.CA = own.CAData
+	if text, err = admin.Bytes(); err == nil {
+		err = saved.Kubeconfigs().Save(w.t.Context(), "prod", text)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }

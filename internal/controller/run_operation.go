@@ -27,9 +27,13 @@ func RunOperation(ctx context.Context, c Config, name types.NamespacedName) erro
 	if err != nil {
 		return fmt.Errorf("connecting to the API: %w", err)
 	}
+	ownCA, err := readCA(c.Client)
+	if err != nil {
+		return err
+	}
 	runner := executor.Runner{
 		Opener: service.Opener{Client: api, OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log},
-		Writer: api,
+		Writer: api, OwnCA: ownCA,
 	}
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)

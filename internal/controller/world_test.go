@@ -36,6 +36,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
+	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/store/kube"
 	"slipway.dev/slipway/internal/testutil/faultproxy"
 )
@@ -70,6 +71,9 @@ type world struct {
 	scheduleJitter time.Duration
 	// port is the port of SSH. All worlds have the same addresses, and each has its own hosts.
 	port int
+	// connect and dial reach the hosts and APIs of other clusters too; nil for none.
+	connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	// ahead is how far the clock of the controllers is ahead, in nanoseconds.
 	ahead atomic.Int64
 }
@@ -308,6 +312,10 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	connect, dial := w.Connect, w.dialAPI
+	if w.connect != nil {
+		connect, dial = w.connect, w.dial
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	ended := make(chan error, 1)
 	config := Config{
@@ -321,7 +329,7 @@ func (w *world) start() {
 		},
 		Log: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Lifecycle: lifecycle.Config{
-			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: w.Connect, Dial: w.dialAPI, Now: w.now,
+			Catalogue: bundletest.LoadCatalogue(w.t), Cache: bundleCache(w.t), Connect: connect, Dial: dial, Now: w.now,
 		},
 		Process: w.process, Sharing: w.sharing, Health: w.health, DriftInterval: w.driftInterval, ScheduleJitter: w.scheduleJitter,
 	}
@@ -447,7 +455,12 @@ const waitTime = 4 * time.Minute
 // eventually waits until look returns "". Otherwise it fails with the last text.
 func (w *world) eventually(look func() string) {
 	w.t.Helper()
-	limit := time.After(waitTime)
+	w.eventuallyIn(waitTime, look)
+}
+
+func (w *world) eventuallyIn(limitTime time.Duration, look func() string) {
+	w.t.Helper()
+	limit := time.After(limitTime)
 	for {
 		text := look()
 		if text == "" {

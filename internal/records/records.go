@@ -118,6 +118,14 @@ const BackupKey = "backup-signing.key"
 // backup sets, one per line.
 const FormerSigners = "backup-signers.pub"
 
+// BaseFile is the file with what an earlier manager of a cluster knew: see package history.
+const BaseFile = "base.json"
+
+// ClusterFileNames returns the names of all files of ClusterFiles that another manager needs.
+func ClusterFileNames() []string {
+	return []string{RegistryPassword, RegistryHashes, RegistryCA, RegistryCAKey, BackupKey, FormerSigners}
+}
+
 // ClusterFiles keeps generated passwords and keys of clusters.
 type ClusterFiles interface {
 	// Load returns a file of a cluster, nil if it does not exist.

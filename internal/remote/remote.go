@@ -182,12 +182,19 @@ type Login struct {
 	Port    int
 	Via     []string   // the jump hosts, in order
 	From    []Decision // the source of each setting
+	ViaFrom []Decision // the same for the jump hosts: "bastion user"
 	Local   bool       // this machine, without SSH
 }
 
 // A Decision names the source of a setting: the cluster file, a line of the SSH
 // configuration, or the default.
 type Decision struct{ Setting, By string }
+
+// The sources of a setting that are not in the SSH configuration, for people.
+const (
+	ByClusterFile = "cluster file"
+	ByDefault     = "default"
+)
 
 // String returns a text for people: "root@10.0.0.1 port 22 (user: default)".
 func (l Login) String() string {

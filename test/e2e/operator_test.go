@@ -134,7 +134,27 @@ func newOperatorSite(t *testing.T, name string, versions ...string) *operatorSit
 	}
 	other := readSpec(t, file)
 	address := other["hosts"].([]any)[2].(map[string]any)["address"].(string)
-	s.registry = serveRegistry(t, address, s.home)
+	s.serveBundles(t, address, versions...)
+	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
+	s.createCluster(t, file)
+
+	kubeconfig := s.saveKubeconfig(t)
+	hosts := other["hosts"].([]any)[2:]
+	hosts[0].(map[string]any)["roles"] = []any{"control-plane"}
+	hosts[1].(map[string]any)["roles"] = []any{"worker"}
+	other["hosts"], other["bundle"] = hosts, s.bundle(versions[0])
+	other["registry"] = s.registryLogin("word", "ca.crt")
+	s.o = objectUser{kubectl: newKubectl(t, kubeconfig), name: s.name + "-2", spec: other}
+	s.o.must(t, "create", "namespace", teamNamespace)
+	s.o.must(t, "config", "set-context", "--current", "--namespace="+teamNamespace)
+	s.o.createKey(t, "--from-file="+filepath.Join(s.home, "word"), "--from-file="+filepath.Join(s.home, "ca.crt"))
+	return s
+}
+
+// serveBundles serves a registry with the bundles of versions, in the network of a machine.
+func (s *operatorSite) serveBundles(t *testing.T, machine string, versions ...string) {
+	t.Helper()
+	s.registry = serveRegistry(t, machine, s.home)
 	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, s.registry, pullUser, pullWord)
 	if err := errors.Join(os.WriteFile(filepath.Join(s.home, "login.json"), []byte(login), 0o600),
 		os.WriteFile(filepath.Join(s.home, "word"), []byte(pullWord), 0o600)); err != nil {
@@ -143,25 +163,23 @@ func newOperatorSite(t *testing.T, name string, versions ...string) *operatorSit
 	for _, v := range versions {
 		s.mustRun(t, "bundle", "push", v, s.bundle(v), "--credentials", "login.json", "--ca", "ca.crt")
 	}
-	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
-	s.createCluster(t, file)
+}
 
-	kubeconfig := filepath.Join(s.home, "operator.kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte(s.mustRun(t, "kubeconfig", s.name)), 0o600); err != nil {
+// registryLogin returns the settings of a cluster for the registry, with the names of its files.
+func (s *operatorSite) registryLogin(password, ca string) map[string]any {
+	return map[string]any{"auths": []any{map[string]any{
+		"registry": s.registry, "username": pullUser, "passwordFrom": map[string]any{"file": password}, "caFile": ca,
+	}}}
+}
+
+// saveKubeconfig saves the kubeconfig of the cluster with the operator, and returns its path.
+func (s *operatorSite) saveKubeconfig(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(s.home, "operator.kubeconfig")
+	if err := os.WriteFile(path, []byte(s.mustRun(t, "kubeconfig", s.name)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hosts := other["hosts"].([]any)[2:]
-	hosts[0].(map[string]any)["roles"] = []any{"control-plane"}
-	hosts[1].(map[string]any)["roles"] = []any{"worker"}
-	other["hosts"], other["bundle"] = hosts, s.bundle(versions[0])
-	other["registry"] = map[string]any{"auths": []any{map[string]any{
-		"registry": s.registry, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
-	}}}
-	s.o = objectUser{kubectl: newKubectl(t, kubeconfig), name: s.name + "-2", spec: other}
-	s.o.must(t, "create", "namespace", teamNamespace)
-	s.o.must(t, "config", "set-context", "--current", "--namespace="+teamNamespace)
-	s.o.createKey(t, "--from-file="+filepath.Join(s.home, "word"), "--from-file="+filepath.Join(s.home, "ca.crt"))
-	return s
+	return path
 }
 
 // bundle returns the reference of the bundle of a version in the registry.

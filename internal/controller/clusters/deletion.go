@@ -157,6 +157,14 @@ func (p *pass) removeFromHosts(ctx context.Context) error {
 		return nil
 	case recorded == nil:
 		return p.removeFinalizer(ctx)
+	}
+	isOwn, err := executor.HasControllers(ctx, p.records, p.cluster.Name, p.OwnCA)
+	switch {
+	case err != nil:
+		return err
+	case isOwn:
+		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, executor.OwnCluster.Reason, executor.OwnCluster.Message+"\n"+hintRetain)
+		return nil
 	case latest == nil:
 		return p.requestDeletion(ctx, false)
 	case p.cluster.Annotations[AnnotationForget] == latest.Name:

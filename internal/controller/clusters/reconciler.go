@@ -43,6 +43,8 @@ type Reconciler struct {
 	Executor *executor.Pool
 	// Guard compares the hosts of Clusters.
 	Guard *hostguard.Guard
+	// OwnCA has the CA certificates of the cluster in which the controllers run, in PEM form. Empty: they run in none.
+	OwnCA []byte
 }
 
 // recordsInterval is the time after which a pass tries again to use the records.

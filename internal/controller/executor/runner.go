@@ -2,6 +2,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,6 +89,8 @@ type Runner struct {
 	Writer client.Writer
 	// Guard compares the hosts of Clusters before an operation begins. nil: the process that has started this one did.
 	Guard *hostguard.Guard
+	// OwnCA has the CA certificates of the cluster in which this process runs, in PEM form. Empty: it runs in none.
+	OwnCA []byte
 }
 
 // Run continues an operation until it has ended, or waits for an approval. The status of the operation has the
@@ -163,9 +166,13 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 }
 
 // refuseCluster ends an operation that has not begun, and that the Cluster does not allow: it is protected against its
-// removal, or a host belongs to another Cluster. A removal uses only hosts that the cluster has.
+// removal, it has the controllers, or a host belongs to another Cluster. A removal uses only hosts that the cluster has.
 func (n *run) refuseCluster(object *v1alpha1.Cluster) error {
 	if operation.Kind(n.operation.Spec.Kind).RemovesCluster() {
+		isOwn, err := HasControllers(n.planning, n.backend, object.Name, n.OwnCA)
+		if err != nil || isOwn {
+			return cmp.Or(err, error(OwnCluster))
+		}
 		if object.DeletionTimestamp == nil && object.IsProtected() {
 			return &End{
 				v1alpha1.OperationFailed, ReasonProtected,

@@ -23,7 +23,9 @@ var alarms = []alarm{
 	{kind: conditionNodes, is: metav1.ConditionFalse},
 	{kind: conditionEndpoint, is: metav1.ConditionFalse},
 	{kind: "Stalled", is: metav1.ConditionTrue},
-	{kind: "Deleting", is: metav1.ConditionTrue, reasons: []string{"HostsNotReset", "RecordsDeleted", "NamespaceTerminating"}},
+	{kind: "Deleting", is: metav1.ConditionTrue, reasons: []string{
+		"HostsNotReset", "RecordsDeleted", "NamespaceTerminating", "ControllersInCluster",
+	}},
 	{kind: conditionHosts, is: metav1.ConditionFalse},
 	{kind: conditionHosts, is: metav1.ConditionUnknown, reasons: []string{reasonProbeFailed}},
 	{kind: conditionBackup, is: metav1.ConditionFalse},

@@ -41,6 +41,13 @@ var clusterObjects = Section{
 			Remedy:  "Add the file to one of the sources that the message names, or name another source in `spec.filesFrom`.",
 		},
 		{
+			ID:      "object-file-unreadable",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "A file or variable of a cluster cannot become a file of an object.",
+			Cause:   "It does not exist, cannot be read, is a directory, or is too large.",
+			Remedy:  "Correct the field in the cluster file and apply the file. Then move the cluster again.",
+		},
+		{
 			ID:      "object-file-key",
 			Code:    v1alpha1.ErrorUserInput,
 			Summary: "A Secret or ConfigMap of an object has a key that is not a file name.",

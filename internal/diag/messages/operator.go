@@ -14,8 +14,9 @@ var operator = Section{
 		{
 			ID:      "operator-kubeconfig-invalid",
 			Code:    v1alpha1.ErrorUserInput,
-			Summary: "A command about the operator cannot use its kubeconfig, or a flag has an invalid value.",
-			Remedy:  "Set `--kubeconfig` and `--context` to the cluster that runs the operator. `kubectl config get-contexts` lists them.",
+			Summary: "A command cannot use the kubeconfig of an API with Clusters, or a flag has an invalid value.",
+			Remedy: "Set `--kubeconfig` and `--context` to the cluster that runs the operator, or for `slipway move` to the " +
+				"management server. `kubectl config get-contexts` lists the contexts.",
 		},
 		{
 			ID:      "operator-not-installed",
@@ -67,6 +68,54 @@ var operator = Section{
 			Summary: "A file cannot be the program in the image of the operator.",
 			Cause:   "The image has no libraries and runs on Linux. So it needs a static `slipwayd` for Linux, amd64 or arm64.",
 			Remedy:  "Build it with `make server`, and name `bin/slipwayd`.",
+		},
+		{
+			ID:      "api-without-clusters",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "The API has no Cluster objects.",
+			Cause:   "The kubeconfig is of a cluster without the operator, or of another cluster.",
+			Remedy:  "Set `--kubeconfig` and `--context`, or run `slipway operator install`.",
+		},
+		{
+			ID:      "api-namespace-missing",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "The API does not have the namespace of the command.",
+			Remedy:  "Select another one with `--namespace`, or create it.",
+		},
+		{
+			ID:      "move-cluster-exists",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "`slipway move` finds a Cluster with this name in the namespace.",
+			Cause:   "The cluster was moved already, another manager moves it, or the Cluster is of other hosts.",
+			Remedy:  "If the Cluster is of other hosts, select another namespace.",
+		},
+		{
+			ID:      "move-object-gone",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "The control planes accept changes only from an API that has no object of the cluster.",
+			Cause:   "An earlier `slipway move` was interrupted near its end, and its Cluster was deleted.",
+			Remedy:  "Run `slipway apply --take-over`, then move the cluster again.",
+		},
+		{
+			ID:      "move-cluster-not-running",
+			Code:    v1alpha1.ErrorConflict,
+			Summary: "`slipway move` moves only clusters that run.",
+			Cause:   "The creation of the cluster, or its latest operation, has failed.",
+			Remedy:  "Repair the cluster with `slipway resume` or `slipway apply`, and move it then.",
+		},
+		{
+			ID:      "move-ssh-configuration",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "The login of a host depends on the SSH configuration of the user.",
+			Cause:   "A management server and an operator do not have this file.",
+			Remedy:  "Write the settings that the message names into the cluster file, and apply the file. Then move the cluster.",
+		},
+		{
+			ID:      "move-file-too-large",
+			Code:    v1alpha1.ErrorUserInput,
+			Summary: "A file of the cluster is too large for a Secret.",
+			Cause:   "The API limits a Secret to 1 MiB.",
+			Remedy:  "Use a smaller file, or a URL, for example for manifests and charts.",
 		},
 	},
 }

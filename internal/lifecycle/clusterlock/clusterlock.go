@@ -160,10 +160,15 @@ func Take(ctx context.Context, r Request) (*Lock, error) {
 	case other == nil && len(errs) > 0:
 		return nil, errors.Join(errs...)
 	case other == nil:
-		return nil, diag.Refuse(idNoLockMajority, "too few control planes are reachable to lock the cluster",
+		return nil, RefuseMinority(
 			"make more control planes reachable, or use --break-lock if you are sure that no other manager works on the cluster")
 	}
 	return nil, r.lockedError(other)
+}
+
+// RefuseMinority returns the error if less than a majority of the control planes is reachable.
+func RefuseMinority(hint string) error {
+	return diag.Refuse(idNoLockMajority, "too few control planes are reachable to lock the cluster", hint)
 }
 
 // CheckManager returns an error if another manager manages the cluster. Hosts that do not respond do not count.
@@ -351,6 +356,29 @@ func (l *Lock) lockFor(host string) remote.Lock {
 
 // Fence returns the fence number of the lock.
 func (l *Lock) Fence() uint64 { return l.lock.Fence }
+
+// SaveManager saves the holder of the lock as the manager of the cluster, on a majority of the control planes.
+func (l *Lock) SaveManager(ctx context.Context) error {
+	var errs []error
+	saved := 0
+	for _, k := range l.holders {
+		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		ok, err := k.Conn.Beat(ctx, l.lock)
+		cancel()
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("on %s: %w", k.Name, err))
+		case !ok:
+			errs = append(errs, fmt.Errorf("on %s: %w", k.Name, ErrLost))
+		default:
+			saved++
+		}
+	}
+	if saved >= l.need {
+		return nil
+	}
+	return errors.Join(errs...)
+}
 
 // Release releases the lock on all holders. A host that was reset no longer has it, and
 // on a host that does not respond it expires within a minute.

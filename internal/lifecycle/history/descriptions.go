@@ -62,7 +62,14 @@ func (h History) DescriptionsSince(ctx context.Context, recorded *v1alpha1.Clust
 			return out, nil
 		}
 	}
-	return nil, nil // only the saved description is known
+	base, err := h.loadBase(ctx, recorded.Name)
+	if base.Cluster == nil || err != nil {
+		return nil, err // only the saved description is known
+	}
+	spec.RemoveHosts(base.Cluster, lost...)
+	out = append(out, base.Cluster)
+	slices.Reverse(out)
+	return out, nil
 }
 
 // HasUnfinishedEndpointChange reports whether a change of the control plane endpoint is unfinished. The next
@@ -103,6 +110,14 @@ func (h History) DescriptionBefore(ctx context.Context, name string) (*v1alpha1.
 			return h.plannedClusterWithout(ctx, o.Name, lost)
 		}
 	}
+	base, err := h.loadBase(ctx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case base.Cluster != nil:
+		spec.RemoveHosts(base.Cluster, lost...)
+		return base.Cluster, nil
+	}
 	return nil, diag.Refuse(IDNoWayBack, "cluster "+name+" has no successful operation to roll back to", "continue with: slipway resume "+name)
 }
 
@@ -122,6 +137,10 @@ func (h History) ClusterBeforeUpgrade(ctx context.Context, name, version string)
 		if err != nil || c.Spec.Kubernetes.Version != version {
 			return c, err
 		}
+	}
+	base, err := h.loadBase(ctx, name)
+	if err != nil || base.Cluster != nil && base.Cluster.Spec.Kubernetes.Version != version {
+		return base.Cluster, err
 	}
 	return nil, diag.Refuse(IDNoWayBack, "the saved state of cluster "+name+" does not contain its version before "+version,
 		"finish the upgrade: slipway resume "+name)

@@ -37,8 +37,7 @@ func (h History) Unfinished(ctx context.Context, name string) (*v1alpha1.Operati
 		hint = cmp.Or(operation.Kind(ops[0].Spec.Kind).Repeat(), hint)
 	}
 	if cut := operation.UnfinishedRotations(ops); len(cut) > 0 {
-		hint = "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
-			strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Parameters.Rotates)), ",")
+		hint = rotationHint(name, cut[0])
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
 		if !operation.Kind(o.Spec.Kind).Resumable() && recorded != nil {
@@ -63,6 +62,12 @@ func (h History) Unfinished(ctx context.Context, name string) (*v1alpha1.Operati
 			"resume the operation with the version of slipway that started the operation")
 	}
 	return &ops[0], nil
+}
+
+// rotationHint returns how to continue an interrupted rotation.
+func rotationHint(name string, o *v1alpha1.Operation) string {
+	return "continue the interrupted rotation: slipway certs rotate-ca " + name + " --which " +
+		strings.Join(slices.Sorted(maps.Keys(o.Spec.Parameters.Rotates)), ",")
 }
 
 // FindUnfinished returns the latest unfinished operation of a cluster. It refuses another one, if id names one.
@@ -169,6 +174,44 @@ func (h History) RefuseDuringEtcdSwap(ctx context.Context, recorded *v1alpha1.Cl
 	}
 	return diag.Refuse(id, "operation "+swaps.Name+" has begun to replace the etcd data of cluster "+recorded.Name+" and is unfinished",
 		"finish the operation first: slipway resume "+recorded.Name)
+}
+
+// RefuseUnfinished returns an error if any operation of a cluster is unfinished: only the manager with
+// its records can finish it.
+func (h History) RefuseUnfinished(ctx context.Context, recorded *v1alpha1.Cluster) error {
+	ops, err := h.ListBegun(ctx, recorded.Name)
+	if err != nil {
+		return err
+	}
+	if message, hint, ok := DescribeUnfinishedUpgrade(ops, recorded); ok {
+		return diag.Refuse(IDUpgradeUnfinished, message, hint)
+	}
+	if err := cmp.Or(h.RefuseDuringDelete(ctx, recorded.Name), h.RefuseDuringEtcdSwap(ctx, recorded), h.RefuseDuringUpgrade(ctx, recorded),
+		RefuseUnbegunUpgrade("", recorded)); err != nil {
+		return err
+	}
+	unfinished := operation.UnfinishedRotations(ops)
+	o, err := h.Unfinished(ctx, recorded.Name)
+	var refused diag.List
+	switch {
+	case err == nil:
+		unfinished = append(unfinished, o)
+	case !errors.Is(err, savedstate.ErrNotFound) && !(errors.As(err, &refused) && refused[0].ID == IDNothingUnfinished):
+		return err
+	}
+	between, err := h.NodesBetweenRuntimes(ctx, recorded.Name)
+	hint := "finish it first: slipway resume " + recorded.Name
+	switch {
+	case err != nil:
+		return err
+	case len(unfinished) == 0 && len(between) == 0:
+		return nil
+	case len(unfinished) == 0:
+		return diag.Refuse(IDOperationUnfinished, "the change of the container runtime of "+strings.Join(between, ", ")+" is unfinished", hint)
+	case len(unfinished[0].Spec.Parameters.Rotates) > 0:
+		hint = rotationHint(recorded.Name, unfinished[0])
+	}
+	return diag.Refuse(IDOperationUnfinished, "operation "+unfinished[0].Name+" of cluster "+recorded.Name+" is unfinished", hint)
 }
 
 // RefuseDuringDelete returns an error if the removal of a cluster has begun and is unfinished: it has removed data of
@@ -279,13 +322,16 @@ func (h History) RefuseDuringRuntimeChange(ctx context.Context, kind operation.K
 // and before the operation that continues, if there is one. A new cluster has a new etcd.
 func (h History) CountEtcdReplacements(ctx context.Context, name string, goesOn *v1alpha1.Operation) (n int, err error) {
 	ops, err := h.ListBegun(ctx, name)
+	base, wrong := h.loadBase(ctx, name)
+	n = base.EtcdReplacements
 	for _, o := range ops {
 		if operation.Kind(o.Spec.Kind).CreatesCluster() && o.Status.StartTime != nil {
+			n -= base.EtcdReplacements // they were before the creation
 			break
 		}
 		if operation.Kind(o.Spec.Kind).ReplacesEtcdData() && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
 			n++
 		}
 	}
-	return n, err
+	return n, errors.Join(err, wrong)
 }

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/operator/api"
 	"slipway.dev/slipway/internal/operator/manifests"
 )
 
@@ -55,15 +55,10 @@ type Installer struct {
 
 // Open returns an installer for the cluster of a context of a kubeconfig. "": the same as kubectl.
 func Open(kubeconfig, context string) (*Installer, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	config, _, err := api.LoadConfig(kubeconfig, context)
 	if err != nil {
-		return nil, diag.Refuse(manifests.IDFlag, fmt.Sprintf("reading the kubeconfig: %v", err),
-			"set --kubeconfig and --context to the cluster that runs the operator")
+		return nil, err
 	}
-	config.QPS = -1 // the API server limits its clients
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err

@@ -36,6 +36,7 @@ type Host struct {
 	turn   chan struct{}
 	client *wire.Client
 	closed bool
+	isLost bool // Notify was called for a lost connection
 
 	done  chan struct{} // closed by Close
 	leave sync.Once
@@ -293,11 +294,15 @@ func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
 	}()
 	give, over := context.WithTimeout(ctx, h.opts.Reconnect)
 	defer over()
-	h.opts.Notify(h.name, fmt.Sprintf("the connection was lost; Slipway tries to connect again for %s", h.opts.Reconnect))
+	if !h.isLost {
+		h.isLost = true
+		h.opts.Notify(h.name, "the connection was lost; Slipway connects again")
+	}
 	pause := 500 * time.Millisecond
 	for refused := 0; ; {
 		client, err := h.connect(give)
 		if err == nil {
+			h.isLost = false
 			h.opts.Notify(h.name, "connected again")
 			return client, nil
 		}

@@ -53,6 +53,14 @@ func (d *Dialer) ResolveLogin(host v1alpha1.Host, opts remote.Options) (remote.L
 	return d.SSH.ResolveLogin(host, opts)
 }
 
+// ListKnownKeys returns the known keys of a host and its jump hosts as lines of a known_hosts file.
+func (d *Dialer) ListKnownKeys(host v1alpha1.Host, opts remote.Options) ([]string, error) {
+	if IsLocal(host) {
+		return nil, nil
+	}
+	return d.SSH.ListKnownKeys(host, opts)
+}
+
 // IsLocal reports whether the host is this machine, reached without SSH: its address is
 // localhost, or a loopback address without login settings. A port other than the SSH port
 // always means SSH.

@@ -17,12 +17,6 @@ import (
 	"slipway.dev/slipway/internal/sshconfig"
 )
 
-// The sources of a setting, for people.
-const (
-	byFile    = "cluster file"
-	byDefault = "default"
-)
-
 // maxHops limits the number of jump hosts.
 const maxHops = 8
 
@@ -45,8 +39,33 @@ func (d *Dialer) ResolveLogin(host v1alpha1.Host, opts remote.Options) (remote.L
 	login := remote.Login{User: r.to.user, Address: r.to.address, Port: r.to.port, From: r.to.from}
 	for _, hop := range r.hops {
 		login.Via = append(login.Via, hop.user+"@"+hop.hostAndPort())
+		for _, d := range hop.from {
+			login.ViaFrom = append(login.ViaFrom, remote.Decision{Setting: "bastion " + d.Setting, By: d.By})
+		}
 	}
 	return login, nil
+}
+
+// ListKnownKeys returns the known keys of a host and its jump hosts as lines of a known_hosts file.
+// Connect uses no others. The first connection can add one.
+func (d *Dialer) ListKnownKeys(host v1alpha1.Host, opts remote.Options) ([]string, error) {
+	opts, err := completeOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	r, err := resolveRoute(host, opts)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, to := range append(r.hops, r.to) {
+		k := &hostKeys{to: to, opts: opts}
+		if err := k.readEntries(); err != nil {
+			return nil, err
+		}
+		lines = append(lines, k.trust.format(to.hostAndPort())...)
+	}
+	return lines, nil
 }
 
 // resolveRoute finds the route to a host. The cluster file decides; what it leaves
@@ -69,7 +88,7 @@ func resolveRoute(host v1alpha1.Host, opts remote.Options) (route, error) {
 			host: host.Name, address: via.Address, port: via.Port, user: via.User, hostKey: via.HostKey,
 			login: login{keyFile: via.PrivateKeyFile, passphrase: via.PassphraseFrom, passwordFrom: via.PasswordFrom},
 		}}
-		to.from = append(to.from, remote.Decision{Setting: "bastion", By: byFile})
+		to.from = append(to.from, remote.Decision{Setting: "bastion", By: remote.ByClusterFile})
 	}
 	hops, err := resolveJumps(jump, opts, 0, s.Bastion == nil)
 	return route{hops: hops, to: to}, err
@@ -192,10 +211,10 @@ func (c *config) checkDecided(jumps bool) error {
 // setAddress sets user, address and port.
 func (c *config) setAddress() error {
 	from := func(setting string, given bool, v sshconfig.Value) {
-		by := byDefault
+		by := remote.ByDefault
 		switch {
 		case given:
-			by = byFile
+			by = remote.ByClusterFile
 		case v.From.Line > 0:
 			by = v.From.String()
 		}
@@ -227,7 +246,7 @@ func (c *config) setAddress() error {
 // setKeys sets the keys for the login, if the cluster file names no credentials.
 func (c *config) setKeys() {
 	if c.login != (login{}) {
-		c.from = append(c.from, remote.Decision{Setting: "credentials", By: byFile})
+		c.from = append(c.from, remote.Decision{Setting: "credentials", By: remote.ByClusterFile})
 		return
 	}
 	for _, v := range c.Unused {

@@ -54,6 +54,18 @@ func (t *trust) addEntries(found []knownKey) {
 	}
 }
 
+// format returns the entries as lines of a known_hosts file for an address.
+func (t *trust) format(address string) (lines []string) {
+	for _, k := range slices.Concat(t.keys, t.authorities, t.revoked) {
+		line := knownhosts.Line([]string{address}, k.key)
+		if k.is != ofHost {
+			line = "@" + string(k.is) + " " + line
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
 // findRevocation returns the line that revokes a key, or the key of a certificate
 // or of its CA.
 func (t *trust) findRevocation(key ssh.PublicKey) (knownKey, bool) {

@@ -93,7 +93,7 @@ var reference = regexp.MustCompile(`^(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+
 func (k *checker) checkBundle(path, text string) {
 	const hint = "push the bundle to a registry and write its reference, or leave the field out for the server's bundle of this version"
 	if spec.IsBundlePath(text) {
-		k.refuse(idBundleFile, path, quoteText(text)+" is a path on the server, and an object cannot use files of the server", hint)
+		k.refuse(IDBundleFile, path, quoteText(text)+" is a path on the server, and an object cannot use files of the server", hint)
 		return
 	}
 	name, scheme := strings.CutPrefix(text, "oci://")
@@ -101,18 +101,18 @@ func (k *checker) checkBundle(path, text string) {
 	u, err := url.Parse("//" + name[:slash])
 	switch {
 	case err != nil || u.Host != name[:slash] || u.Hostname() == "" || !reference.MatchString(name[slash:]):
-		k.refuse(idBundleFile, path, quoteAddress(text)+" is not a reference in a registry, so it can be a file of the server", hint)
+		k.refuse(IDBundleFile, path, quoteAddress(text)+" is not a reference in a registry, so it can be a file of the server", hint)
 	case addressProblem(u.Hostname()) != "":
 		k.refuse(idLocalAddress, path, "the registry "+quoteText(u.Hostname())+" "+addressProblem(u.Hostname()), addressHint)
 	case !scheme && !strings.ContainsAny(u.Host, ".:"):
-		k.refuse(idBundleFile, path, quoteAddress(text)+" begins with a directory, not with a registry", hint)
+		k.refuse(IDBundleFile, path, quoteAddress(text)+" begins with a directory, not with a registry", hint)
 	}
 }
 
 // checkInlineKey checks a public key. Its text is not shown, because it can be a private key.
 func (k *checker) checkInlineKey(path, text string) {
 	if !strings.HasPrefix(text, "ed25519:") {
-		k.refuse(idBundleFile, path, "this is not a public key for bundles, so it can be the name of a file of the server",
+		k.refuse(IDBundleFile, path, "this is not a public key for bundles, so it can be the name of a file of the server",
 			"copy the line from NAME.pub: ed25519:…")
 	}
 }

@@ -167,24 +167,24 @@ func TestCheck_RefusesEachReferenceToServer(t *testing.T) {
 			`etcd: {backup: {copies: [{name: a, ssh: {address: 10.0.0.9, user: a, directory: /a, hostKey: a, privateKeyFrom: {env: KEY}}}]}}`,
 			[]string{"spec.etcd.backup.copies[0].ssh.privateKeyFrom.env " + idEnvironment},
 		},
-		{"agent", "the agent is the server's", `ssh: {agent: true}`, []string{"spec.ssh.agent " + idAgent}},
+		{"agent", "the agent is the server's", `ssh: {agent: true}`, []string{"spec.ssh.agent " + IDAgent}},
 		{
 			"agent of a host", "a host has its own settings",
 			`hosts: [{name: a, address: 10.0.0.1, roles: [worker], ssh: {agent: true}}, {name: b, address: 10.0.0.2, roles: [worker]}]`,
-			[]string{"spec.hosts[0].ssh.agent " + idAgent},
+			[]string{"spec.hosts[0].ssh.agent " + IDAgent},
 		},
-		{"no login", "the default keys are the server's", `ssh: {user: root}`, []string{"spec.ssh " + idNoLogin}},
+		{"no login", "the default keys are the server's", `ssh: {user: root}`, []string{"spec.ssh " + IDNoLogin}},
 		{
 			"no login of a host", "only this host needs a change",
 			`{ssh: {}, hosts: [{name: a, address: 10.0.0.1, roles: [worker]}, {name: b, address: b, roles: [worker], ssh: {privateKeyFile: key}}]}`,
-			[]string{"spec.hosts[0].ssh " + idNoLogin},
+			[]string{"spec.hosts[0].ssh " + IDNoLogin},
 		},
-		{"no login without agent", "the default keys remain", `ssh: {agent: false}`, []string{"spec.ssh " + idNoLogin}},
+		{"no login without agent", "the default keys remain", `ssh: {agent: false}`, []string{"spec.ssh " + IDNoLogin}},
 		{"inline password", "the object has it: Validate warns", `ssh: {password: hunter2}`, nil},
 		{
 			"no login of a bastion", "its default is the agent",
 			`ssh: {privateKeyFile: key, bastion: {address: b.example.com}}`,
-			[]string{"spec.ssh.bastion " + idNoLogin},
+			[]string{"spec.ssh.bastion " + IDNoLogin},
 		},
 		{
 			"manifest", "it is a file of the server", `addons: [{name: a, manifests: [key, /etc/a.yaml]}]`,
@@ -212,7 +212,7 @@ func TestCheck_RefusesEachReferenceToServer(t *testing.T) {
 		},
 		{
 			"bundle key", "the command line reads a file with this name", `bundleKeys: [/etc/shadow]`,
-			[]string{"spec.bundleKeys[0] " + idBundleFile},
+			[]string{"spec.bundleKeys[0] " + IDBundleFile},
 		},
 	})
 }
@@ -225,16 +225,16 @@ func TestCheck_RefusesBundlesOfServer(t *testing.T) {
 		{"port", "a port makes it a registry", "registry:5000/slipway:v1.37.1", ""},
 		{"scheme", "a scheme makes it a registry", "oci://registry/slipway:v1.37.1", ""},
 		{"address", "a registry can have an address", "[2001:db8::1]:5000/slipway:v1.37.1", ""},
-		{"path", "it is a file of the server", "/var/lib/bundle", at + idBundleFile},
-		{"relative path", "it is a file of the server", "./bundle", at + idBundleFile},
-		{"home", "it is a file of the server", "~/bundle", at + idBundleFile},
-		{"word", "a file of the server can have this name", "bundle", at + idBundleFile},
-		{"archive", "a file of the server can have this name", "bundle.tar.zst", at + idBundleFile},
-		{"directory", "it has no registry", "bundles/prod:v1", at + idBundleFile},
-		{"outside", "a reference has no '..'", "registry.example.com/../../etc/bundle", at + idBundleFile},
-		{"URL", "it is not a reference", "https://registry.example.com/slipway:v1", at + idBundleFile},
-		{"scheme of files", "it is not a reference", "file:///bundle", at + idBundleFile},
-		{"user", "it is not a reference", "user:hunter2@registry.example.com/slipway:v1", at + idBundleFile},
+		{"path", "it is a file of the server", "/var/lib/bundle", at + IDBundleFile},
+		{"relative path", "it is a file of the server", "./bundle", at + IDBundleFile},
+		{"home", "it is a file of the server", "~/bundle", at + IDBundleFile},
+		{"word", "a file of the server can have this name", "bundle", at + IDBundleFile},
+		{"archive", "a file of the server can have this name", "bundle.tar.zst", at + IDBundleFile},
+		{"directory", "it has no registry", "bundles/prod:v1", at + IDBundleFile},
+		{"outside", "a reference has no '..'", "registry.example.com/../../etc/bundle", at + IDBundleFile},
+		{"URL", "it is not a reference", "https://registry.example.com/slipway:v1", at + IDBundleFile},
+		{"scheme of files", "it is not a reference", "file:///bundle", at + IDBundleFile},
+		{"user", "it is not a reference", "user:hunter2@registry.example.com/slipway:v1", at + IDBundleFile},
 		{"this machine", "the registry is the server's", "localhost:5000/slipway:v1", at + idLocalAddress},
 		{"this machine without port", "the registry is the server's", "localhost/slipway:v1", at + idLocalAddress},
 		{"loopback", "the registry is the server's", "oci://127.0.0.1:5000/slipway:v1", at + idLocalAddress},
@@ -339,7 +339,7 @@ func TestCheck_RefusesKeysThatNeedAgent(t *testing.T) {
 	const passphrase = "passphraseFrom: {file: passphrase}"
 	checkRefusals(t, sources, []refusal{
 		{"open", "it needs no passphrase", "ssh: {privateKeyFile: open}", nil},
-		{"locked", "only an agent could use it", "ssh: {privateKeyFile: locked}", []string{"spec.ssh.privateKeyFile " + idAgent}},
+		{"locked", "only an agent could use it", "ssh: {privateKeyFile: locked}", []string{"spec.ssh.privateKeyFile " + IDAgent}},
 		{"passphrase", "it is in the files", "ssh: {privateKeyFile: locked, " + passphrase + "}", nil},
 		{
 			"passphrase of hosts", "they complete the default", "{ssh: {privateKeyFile: locked}, hosts: [" + host("a", passphrase) + "]}", nil,
@@ -347,16 +347,16 @@ func TestCheck_RefusesKeysThatNeedAgent(t *testing.T) {
 		{
 			"key of a host", "the default passphrase belongs to the default key",
 			"{ssh: {privateKeyFile: locked, " + passphrase + "}, hosts: [" + host("a", "privateKeyFile: locked") + ", " + host("b", "") + "]}",
-			[]string{"spec.hosts[0].ssh.privateKeyFile " + idAgent},
+			[]string{"spec.hosts[0].ssh.privateKeyFile " + IDAgent},
 		},
 		{
 			"default key of many hosts", "it is one mistake",
 			"{ssh: {privateKeyFile: locked}, hosts: [" + host("a", "") + ", " + host("b", "") + "]}",
-			[]string{"spec.ssh.privateKeyFile " + idAgent},
+			[]string{"spec.ssh.privateKeyFile " + IDAgent},
 		},
 		{
 			"bastion", "it has its own key", "ssh: {privateKeyFile: open, bastion: {address: b.example.com, privateKeyFile: locked}}",
-			[]string{"spec.ssh.bastion.privateKeyFile " + idAgent},
+			[]string{"spec.ssh.bastion.privateKeyFile " + IDAgent},
 		},
 	})
 }

@@ -14,7 +14,7 @@ const pathSSH = "spec.ssh"
 // checkAgent refuses the SSH agent.
 func (k *checker) checkAgent(path string, v reflect.Value) {
 	if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Bool() {
-		k.refuse(idAgent, path, "an object cannot use the SSH agent: it belongs to the server",
+		k.refuse(IDAgent, path, "an object cannot use the SSH agent: it belongs to the server",
 			"remove the field, and set privateKeyFile or passwordFrom to a key of a source in "+pathFilesFrom)
 	}
 }
@@ -35,12 +35,12 @@ func (k *checker) checkLogins() {
 		}
 	}
 	if missing > 0 && missing == len(s.Hosts) { // one mistake, and one remedy
-		k.refuse(idNoLogin, pathSSH, "no host has a login, and an object cannot use keys of the server", loginHint)
+		k.refuse(IDNoLogin, pathSSH, "no host has a login, and an object cannot use keys of the server", loginHint)
 		return
 	}
 	for i, h := range s.Hosts {
 		if !hasLogin(spec.MergeSSH(s.SSH, h.SSH)) {
-			k.refuse(idNoLogin, yamlfile.IndexPath("spec.hosts", i)+".ssh",
+			k.refuse(IDNoLogin, yamlfile.IndexPath("spec.hosts", i)+".ssh",
 				"the host "+quoteText(h.Name)+" has no login, and an object cannot use keys of the server", loginHint)
 		}
 	}
@@ -53,7 +53,7 @@ func hasLogin(s v1alpha1.SSH) bool {
 
 func (k *checker) checkBastion(path string, b *v1alpha1.Bastion) {
 	if b != nil && b.PrivateKeyFile == "" && b.PasswordFrom == nil {
-		k.refuse(idNoLogin, path+".bastion", "the bastion has no login, and an object cannot use keys of the server", loginHint)
+		k.refuse(IDNoLogin, path+".bastion", "the bastion has no login, and an object cannot use keys of the server", loginHint)
 	}
 }
 
@@ -72,7 +72,7 @@ func (k *checker) checkKeys() {
 			return
 		}
 		refused[path] = true
-		k.refuse(idAgent, path, "the private key "+quoteText(name)+" has a passphrase, which only the SSH agent of the server could supply",
+		k.refuse(IDAgent, path, "the private key "+quoteText(name)+" has a passphrase, which only the SSH agent of the server could supply",
 			"set passphraseFrom to a key of a source in "+pathFilesFrom)
 	}
 	bastion := func(path string, b *v1alpha1.Bastion) {

@@ -86,7 +86,7 @@ func (k *checker) checkFields() {
 			k.checkAgent(path, v)
 			return
 		}
-		eachText(v, path, func(path, text string) { k.checkText(r, path, text) })
+		eachText(v, path, func(path string, text reflect.Value) { k.checkText(r, path, text.String()) })
 	})
 }
 
@@ -139,11 +139,11 @@ func jsonName(f reflect.StructField) string {
 }
 
 // eachText calls do for a text, or for each text of a list, unless it is empty.
-func eachText(v reflect.Value, path string, do func(path, text string)) {
+func eachText(v reflect.Value, path string, do func(path string, text reflect.Value)) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.Len() > 0 {
-			do(path, v.String())
+			do(path, v)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {

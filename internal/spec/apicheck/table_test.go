@@ -300,7 +300,7 @@ func TestCheck_RefusesEachFieldWithRule(t *testing.T) {
 	}
 	want := map[kind]map[string]string{
 		0: anyText(""), fileName: file, fileOrURL: file, variable: anyText(idEnvironment), address: anyText(idLocalAddress),
-		serverURL: anyText(idLocalAddress), bundleSource: anyText(idBundleFile), inlineKey: anyText(idBundleFile),
+		serverURL: anyText(idLocalAddress), bundleSource: anyText(IDBundleFile), inlineKey: anyText(IDBundleFile),
 	}
 	want[address]["missing"] = "" // a host can have this name
 	kinds := map[string]kind{}
@@ -345,8 +345,8 @@ func TestRules_CoverFilesOfCommandLine(t *testing.T) {
 	}
 	resolved := map[string]bool{}
 	walkFields(reflect.ValueOf(&c.Spec), "spec", func(field, path string, v reflect.Value) {
-		eachText(v, path, func(path, text string) {
-			if strings.HasPrefix(text, "/dir/") {
+		eachText(v, path, func(path string, text reflect.Value) {
+			if strings.HasPrefix(text.String(), "/dir/") {
 				resolved[field] = true
 			}
 		})
