@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/lifecycle/access"
+	"slipway.dev/slipway/internal/lifecycle/move"
 	kinds "slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/node/op"
@@ -237,6 +238,10 @@ func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.ApplyOp
 type service struct{ *fake }
 
 var _ Service = service{}
+
+func (s service) Move(_ context.Context, name string, _ move.Target, _ event.Sink) error {
+	return s.recordCall(call{Method: "Move", Name: name})
+}
 
 func (s service) Prepare(_ context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
 	c := newCall("Prepare", r)

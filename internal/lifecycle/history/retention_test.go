@@ -33,6 +33,13 @@ type past struct {
 	ops   []pastOperation   // newest first
 }
 
+// ClusterFiles has no files.
+func (p past) ClusterFiles() records.ClusterFiles { return noFiles{} }
+
+type noFiles struct{ records.ClusterFiles }
+
+func (noFiles) Load(context.Context, string, string) ([]byte, error) { return nil, nil }
+
 type pastOperation struct {
 	v1alpha1.Operation
 	planned *v1alpha1.Cluster
