@@ -876,7 +876,8 @@ var fences = []fence{
 	{"sigs.k8s.io/controller-runtime/...", []string{"internal/controller/..."}, "one place has controllers"},
 	{"k8s.io/kubernetes/...", []string{"internal/server/controlplane"}, "one place knows the libraries of the API server"},
 	{
-		"go.etcd.io/etcd/...", []string{"internal/server/controlplane", "internal/server/controlplane/etcdtest"},
+		"go.etcd.io/etcd/...",
+		[]string{"internal/server/controlplane", "internal/server/controlplane/etcdtest"},
 		"one place knows the server and the client of etcd",
 	},
 	{"k8s.io/kubectl/...", []string{"hack/kubectl"}, "a client for tests; no program of ours contains it"},
