@@ -160,13 +160,7 @@ func Run(ctx context.Context, c Config) error {
 		Client: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, FilesBases: c.FilesBases, Log: c.Log,
 	}
 	guard := &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle}
-	inProcess := &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard}
-	if c.Process != nil {
-		if inProcess.OwnCA, err = readCA(c.Client); err != nil {
-			return err
-		}
-	}
-	selectRunner, err := c.newSelector(m, inProcess)
+	selectRunner, err := c.newSelector(m, &executor.Runner{Opener: opener, Writer: m.GetClient(), Guard: guard})
 	if err != nil {
 		return err
 	}
@@ -201,6 +195,15 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	return m.Start(ctx)
+}
+
+// readOwnCA returns the CA certificates of the cluster in which the controllers run, none if they run in a management
+// server.
+func (c *Config) readOwnCA() ([]byte, error) {
+	if c.Process == nil {
+		return nil, nil
+	}
+	return readCA(c.Client)
 }
 
 // readCA returns the CA certificates of the API, in PEM form.
@@ -251,11 +254,8 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 		Client: m.GetClient(), Live: m.GetAPIReader(), OpenRecords: c.OpenRecords, Lifecycle: c.Lifecycle, Executor: running,
 		Guard: guard,
 	}
-	if c.Process != nil {
-		var err error
-		if wanted.OwnCA, err = readCA(c.Client); err != nil {
-			return err
-		}
+	if wanted.OwnCA, err = c.readOwnCA(); err != nil {
+		return err
 	}
 	files := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(clustersWithFiles(m.GetClient(), kind))

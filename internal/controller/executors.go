@@ -14,6 +14,10 @@ import (
 
 // newSelector returns the function that selects how an operation runs.
 func (c *Config) newSelector(m manager.Manager, inProcess *executor.Runner) (func(*v1alpha1.Operation) executor.Method, error) {
+	var err error
+	if inProcess.OwnCA, err = c.readOwnCA(); err != nil {
+		return nil, err
+	}
 	here := executor.Method{Run: inProcess.Run}
 	methods := map[v1alpha1.ExecutorKind]executor.Method{
 		"": here, v1alpha1.ExecutorInProcess: here,

@@ -57,7 +57,7 @@ func StartMembers(t testing.TB, n int) (servers []string) {
 // freeURL returns the URL of a port at which nothing listens.
 func freeURL(t testing.TB) url.URL {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
