@@ -45,7 +45,7 @@ The command creates a paused Cluster, and Secrets with the files that the cluste
 file names. It copies the saved state, saves the new manager on the control planes,
 and resumes the Cluster. After an interruption, run it again.
 
-Afterwards, the hosts refuse changes by this command line. Its saved state remains,
+Afterwards, the control planes refuse this command line. Its saved state remains,
 so that commands such as kubeconfig, ssh and cluster-info still work here. Backup
 sets and the history of operations remain here too.`,
 		Example: `  slipway move prod --kubeconfig server.kubeconfig --namespace team

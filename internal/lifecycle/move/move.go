@@ -25,6 +25,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // Error ids, each with an entry in docs/guide/errors.md. They never change.
@@ -234,7 +235,7 @@ func (p *pass) connect(ctx context.Context) error {
 	}
 	r := p.newRequest(p.View.Records)
 	if len(r.Keepers) <= r.AllKeepers/2 {
-		return errors.Join(append([]error{clusterlock.RefuseMinority("make more control planes reachable")}, failed...)...)
+		return clusterlock.RefuseMinority("make more control planes reachable") // the notes have the causes
 	}
 	err := clusterlock.CheckManager(ctx, r)
 	if err == nil || clusterlock.CheckManager(ctx, p.newRequest(p.to.Records)) != nil {
@@ -251,7 +252,7 @@ func (p *pass) connect(ctx context.Context) error {
 func (p *pass) newRequest(manager records.Backend) clusterlock.Request {
 	r := clusterlock.Request{Cluster: p.cluster.Name, Operation: Holder, Records: manager, Hosts: p.hosts, Log: p.Log}
 	for _, h := range p.cluster.Spec.Hosts {
-		if !slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
+		if !spec.HasRole(h, v1alpha1.RoleControlPlane) {
 			continue
 		}
 		r.AllKeepers++
