@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,7 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"slipway.dev/slipway/internal/cli"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/move"
 	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/remote/dial"
@@ -74,11 +77,12 @@ func (m *manager) newService(ctx context.Context, s cli.Settings) (cli.Service, 
 		return nil, err
 	}
 	dialer := dial.New(nil)
-	return service{preferences: s.Store.Preferences(), Service: lifecycle.New(lifecycle.Config{
+	svc := lifecycle.New(lifecycle.Config{
 		Records: backend, Files: m.files, Owner: s.Store.Owner(), Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
 		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 		BootID: process.BootID(),
-	})}, nil
+	})
+	return service{svc, noMover{}, s.Store.Preferences()}, nil
 }
 
 func (m *manager) close() error {
@@ -91,7 +95,15 @@ func (m *manager) close() error {
 // service is the service of the command line. Kubeconfigs on this machine are files.
 type service struct {
 	*lifecycle.Service
+	noMover
 	preferences
+}
+
+// noMover refuses to move a cluster: these records are in an API already.
+type noMover struct{}
+
+func (noMover) Move(context.Context, string, move.Target, event.Sink) error {
+	return errors.New("the records of this cluster are in an API already")
 }
 
 type preferences interface {
