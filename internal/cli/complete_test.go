@@ -32,6 +32,7 @@ func TestCompletion_OffersNamesFromState(t *testing.T) {
 		"precheck":                      "prod dev " + noFiles,
 		"get cluster":                   "prod dev " + noFiles,
 		"use":                           "prod dev " + noFiles,
+		"move":                          "prod dev " + noFiles,
 		"kubeconfig":                    "prod dev " + noFiles,
 		"kubectl":                       "prod dev " + noFiles,
 		"operations list":               "prod dev " + noFiles,

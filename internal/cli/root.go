@@ -184,7 +184,8 @@ func (a *app) otherCommands() []*cobra.Command {
 		WriteResult: a.writeResult, AskYesNo: a.askYesNo, FindDirectories: a.findDirectories, LoadReleases: a.loadCatalogue,
 	}
 	return []*cobra.Command{
-		sandboxcmd.NewCommand(p), bundlecmd.NewCommand(p), operatorcmd.NewCommand(p), movecmd.NewCommand(p, a.openMover),
+		sandboxcmd.NewCommand(p), bundlecmd.NewCommand(p), operatorcmd.NewCommand(p),
+		movecmd.NewCommand(p, movecmd.Clusters{Choose: a.clusters.chooseCluster, CompleteNames: a.clusters.completeNames}, a.openMover),
 		newVersionCommand(versionCommand{a.workspace}), newPluginCommand(a.plugins),
 	}
 }

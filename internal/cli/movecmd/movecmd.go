@@ -24,6 +24,12 @@ type Mover interface {
 	Move(ctx context.Context, name string, to move.Target, progress event.Sink) error
 }
 
+// Clusters finds the cluster that is moved.
+type Clusters struct {
+	Choose        func(ctx context.Context, args []string) (name string, err error)
+	CompleteNames cobra.CompletionFunc
+}
+
 // A command has the flags of the command.
 type command struct {
 	program.Program
@@ -33,10 +39,11 @@ type command struct {
 }
 
 // NewCommand returns the command. open returns the mover.
-func NewCommand(p program.Program, open func(context.Context) (Mover, error)) *cobra.Command {
+func NewCommand(p program.Program, clusters Clusters, open func(context.Context) (Mover, error)) *cobra.Command {
 	c := &command{Program: p, open: open}
 	cmd := program.MarkTextOnly(&cobra.Command{
-		Use: "move NAME", Short: "Move a cluster to a management server or an operator", Args: cobra.ExactArgs(1),
+		Use: "move [NAME]", Short: "Move a cluster to a management server or an operator",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: clusters.CompleteNames,
 		Long: `Moves the management of a cluster from this command line to an API with Cluster
 objects: of a management server, or of a cluster with the operator, which can be
 this cluster. The cluster runs on, and its hosts do not change.
@@ -62,7 +69,11 @@ sets and the history of operations remain here too.`,
 		if cmd.Flags().Changed("bundle") {
 			bundle = &c.bundle
 		}
-		return c.run(cmd.Context(), args[0], bundle)
+		name, err := clusters.Choose(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		return c.run(cmd.Context(), name, bundle)
 	}
 	return cmd
 }
@@ -84,9 +95,6 @@ func (c *command) run(ctx context.Context, name string, bundle *string) (err err
 	if err != nil {
 		return err
 	}
-	if err := c.AskYesNo(ctx, fmt.Sprintf("Move cluster %s to namespace %s of %s?", name, namespace, config.Host)); err != nil {
-		return err
-	}
 	temp, err := os.MkdirTemp("", "slipway-move-")
 	if err != nil {
 		return err
@@ -96,7 +104,12 @@ func (c *command) run(ctx context.Context, name string, bundle *string) (err err
 	if err != nil {
 		return err
 	}
-	to := move.Target{Records: saved, Objects: objects, Server: config.Host, Bundle: bundle}
+	to := move.Target{
+		Records: saved, Objects: objects, Server: config.Host, Bundle: bundle,
+		Confirm: func(ctx context.Context) error {
+			return c.AskYesNo(ctx, fmt.Sprintf("Move cluster %s to namespace %s of %s?", name, namespace, config.Host))
+		},
+	}
 	if err := mover.Move(ctx, name, to, event.SinkFunc(c.show)); err != nil {
 		return err
 	}

@@ -19,7 +19,10 @@ import (
 // A recorder records the moves, and reports a note with characters that control a terminal.
 type recorder struct{ moves []string }
 
-func (r *recorder) Move(_ context.Context, name string, to move.Target, progress event.Sink) error {
+func (r *recorder) Move(ctx context.Context, name string, to move.Target, progress event.Sink) error {
+	if err := to.Confirm(ctx); err != nil {
+		return err
+	}
 	bundle := "kept"
 	if to.Bundle != nil {
 		bundle = *to.Bundle
@@ -41,11 +44,19 @@ func runCommand(t *testing.T, r *recorder, agrees bool, args ...string) (string,
 			}
 			return errors.New("the user does not agree")
 		},
-	}, func(context.Context) (Mover, error) { return r, nil })
+	}, Clusters{Choose: chooseName}, func(context.Context) (Mover, error) { return r, nil })
 	cmd.SetArgs(args)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(t.Context())
 	return messages.String(), err
+}
+
+// chooseName returns the name in the arguments.
+func chooseName(_ context.Context, args []string) (string, error) {
+	if len(args) == 0 {
+		return "", errors.New("which cluster")
+	}
+	return args[0], nil
 }
 
 // TestMove_RefusesBadAPI names files and APIs with which nothing can be moved.
@@ -66,8 +77,8 @@ func TestMove_RefusesBadAPI(t *testing.T) {
 	if _, err := runCommand(t, r, true, "prod", "--kubeconfig", closed); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("with a closed port: %v", err)
 	}
-	if _, err := runCommand(t, r, true); err == nil {
-		t.Error("a move without a name is not refused")
+	if _, err := runCommand(t, r, true); err == nil || err.Error() != "which cluster" {
+		t.Errorf("a move without a cluster: %v", err)
 	}
 	if len(r.moves) > 0 {
 		t.Errorf("moved: %v", r.moves)

@@ -64,6 +64,8 @@ type Target struct {
 	Server string
 	// Bundle replaces the bundle of the cluster, which can be a file of the command line. nil keeps it.
 	Bundle *string
+	// Confirm asks the user after all checks. nil asks nothing.
+	Confirm func(context.Context) error
 }
 
 // A Config configures a Mover. All fields are required.
@@ -111,6 +113,11 @@ func (m *Mover) Move(ctx context.Context, name string, to Target, progress event
 	defer func() { err = errors.Join(err, p.closeHosts()) }()
 	if err := p.connect(ctx); err != nil {
 		return err
+	}
+	if to.Confirm != nil {
+		if err := to.Confirm(ctx); err != nil {
+			return err
+		}
 	}
 	if err := p.handOver(ctx); err != nil {
 		return &UnfinishedError{name, err}
