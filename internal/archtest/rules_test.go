@@ -790,8 +790,7 @@ var rules = []rule{
 	{
 		layer: 6, pkg: "test/bench/hosts/manager", exactly: true,
 		may: []string{
-			"api/v1alpha1", "internal/cli", "internal/lifecycle", "internal/process", "internal/records", "internal/remote/dial",
-			"internal/status", "internal/store/kube",
+			"api/v1alpha1", "internal/cli", "internal/records", "internal/status", "internal/store/kube",
 		},
 		why: "the command line with records in an API, which no program of ours has; for a benchmark",
 	},

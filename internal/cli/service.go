@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/savedstate"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/process"
+	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/dial"
@@ -142,13 +143,18 @@ func (s lifecycleService) Merged(name string) ([]string, error) {
 
 // NewLifecycleService creates the real service.
 func NewLifecycleService(ctx context.Context, s Settings) (Service, error) {
-	dialer := dial.New(nil)
 	files, err := s.Store.Files(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return NewServiceWithRecords(s, s.Store, files), nil
+}
+
+// NewServiceWithRecords creates the real service with records that can be elsewhere than on this machine.
+func NewServiceWithRecords(s Settings, saved records.Backend, files records.Files) Service {
+	dialer := dial.New(nil)
 	svc := lifecycle.New(lifecycle.Config{
-		Records: s.Store, Files: files, Owner: s.Store.Owner(), Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
+		Records: saved, Files: files, Owner: s.Store.Owner(), Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
 		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 		BootID: process.BootID(),
 	})
@@ -156,7 +162,7 @@ func NewLifecycleService(ctx context.Context, s Settings) (Service, error) {
 		View: svc.View, Resolve: dialer.ResolveLogin, KnownKeys: dialer.ListKnownKeys, Log: s.Log,
 		Dialer: hostconn.Dialer{Connect: dialer.Connect, KnownHosts: files.KnownHosts(), Home: s.Home, Log: s.Log},
 	})
-	return lifecycleService{Service: svc, preferences: s.Store.Preferences(), mover: mover}, nil
+	return lifecycleService{Service: svc, preferences: s.Store.Preferences(), mover: mover}
 }
 
 // services creates the service when a command first needs it.

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,12 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"slipway.dev/slipway/internal/cli"
-	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/lifecycle"
-	"slipway.dev/slipway/internal/lifecycle/move"
-	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/records"
-	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/store/kube"
 )
 
@@ -76,13 +70,7 @@ func (m *manager) newService(ctx context.Context, s cli.Settings) (cli.Service, 
 	if m.files, err = backend.Files(ctx); err != nil {
 		return nil, err
 	}
-	dialer := dial.New(nil)
-	svc := lifecycle.New(lifecycle.Config{
-		Records: backend, Files: m.files, Owner: s.Store.Owner(), Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
-		Connect: dialer.Connect, Resolve: dialer.ResolveLogin, Shell: dialer.StartShell, Now: s.Now, Log: s.Log, Warn: s.Warn,
-		BootID: process.BootID(),
-	})
-	return service{svc, noMover{}, s.Store.Preferences()}, nil
+	return cli.NewServiceWithRecords(s, backend, m.files), nil
 }
 
 func (m *manager) close() error {
@@ -91,29 +79,6 @@ func (m *manager) close() error {
 	}
 	return m.files.Close()
 }
-
-// service is the service of the command line. Kubeconfigs on this machine are files.
-type service struct {
-	*lifecycle.Service
-	noMover
-	preferences
-}
-
-// noMover refuses to move a cluster: these records are in an API already.
-type noMover struct{}
-
-func (noMover) Move(context.Context, string, move.Target, event.Sink) error {
-	return errors.New("the records of this cluster are in an API already")
-}
-
-type preferences interface {
-	AddMergedKubeconfig(name, path string) error
-	ListMergedKubeconfigs(name string) ([]string, error)
-}
-
-func (s service) AddMerged(name, path string) error { return s.AddMergedKubeconfig(name, path) }
-
-func (s service) Merged(name string) ([]string, error) { return s.ListMergedKubeconfigs(name) }
 
 // saveLargestStatus saves a Cluster of this many hosts, and its status when no node is ready: the
 // status lists nodes with their messages only then.
