@@ -743,7 +743,7 @@ var rules = []rule{
 		why: "from an object to the next operation; reaches no host",
 	},
 	{
-		layer: 5, pkg: "internal/controller/metrics",
+		layer: 5, pkg: "internal/controller/metrics", may: []string{"internal/controller/operations"},
 		why: "metrics of clusters and operations, from their objects",
 	},
 	{

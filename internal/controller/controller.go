@@ -243,6 +243,7 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 	queued := handler.EnqueueRequestsFromMapFunc(queueOf(m.GetClient()))
 	b := builder.ControllerManagedBy(m).Named("operation").For(&v1alpha1.Operation{}).WithOptions(options).
 		Watches(&v1alpha1.Operation{}, queued).
+		Watches(&v1alpha1.Operation{}, byUser(), builder.WithPredicates(changedByUser)).
 		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(waitingForWindow(m.GetClient())), builder.WithPredicates(changedByUser)).
 		WatchesRawSource(source.Channel(ended, queued))
 	err := c.watchMembers(b, m.GetClient(), func() client.ObjectList { return new(v1alpha1.OperationList) }).Complete(queue)
@@ -263,6 +264,7 @@ func (c *Config) addControllers(m manager.Manager, guard *hostguard.Guard, runni
 	b = builder.ControllerManagedBy(m).Named("cluster").WithOptions(options).
 		For(&v1alpha1.Cluster{}, builder.WithPredicates(clusters.Changes())).
 		Watches(&v1alpha1.Operation{}, handler.EnqueueRequestsFromMapFunc(clusterOfOperation)).
+		Watches(&v1alpha1.Cluster{}, byUser(), builder.WithPredicates(changedByUser)).
 		Watches(&v1alpha1.Cluster{}, claimsHandler(guard.Claims)).
 		WatchesMetadata(&corev1.Secret{}, files("Secret")).
 		WatchesMetadata(&corev1.ConfigMap{}, files("ConfigMap"))

@@ -208,6 +208,10 @@ func TestDeletion_OfInvalidCluster(t *testing.T) {
 			w.t.Errorf("message %q, want the name of the Secret", o.Status.Message)
 		}
 		w.waitForDeleting("HostsNotReset")
+		message := meta.FindStatusCondition(w.cluster().Status.Conditions, "Deleting").Message
+		if strings.Contains(message, clusters.AnnotationForget) {
+			w.t.Errorf("message %q offers to give up hosts, which needs the Secret too", message)
+		}
 		w.createKey()
 		w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })
 		w.waitUntilGone()

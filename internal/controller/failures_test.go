@@ -27,11 +27,13 @@ func TestFailure_IsNotRepeated(t *testing.T) {
 		}
 		w.waitForStalled("OperationFailed", "w1")
 		w.requireQuiet(20 * time.Second)
+		w.request("renew", operation.RenewCerts, nil) // there is no cluster yet
+		w.requireReason("renew", executor.ReasonNotCreated)
 		w.Hosts["w1"].Down = nil
 		w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })
 		w.waitForApplied()
 		w.waitForCondition("Stalled", metav1.ConditionFalse, "")
-		w.requireStates("create Succeeded")
+		w.requireStates("create Succeeded", "renew-certs Failed")
 	}, "cp1", "w1")
 }
 

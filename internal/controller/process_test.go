@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/admission"
 	"slipway.dev/slipway/internal/hostclaims"
 	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/operator/manifests"
 	"slipway.dev/slipway/internal/store/kube"
 )
@@ -167,7 +168,7 @@ func (w *world) useWebhook(port int, ca []byte) {
 }
 
 // TestDeletion_OfClusterWithControllers deletes the Cluster in which the controllers themselves run: they would remove
-// themselves before the end.
+// themselves before the end. A restore of its etcd would stop their API.
 func TestDeletion_OfClusterWithControllers(t *testing.T) {
 	t.Parallel()
 	w := prepareWorld(t, "cp1")
@@ -176,10 +177,12 @@ func TestDeletion_OfClusterWithControllers(t *testing.T) {
 	w.startProcess(certificate)
 	w.createReady("cp1")
 	w.useOwnCA()
+	w.request("restore", operation.RestoreEtcd, nil)
+	w.requireReason("restore", "ControllersInCluster")
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionDelete })
 	w.delete()
 	w.waitForCondition("Deleting", metav1.ConditionTrue, "ControllersInCluster")
-	w.requireStates("create Succeeded")
+	w.requireStates("create Succeeded", "etcd-restore Failed")
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
 	w.waitUntilGone()
 	if is := w.Hosts["cp1"].AllState(); len(is) == 0 {

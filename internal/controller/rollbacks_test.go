@@ -1,11 +1,14 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
+	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/node/op"
 )
 
 // TestResume_IsRefused resumes an operation that was cancelled.
@@ -78,5 +81,36 @@ func TestRollback_OfUpgrade(t *testing.T) {
 			return ""
 		})
 		w.requireQuiet(quietTime)
+		if o := w.latest(operation.Upgrade); o.Name != failed.Name {
+			w.t.Errorf("operation %s upgrades again after the rollback", o.Name)
+		}
 	}, "cp1", "w1")
 }
+
+// TestBadSettings_AreAppliedOnce has a setting with which a kubelet does not run. The operation rolls it back, and this
+// is not taken for the wish of a user to apply the object again.
+func TestBadSettings_AreAppliedOnce(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1", "w1")
+		w.locked(func() {
+			w.Hosts["w1"].Spoil = func(m *lifecycletest.Host, _ string, o op.Op) *op.Error {
+				u, ok := o.(op.Unit)
+				if !ok || u.Name != "kubelet.service" || !strings.Contains(m.Files[kubeletSettings], "maxPods: 77") {
+					return nil
+				}
+				delete(m.State, u.Name+" started") // it does not run with these settings
+				return &op.Error{Reason: op.ReasonUnhealthy, Message: "maxPods is bad"}
+			}
+		})
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": int64(77)} })
+		w.waitForStalled("OperationFailed", "maxPods is bad")
+		w.requireQuiet(quietTime)
+		w.requireStates("create Succeeded", "apply Failed", "apply Succeeded")
+
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": int64(50)} })
+		w.waitForApplied()
+	}, "cp1", "w1")
+}
+
+// kubeletSettings is the file with the kubelet settings of a cluster.
+const kubeletSettings = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf"

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -18,6 +19,30 @@ import (
 
 // changedByUser selects changes of the spec and the annotations of an object.
 var changedByUser = predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+
+// A queue has the objects at which a controller will look.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// userPriority is the priority of an object that a user has changed. Progress has 0, and what was read again without a
+// change has handler.LowPriority. The queue keeps the highest priority of an object.
+const userPriority = 100
+
+// byUser requests a look at objects that users have created or changed, before all others.
+func byUser() handler.EventHandler {
+	look := func(o client.Object, q queue) {
+		if first, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+			first.AddWithOpts(priorityqueue.AddOpts{Priority: new(userPriority)}, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList {
+				look(e.Object, q)
+			}
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { look(e.ObjectNew, q) },
+	}
+}
 
 // waitingForWindow returns the operations of a cluster that wait for a maintenance window.
 func waitingForWindow(c client.Client) handler.MapFunc {
@@ -38,7 +63,6 @@ func waitingForWindow(c client.Client) handler.MapFunc {
 // claimsHandler keeps the hosts of all Clusters, and requests a look at the Clusters that share a host with a changed
 // one.
 func claimsHandler(claims *hostclaims.Index) handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	look := func(at []types.NamespacedName, q queue) {
 		for _, name := range at {
 			q.Add(reconcile.Request{NamespacedName: name})

@@ -72,10 +72,10 @@ type parts struct {
 
 // delegate sets up the parts.
 func (s *Service) delegate() {
-	s.View = &savedstate.View{Records: s.Records, Warn: s.Warn}
+	s.View = &savedstate.View{Records: s.Records, Warn: s.Warn, Object: s.object().ID}
 	s.past = history.History{View: s.View}
 	s.bundles = bundlesource.New(bundlesource.Config{
-		Owner: s.Owner, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, FilesDir: s.filesDir(), Now: s.Now,
+		Owner: s.Owner, Catalogue: s.Catalogue, Cache: s.Cache, Source: s.Source, FilesDir: s.object().FilesDir, Now: s.Now,
 	})
 	saved := savedClusters{s.View, s.bundles}
 	s.keys = backups.SigningKeys{Records: s.Records}
@@ -93,7 +93,7 @@ func (s *Service) delegate() {
 	s.Backups = backups.New(backups.Config{
 		Clusters: saved, Records: s.Records, Files: s.Files, Owner: s.Owner,
 		Keys: s.keys, Access: s.Access, Inspector: s.Inspector, Executor: s.Executor,
-		Dialer: s.dialer(), FilesDir: s.filesDir(), Now: s.Now, Log: s.Log,
+		Dialer: s.dialer(), FilesDir: s.object().FilesDir, Now: s.Now, Log: s.Log,
 	})
 	s.Collector = supportbundle.New(supportbundle.Config{
 		Clusters: saved, Records: s.Records, Inspector: s.Inspector, Secrets: s.readableSecrets, Now: s.Now,

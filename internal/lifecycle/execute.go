@@ -227,7 +227,8 @@ func (p *prepared) operation(ctx context.Context) (*v1alpha1.Operation, error) {
 		return o, p.svc.Records.Operations().SavePlan(ctx, o, p.plan)
 	}
 	return p.svc.Records.Operations().Create(ctx, p.svc.Now(), v1alpha1.OperationSpec{
-		ClusterRef: v1alpha1.ClusterReference{Name: p.env.Cluster.Name}, Kind: string(p.kind), Parameters: parameters,
+		ClusterRef: v1alpha1.ClusterReference{Name: p.env.Cluster.Name, UID: p.svc.object().ID.UID},
+		Kind:       string(p.kind), Parameters: parameters,
 	}, p.plan)
 }
 

@@ -182,7 +182,7 @@ func (m *moveTest) server() *Service {
 	m.t.Cleanup(func() { _ = files.Close() })
 	config := svc.Config
 	config.Records, config.Files, config.Home, config.Server = backend, files, dir, serverURL
-	config.Object = &ClusterObject{UID: types.UID("uid"), FilesDir: dir}
+	config.Object = &ClusterObject{ID: operation.ClusterID{UID: "uid"}, FilesDir: dir}
 	return New(config)
 }
 

@@ -37,7 +37,7 @@ func (s *Service) NextOperation(ctx context.Context, wanted *v1alpha1.Cluster) (
 		return next, nil
 	}
 	first := wanted.DeepCopy()
-	if err := spec.MakePathsAbsolute(first, spec.Paths{Dir: s.filesDir(), Home: s.Home}); err != nil {
+	if err := spec.MakePathsAbsolute(first, spec.Paths{Dir: s.object().FilesDir, Home: s.Home}); err != nil {
 		return next, err
 	}
 	first.Spec.Kubernetes.Version, first.Spec.Addons, first.Spec.Bundle = is, recorded.Spec.Addons, recorded.Spec.Bundle

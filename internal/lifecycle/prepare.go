@@ -280,7 +280,7 @@ func (s *Service) makePlan(ctx context.Context, p *prepared) error {
 	}
 	pl := p.plan
 	if object := p.svc.Object; object != nil {
-		pl.ClusterUID, pl.Files = string(object.UID), object.FileDigests
+		pl.ClusterUID, pl.Files = string(object.ID.UID), object.FileDigests
 	}
 	pl.Cluster, pl.Operation = c.Name, string(p.kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.DigestOf(c), res.Steps, specText
@@ -385,7 +385,7 @@ func (s *Service) PrepareSaved(ctx context.Context, saved *plan.Plan, o ApplyOpt
 		return nil, err
 	}
 	savedstate.CopyPasswords(c, recorded)
-	subject := Subject{Cluster: c, Name: c.Name, Dir: s.filesDir()}
+	subject := Subject{Cluster: c, Name: c.Name, Dir: s.object().FilesDir}
 	p := &prepared{svc: s, request: ApplyRequest{Subject: subject, ApplyOptions: o}.shared()}
 	if recorded != nil && !savedstate.HaveSameSpec(c, recorded) {
 		p.request.Source = []byte{} // the saved file differs

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
@@ -19,19 +17,19 @@ import (
 
 // A ClusterObject is a Cluster in an API, with files in a directory that exists only for one operation.
 type ClusterObject struct {
-	UID types.UID
+	ID operation.ClusterID
 	// FilesDir is the absolute path of the directory with the files of spec.filesFrom.
 	FilesDir string
 	// FileDigests maps the name of each file to a keyed digest of its content.
 	FileDigests map[string]string
 }
 
-// filesDir returns the directory with the files of the Cluster object, "" for a cluster file.
-func (s *Service) filesDir() string {
-	if s.Object == nil {
-		return ""
+// object returns the Cluster object, empty for a cluster file.
+func (s *Service) object() (o ClusterObject) {
+	if s.Object != nil {
+		o = *s.Object
 	}
-	return s.Object.FilesDir
+	return o
 }
 
 // withoutFilesDir returns a cluster as the records and plans have it.
@@ -63,7 +61,7 @@ func (s *Service) PrepareOperation(
 		p, err = s.prepareRequestedRollback(ctx, o, progress)
 	} else {
 		var r Request
-		if r, err = requestOf(o, Subject{Cluster: wanted, Name: wanted.Name, Dir: s.filesDir()}); err != nil {
+		if r, err = requestOf(o, Subject{Cluster: wanted, Name: wanted.Name, Dir: s.object().FilesDir}); err != nil {
 			return nil, err
 		}
 		p = s.start(r)
@@ -132,7 +130,7 @@ func (s *Service) prepareAgain(ctx context.Context, o *v1alpha1.Operation, progr
 		return nil, diag.Refuse(idOperationUnfinished, "operation "+o.Name+" cannot continue: operation "+latest.Name+" is later and unfinished",
 			"retry operation "+latest.Name)
 	}
-	return s.resume(ctx, latest, ResumeRequest{Subject: Subject{Name: name, Dir: s.filesDir()}}, progress)
+	return s.resume(ctx, latest, ResumeRequest{Subject: Subject{Name: name, Dir: s.object().FilesDir}}, progress)
 }
 
 // refuseOtherKind refuses a request that the state of the cluster turns into another one.

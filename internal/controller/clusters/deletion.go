@@ -57,10 +57,14 @@ func (p *pass) reconcileDeletion(ctx context.Context) error {
 // removesHosts reports whether the cluster leaves its hosts with the object.
 func (p *pass) removesHosts() bool { return p.cluster.Spec.DeletionPolicy == v1alpha1.DeletionDelete }
 
-// isDeletion reports whether an operation belongs to this deletion. An earlier one may have removed an earlier
-// cluster of this object from its hosts.
+// annotationDeletion marks an operation that the deletion of the Cluster has requested.
+const annotationDeletion = v1alpha1.Group + "/deletion"
+
+// isDeletion reports whether an operation belongs to this deletion. A user can have requested it. An earlier one may have
+// removed an earlier cluster of this object from its hosts. API servers can have different clocks.
 func (p *pass) isDeletion(o *v1alpha1.Operation) bool {
-	return operation.Kind(o.Spec.Kind).RemovesCluster() && !o.CreationTimestamp.Before(p.cluster.DeletionTimestamp)
+	isLater := !o.CreationTimestamp.Before(p.cluster.DeletionTimestamp)
+	return operation.Kind(o.Spec.Kind).RemovesCluster() && (isLater || o.Annotations[annotationDeletion] != "")
 }
 
 // latestDeletion returns the latest operation of this deletion, nil if there is none.
@@ -194,17 +198,17 @@ func (p *pass) showNotReset(o *v1alpha1.Operation) {
 	if o.Spec.Cancelled {
 		again = "create an Operation of kind " + string(operation.Delete)
 	}
-	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNotReset, strings.Join(append(lines,
-		"to try again, "+again,
-		"to give up hosts that do not respond, set the annotation "+AnnotationForget+"="+o.Name,
-		hintRetain,
-	), "\n"))
+	lines = append(lines, "to try again, "+again)
+	if o.Status.ErrorCode != v1alpha1.ErrorUserInput { // such as a Secret that does not exist
+		lines = append(lines, "to give up hosts that do not respond, set the annotation "+AnnotationForget+"="+o.Name)
+	}
+	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNotReset, strings.Join(append(lines, hintRetain), "\n"))
 }
 
 // requestDeletion creates an operation that removes the cluster from its hosts.
 func (p *pass) requestDeletion(ctx context.Context, forget bool) error {
 	o := p.newOperation(operation.Delete, "")
-	o.Spec.Parameters.Forget = forget
+	o.Spec.Parameters.Forget, o.Annotations[annotationDeletion] = forget, "true"
 	err := p.createOperation(ctx, o)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNamespace,

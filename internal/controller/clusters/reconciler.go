@@ -76,12 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p.operations = slices.DeleteFunc(all, func(o v1alpha1.Operation) bool {
-		if uid := o.Spec.ClusterRef.UID; uid != "" {
-			return uid != c.UID
-		}
-		return o.CreationTimestamp.Before(&c.CreationTimestamp) // of an earlier Cluster
-	})
+	id := operation.ClusterIDOf(c)
+	p.operations = slices.DeleteFunc(all, func(o v1alpha1.Operation) bool { return !id.Has(&o) })
 	p.state.beginPass(c)
 	if c.DeletionTimestamp != nil {
 		err = p.reconcileDeletion(ctx)
@@ -196,9 +192,15 @@ func isStale(o *v1alpha1.Operation) bool {
 func (p *pass) isAppliedSince(failed *v1alpha1.Operation) bool {
 	return slices.ContainsFunc(p.operations, func(o v1alpha1.Operation) bool {
 		kind := operation.Kind(o.Spec.Kind)
-		return operations.Compare(failed, &o) < 0 && (kind.CreatesCluster() || kind.ChangesCluster()) &&
-			o.Status.State == v1alpha1.OperationSucceeded
+		return operations.Compare(failed, &o) < 0 && o.Status.State == v1alpha1.OperationSucceeded && !isAutomatic(&o) &&
+			(kind.CreatesCluster() || kind.ChangesCluster()) && !kind.RollsBack()
 	})
+}
+
+// isAutomatic reports whether an operation does not show what a user wants: it was due, it repairs hosts, or it is a part of
+// another operation, such as the rollback of settings that do not work.
+func isAutomatic(o *v1alpha1.Operation) bool {
+	return operation.IsInternal(o) || executor.IsRepair(o) || o.Annotations[operation.AnnotationScheduled] != ""
 }
 
 // reconcileSuccess finishes an intent, unless the cluster is on the way to its version.

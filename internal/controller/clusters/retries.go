@@ -88,13 +88,16 @@ func (p *pass) repeatFailed(ctx context.Context, o *v1alpha1.Operation) error {
 }
 
 // repeatLatest is repeatFailed for the latest operation of the cluster, unless it belongs to another intent. The
-// attempts of all other operations end.
+// attempts of all other operations end. Automatic operations do not end attempts.
 func (p *pass) repeatLatest(ctx context.Context, digest string) error {
 	var latest *v1alpha1.Operation
-	if n := len(p.operations); n > 0 {
-		if o := &p.operations[n-1]; o.Spec.IntentDigest == "" || o.Spec.IntentDigest == digest {
+	for i := range p.operations {
+		if o := &p.operations[i]; !isAutomatic(o) {
 			latest = o
 		}
+	}
+	if latest != nil && latest.Spec.IntentDigest != "" && latest.Spec.IntentDigest != digest {
+		latest = nil
 	}
 	if err := p.endAttempts(ctx, latest); err != nil || latest == nil {
 		return err

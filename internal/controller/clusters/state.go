@@ -99,7 +99,7 @@ func (s *state) showRecords(list diag.List) {
 func (s *state) showValid() { s.setCondition(conditionStalled, metav1.ConditionFalse, reasonValid, "") }
 
 func (s *state) showPaused() {
-	s.setCondition(conditionPaused, metav1.ConditionTrue, reasonPaused, "spec.paused is true: no operation begins")
+	s.setCondition(conditionPaused, metav1.ConditionTrue, reasonPaused, "spec.paused is true: changes of the object have no effect")
 	s.setCondition(conditionReconciled, metav1.ConditionUnknown, reasonPaused, "spec.paused is true")
 }
 

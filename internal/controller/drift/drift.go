@@ -203,10 +203,15 @@ func (k *Checker) check(ctx context.Context, c *v1alpha1.Cluster) error {
 		return k.show(ctx, c, failure(err))
 	}
 	after, err := operations.ListOf(ctx, k.Live, key)
-	if err != nil || len(after) != len(before) || planning.Err() != nil {
+	if err != nil || !isSame(before, after) || planning.Err() != nil {
 		return err // the plan may have been made during an operation
 	}
 	return k.react(ctx, c, svc, found, after)
+}
+
+// isSame reports whether two lists have the same operations.
+func isSame(a, b []v1alpha1.Operation) bool {
+	return slices.EqualFunc(a, b, func(a, b v1alpha1.Operation) bool { return a.UID == b.UID })
 }
 
 // plan returns the differences. It leaves nothing on hosts, as "slipway plan".

@@ -81,8 +81,15 @@ func (k *Checker) show(ctx context.Context, c *v1alpha1.Cluster, f *finding) err
 		condition.LastTransitionTime = was.LastTransitionTime
 	}
 	wanted := map[string]any{"conditions": []metav1.Condition{condition}}
+	var summary *v1alpha1.DriftSummary // without it, the field would be removed
+	if c.Status.Summary != nil {
+		summary = c.Status.Summary.Drift
+	}
 	if f.is != metav1.ConditionUnknown {
-		wanted["summary"] = map[string]any{"drift": v1alpha1.DriftSummary{Count: f.count, ObservedTime: now}}
+		summary = &v1alpha1.DriftSummary{Count: f.count, ObservedTime: now}
+	}
+	if summary != nil {
+		wanted["summary"] = map[string]any{"drift": summary}
 	}
 	if err := clusterstatus.Apply(ctx, k.Client, c, fieldManager, wanted); err != nil {
 		return err

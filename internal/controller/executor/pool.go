@@ -263,12 +263,13 @@ func (e *Pool) noteResult(uid types.UID, key types.NamespacedName, err error) {
 	e.Log.Warn("the run of an operation ended with an error", "operation", key, "next", length, "error", err)
 }
 
-// StopDeleted stops an operation whose object was deleted, at a safe point. Its end cannot be saved.
-func (e *Pool) StopDeleted(key types.NamespacedName) {
+// StopDeleted stops an operation whose object was deleted, at a safe point. Its end cannot be saved. now is the UID of another
+// object with its name, "" for none.
+func (e *Pool) StopDeleted(key types.NamespacedName, now types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, is := range e.running {
-		if is.key == key {
+		if is.key == key && is.uid != now {
 			is.stop(ErrDeleted)
 		}
 	}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -16,6 +17,26 @@ func newWaiting(name string, kind operation.Kind) *v1alpha1.Operation {
 	o.Namespace, o.Name, o.UID = "default", name, types.UID(name)
 	o.Spec.ClusterRef.Name, o.Spec.Kind = name, string(kind)
 	return o
+}
+
+// TestStopDeleted_KeepsTheRunOfTheObject has an object that was deleted and created again under its name.
+func TestStopDeleted_KeepsTheRunOfTheObject(t *testing.T) {
+	e := NewPool(t.Context(), PoolConfig{Slots: 1})
+	o := newWaiting("apply", operation.Apply)
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	var why error
+	e.running[clusterOf(o)] = &attempt{key: key, uid: o.UID, stop: func(err error) { why = err }}
+	e.StopDeleted(key, o.UID)
+	if why != nil {
+		t.Errorf("the run of an existing object was stopped: %v", why)
+	}
+	if e.StopDeleted(key, "another"); !errors.Is(why, ErrDeleted) {
+		t.Errorf("the run of an object that was replaced was not stopped: %v", why)
+	}
+	why = nil
+	if e.StopDeleted(key, ""); !errors.Is(why, ErrDeleted) {
+		t.Errorf("the run of a deleted object was not stopped: %v", why)
+	}
 }
 
 // TestPool_GivesSlotsInOrder has operations that wait for the only slot. One of them no longer asks.

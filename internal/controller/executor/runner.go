@@ -42,6 +42,8 @@ const (
 	ReasonDeletion     = "ClusterDeleted"
 	ReasonOtherState   = "OtherClusterState"
 	ReasonProtected    = "ClusterProtected"
+	ReasonNotCreated   = "ClusterNotCreated"
+	ReasonInterrupted  = "Interrupted"
 )
 
 // Causes of the end of a context.
@@ -76,6 +78,11 @@ var (
 	Cancelled = &End{v1alpha1.OperationCancelled, ReasonCancelled, "a user has cancelled the operation", ""}
 
 	DeadlineExceeded = &End{v1alpha1.OperationFailed, ReasonDeadline, "the operation was stopped at its deadline", v1alpha1.ErrorInternal}
+
+	// Interrupted ends a part of another operation: its process ended before the part began.
+	Interrupted = &End{
+		v1alpha1.OperationCancelled, ReasonInterrupted, "the process that created the operation ended before it began", "",
+	}
 
 	Superseded = &End{v1alpha1.OperationSuperseded, ReasonNewerIntent, "the Cluster has changed before the operation began", ""}
 
@@ -148,13 +155,12 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 	object := new(v1alpha1.Cluster)
 	o := n.operation
 	err := n.Client.Get(n.planning, types.NamespacedName{Namespace: n.key.Namespace, Name: o.Spec.ClusterRef.Name}, object)
-	uid := o.Spec.ClusterRef.UID
 	switch failed := v1alpha1.OperationFailed; {
 	case apierrors.IsNotFound(err):
 		return nil, &End{failed, ReasonClusterGone, "the Cluster does not exist", v1alpha1.ErrorConflict}
 	case err != nil:
 		return nil, fmt.Errorf("reading Cluster %s/%s: %w", n.key.Namespace, o.Spec.ClusterRef.Name, err)
-	case uid != "" && uid != object.UID:
+	case !operation.ClusterIDOf(object).Has(o):
 		return nil, &End{failed, ReasonOtherCluster, "the Cluster was deleted, and another one has its name", v1alpha1.ErrorConflict}
 	case object.DeletionTimestamp != nil && o.Status.StartTime == nil && !operation.Kind(o.Spec.Kind).RemovesCluster():
 		return nil, ClusterDeleted
@@ -168,11 +174,14 @@ func (n *run) loadCluster() (*v1alpha1.Cluster, error) {
 // refuseCluster ends an operation that has not begun, and that the Cluster does not allow: it is protected against its
 // removal, it has the controllers, or a host belongs to another Cluster. A removal uses only hosts that the cluster has.
 func (n *run) refuseCluster(object *v1alpha1.Cluster) error {
-	if operation.Kind(n.operation.Spec.Kind).RemovesCluster() {
+	kind := operation.Kind(n.operation.Spec.Kind)
+	if end := endInOwnCluster(kind); end != nil {
 		isOwn, err := HasControllers(n.planning, n.backend, object.Name, n.OwnCA)
 		if err != nil || isOwn {
-			return cmp.Or(err, error(OwnCluster))
+			return cmp.Or(err, error(end))
 		}
+	}
+	if kind.RemovesCluster() {
 		if object.DeletionTimestamp == nil && object.IsProtected() {
 			return &End{
 				v1alpha1.OperationFailed, ReasonProtected,
@@ -360,6 +369,8 @@ func (n *run) saveResult(err error) error {
 		ends = Cancelled // before the attempt has changed anything
 	case errors.As(err, &list):
 		ends = endOf(list)
+	case errors.Is(err, savedstate.ErrNotFound):
+		ends = &End{v1alpha1.OperationFailed, ReasonNotCreated, err.Error() + ": it is not created yet", v1alpha1.ErrorUserInput}
 	case errors.As(err, &stale) && n.operation.Spec.ApprovedPlan != "":
 		ends = &End{v1alpha1.OperationFailed, ReasonPlanChanged, describeDifference(stale), v1alpha1.ErrorConflict}
 	default:

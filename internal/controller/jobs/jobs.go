@@ -95,7 +95,7 @@ func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 		}
 	}
 	if err := a.startJob(ctx); err != nil {
-		return err
+		return errors.Join(err, a.removeJob(ctx, false)) // it would remain suspended if the operation ends
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -224,8 +224,7 @@ func (a *attempt) checkJob(ctx context.Context, seen *observer) (done bool, err 
 		if done, err := a.hasResult(ctx); done || err != nil {
 			return done, err
 		}
-		a.removeRights(ctx)
-		return false, a.newLostError("it was deleted")
+		return false, errors.Join(a.newLostError("it was deleted"), a.removeJob(ctx, !seen.isAway)) // its process can still save
 	case err != nil:
 		a.Log.Warn("the Job of an operation was not read", "operation", client.ObjectKeyFromObject(a.operation), "error", err)
 		return false, nil

@@ -114,7 +114,7 @@ func Rules(cluster string) []rbacv1.PolicyRule {
 			APIGroups: ours, Resources: []string{"clusters/status"}, ResourceNames: []string{cluster}, Verbs: []string{"patch"},
 		},
 		{APIGroups: ours, Resources: []string{"clusters"}, Verbs: []string{"create"}}, // of an operation that creates the cluster
-		{APIGroups: ours, Resources: []string{"operations"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+		{APIGroups: ours, Resources: []string{"operations"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete", "cancel"}},
 		{APIGroups: ours, Resources: []string{"operations/status"}, Verbs: []string{"update", "patch"}},
 		{APIGroups: ours, Resources: []string{"operationlogs"}, Verbs: []string{"get", "list", "create", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "create", "update", "delete"}},

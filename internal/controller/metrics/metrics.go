@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/controller/operations"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 )
 
@@ -201,7 +202,7 @@ func (m *Metrics) collectOperations(ctx context.Context, s *Source, to chan<- pr
 			state = v1alpha1.OperationPending
 		}
 		counts[group{kindOf(o), string(state)}]++
-		if state == v1alpha1.OperationPending || state == v1alpha1.OperationPlanning {
+		if (state == v1alpha1.OperationPending || state == v1alpha1.OperationPlanning) && !operations.WaitsForWindow(o) {
 			oldest = max(oldest, s.Now().Sub(o.CreationTimestamp.Time))
 		}
 	}

@@ -57,10 +57,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	// The cache can be older than the end of the latest run.
 	if err := r.Live.Get(ctx, key.NamespacedName, o); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Executor.StopDeleted(key.NamespacedName)
+			r.Executor.StopDeleted(key.NamespacedName, "")
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	r.Executor.StopDeleted(key.NamespacedName, o.UID)
 	if IsFinished(o) {
 		return reconcile.Result{}, nil
 	}
@@ -80,6 +81,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 			s.QueuePosition = int32(min(earlier, 1<<20))
 			s.Reason, s.Message = reasonQueued, describeEarlier(earlier)
 		})
+	}
+	if operation.IsInternal(o) && o.Status.StartTime == nil {
+		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) { executor.Interrupted.SetStatus(s, r.Now()) })
 	}
 	return r.runFirst(ctx, o)
 }

@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/records/filesdir"
 )
@@ -74,7 +75,9 @@ func (o *Opener) OpenIntent(ctx context.Context, c *v1alpha1.Cluster, wants *int
 	out.onClose(o, c, files.Close)
 	config := o.Lifecycle
 	config.Records, config.Files, config.Home = backend, files, dir.Path()
-	config.Object = &lifecycle.ClusterObject{UID: c.UID, FilesDir: dir.Path(), FileDigests: out.Intent.FileDigests}
+	config.Object = &lifecycle.ClusterObject{
+		ID: operation.ClusterIDOf(c), FilesDir: dir.Path(), FileDigests: out.Intent.FileDigests,
+	}
 	out.Service = lifecycle.New(config)
 	return out, nil
 }
@@ -102,6 +105,6 @@ const noFiles = "/files-of-the-cluster"
 // WithoutFiles returns the service for a cluster that reads the records and connects to no host.
 func WithoutFiles(config lifecycle.Config, backend records.Backend, c *v1alpha1.Cluster) *lifecycle.Service {
 	config.Records, config.Files, config.Home = backend, filesdir.NoFiles{}, noFiles
-	config.Object = &lifecycle.ClusterObject{UID: c.UID, FilesDir: noFiles}
+	config.Object = &lifecycle.ClusterObject{ID: operation.ClusterIDOf(c), FilesDir: noFiles}
 	return lifecycle.New(config)
 }

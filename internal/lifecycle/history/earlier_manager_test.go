@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/lifecycle/operation"
@@ -13,6 +14,48 @@ import (
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/records/recordstest"
 )
+
+// TestListBegun_LeavesOutEarlierClusters has operations of Cluster objects that had the same name one after the other.
+func TestListBegun_LeavesOutEarlierClusters(t *testing.T) {
+	b := recordstest.NewMemory(t).Open()
+	at := metav1.NewTime(time.Now())
+	for i, uid := range []types.UID{"earlier", "", "now"} {
+		o, err := b.Operations().Create(t.Context(), at.Add(time.Duration(i)*time.Hour), v1alpha1.OperationSpec{
+			ClusterRef: v1alpha1.ClusterReference{Name: "prod", UID: uid}, Kind: string(operation.Apply),
+		}, &plan.Plan{Cluster: "prod", Digest: "sha256:00"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Status.State, o.Status.StartTime = v1alpha1.OperationSucceeded, &at
+		if err := b.Operations().Save(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		cluster operation.ClusterID
+		want    []types.UID
+	}{
+		{"cluster of a file", operation.ClusterID{}, []types.UID{"now", "", "earlier"}},
+		{"request of a user", operation.ClusterID{UID: "now", Created: at}, []types.UID{"now", ""}},
+		{"request for the earlier one", operation.ClusterID{UID: "now", Created: metav1.NewTime(at.Add(90 * time.Minute))}, []types.UID{"now"}},
+		{"other cluster", operation.ClusterID{UID: "later", Created: metav1.NewTime(at.Add(24 * time.Hour))}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			list, err := History{View: &savedstate.View{Records: b, Object: tc.cluster}}.ListBegun(t.Context(), "prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []types.UID
+			for _, o := range list {
+				got = append(got, o.Spec.ClusterRef.UID)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("operations (-want +got):\n%s", d)
+			}
+		})
+	}
+}
 
 // TestBase_StandsForEarlierOperations gives a cluster to a manager without its operations. A later creation does not
 // use what was known before.

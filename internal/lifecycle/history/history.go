@@ -31,10 +31,13 @@ const (
 // History finds the earlier operations of clusters.
 type History struct{ View *savedstate.View }
 
-// ListBegun returns the operations of a cluster, newest first, without mere requests.
+// ListBegun returns the operations of a cluster, newest first, without mere requests and without operations of earlier
+// clusters of that name.
 func (h History) ListBegun(ctx context.Context, name string) ([]v1alpha1.Operation, error) {
 	ops, err := h.View.Records.Operations().List(ctx, name)
-	return slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool { return operation.IsRequest(&o) }), err
+	return slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
+		return operation.IsRequest(&o) || !h.View.Object.Has(&o)
+	}), err
 }
 
 // Steps returns two sets of steps of an operation. done has the steps that succeeded

@@ -35,6 +35,8 @@ const (
 //     while it is in the list.
 //   - Each unfinished restore or rescue of etcd: only another one, or a new cluster, finishes it.
 //   - All restores and rescues since the creation: their number decides the next revision of etcd.
+//   - The latest operation for an intent of the object of the cluster, and the latest one of each kind that was due:
+//     without it, the management plane would request it again.
 //
 // A need never grows when operations are added, so that a list that is a little old does no harm.
 // The readers are in package history, whose tests compare them with this rule.
@@ -54,6 +56,7 @@ func NeedsOf(ops []v1alpha1.Operation) []Need {
 		upgrade:  find(func(o *v1alpha1.Operation) bool { return IsUpgrade(o) && hasBegun(o) }),
 		newData:  find(func(o *v1alpha1.Operation) bool { return Kind(o.Spec.Kind).ReplacesEtcdData() && succeeded(o) }),
 		latest:   find(hasBegun),
+		intent:   find(decidesIntent),
 		change:   -1,
 	}
 	for i := range ops[:h.base] {
@@ -72,6 +75,8 @@ func NeedsOf(ops []v1alpha1.Operation) []Need {
 	for i := range ops {
 		needs[i] = h.needOf(i, &ops[i])
 		switch {
+		case isLatestScheduled(ops[:i], &ops[i]):
+			needs[i] = max(needs[i], NeedsRecord)
 		case slices.Contains(rotations, &ops[i]):
 			needs[i] = NeedsJournal
 		case i < oldest && Kind(ops[i].Spec.Kind) == RotateCA && succeeded(&ops[i]):
@@ -88,6 +93,7 @@ type sequence struct {
 	begun                   int // the latest creation that began
 	newData                 int // the latest successful restore or rescue of etcd
 	latest                  int // the latest that began
+	intent                  int // the latest that has decided about an intent
 	change                  int // the first unfinished change since the base; -1 if there is none
 }
 
@@ -102,7 +108,7 @@ func (h sequence) needOf(i int, o *v1alpha1.Operation) Need {
 		return NeedsJournal
 	case kind.ReplacesEtcdData() && hasBegun(o) && !succeeded(o) && i < min(h.newData, h.creation):
 		return NeedsJournal
-	case i == h.latest, i == h.base, i == h.creation, sinceBase && (HasForgottenNodes(o) || kind == RotateCA && succeeded(o)):
+	case i == h.latest, i == h.base, i == h.creation, i == h.intent, sinceBase && (HasForgottenNodes(o) || kind == RotateCA && succeeded(o)):
 		return NeedsRecord
 	case kind.ReplacesEtcdData() && hasBegun(o) && i < h.begun:
 		return NeedsRecord
@@ -114,6 +120,19 @@ func (h sequence) needOf(i int, o *v1alpha1.Operation) Need {
 func isBase(o *v1alpha1.Operation) bool {
 	kind := Kind(o.Spec.Kind)
 	return kind.Known() && kind.Supersedes() && succeeded(o)
+}
+
+// decidesIntent reports whether an operation is for an intent, and was not withdrawn. One that waits can still be
+// withdrawn.
+func decidesIntent(o *v1alpha1.Operation) bool {
+	return o.Spec.IntentDigest != "" && (HasEnded(o) || hasBegun(o)) && o.Status.State != v1alpha1.OperationSuperseded
+}
+
+// isLatestScheduled reports whether an operation was due, and none of the newer ones of its kind was.
+func isLatestScheduled(newer []v1alpha1.Operation, o *v1alpha1.Operation) bool {
+	return o.Annotations[AnnotationScheduled] != "" && !slices.ContainsFunc(newer, func(n v1alpha1.Operation) bool {
+		return n.Spec.Kind == o.Spec.Kind && n.Annotations[AnnotationScheduled] != ""
+	})
 }
 
 // changesDescription reports whether a kind has an effect on the saved description of the cluster.

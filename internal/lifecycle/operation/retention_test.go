@@ -12,7 +12,8 @@ import (
 )
 
 // parseOperations returns operations from words such as "apply:failed", newest first. "-" after
-// the state means that the operation never began, and "?" that it never had a plan either.
+// the state means that the operation never began, and "?" that it never had a plan either. "#" at the end means that it is
+// for an intent, and "@" that it was due.
 func parseOperations(t *testing.T, words string) (ops []v1alpha1.Operation) {
 	t.Helper()
 	states := map[string]v1alpha1.OperationState{
@@ -20,12 +21,20 @@ func parseOperations(t *testing.T, words string) (ops []v1alpha1.Operation) {
 		"running": v1alpha1.OperationRunning, "pending": v1alpha1.OperationPending, "superseded": v1alpha1.OperationSuperseded,
 	}
 	for i, word := range strings.Fields(words) {
+		word, isIntent := strings.CutSuffix(word, "#")
+		word, isDue := strings.CutSuffix(word, "@")
 		kind, state, _ := strings.Cut(word, ":")
 		state, unbegun := strings.CutSuffix(state, "-")
 		o := v1alpha1.Operation{}
 		state, requested := strings.CutSuffix(state, "?")
 		unbegun = unbegun || requested
 		o.Name, o.Spec.Kind, o.Status.State = fmt.Sprint("op", i), kind, states[state]
+		if isIntent {
+			o.Spec.IntentDigest = "sha256:2"
+		}
+		if isDue {
+			o.Annotations = map[string]string{AnnotationScheduled: "2026-11-30T12:00:00Z"}
+		}
 		if !requested {
 			o.Status.Plan = &v1alpha1.PlanStatus{Digest: "sha256:1"}
 		}
@@ -95,6 +104,13 @@ func TestNeedsOf_KeepsWhatLaterOperationsRead(t *testing.T) {
 		{"preparation", "init-os:failed init-os:failed", "j n", "without a cluster the latest one can be resumed"},
 		{"requested creation", "create:failed? apply:ok create:ok", "n r r", "it had no plan, and the one before it is the latest"},
 		{"nothing to do", "apply:ok? apply:ok create:ok", "n r r", "it changed nothing"},
+		{"failed intent", "etcd-snapshot:ok apply:failed?# apply:failed?# create:ok#", "r r n r", "it would be requested again"},
+		{"withdrawn intent", "apply:superseded-# apply:failed?# create:ok", "n r r", "the other one was the latest decision"},
+		{"waiting intent", "apply:pending# apply:failed?# create:ok", "j r r", "the waiting one can be withdrawn"},
+		{
+			"due operation", "etcd-snapshot:ok renew-certs:failed?@ renew-certs:failed?@ create:ok", "r r n r",
+			"it would be requested again",
+		},
 		{"unknown", "apply:ok frobnicate:ok create:ok", "r j r", "a later version can read it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -112,12 +128,12 @@ func TestNeedsOf_KeepsWhatLaterOperationsRead(t *testing.T) {
 // TestNeedsOf_NeverGrows adds each possible operation to lists, and requires that no need becomes larger.
 func TestNeedsOf_NeverGrows(t *testing.T) {
 	const list = "etcd-restore:failed upgrade:failed reboot-nodes:ok rotate-ca:failed forget-nodes:ok apply:failed etcd-rescue:ok " +
-		"apply:pending renew-certs:cancelled create:ok delete:ok etcd-restore:failed create:failed"
+		"apply:pending apply:failed?# renew-certs:cancelled renew-certs:failed?@ create:ok# delete:ok etcd-restore:failed create:failed"
 	ops := parseOperations(t, list)
 	for from := range ops {
 		before := NeedsOf(ops[from:])
 		for _, kind := range Kinds() {
-			for _, state := range []string{"ok", "failed", "failed-", "running", "pending"} {
+			for _, state := range []string{"ok", "failed", "failed-", "running", "pending", "ok#", "failed?#", "pending#", "ok@"} {
 				added := parseOperations(t, string(kind)+":"+state)
 				for i, n := range NeedsOf(append(added, ops[from:]...))[1:] {
 					if n > before[i] {

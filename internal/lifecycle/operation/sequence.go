@@ -5,6 +5,9 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
@@ -47,6 +50,34 @@ func UnfinishedRotations(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
 	}
 	return out
 }
+
+// A ClusterID tells a Cluster object from others that had its name. The zero value is for a cluster of a file.
+type ClusterID struct {
+	UID     types.UID
+	Created metav1.Time
+}
+
+// ClusterIDOf returns the identity of a Cluster object.
+func ClusterIDOf(c *v1alpha1.Cluster) ClusterID { return ClusterID{c.UID, c.CreationTimestamp} }
+
+// Has reports whether an operation for the name of the cluster belongs to it. A user can request an operation without
+// the UID. It belongs to the Cluster then, unless it is older.
+func (id ClusterID) Has(o *v1alpha1.Operation) bool {
+	switch uid := o.Spec.ClusterRef.UID; {
+	case id.UID == "":
+		return true
+	case uid != "":
+		return uid == id.UID
+	}
+	return !CreationTime(o).Before(id.Created.Time)
+}
+
+// AnnotationRequest identifies the creation of an operation by the process that runs it. The creation can be repeated.
+const AnnotationRequest = v1alpha1.Group + "/request"
+
+// IsInternal reports whether the process that runs an operation has created it: no user and no controller has requested
+// it. It runs as a part of another operation, such as the rollback of settings that do not work.
+func IsInternal(o *v1alpha1.Operation) bool { return o.Annotations[AnnotationRequest] != "" }
 
 // AnnotationCreated has the time of the creation of an operation on the clock of its creator.
 const AnnotationCreated = v1alpha1.Group + "/created"

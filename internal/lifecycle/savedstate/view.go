@@ -33,6 +33,8 @@ type View struct {
 	// Warn, if not nil, is called with saved items that are skipped because they are
 	// damaged.
 	Warn func(diag.List)
+	// Object is the Cluster object of the only cluster, whose name others may have had. Zero: all clusters of files.
+	Object operation.ClusterID
 }
 
 // A ClusterSummary is a line of `get clusters`.

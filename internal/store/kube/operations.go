@@ -29,8 +29,8 @@ type operations struct{ *connection }
 // Annotations of Operations.
 const (
 	annotationCreated = operation.AnnotationCreated
-	annotationRequest = v1alpha1.Group + "/request" // identifies the creation, which can be repeated
-	annotationCancel  = v1alpha1.Group + "/cancel"  // the last request to cancel the operation
+	annotationRequest = operation.AnnotationRequest
+	annotationCancel  = v1alpha1.Group + "/cancel" // the last request to cancel the operation
 )
 
 const resourceOperations = "operations"
@@ -45,8 +45,8 @@ const recordPlan = "plan"
 func planName(id string) string { return "slipway-plan." + id }
 
 // Create saves an operation that is about to begin, with its plan, in state Pending. An operation
-// without a state is not listed. If it has annotationRequest, a crash has interrupted its creation,
-// and no process may begin it. Otherwise a user has requested it, and no process has accepted it.
+// without a state is not listed. If it has annotationRequest, a crash may have interrupted its creation,
+// and no other process may begin it. Otherwise a user has requested it, and no process has accepted it.
 func (s operations) Create(ctx context.Context, now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
 	o, err := s.createObject(ctx, now, spec, p)
 	if err != nil {
@@ -65,8 +65,8 @@ func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 	if err != nil {
 		return err
 	}
-	if is.UID != o.UID {
-		return fmt.Errorf("saving the plan of operation %s: another operation has its name: %w", o.Name, records.ErrNotFound)
+	if err := requireSame(is, o); err != nil {
+		return fmt.Errorf("saving the plan of operation %s: %w", o.Name, err)
 	}
 	o.Status.Plan, o.Status.Parameters = records.DescribePlan(p), nil
 	if !reflect.DeepEqual(is.Spec.Parameters, o.Spec.Parameters) || is.Status.Parameters != nil {
@@ -78,6 +78,14 @@ func (s operations) SavePlan(ctx context.Context, o *v1alpha1.Operation, p *plan
 		}
 		return nil
 	})
+}
+
+// requireSame returns records.ErrNotFound if another operation has the name now.
+func requireSame(now, o *v1alpha1.Operation) error {
+	if now.UID != o.UID {
+		return fmt.Errorf("another operation has its name: %w", records.ErrNotFound)
+	}
+	return nil
 }
 
 // savePlan saves a plan, and the operation if its state allows it.
@@ -190,9 +198,13 @@ func presentOperation(o *v1alpha1.Operation) *v1alpha1.Operation {
 	return o
 }
 
-// Save saves the status of an operation. Its spec does not change.
+// Save saves the status of an operation. Its spec does not change. The error is records.ErrNotFound if the operation was
+// deleted, also if another one has its name.
 func (s operations) Save(ctx context.Context, o *v1alpha1.Operation) error {
 	return s.Update(ctx, o.Name, func(now *v1alpha1.Operation) error {
+		if err := requireSame(now, o); err != nil {
+			return err
+		}
 		now.Status = *o.Status.DeepCopy()
 		return nil
 	})

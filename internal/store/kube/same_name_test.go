@@ -64,6 +64,10 @@ func TestStore_DistinguishesOperationsOfSameName(t *testing.T) {
 	if got := eventsOf(t, h.store, id); len(got) > 0 {
 		t.Errorf("the newer operation has no events, but %d were read", len(got))
 	}
+	// A process can still run the older one.
+	if err := h.store.Operations().Save(t.Context(), older); !errors.Is(err, records.ErrNotFound) {
+		t.Errorf("saving the older operation: %v, want ErrNotFound", err)
+	}
 	newer.Status.State = v1alpha1.OperationPending
 	requireNoError(t, h.store.Operations().Save(t.Context(), newer))
 	if o, err := h.store.Operations().Load(t.Context(), id); err != nil || o.UID != newer.UID {
