@@ -100,7 +100,7 @@ func (o replicaOptions) runControllers(ctx context.Context, client *rest.Config)
 			Catalogue: catalogue, Cache: o.Cache, Connect: hosts.Connect, Dial: hosts.Dial, Now: time.Now, Server: "https://replicas",
 		},
 		Sharing: &Sharing{
-			Namespace: controlplane.SystemNamespace, Group: manifests.MembersGroup, Identity: manifests.NewIdentity("replica"),
+			Namespace: controlplane.SystemNamespace, Group: manifests.MembersGroup, Identity: manifests.NewIdentity("replica"), Release: "devel",
 		},
 	})
 }

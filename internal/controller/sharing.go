@@ -26,6 +26,8 @@ type Sharing struct {
 	Namespace, Group string
 	// Identity is the name of this process.
 	Identity string
+	// Release is the version of this process.
+	Release string
 }
 
 // newMembers returns the processes that share clusters, nil if this one does not share.
@@ -38,7 +40,8 @@ func (c *Config) newMembers(api *rest.Config) (*sharding.Members, error) {
 		return nil, fmt.Errorf("starting the controllers: %w", err)
 	}
 	return sharding.New(sharding.Config{
-		Leases: leases.Leases(c.Sharing.Namespace), Group: c.Sharing.Group, Identity: c.Sharing.Identity, Log: c.Log,
+		Leases: leases.Leases(c.Sharing.Namespace), Group: c.Sharing.Group, Identity: c.Sharing.Identity,
+		Release: c.Sharing.Release, Log: c.Log,
 	}), nil
 }
 

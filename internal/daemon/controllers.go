@@ -25,6 +25,7 @@ import (
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/store/kube"
 	"slipway.dev/slipway/internal/store/kube/archive"
+	"slipway.dev/slipway/internal/version"
 )
 
 // controllerSettings configure the controllers of a server or an operator.
@@ -65,7 +66,9 @@ func newSharing(namespace string) (*controller.Sharing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the name of this machine: %w", err)
 	}
-	return &controller.Sharing{Namespace: namespace, Group: manifests.MembersGroup, Identity: manifests.NewIdentity(host)}, nil
+	return &controller.Sharing{
+		Namespace: namespace, Group: manifests.MembersGroup, Identity: manifests.NewIdentity(host), Release: version.Get().Version,
+	}, nil
 }
 
 // newConfig returns the configuration of controllers, or of one operation.

@@ -2,6 +2,9 @@
 // cluster belongs to one of the processes with a valid Lease. A change of the processes moves only the clusters of the
 // processes that came or left.
 //
+// Processes of two releases run at the same time during an upgrade. Only the processes of the newest release have
+// clusters, so that an operation continues in a newer release, and an older one does not take it again.
+//
 // For some seconds after such a change, two processes can look at the same cluster. The lock of the cluster and its
 // fencing number protect it then, as always.
 package sharding
@@ -24,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/version"
 )
 
 const (
@@ -41,6 +45,8 @@ type Config struct {
 	Group string
 	// Identity is the name of this process. It is different in each process, and a part of an object name.
 	Identity string
+	// Release is the version of this process. "" or a text that is not a version counts as the newest release.
+	Release string
 	// Duration is the time after which a process that does not renew its Lease has ended. Default: 15 s.
 	Duration time.Duration
 	Log      *slog.Logger
@@ -56,7 +62,7 @@ type Members struct {
 	renewed, joined time.Time
 	listed          time.Time              // when the other Leases were read
 	seen            map[string]observation // by identity
-	live            []string               // sorted identities, without this process
+	live            []string               // sorted identities of the newest release, without this process
 	isIn            bool                   // this process has a valid Lease
 }
 
@@ -65,6 +71,7 @@ type Members struct {
 type observation struct {
 	renewed metav1.MicroTime
 	at      time.Time
+	release string
 }
 
 // New returns the members. Start joins them.
@@ -185,7 +192,11 @@ func (m *Members) renew(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		wanted.AcquireTime = &now
 		_, err = m.Leases.Create(ctx, &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: m.leaseName(m.Identity), Labels: map[string]string{v1alpha1.LabelMembers: m.Group}}, Spec: wanted,
+			ObjectMeta: metav1.ObjectMeta{
+				Name: m.leaseName(m.Identity), Labels: map[string]string{v1alpha1.LabelMembers: m.Group},
+				Annotations: map[string]string{annotationRelease: m.Release},
+			},
+			Spec: wanted,
 		}, metav1.CreateOptions{})
 		return err
 	case err != nil:
@@ -196,7 +207,10 @@ func (m *Members) renew(ctx context.Context) error {
 	if is.Labels == nil {
 		is.Labels = map[string]string{}
 	}
-	is.Labels[v1alpha1.LabelMembers] = m.Group // a user can have removed it
+	if is.Annotations == nil {
+		is.Annotations = map[string]string{}
+	}
+	is.Labels[v1alpha1.LabelMembers], is.Annotations[annotationRelease] = m.Group, m.Release // a user can have removed them
 	_, err = m.Leases.Update(ctx, is, metav1.UpdateOptions{})
 	return err
 }
@@ -219,10 +233,11 @@ func (m *Members) observe(list *coordinationv1.LeaseList) (changes []func(), end
 			renewed := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
 			switch {
 			case !known && now.Sub(renewed.Time) > remains*m.Duration:
-				is = observation{renewed, now.Add(-m.Duration)} // of a process that has ended long ago, unless it is renewed
+				is = observation{renewed: renewed, at: now.Add(-m.Duration)} // of a process that has ended long ago, unless it is renewed
 			case !known || !is.renewed.Equal(&renewed):
-				is = observation{renewed, now}
+				is = observation{renewed: renewed, at: now}
 			}
+			is.release = lease.Annotations[annotationRelease]
 			seen[identity] = is
 			if now.Sub(is.at) > remains*m.Duration {
 				ended = append(ended, lease)
@@ -230,14 +245,8 @@ func (m *Members) observe(list *coordinationv1.LeaseList) (changes []func(), end
 		}
 		m.seen, m.listed = seen, now
 	}
-	var live []string
-	for identity, is := range m.seen {
-		if now.Sub(is.at) < m.Duration {
-			live = append(live, identity)
-		}
-	}
-	slices.Sort(live)
-	isIn := !m.renewed.IsZero() && now.Sub(m.renewed) < m.Duration
+	live, isNewest := m.findNewest(now)
+	isIn := isNewest && !m.renewed.IsZero() && now.Sub(m.renewed) < m.Duration
 	if m.listed.IsZero() || now.Sub(m.listed) >= m.Duration {
 		isIn = false // the others are not known
 	}
@@ -250,6 +259,30 @@ func (m *Members) observe(list *coordinationv1.LeaseList) (changes []func(), end
 	}
 	m.isIn, m.live = isIn, live
 	return changes, ended
+}
+
+// annotationRelease has the release of the process of a Lease.
+const annotationRelease = v1alpha1.Group + "/release"
+
+// findNewest returns the other processes of the newest release that run, and reports whether this process has it too. The
+// caller holds mu.
+func (m *Members) findNewest(now time.Time) (live []string, isNewest bool) {
+	releases := []string{m.Release}
+	for _, is := range m.seen {
+		if now.Sub(is.at) < m.Duration {
+			releases = append(releases, is.release)
+		}
+	}
+	isOlder := func(release string) bool {
+		return slices.ContainsFunc(releases, func(other string) bool { return version.IsEarlier(release, other) })
+	}
+	for identity, is := range m.seen {
+		if now.Sub(is.at) < m.Duration && !isOlder(is.release) {
+			live = append(live, identity)
+		}
+	}
+	slices.Sort(live)
+	return live, !isOlder(m.Release)
 }
 
 // removeLease deletes the Lease of a process that has ended, unless it has come back.

@@ -39,11 +39,14 @@ func newGroup(t *testing.T) *group {
 }
 
 // start starts a process.
-func (g *group) start(identity string) *process {
+func (g *group) start(identity string) *process { return g.startRelease(identity, "devel") }
+
+// startRelease starts a process of a release.
+func (g *group) startRelease(identity, release string) *process {
 	g.t.Helper()
 	p := new(process)
 	p.Members = New(Config{
-		Leases: &leases{g.api.CoordinationV1().Leases("system"), g, identity}, Group: "controllers", Identity: identity,
+		Leases: &leases{g.api.CoordinationV1().Leases("system"), g, identity}, Group: "controllers", Identity: identity, Release: release,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	p.OnChange(func() { p.changes++ })
@@ -129,6 +132,36 @@ func TestMembers_ShareClusters(t *testing.T) {
 		g.requireShares(a, c)
 		a.stop()
 		c.stop()
+	})
+}
+
+// TestMembers_OfOlderReleaseHaveNoClusters replaces the processes of a release by newer ones, one by one. The first one
+// fails at once.
+func TestMembers_OfOlderReleaseHaveNoClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		a, b := g.startRelease("a", "v0.3.0"), g.startRelease("b", "v0.3.0-4-gabc1234")
+		pass(20 * time.Second)
+		g.requireShares(a, b)
+		broken := g.startRelease("broken", "v0.4.0")
+		pass(20 * time.Second)
+		g.requireShares(broken)
+		if got := g.count(broken, a, b); got[1] != 0 || got[2] != 0 {
+			t.Errorf("processes of an older release have %v clusters", got[1:])
+		}
+		broken.stop()
+		pass(20 * time.Second)
+		g.requireShares(a, b)
+
+		c, d := g.startRelease("c", "v0.4.0"), g.startRelease("d", "v0.4.0")
+		pass(20 * time.Second)
+		g.requireShares(c, d)
+		if got := g.count(c, d, a, b); got[2] != 0 || got[3] != 0 {
+			t.Errorf("processes of an older release have %v clusters", got[2:])
+		}
+		for _, p := range []*process{a, b, c, d} {
+			p.stop()
+		}
 	})
 }
 

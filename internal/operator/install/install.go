@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,13 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/operator/api"
 	"slipway.dev/slipway/internal/operator/manifests"
+	"slipway.dev/slipway/internal/version"
 )
 
 // Problems of an installation.
@@ -131,17 +129,9 @@ func (i *Installer) refuse(ctx context.Context, o manifests.Options, installed *
 	return refuseEarlier(manifests.VersionOf(installed), o.Version)
 }
 
-// builds matches the end of the version of a build after a release: "-4-g1a2b3c4".
-var builds = regexp.MustCompile(`-\d+-g[0-9a-f]+(-dirty)?$`)
-
 // refuseEarlier refuses a version that is earlier than the installed one. Other texts than versions are not compared.
 func refuseEarlier(installed, wanted string) error {
-	parse := func(text string) (*version.Version, error) {
-		return version.ParseSemantic(strings.TrimPrefix(builds.ReplaceAllString(text, ""), "v"))
-	}
-	before, err1 := parse(installed)
-	after, err2 := parse(wanted)
-	if err1 == nil && err2 == nil && after.LessThan(before) {
+	if version.IsEarlier(wanted, installed) {
 		return diag.Refuse(idNewer,
 			fmt.Sprintf("the operator has version %s, and this program has the earlier version %s", installed, wanted),
 			"use slipway "+installed+" or a later version")
