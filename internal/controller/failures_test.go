@@ -85,6 +85,38 @@ func TestDeadline_EndsHangingOperation(t *testing.T) {
 	}, "cp1", "w1")
 }
 
+// TestDeadline_EndsHangingUpgrade has a worker that stops answering in the middle of its upgrade. The locks are released at
+// the deadline, and the operation can be repeated.
+func TestDeadline_EndsHangingUpgrade(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.Version = older
+		w.createReady("cp1", "w1")
+		w.allowBackups("cp1")
+		w.stop() // the request comes before the operation for the object
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.Version = "v1.37.1" })
+		w.request("first", operation.Upgrade, func(s *v1alpha1.OperationSpec) {
+			s.Parameters.Version, s.Deadline = "v1.37.1", metav1.Duration{Duration: 30 * time.Second}
+		})
+		wait, release := w.hold("w1 ")
+		w.start()
+		wait()
+		w.locked(func() { w.Hosts["w1"].Hangs = true })
+		release()
+		o := w.waitForOperation("first", v1alpha1.OperationFailed, executor.ReasonDeadline)
+		w.waitForStalled("OperationFailed", "upgrade-unfinished") // the operation for the object
+		w.locked(func() {
+			if is := w.Hosts["cp1"].Lock; is.Held {
+				w.t.Errorf("the host lock is held after the deadline: %+v", is)
+			}
+			w.Hosts["w1"].Hangs = false
+		})
+		w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })
+		w.waitForOperation("first", v1alpha1.OperationSucceeded, "")
+		w.waitForApplied()
+		w.requireQuiet(quietTime)
+	}, "cp1", "w1")
+}
+
 // TestDeadline_SurvivesRestart stops the controllers before the deadline of a running operation.
 func TestDeadline_SurvivesRestart(t *testing.T) {
 	runInWorlds(t, func(w *world) {

@@ -247,7 +247,7 @@ func (r *replicas) requireSettings() {
 	r.t.Helper()
 	for i, c := range r.clusters {
 		unlock := c.LockHosts()
-		text := c.Hosts["cp1"].Files["/var/lib/kubelet/config.yaml"]
+		text := c.Hosts["cp1"].Files[kubeletSettings]
 		unlock()
 		if want := fmt.Sprintf("maxPods: %d\n", r.wanted[i]); !strings.Contains(text, want) {
 			r.t.Errorf("cluster %s does not have %s", nameOf(i), want)

@@ -188,11 +188,12 @@ func isStale(o *v1alpha1.Operation) bool {
 	return o.Status.State == v1alpha1.OperationFailed && o.Status.Reason == executor.ReasonPlanChanged && o.Status.StartTime == nil
 }
 
-// isAppliedSince reports whether an operation that a user requested after a failure has applied the Cluster.
+// isAppliedSince reports whether an operation that a user has requested or repeated has applied the Cluster after a failure.
 func (p *pass) isAppliedSince(failed *v1alpha1.Operation) bool {
 	return slices.ContainsFunc(p.operations, func(o v1alpha1.Operation) bool {
 		kind := operation.Kind(o.Spec.Kind)
-		return operations.Compare(failed, &o) < 0 && o.Status.State == v1alpha1.OperationSucceeded && !isAutomatic(&o) &&
+		isLater := failed.Status.EndTime != nil && o.Status.EndTime != nil && !o.Status.EndTime.Before(failed.Status.EndTime)
+		return isLater && o.Status.State == v1alpha1.OperationSucceeded && !isAutomatic(&o) &&
 			(kind.CreatesCluster() || kind.ChangesCluster()) && !kind.RollsBack()
 	})
 }
