@@ -19,14 +19,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/clusterlock"
 	"slipway.dev/slipway/internal/lifecycle/hostconn"
 	"slipway.dev/slipway/internal/lifecycle/move"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/records"
 	"slipway.dev/slipway/internal/records/recordstest"
@@ -38,6 +39,9 @@ type objects struct {
 	clusters map[string]*v1alpha1.Cluster
 	secrets  map[string]map[string][]byte
 	failing  func(write string) error
+	// problem is what the controllers say about the objects, "" for none. withoutControllers: they say nothing.
+	problem            string
+	withoutControllers bool
 }
 
 func (o *objects) fail(write string) error {
@@ -48,7 +52,17 @@ func (o *objects) fail(write string) error {
 }
 
 func (o *objects) Load(_ context.Context, name string) (*v1alpha1.Cluster, error) {
-	return o.clusters[name].DeepCopy(), nil
+	c := o.clusters[name].DeepCopy()
+	switch {
+	case c == nil || o.withoutControllers:
+	case o.problem != "":
+		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
+			Type: "Stalled", Status: metav1.ConditionTrue, Reason: "InvalidCluster", Message: o.problem,
+		})
+	case c.Spec.Paused:
+		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: "Paused", Status: metav1.ConditionTrue, Reason: "Paused"})
+	}
+	return c, nil
 }
 
 func (o *objects) Save(_ context.Context, c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
@@ -106,6 +120,7 @@ type moveTest struct {
 	objects *objects
 	faults  *recordstest.Faults
 	logins  func(v1alpha1.Host) []remote.Decision
+	ctx     context.Context //nolint:containedctx // of the moves
 }
 
 const serverURL = "https://server.example.com:6443"
@@ -113,7 +128,7 @@ const serverURL = "https://server.example.com:6443"
 func newMoveTest(t *testing.T, hosts ...string) *moveTest {
 	t.Helper()
 	m := &moveTest{
-		world: newWorld(t, hosts...), key: filepath.Join(t.TempDir(), "id"), memory: recordstest.NewMemory(t),
+		ctx: t.Context(), world: newWorld(t, hosts...), key: filepath.Join(t.TempDir(), "id"), memory: recordstest.NewMemory(t),
 		objects: &objects{clusters: map[string]*v1alpha1.Cluster{}, secrets: map[string]map[string][]byte{}},
 	}
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -161,7 +176,7 @@ func (m *moveTest) move() error {
 	if m.faults != nil {
 		to = m.faults.Wrap(to)
 	}
-	return mover.Move(m.t.Context(), "prod", move.Target{Records: to, Objects: m.objects, Server: serverURL}, nil)
+	return mover.Move(m.ctx, "prod", move.Target{Records: to, Objects: m.objects, Server: serverURL}, nil)
 }
 
 // server returns the service of the API, with the files of the object.
@@ -418,6 +433,34 @@ func TestMove_RefusesBadInput(t *testing.T) {
 				t.Errorf("a refused move has written records: %v, %v", names, err)
 			}
 		})
+	}
+}
+
+// TestMove_NeedsControllers moves a cluster to an API whose controllers do not run, or refuse the object. The command line
+// manages the cluster as before.
+func TestMove_NeedsControllers(t *testing.T) {
+	t.Parallel()
+	m := newMoveTest(t, "cp1")
+	for _, tc := range []struct {
+		name, want string
+		change     func()
+	}{
+		{"no controllers", "do not respond", func() { m.objects.withoutControllers = true }},
+		{"refused object", "host cp1 is in use", func() { m.objects.withoutControllers, m.objects.problem = false, "host cp1 is in use" }},
+	} {
+		tc.change()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		m.ctx = ctx
+		err := m.move()
+		cancel()
+		if unfinished := (*move.UnfinishedError)(nil); !errors.As(err, &unfinished) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want an error with %q", tc.name, err, tc.want)
+		}
+		m.do(applying(m.manifest()), event.Succeeded)
+	}
+	m.objects.problem, m.ctx = "", t.Context()
+	if err := m.move(); err != nil {
+		t.Errorf("with controllers: %v", err)
 	}
 }
 

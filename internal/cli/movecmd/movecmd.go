@@ -49,8 +49,9 @@ objects: of a management server, or of a cluster with the operator, which can be
 this cluster. The cluster runs on, and its hosts do not change.
 
 The command creates a paused Cluster, and Secrets with the files that the cluster
-file names. It copies the saved state, saves the new manager on the control planes,
-and resumes the Cluster. After an interruption, run it again.
+file names. It waits until the controllers accept the Cluster, copies the saved
+state, saves the new manager on the control planes, and resumes the Cluster. After an
+interruption, run it again.
 
 Afterwards, the control planes refuse this command line. Its saved state remains,
 so that commands such as kubeconfig, ssh and cluster-info still work here. Backup

@@ -141,6 +141,9 @@ func (p *pass) handOver(ctx context.Context) error {
 	if err := p.saveObject(ctx); err != nil {
 		return err
 	}
+	if err := p.waitForControllers(ctx); err != nil {
+		return err
+	}
 	lock, err := p.to.Records.Locks().Acquire(ctx, p.cluster.Name, records.Holder{Operation: Holder})
 	if err != nil {
 		return err
