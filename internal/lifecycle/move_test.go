@@ -39,7 +39,7 @@ type objects struct {
 	clusters map[string]*v1alpha1.Cluster
 	secrets  map[string]map[string][]byte
 	failing  func(write string) error
-	// problem is what the controllers say about the objects, "" for none. withoutControllers: they say nothing.
+	// problem is the reason with which the controllers refuse objects, "" for none. withoutControllers: they do not run.
 	problem            string
 	withoutControllers bool
 }
