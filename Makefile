@@ -201,7 +201,7 @@ ci: ## test, each check once, with the race detector and other parts of thorough
 	@hack/test --ci
 
 .PHONY: test-long
-test-long: setup build bundle ## long scenarios, one by SCENARIO=name, COUNT=N times; results go to docs/test-long.md
+test-long: setup build server bundle ## long scenarios, one by SCENARIO=name, COUNT=N times; results go to docs/test-long.md
 	@COUNT=$(COUNT) hack/test-long $(SCENARIO)
 
 .PHONY: bench

@@ -120,7 +120,7 @@ type moveTest struct {
 	objects *objects
 	faults  *recordstest.Faults
 	logins  func(v1alpha1.Host) []remote.Decision
-	ctx     context.Context //nolint:containedctx // of the moves
+	ctx     context.Context // of the moves
 }
 
 const serverURL = "https://server.example.com:6443"
