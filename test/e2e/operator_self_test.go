@@ -64,6 +64,7 @@ func TestLongOperatorSelf(t *testing.T) {
 	if gap > longestGap {
 		t.Errorf("nothing was written for %s", gap)
 	}
+	t.Setenv("KUBERNETES", newer)
 	b.waitForRecovery(t)
 	s.waitUntilReady(t)
 	for _, m := range b.nodesOf() {
@@ -76,7 +77,6 @@ func TestLongOperatorSelf(t *testing.T) {
 	s.mustRun(t, "upgrade", s.name, "--to", newer, "--take-over", "--yes")
 	editSpec(t, b.file, func(spec map[string]any) { childMap(spec, "kubernetes")["version"] = newer })
 	s.mustRun(t, "apply", "-f", b.file, "--take-over", "--yes")
-	t.Setenv("KUBERNETES", newer)
 	b.requireEmptyPlan(t, b.file)
 	b.deleteCluster(t)
 }
