@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
@@ -110,6 +112,26 @@ func TestBadSettings_AreAppliedOnce(t *testing.T) {
 		w.change(func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": int64(50)} })
 		w.waitForApplied()
 	}, "cp1", "w1")
+}
+
+// TestInternalOperation_IsOnlyRunByItsProcess has a part of another operation whose process was killed before the part
+// began. To run it as the request of a user would apply the object.
+func TestInternalOperation_IsOnlyRunByItsProcess(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1")
+		before := w.gate.count("")
+		w.create(&v1alpha1.Operation{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: w.namespace, Name: "part", Annotations: map[string]string{operation.AnnotationRequest: "1"},
+			},
+			Spec: v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(operation.Apply)},
+		})
+		w.waitForOperation("part", v1alpha1.OperationCancelled, executor.ReasonInterrupted)
+		w.requireQuiet(quietTime)
+		if n := w.gate.count("") - before; n > 0 {
+			w.t.Errorf("%d changes of hosts", n)
+		}
+	}, "cp1")
 }
 
 // kubeletSettings is the file with the kubelet settings of a cluster.
