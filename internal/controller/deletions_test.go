@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/internal/controller/executor"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/node/op"
 )
 
 // delete deletes the Cluster object.
@@ -368,6 +369,24 @@ func TestDeletion_OfNamespaceThatWasAccepted(t *testing.T) {
 			w.t.Errorf("the host had %d items, now %d", len(before), len(after))
 		}
 	}, "cp1")
+}
+
+// TestDeletion_NamesFailedHosts deletes a cluster with two hosts on which no step succeeds.
+func TestDeletion_NamesFailedHosts(t *testing.T) {
+	runInWorlds(t, func(w *world) {
+		w.createReady("cp1", "w1", "w2")
+		w.locked(func() {
+			for _, name := range []string{"w1", "w2"} {
+				w.Hosts[name].Refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "CommandFailed", Message: "no"} }
+			}
+		})
+		w.remove()
+		w.waitForDeleting("HostsNotReset")
+		w.waitForMessage("Deleting", "failed hosts: w1, w2")
+		w.requireQuiet(quietTime)
+		w.change(func(c *v1alpha1.Cluster) { c.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+		w.waitUntilGone()
+	}, "cp1", "w1", "w2")
 }
 
 // TestDeletion_AfterDeletionOfKey deletes the Secret with the SSH key first, and then leaves the hosts as they are.

@@ -3,6 +3,7 @@ package clusters
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -191,6 +192,9 @@ func (p *pass) showNotReset(o *v1alpha1.Operation) {
 		return
 	}
 	lines := []string{"operation " + o.Name + " has failed: " + o.Status.Message}
+	if failed := failedHosts(o); len(failed) > 1 { // the message names one
+		lines = append(lines, "failed hosts: "+strings.Join(failed, ", "))
+	}
 	if next := p.describeNextAttempt(o); next != "" {
 		lines = append(lines, next)
 	}
@@ -203,6 +207,23 @@ func (p *pass) showNotReset(o *v1alpha1.Operation) {
 		lines = append(lines, "to give up hosts that do not respond, set the annotation "+AnnotationForget+"="+o.Name)
 	}
 	p.state.setCondition(conditionDeleting, metav1.ConditionTrue, reasonNotReset, strings.Join(append(lines, hintRetain), "\n"))
+}
+
+// maxFailedHosts limits the hosts in a message.
+const maxFailedHosts = 20
+
+// failedHosts returns the names of the hosts on which an operation has failed.
+func failedHosts(o *v1alpha1.Operation) (names []string) {
+	for _, h := range o.Status.Hosts {
+		if h.State == v1alpha1.HostFailed {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	if more := len(names) - maxFailedHosts; more > 0 {
+		names = append(names[:maxFailedHosts], fmt.Sprintf("and %d more", more))
+	}
+	return names
 }
 
 // requestDeletion creates an operation that removes the cluster from its hosts.
