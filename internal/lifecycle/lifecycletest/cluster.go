@@ -8,6 +8,7 @@ package lifecycletest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -55,13 +56,21 @@ var ErrDown = errors.New("no route to host")
 
 // NewCluster returns a cluster with hosts of these names, the first of which is cp1. When
 // the test ends, no connection may be open.
-func NewCluster(t testing.TB, names ...string) *Cluster { return NewClusterIn(t, "192.0.2", names...) }
+func NewCluster(t testing.TB, names ...string) *Cluster {
+	return NewClusterIn(t, usualSubnet, names...)
+}
+
+// usualSubnet has the addresses of ServerCert.
+const usualSubnet = "192.0.2"
 
 // NewClusterIn is NewCluster in a network of 256 addresses, of which subnet is the beginning.
 func NewClusterIn(t testing.TB, subnet string, names ...string) *Cluster {
 	c := &Cluster{T: t, Hosts: map[string]*Host{}, API: NewAPI(t), clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)}
 	for i, n := range names {
 		c.Hosts[n] = NewHost(n, fmt.Sprintf("%s.%d", subnet, 11+i), c.API)
+	}
+	if subnet != usualSubnet {
+		c.API.KubeletCert = func(address string) *tls.Certificate { return new(newKubeletCert(address)) }
 	}
 	t.Cleanup(func() {
 		if n := c.open.Load(); n != 0 {

@@ -66,17 +66,20 @@ func (m *Host) dialKubelet() (net.Conn, error) {
 }
 
 // otherAddressCert returns the serving certificate of a kubelet with another address.
-var otherAddressCert = sync.OnceValue(func() tls.Certificate {
+var otherAddressCert = sync.OnceValue(func() tls.Certificate { return newKubeletCert("192.0.2.99") })
+
+// newKubeletCert returns the serving certificate of a kubelet with an address.
+func newKubeletCert(address string) tls.Certificate {
 	ca := ServerCert()
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: ca.Leaf.NotBefore, NotAfter: ca.Leaf.NotAfter, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 99)},
+		SerialNumber: big.NewInt(2), NotBefore: ca.Leaf.NotBefore, NotAfter: ca.Leaf.NotAfter, IPAddresses: []net.IP{net.ParseIP(address)},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, c, ca.Leaf, kubeletKey().Public(), ca.PrivateKey)
 	if err != nil {
 		panic(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: kubeletKey()}
-})
+}
 
 // requestsServingCert reports whether the kubelet asks the cluster for its serving certificate.
 func (m *Host) requestsServingCert() bool {
