@@ -27,7 +27,7 @@ func TestFailure_IsNotRepeated(t *testing.T) {
 		}
 		w.waitForStalled("OperationFailed", "w1")
 		w.requireQuiet(20 * time.Second)
-		w.request("renew", operation.RenewCerts, nil) // there is no cluster yet
+		w.request("renew", operation.RenewCerts, nil) // the cluster does not exist yet
 		w.requireReason("renew", executor.ReasonNotCreated)
 		w.Hosts["w1"].Down = nil
 		w.update(o, func(s *v1alpha1.OperationSpec) { s.Retry++ })

@@ -96,8 +96,6 @@ type moments struct {
 	left []*moment
 	// passed has the moments of left that passed while another one took effect.
 	passed map[string]bool
-	// due has the names of the moments that have come and were taken.
-	due []string
 }
 
 func newMoments(list ...*moment) *moments {
@@ -119,7 +117,6 @@ func (ms *moments) takeDue(now time.Time, runs func(host string, program []strin
 	}
 	m := ms.left[i]
 	ms.left = slices.Delete(ms.left, i, i+1)
-	ms.due = append(ms.due, m.name)
 	return m
 }
 
@@ -145,11 +142,6 @@ func (ms *moments) listMissing() []string {
 		}
 	}
 	return names
-}
-
-// hasCome reports whether the end of a step has come on any host.
-func (ms *moments) hasCome(step string) bool {
-	return slices.ContainsFunc(ms.due, func(name string) bool { return strings.HasPrefix(name, "after "+step+"@") })
 }
 
 // listBoundaries returns the boundaries of a run, in order, each once.

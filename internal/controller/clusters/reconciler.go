@@ -198,10 +198,10 @@ func (p *pass) isAppliedSince(failed *v1alpha1.Operation) bool {
 	})
 }
 
-// isAutomatic reports whether an operation does not show what a user wants: it was due, it repairs hosts, or it is a part of
+// isAutomatic reports whether an operation does not show what a user wants. It was due, it repairs hosts, or it is a part of
 // another operation, such as the rollback of settings that do not work.
 func isAutomatic(o *v1alpha1.Operation) bool {
-	return operation.IsInternal(o) || executor.IsRepair(o) || o.Annotations[operation.AnnotationScheduled] != ""
+	return operation.IsInternal(o) || executor.IsAutomatic(o)
 }
 
 // reconcileSuccess finishes an intent, unless the cluster is on the way to its version.

@@ -34,7 +34,7 @@ func (p *pass) waitForControllers(ctx context.Context) error {
 			return false, errors.New("the Cluster was deleted")
 		}
 		seen = is
-		return hasCondition(is, "Paused") != "", nil
+		return describeCondition(is, "Paused") != "", nil
 	})
 	switch {
 	case err == nil:
@@ -44,15 +44,15 @@ func (p *pass) waitForControllers(ctx context.Context) error {
 	case failed != nil:
 		return fmt.Errorf("reading the Cluster: %w", failed)
 	}
-	if problem := hasCondition(seen, "Stalled"); problem != "" {
+	if problem := describeCondition(seen, "Stalled"); problem != "" {
 		return fmt.Errorf("the API refuses the Cluster: %s", problem)
 	}
 	return fmt.Errorf("the controllers of %s do not respond to the Cluster: check that the management server or the operator runs",
 		p.to.Server)
 }
 
-// hasCondition returns the message of a condition that is true for the latest generation, "" otherwise.
-func hasCondition(c *v1alpha1.Cluster, kind string) string {
+// describeCondition returns the reason and the message of a condition that is true for the latest generation, "" otherwise.
+func describeCondition(c *v1alpha1.Cluster, kind string) string {
 	is := meta.FindStatusCondition(c.Status.Conditions, kind)
 	if is == nil || is.Status != metav1.ConditionTrue || is.ObservedGeneration != c.Generation {
 		return ""
