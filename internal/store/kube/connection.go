@@ -34,11 +34,12 @@ const requestTime = 15 * time.Second
 // A connection is a configuration with its clients.
 type connection struct {
 	Config
-	core    kubernetes.Interface
-	own     rest.Interface // the kinds of Slipway
-	leases  coordinationv1.LeasesGetter
-	archive archiveReader
-	deleted schedule
+	core      kubernetes.Interface
+	own       rest.Interface // the kinds of Slipway
+	leases    coordinationv1.LeasesGetter
+	sightings leaseSightings
+	archive   archiveReader
+	deleted   schedule
 }
 
 // repeat calls f until it succeeds, fails for a reason that does not end on its own, or the patience

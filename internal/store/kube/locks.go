@@ -42,8 +42,8 @@ type lease struct {
 }
 
 // Acquire takes a cluster's lock. A Lease whose time is over can be taken. The clocks of two machines
-// differ, so Acquire first watches such a Lease for its whole time on its own clock: its holder would
-// renew it in that time, or has noticed that the lock is lost.
+// differ, so this process first watches such a Lease for its whole time on its own clock: its holder would
+// renew it in that time, or has noticed that the lock is lost. The time since an earlier call counts.
 func (s locks) Acquire(ctx context.Context, cluster string, who records.Holder) (records.Lock, error) {
 	if err := records.CheckName(cluster); err != nil {
 		return nil, fmt.Errorf("locking cluster: %w", err)
@@ -73,11 +73,11 @@ const maxLeaseTime = 5 * time.Minute
 // takeEnded takes a Lease whose time is over, or ends later than a renewal allows, unless it changes
 // while this process waits. It returns the Lease if its holder runs.
 func (l *lease) takeEnded(ctx context.Context, seen *coordinationv1.Lease) (began clocks, taken *coordinationv1.Lease, err error) {
-	whole := min(max(lengthOf(seen), l.LeaseTime), maxLeaseTime)
+	unchanged, whole := l.sightings.note(seen), min(max(lengthOf(seen), l.LeaseTime), maxLeaseTime)
 	if left := time.Until(endOf(seen)); left > 0 && left <= lengthOf(seen) && left <= maxLeaseTime {
 		return began, seen, nil
 	}
-	if err := waitFor(ctx, whole); err != nil {
+	if err := waitFor(ctx, whole-unchanged); err != nil {
 		return began, nil, err
 	}
 	began = readClocks()
@@ -328,7 +328,9 @@ func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, err
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("checking the lock of cluster %s: %w", cluster, err)
-	case isFree(is) || time.Now().After(endOf(is).Add(lengthOf(is))):
+	}
+	s.sightings.note(is)
+	if isFree(is) || time.Now().After(endOf(is).Add(lengthOf(is))) {
 		return nil, nil
 	}
 	h := holderOf(is)

@@ -64,11 +64,12 @@ func TestAcquire_RefusesLockOfRunningHolder(t *testing.T) {
 }
 
 // TestAcquire_TakesLockOfEndedHolder cuts the connection of the holder. It notices the loss before
-// another process gets the lock.
+// another process gets the lock, which has watched the lock since the cut.
 func TestAcquire_TakesLockOfEndedHolder(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.New(t, server.Admin)
 	c := newConfig(t, p)
+	c.LeaseTime = 9 * time.Second // other tests use the machine
 	lock, err := openStore(t, c).Locks().Acquire(t.Context(), "prod", records.Holder{Operation: "op-1"})
 	requireNoError(t, err)
 	p.Inject(func(*http.Request) faultproxy.Fault { return faultproxy.Lost })
