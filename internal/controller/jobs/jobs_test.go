@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -325,6 +326,14 @@ func TestRun_FindsLostJobs(t *testing.T) {
 		lose       func(*world, *batchv1.Job)
 	}{
 		{"deleted", "it was deleted", func(w *world, j *batchv1.Job) { w.must(w.api.Delete(w.t.Context(), j)) }},
+		{"suspended by hand", "it was suspended", func(w *world, j *batchv1.Job) {
+			j.Spec.Suspend = ptr.To(true)
+			w.must(w.api.Update(w.t.Context(), j))
+		}},
+		{"without Pods by hand", "it has no Pod", func(w *world, j *batchv1.Job) {
+			j.Spec.Parallelism = ptr.To(int32(0))
+			w.must(w.api.Update(w.t.Context(), j))
+		}},
 		{"image", "ImagePullBackOff: no such image", func(w *world, j *batchv1.Job) { w.addPod(j, waiting("ImagePullBackOff")) }},
 		{"configuration", "CreateContainerConfigError: ", func(w *world, j *batchv1.Job) {
 			w.addPod(j, waiting("CreateContainerConfigError"))

@@ -60,6 +60,9 @@ func (a *attempt) findProblem(ctx context.Context, job *batchv1.Job, seen *obser
 	if hasEnded(job) {
 		return "its process has ended without a result", nil
 	}
+	if job.Spec.Suspend != nil && *job.Spec.Suspend {
+		return "it was suspended", nil
+	}
 	now := a.Now()
 	if pod == nil {
 		if !seen.hasLasted("no Pod", startTime, now) {
