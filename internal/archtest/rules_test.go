@@ -785,7 +785,8 @@ var rules = []rule{
 		why: "the client of Kubernetes, for tests and the quickstart; links into no program of ours",
 	},
 	{layer: 6, pkg: "internal/archtest", exactly: true, why: "reads what go list says"},
-	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
+	{layer: 6, pkg: "test/bench", exactly: true, may: []string{"test/kubeadmscript"}, why: "runs the programs as a user does"},
+	{layer: 6, pkg: "test/kubeadmscript", exactly: true, why: "unpacks bundles as a user does"},
 	{layer: 6, pkg: "test/bench/hosts", exactly: true, why: "runs the programs as a user does"},
 	{
 		layer: 6, pkg: "test/bench/hosts/manager", exactly: true,
@@ -796,7 +797,7 @@ var rules = []rule{
 	},
 	{
 		layer: 6, pkg: "test/e2e", exactly: true,
-		may: []string{"internal/bundle/source", "internal/bundle/source/modules", "internal/release"},
+		may: []string{"internal/bundle/source", "internal/bundle/source/modules", "internal/release", "test/kubeadmscript"},
 		why: "runs the programs as a user does; compiles Kubernetes' own tests, which no program of ours does",
 	},
 	{layer: 6, pkg: "test/e2e/client", exactly: true, why: "asks the API as others do, from client-go alone"},

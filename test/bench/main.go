@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"slipway.dev/slipway/test/kubeadmscript"
 )
 
 const name = "bench"
@@ -150,11 +150,11 @@ func (b bench) roundKubeadm(ctx context.Context, content string, f *figures) err
 		return err
 	}
 	defer b.removeMachines()
-	args, err := scriptArgs(file, content, b.shape.controlPlanes)
+	args, err := kubeadmscript.Args(file, content, b.shape.controlPlanes)
 	if err != nil {
 		return err
 	}
-	took, _, err := b.runTimed(exec.CommandContext(ctx, "test/bench/kubeadm.sh", args...))
+	took, _, err := b.runTimed(exec.CommandContext(ctx, "test/kubeadmscript/kubeadm.sh", args...))
 	if err != nil {
 		return err
 	}
@@ -162,26 +162,20 @@ func (b bench) roundKubeadm(ctx context.Context, content string, f *figures) err
 	return nil
 }
 
-// scriptArgs are the script's arguments for the machines of a cluster file.
-func scriptArgs(file, content string, controlPlanes int) ([]string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
+// unpackBundle returns a directory with what the script wants. None of this is measured.
+func (b bench) unpackBundle(ctx context.Context, version string) (string, error) {
+	layout, dir := filepath.Join(b.home, "bundle")+"/", filepath.Join(b.home, "content")
+	if _, _, err := b.runSlipway(ctx, "bundle", "build", "--kubernetes", version, "--out", layout); err != nil {
+		return "", err
 	}
-	var cluster struct {
-		Spec struct {
-			Hosts []struct{ Address string }
-			SSH   struct{ PrivateKeyFile string }
-		}
+	list, err := exec.CommandContext(ctx, "bin/slipway", "bundle", "inspect", layout, "-o", "json").Output()
+	if err == nil {
+		err = os.Mkdir(dir, 0o755)
 	}
-	if err := yaml.Unmarshal(data, &cluster); err != nil {
-		return nil, err
+	if err == nil {
+		err = kubeadmscript.Unpack(layout, list, dir)
 	}
-	args := []string{content, cluster.Spec.SSH.PrivateKeyFile, strconv.Itoa(controlPlanes)}
-	for _, h := range cluster.Spec.Hosts {
-		args = append(args, h.Address)
-	}
-	return args, nil
+	return dir, err
 }
 
 // createMachines makes fresh ones and answers their cluster file.

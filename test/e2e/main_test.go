@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,8 +102,9 @@ func testedVersion() string {
 // A user is a person at a terminal, with a separate home and a separate Slipway state. The
 // cache is shared.
 type user struct {
-	home string
-	env  []string // further variables
+	home    string
+	env     []string // further variables
+	program string   // "" for the program that is tested
 }
 
 func newUser(t *testing.T) *user {
@@ -121,7 +123,7 @@ type result struct {
 // command is slipway with args as this user would start it, without a
 // terminal.
 func (u *user) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, programPath(), args...)
+	cmd := exec.CommandContext(ctx, cmp.Or(u.program, programPath()), args...)
 	cmd.Dir = u.home
 	cmd.Env = append(os.Environ(),
 		"HOME="+u.home,

@@ -28,9 +28,11 @@ func TestLongOperatorSelf(t *testing.T) {
 	})
 	b.createCluster(t, b.file)
 	b.waitForRecovery(t)
-	s.o = objectUser{kubectl: newKubectl(t, s.saveKubeconfig(t)), name: s.name}
+	s.o.name = s.name
+	s.connect(t, s.mustRun(t, "kubeconfig", s.name))
 	defer s.showFailure(t)
 	requireRefusal(t, s.moveCluster(t, older), "api-without-clusters")
+	s.importImage(t, s.user, daemonPath(t))
 	s.install(t, "in-process")
 	requireRefusal(t, s.moveCluster(t, older), "api-namespace-missing")
 	s.o.must(t, "create", "namespace", teamNamespace)
@@ -84,7 +86,7 @@ func TestLongOperatorSelf(t *testing.T) {
 // moveCluster moves the cluster to its operator.
 func (s *operatorSite) moveCluster(t *testing.T, version string) result {
 	t.Helper()
-	return s.runSlipway(t, "move", s.name, "--kubeconfig", filepath.Join(s.home, "operator.kubeconfig"), "--namespace", teamNamespace,
+	return s.runSlipway(t, "move", s.name, "--kubeconfig", s.kubeconfig(), "--namespace", teamNamespace,
 		"--bundle", s.bundle(version), "--yes")
 }
 

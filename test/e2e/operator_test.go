@@ -63,7 +63,8 @@ func TestLongOperator(t *testing.T) {
 }
 
 // TestLongOperatorJobs runs each operation in a Job. All Pods of the operator are killed during an operation, which
-// continues in its Job. Later, the Pod of a Job is killed, and another Job resumes the operation.
+// continues in its Job. Later, the Pod of a Job is killed, and another Job resumes the operation. The operator is upgraded
+// during another operation.
 func TestLongOperatorJobs(t *testing.T) {
 	const older, newer = "v1.36.4", "v1.37.1"
 	t.Setenv("KUBERNETES", older)
@@ -94,6 +95,7 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.o.waitForApplied(t, "grow")
 	s.o.requireNodes(t, s.user, s.hosts[0], s.hosts...)
 	s.waitUntilReady(t)
+	s.upgradeDuringOperation(t)
 
 	start = time.Now()
 	childMap(s.o.spec, "kubernetes")["version"], s.o.spec["bundle"] = newer, s.bundle(newer)
@@ -117,13 +119,25 @@ func TestLongOperatorJobs(t *testing.T) {
 	s.uninstall(t)
 }
 
-// newOperatorSite creates the cluster of the operator, with its image on all nodes, and a Secret for the other cluster. The
-// first one of the versions is the version of both clusters, and a registry has the bundles of all.
+// newOperatorSite creates the cluster of the operator, from a bundle with the image of the operator, and a Secret for the
+// other cluster. The first one of the versions is the version of both clusters, and a registry has the bundles of all.
 func newOperatorSite(t *testing.T, name string, versions ...string) *operatorSite {
 	t.Helper()
-	s := &operatorSite{user: newUser(t), name: name}
+	s, file := newOperatorMachines(t, name, versions...)
+	layout := filepath.Join(s.home, "bundle") + "/"
+	s.mustRun(t, "bundle", "build", "--kubernetes", versions[0], "--operator", daemonPath(t), "--out", layout)
+	editSpec(t, file, func(spec map[string]any) { spec["bundle"] = layout })
+	s.createCluster(t, file)
+	s.createTeam(t, s.mustRun(t, "kubeconfig", s.name))
+	return s
+}
+
+// newOperatorMachines creates the machines of both clusters, and the registry. It returns the file of the first cluster.
+func newOperatorMachines(t *testing.T, name string, versions ...string) (s *operatorSite, file string) {
+	t.Helper()
+	s = &operatorSite{user: newUser(t), name: name}
 	s.prepareBundles(t, versions...)
-	file := s.createMachines(t, s.name, 4)
+	file = s.createMachines(t, s.name, 4)
 	for i := range 4 {
 		machine := fmt.Sprintf("%s-%d", s.name, i+1)
 		if i < 2 {
@@ -133,23 +147,37 @@ func newOperatorSite(t *testing.T, name string, versions ...string) *operatorSit
 		}
 	}
 	other := readSpec(t, file)
-	address := other["hosts"].([]any)[2].(map[string]any)["address"].(string)
-	s.serveBundles(t, address, versions...)
-	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
-	s.createCluster(t, file)
-
-	kubeconfig := s.saveKubeconfig(t)
 	hosts := other["hosts"].([]any)[2:]
+	s.serveBundles(t, hosts[0].(map[string]any)["address"].(string), versions...)
+	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
 	hosts[0].(map[string]any)["roles"] = []any{"control-plane"}
 	hosts[1].(map[string]any)["roles"] = []any{"worker"}
 	other["hosts"], other["bundle"] = hosts, s.bundle(versions[0])
 	other["registry"] = s.registryLogin("word", "ca.crt")
-	s.o = objectUser{kubectl: newKubectl(t, kubeconfig), name: s.name + "-2", spec: other}
+	s.o = objectUser{name: s.name + "-2", spec: other}
+	return s, file
+}
+
+// createTeam creates the namespace of the other cluster's object, with the Secret of its files.
+func (s *operatorSite) createTeam(t *testing.T, kubeconfig string) {
+	t.Helper()
+	s.connect(t, kubeconfig)
 	s.o.must(t, "create", "namespace", teamNamespace)
 	s.o.must(t, "config", "set-context", "--current", "--namespace="+teamNamespace)
 	s.o.createKey(t, "--from-file="+filepath.Join(s.home, "word"), "--from-file="+filepath.Join(s.home, "ca.crt"))
-	return s
 }
+
+// connect saves the kubeconfig of the cluster with the operator, for kubectl and slipway.
+func (s *operatorSite) connect(t *testing.T, kubeconfig string) {
+	t.Helper()
+	if err := os.WriteFile(s.kubeconfig(), []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.o.kubectl = newKubectl(t, s.kubeconfig())
+}
+
+// kubeconfig returns the path of the kubeconfig of the cluster with the operator.
+func (s *operatorSite) kubeconfig() string { return filepath.Join(s.home, "operator.kubeconfig") }
 
 // serveBundles serves a registry with the bundles of versions, in the network of a machine.
 func (s *operatorSite) serveBundles(t *testing.T, machine string, versions ...string) {
@@ -172,32 +200,15 @@ func (s *operatorSite) registryLogin(password, ca string) map[string]any {
 	}}}
 }
 
-// saveKubeconfig saves the kubeconfig of the cluster with the operator, and returns its path.
-func (s *operatorSite) saveKubeconfig(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(s.home, "operator.kubeconfig")
-	if err := os.WriteFile(path, []byte(s.mustRun(t, "kubeconfig", s.name)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // bundle returns the reference of the bundle of a version in the registry.
 func (s *operatorSite) bundle(version string) string {
 	return s.registry + "/slipway/bundle:" + version
 }
 
-// install makes the image, puts it on the nodes, and installs the operator.
+// install installs the operator, whose image is on the nodes.
 func (s *operatorSite) install(t *testing.T, executor string) {
 	t.Helper()
-	archive := filepath.Join(s.home, "slipwayd.tar")
-	s.mustRun(t, "operator", "image", "--program", daemonPath(t), "--out", archive)
-	for _, m := range s.nodes {
-		s.copyTo(t, m, archive, "/root/slipwayd.tar")
-		s.mustExec(t, m, "ctr", "--namespace", "k8s.io", "images", "import", "/root/slipwayd.tar")
-		s.mustExec(t, m, "rm", "/root/slipwayd.tar")
-	}
-	kubeconfig := filepath.Join(s.home, "operator.kubeconfig")
+	kubeconfig := s.kubeconfig()
 	requireRefusal(t, s.runSlipway(t, "operator", "status", "--kubeconfig", kubeconfig), "operator-not-installed")
 	requireRefusal(t, s.runSlipway(t, "operator", "upgrade", "--kubeconfig", kubeconfig), "operator-not-installed")
 	start := time.Now()
@@ -207,6 +218,18 @@ func (s *operatorSite) install(t *testing.T, executor string) {
 		t.Errorf("a second installation changes something:\n%s", r.stderr)
 	}
 	s.waitUntilReady(t)
+}
+
+// importImage makes the image of the operator with the slipway of a user, and puts it on the nodes.
+func (s *operatorSite) importImage(t *testing.T, u *user, program string) {
+	t.Helper()
+	archive := filepath.Join(s.home, "slipwayd.tar")
+	u.mustRun(t, "operator", "image", "--program", program, "--out", archive)
+	for _, m := range s.nodes {
+		s.copyTo(t, m, archive, "/root/slipwayd.tar")
+		s.mustExec(t, m, "ctr", "--namespace", "k8s.io", "images", "import", "/root/slipwayd.tar")
+		s.mustExec(t, m, "rm", "/root/slipwayd.tar")
+	}
 }
 
 // showFailure prints the state of the operator if the test has failed.
@@ -226,6 +249,7 @@ func (s *operatorSite) showFailure(t *testing.T) {
 
 // An operatorStatus is the output of 'slipway operator status'.
 type operatorStatus struct {
+	Version                  string
 	Replicas, Updated, Ready int
 	Processes                []string
 	HasWebhook               bool
@@ -235,7 +259,7 @@ type operatorStatus struct {
 
 func (s *operatorSite) status(t *testing.T) (out operatorStatus) {
 	t.Helper()
-	text := s.mustRun(t, "operator", "status", "-o", "json", "--kubeconfig", filepath.Join(s.home, "operator.kubeconfig"))
+	text := s.mustRun(t, "operator", "status", "-o", "json", "--kubeconfig", s.kubeconfig())
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +375,7 @@ func (s *operatorSite) changeOnNode(t *testing.T, node string) (operation, proce
 // uninstall removes the operator in two steps.
 func (s *operatorSite) uninstall(t *testing.T) {
 	t.Helper()
-	kubeconfig := filepath.Join(s.home, "operator.kubeconfig")
+	kubeconfig := s.kubeconfig()
 	s.mustRun(t, "operator", "uninstall", "--kubeconfig", kubeconfig, "--yes")
 	if left := s.o.must(t, "get", "crd", "-o", "name"); !strings.Contains(left, "clusters.slipway.dev") {
 		t.Errorf("the definitions are deleted with the operator:\n%s", left)

@@ -1,18 +1,21 @@
-package main
+// Package kubeadmscript sets up clusters with kubeadm and a shell script, from the content of a bundle: what a person has
+// who does not use Slipway.
+package kubeadmscript
 
 import (
 	"archive/tar"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // A blob names content in the bundle.
@@ -45,30 +48,17 @@ var images = map[string][]string{
 	"worker":        {"kube-proxy", "coredns", "pause", "flannel"},
 }
 
-// unpackBundle takes the bundle apart into what the script wants: archives of
-// programs and of images. It answers their directory; none of this is
-// measured.
-func (b bench) unpackBundle(ctx context.Context, version string) (string, error) {
-	layout := filepath.Join(b.home, "bundle") + "/"
-	if _, _, err := b.runSlipway(ctx, "bundle", "build", "--kubernetes", version, "--out", layout); err != nil {
-		return "", err
-	}
-	list, err := exec.CommandContext(ctx, "bin/slipway", "bundle", "inspect", layout, "-o", "json").Output()
-	if err != nil {
-		return "", err
-	}
+// Unpack makes from a bundle what the script wants: archives of programs and of images. layout is the directory of the
+// bundle, inspected the output of 'slipway bundle inspect -o json', and dir an empty directory.
+func Unpack(layout string, inspected []byte, dir string) error {
 	var m manifest
-	if err := json.Unmarshal(list, &m); err != nil {
-		return "", err
-	}
-	dir := filepath.Join(b.home, "content")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", err
+	if err := json.Unmarshal(inspected, &m); err != nil {
+		return fmt.Errorf("reading the content of the bundle: %w", err)
 	}
 	for _, c := range m.Components {
 		if c.Arch == runtime.GOARCH && slices.Contains(wanted, c.Name) {
 			if err := os.Link(blobPath(layout, c.Digest), filepath.Join(dir, c.Name+".tgz")); err != nil {
-				return "", err
+				return err
 			}
 		}
 	}
@@ -80,15 +70,15 @@ func (b bench) unpackBundle(ctx context.Context, version string) (string, error)
 	}
 	for file, text := range texts {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text+"\n"), 0o644); err != nil {
-			return "", err
+			return err
 		}
 	}
 	for role, names := range images {
 		if err := writeImages(layout, m, names, filepath.Join(dir, role+".tar")); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 func blobPath(layout, digest string) string {
@@ -156,4 +146,26 @@ func copyBlob(tw *tar.Writer, layout string, b blob) error {
 		return fmt.Errorf("copying %s: %w", name, err)
 	}
 	return nil
+}
+
+// Args returns the arguments of the script for the machines of a cluster file.
+func Args(file, content string, controlPlanes int) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var cluster struct {
+		Spec struct {
+			Hosts []struct{ Address string }
+			SSH   struct{ PrivateKeyFile string }
+		}
+	}
+	if err := yaml.Unmarshal(data, &cluster); err != nil {
+		return nil, err
+	}
+	args := []string{content, cluster.Spec.SSH.PrivateKeyFile, strconv.Itoa(controlPlanes)}
+	for _, h := range cluster.Spec.Hosts {
+		args = append(args, h.Address)
+	}
+	return args, nil
 }
