@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// interval is the time between two checks of a Job.
-	interval = 2 * time.Second
+	// interval is the time between two checks of a Job, each with two requests.
+	interval = 5 * time.Second
 	// requestTime limits the requests of one check.
 	requestTime = 30 * time.Second
 	// reserve is the time after the deadline of an operation in which its process saves the end.

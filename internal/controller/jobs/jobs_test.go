@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/controller/executor"
@@ -42,6 +43,8 @@ type world struct {
 	backend records.Backend
 	key     types.NamespacedName
 	runner  *Runner
+	// requests is the number of requests.
+	requests atomic.Int32
 }
 
 func newWorld(t *testing.T) *world {
@@ -68,7 +71,7 @@ func newWorld(t *testing.T) *world {
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, deployment).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
 			return []string{string(o.(*corev1.Event).InvolvedObject.UID)} //nolint:forcetypeassert // the index has only events
-		}).Build()
+		}).WithInterceptorFuncs(w.countRequests()).Build()
 	spec := v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod", UID: "uid-prod"}, Kind: "apply"}
 	o, err := w.backend.Operations().Create(t.Context(), time.Now(), spec, new(plan.Plan))
 	if err != nil {
@@ -88,6 +91,20 @@ func newWorld(t *testing.T) *world {
 	}
 	w.runner.Guard.Claims.Set(hostclaims.New(cluster))
 	return w
+}
+
+// countRequests counts the requests that read.
+func (w *world) countRequests() interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			w.requests.Add(1)
+			return c.Get(ctx, key, o, options...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			w.requests.Add(1)
+			return c.List(ctx, list, options...)
+		},
+	}
 }
 
 func (w *world) must(err error) {
@@ -182,7 +199,7 @@ func (w *world) start() *startedRun {
 	withdrawn, withdraw := context.WithCancelCause(ctx)
 	r := &startedRun{stop: stop, withdraw: withdraw}
 	go func() { r.result.Store(&runResult{w.runner.Run(ctx, withdrawn, w.key)}) }() // ends with the test
-	w.pass(5 * time.Second)
+	w.pass(interval + time.Second)
 	return r
 }
 
@@ -226,7 +243,7 @@ func TestRun_StartsJobWithRights(t *testing.T) {
 		}
 		w.succeed()
 		w.end(j, batchv1.JobComplete, "")
-		w.pass(5 * time.Second)
+		w.pass(interval + time.Second)
 		if !r.hasEnded() || r.error() != nil {
 			t.Errorf("after the success: ended %t, %v", r.hasEnded(), r.error())
 		}
@@ -239,7 +256,7 @@ func TestRun_EndsWhenOperationWaits(t *testing.T) {
 		r := w.start()
 		w.change(func(s *v1alpha1.OperationStatus) { s.State = v1alpha1.OperationAwaitingApproval })
 		w.end(w.job(), batchv1.JobComplete, "")
-		w.pass(5 * time.Second)
+		w.pass(interval + time.Second)
 		if !r.hasEnded() || r.error() != nil {
 			t.Errorf("ended %t, %v", r.hasEnded(), r.error())
 		}
@@ -264,9 +281,24 @@ func TestRun_FindsJobAfterRestart(t *testing.T) {
 		j := w.job()
 		w.succeed()
 		w.end(j, batchv1.JobComplete, "")
-		w.pass(5 * time.Second)
+		w.pass(interval + time.Second)
 		if !again.hasEnded() || again.error() != nil {
 			t.Errorf("after the success: ended %t, %v", again.hasEnded(), again.error())
+		}
+	})
+}
+
+// TestRun_MakesFewRequests has a Job that runs.
+func TestRun_MakesFewRequests(t *testing.T) {
+	run(t, func(w *world) {
+		w.start()
+		w.addPod(w.job(), corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		}}})
+		before := w.requests.Load()
+		w.pass(time.Minute)
+		if n := w.requests.Load() - before; n == 0 || n > 30 {
+			t.Errorf("%d requests in a minute, want 1 to 30", n)
 		}
 	})
 }
