@@ -84,18 +84,21 @@ func TestLongReplicas(t *testing.T) {
 	r.requireOneEnd()
 }
 
-// copyServer copies what the servers of one etcd share.
+// copyServer copies what the servers of one etcd share. The directory of an own etcd is empty.
 func copyServer(t *testing.T, from, to string) {
 	t.Helper()
-	err := os.Mkdir(to, 0o700)
+	err := os.MkdirAll(filepath.Join(to, "etcd"), 0o700)
 	for _, dir := range []string{"pki", "keys"} {
 		err = errors.Join(err, os.CopyFS(filepath.Join(to, dir), os.DirFS(filepath.Join(from, dir))))
 	}
 	text, wrong := os.ReadFile(filepath.Join(from, "server.json"))
 	if err = errors.Join(err, wrong, os.WriteFile(filepath.Join(to, "server.json"), text, 0o600)); err == nil {
 		err = filepath.WalkDir(to, func(path string, d os.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+			switch {
+			case err != nil:
 				return err
+			case d.IsDir():
+				return os.Chmod(path, 0o700) //nolint:gosec // a directory
 			}
 			return os.Chmod(path, 0o600)
 		})

@@ -73,30 +73,37 @@ func TestSharing_OtherProcessContinues(t *testing.T) {
 			release() // the paused process comes back
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := prepareWorld(t, "cp1", "w1")
-			processes := w.startShared("a", "b", "c")
-			wait, release := w.hold("w1 join.")
-			w.createKey()
-			w.create(w.object("cp1", "w1"))
-			wait()
-			inits := w.gate.count("cp1 kubeadm.config")
-			end(processes[0], release)
-			w.waitForApplied()
-			o := w.latest(operation.Create)
-			if o.Status.Attempt != 2 || o.Status.State != v1alpha1.OperationSucceeded {
-				t.Errorf("attempt %d of operation that %s", o.Status.Attempt, o.Status.State)
-			}
-			if again := w.gate.count("cp1 kubeadm.config"); inits == 0 || again != inits {
-				t.Errorf("%d changes by steps of init, then %d", inits, again)
-			}
-			w.requireStates("create Succeeded")
-			if n := countWrites(processes[2]); n > 0 {
-				t.Errorf("%d writes by a process that does not have the cluster", n)
-			}
-		})
+		otherProcessContinues(t, name, prepareWorld, end)
+		otherProcessContinues(t, name+", with faults of the API", prepareFaultyWorld, end)
 	}
+}
+
+func otherProcessContinues(
+	t *testing.T, name string, prepare func(t *testing.T, names ...string) *world, end func(p *sharedProcess, release func()),
+) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		w := prepare(t, "cp1", "w1")
+		processes := w.startShared("a", "b", "c")
+		wait, release := w.hold("w1 join.")
+		w.createKey()
+		w.create(w.object("cp1", "w1"))
+		wait()
+		inits := w.gate.count("cp1 kubeadm.config")
+		end(processes[0], release)
+		w.waitForApplied()
+		o := w.latest(operation.Create)
+		if o.Status.Attempt != 2 || o.Status.State != v1alpha1.OperationSucceeded {
+			t.Errorf("attempt %d of operation that %s", o.Status.Attempt, o.Status.State)
+		}
+		if again := w.gate.count("cp1 kubeadm.config"); inits == 0 || again != inits {
+			t.Errorf("%d changes by steps of init, then %d", inits, again)
+		}
+		w.requireStates("create Succeeded")
+		if n := countWrites(processes[2]); n > 0 {
+			t.Errorf("%d writes by a process that does not have the cluster", n)
+		}
+	})
 }
 
 // countWrites returns the number of writes of a process.

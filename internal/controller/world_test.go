@@ -129,23 +129,30 @@ func runInWorlds(t *testing.T, test func(*world), names ...string) {
 	})
 	t.Run("faults", func(t *testing.T) {
 		t.Parallel()
-		w := prepareWorld(t, names...)
-		w.proxy = faultproxy.New(t, server.Admin)
-		w.through = w.proxy.Config()
-		faults := []faultproxy.Fault{
-			faultproxy.Conflict, faultproxy.Conflict, faultproxy.Busy, faultproxy.Broken, faultproxy.Executed, faultproxy.Torn, faultproxy.Cut,
-			faultproxy.Lost,
-		}
-		random := rand.New(rand.NewPCG(1, 2))
-		w.proxy.Inject(func(*http.Request) faultproxy.Fault {
-			if random.IntN(12) != 0 {
-				return faultproxy.Pass
-			}
-			return faults[random.IntN(len(faults))]
-		})
+		w := prepareFaultyWorld(t, names...)
 		w.start()
 		test(w)
 	})
+}
+
+// prepareFaultyWorld returns a world whose API refuses, loses and delays requests. Its controllers do not run yet.
+func prepareFaultyWorld(t *testing.T, names ...string) *world {
+	t.Helper()
+	w := prepareWorld(t, names...)
+	w.proxy = faultproxy.New(t, server.Admin)
+	w.through = w.proxy.Config()
+	faults := []faultproxy.Fault{
+		faultproxy.Conflict, faultproxy.Conflict, faultproxy.Busy, faultproxy.Broken, faultproxy.Executed, faultproxy.Torn, faultproxy.Cut,
+		faultproxy.Lost,
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	w.proxy.Inject(func(*http.Request) faultproxy.Fault {
+		if random.IntN(12) != 0 {
+			return faultproxy.Pass
+		}
+		return faults[random.IntN(len(faults))]
+	})
+	return w
 }
 
 // A traffic counts the requests of controllers, without watches and Leases.

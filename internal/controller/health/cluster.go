@@ -101,18 +101,21 @@ func (c *cluster) addHosts(r *inspect.HealthReport, err error, t *Times, now tim
 	return c.hostsBreaker.add(reached, t.HostsPeriod, t, now)
 }
 
-// hasAPIProblem reports whether the API did not respond to the latest probe. The kubeconfig that was used may be the
-// reason.
-func (c *cluster) hasAPIProblem() bool {
+// readsAPIFresh reports whether the next probe of the API reads the records with requests: it follows a failure, for which
+// the kubeconfig that was used may be the reason. After some failures, it is not.
+func (c *cluster) readsAPIFresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.apiProblem != ""
+	return c.apiProblem != "" && c.apiBreaker.failures <= maxFailures
 }
 
-// hasHostProblem reports whether the latest probe of the hosts was not complete.
-func (c *cluster) hasHostProblem() bool {
+// readsHostsFresh is readsAPIFresh for the hosts, of which some or all did not answer.
+func (c *cluster) readsHostsFresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.hostsBreaker.failures > maxFailures {
+		return false
+	}
 	return c.hostsErr != nil || c.hosts != nil && (c.hosts.Etcd.Message != "" ||
 		slices.ContainsFunc(c.hosts.Hosts, func(h inspect.HostHealth) bool { return h.Problem != "" }))
 }

@@ -256,7 +256,7 @@ const quickLimit = 2 * time.Second
 
 // probeAPI queries the API of a cluster, and schedules the next query.
 func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster, t task) {
-	fresh := is.hasAPIProblem()
+	fresh := is.readsAPIFresh()
 	ask := func(limit time.Duration, q Query) (*inspect.APIReport, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -296,6 +296,6 @@ func (p *Prober) probeAPI(ctx context.Context, is *cluster, c *v1alpha1.Cluster,
 func (p *Prober) probeHosts(ctx context.Context, is *cluster, c *v1alpha1.Cluster) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, inspect.HostsTime(len(c.Spec.Hosts), p.Times.Hosts))
 	defer cancel()
-	report, err := p.Source.QueryHosts(ctx, c, Query{ThroughHosts: true, Fresh: is.hasHostProblem()})
+	report, err := p.Source.QueryHosts(ctx, c, Query{ThroughHosts: true, Fresh: is.readsHostsFresh()})
 	return is.addHosts(report, err, &p.Times, p.Now())
 }

@@ -33,13 +33,15 @@ type fleet struct {
 	mu         sync.Mutex
 	dead       map[string]bool // clusters that do not answer
 	probes     map[string]int  // queries of the API, by cluster
+	fresh      map[string]int  // those that do not use records from memory
 	writes     map[string]int
 	object     map[string]*v1alpha1.Cluster
 	operations []v1alpha1.Operation
 }
 
 func newFleet(t *testing.T, names ...string) *fleet {
-	f := &fleet{t: t, dead: map[string]bool{}, probes: map[string]int{}, writes: map[string]int{}, object: map[string]*v1alpha1.Cluster{}}
+	f := &fleet{t: t, dead: map[string]bool{}, probes: map[string]int{}, fresh: map[string]int{}, writes: map[string]int{}}
+	f.object = map[string]*v1alpha1.Cluster{}
 	for _, name := range names {
 		c := new(v1alpha1.Cluster)
 		c.Namespace, c.Name, c.UID, c.Generation = "team", name, types.UID(name), 1
@@ -105,6 +107,9 @@ func (f *fleet) QueryAPI(ctx context.Context, c *v1alpha1.Cluster, q Query) (*in
 	f.mu.Lock()
 	if !q.ThroughHosts {
 		f.probes[c.Name]++
+	}
+	if q.Fresh && !q.ThroughHosts {
+		f.fresh[c.Name]++
 	}
 	dead := f.dead[c.Name]
 	f.mu.Unlock()
@@ -212,6 +217,9 @@ func TestProber_DeadClustersDelayNoOther(t *testing.T) {
 		}
 		if n := f.count("dead"); n < 4 || n > 14 {
 			t.Errorf("a dead cluster was probed %d times in 10 minutes, want 4 to 14: it is probed once a minute after 3 failures", n)
+		}
+		if n := f.fresh["dead"]; n != maxFailures {
+			t.Errorf("%d probes of a dead cluster have read its records again, want %d", n, maxFailures)
 		}
 	})
 }
