@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,5 +86,44 @@ func TestBundle_AddsListsAndRemoves(t *testing.T) {
 	requireCode(use("remove", "v1.36.4"), exitDone, "removed "+filepath.Base(path))
 	if d := cmp.Diff([]string{"v1.37.1"}, list()); d != "" {
 		t.Errorf("bundles after a removal (-want +got):\n%s", d)
+	}
+}
+
+// TestCacheLimit_RemovesOldBundles keeps the bundle that is in use.
+func TestCacheLimit_RemovesOldBundles(t *testing.T) {
+	cache := t.TempDir()
+	site := bundletest.NewSite(t, "v1.36.4")
+	var paths []string
+	for _, version := range []string{"v1.36.4", "v1.37.1"} {
+		b, err := bundle.Build(t.Context(), bundle.BuildOptions{
+			Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache, Upstream: site.Options(),
+			Releases: bundletest.LoadCatalogue(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, b.Path())
+	}
+	used, err := bundle.Open(t.Context(), paths[0], cache, bundle.Registry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := bundlestore.Use(t.Context(), used, cache, time.Now().Add(-time.Hour)) // the oldest one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = release() }()
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() { cacheLimit{cache, 1, slog.New(slog.DiscardHandler)}.keep(ctx) })
+	limit := time.Now().Add(time.Minute)
+	for _, err := os.Stat(paths[1]); err == nil && time.Now().Before(limit); _, err = os.Stat(paths[1]) {
+		<-time.After(10 * time.Millisecond)
+	}
+	stop()
+	work.Wait()
+	left, err := bundlestore.List(t.Context(), cache)
+	if err != nil || len(left) != 1 || left[0].Path != paths[0] {
+		t.Errorf("bundles %+v, %v; want only the bundle that is in use", left, err)
 	}
 }

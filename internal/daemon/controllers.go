@@ -32,6 +32,8 @@ import (
 type controllerSettings struct {
 	// backupDir has the backup sets, tempDir temporary files, cacheDir the bundles. url is the address of the API.
 	backupDir, tempDir, cacheDir, url string
+	// cacheLimit limits the bundles, in bytes; 0 for no limit.
+	cacheLimit int64
 
 	files   archive.Files       // the archive; it can be nil
 	process *controller.Process // of an operator; nil for a server
@@ -52,7 +54,12 @@ func newControllers(c controllerSettings) (func(context.Context, *rest.Config) e
 	return func(ctx context.Context, client *rest.Config) error {
 		config := config
 		c.setClient(&config, client)
+		ctx, stop := context.WithCancel(ctx)
+		var work sync.WaitGroup
+		work.Go(func() { cacheLimit{c.cacheDir, c.cacheLimit, c.log}.keep(ctx) })
 		err := controller.Run(ctx, config)
+		stop()
+		work.Wait()
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}

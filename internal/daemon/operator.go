@@ -30,7 +30,11 @@ type operatorCommand struct {
 	worker
 	namespace, executor      string
 	probes, metrics, webhook string
+	maxCache                 uint32 // GiB
 }
+
+// operatorCache is the default limit of the bundles of a Pod in GiB. They come from registries, and are fetched again.
+const operatorCache = 20
 
 func newOperatorCommand(p *program) *cobra.Command {
 	o := &operatorCommand{worker: worker{program: p}}
@@ -52,6 +56,7 @@ that runs this command.`,
 	f.StringVar(&o.metrics, "metrics-listen", withoutListener, "`address` of /metrics, with TLS; 0 for none")
 	f.StringVar(&o.executor, "executor", manifests.ExecutorInProcess, "the `executor` of operations that name none: in-process or job")
 	o.addFlags(cmd)
+	addCacheLimitFlag(cmd, &o.maxCache, operatorCache)
 	return cmd
 }
 
@@ -97,6 +102,7 @@ func (o *operatorCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeArchive()) }()
+	settings.cacheLimit = int64(o.maxCache) << 30
 	if settings.sharing, err = newSharing(o.namespace); err != nil {
 		return err
 	}

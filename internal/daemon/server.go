@@ -51,6 +51,7 @@ type serverCommand struct {
 	logFormat string
 	backups   string // path of the configuration of backups
 	cacheDir  string
+	maxCache  uint32 // GiB
 	archive   string // directory, or withoutArchive
 }
 
@@ -76,6 +77,7 @@ administrator: pki/admin.kubeconfig in the data directory.`,
 	f.StringVar(&s.config.AuthenticationConfig, "authentication-config", "",
 		"AuthenticationConfiguration `file` with issuers of tokens (OIDC)")
 	f.StringVar(&s.cacheDir, "cache-dir", "", "`directory` of bundles (default \"cache\" in the data directory)")
+	addCacheLimitFlag(cmd, &s.maxCache, 0)
 	f.StringVar(&s.archive, "archive-dir", "",
 		"`directory` of finished operations, or none to delete them (default \"archive\" in the data directory)")
 	f.StringVar(&s.backups, "backup-config", "", "`file` with the schedule and the targets of backups")
@@ -242,7 +244,8 @@ func (s *serverCommand) start(
 	}
 	settings := controllerSettings{
 		backupDir: dir.Path(datadir.SnapshotsDir), tempDir: dir.Path("tmp"), cacheDir: cmp.Or(s.cacheDir, dir.Path(datadir.CacheDir)),
-		url: s.publicURL(listener.Addr()), files: files, log: log,
+		cacheLimit: int64(s.maxCache) << 30,
+		url:        s.publicURL(listener.Addr()), files: files, log: log,
 	}
 	if c.ShareControllers = len(c.Etcd.Servers) > 0; c.ShareControllers {
 		if settings.sharing, err = newSharing(controlplane.SystemNamespace); err != nil {
