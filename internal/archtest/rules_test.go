@@ -461,6 +461,10 @@ var rules = []rule{
 		layer: 3, pkg: "internal/bundle/bundlestore", may: []string{"internal/bundle"},
 		why: "the bundles of a cache, and which are in use; knows no cluster",
 	},
+	{
+		layer: 3, pkg: "internal/bundle/mirror", exactly: true, may: []string{"internal/registryname"},
+		why: "the references of mirrors; knows no bundle",
+	},
 	{layer: 3, pkg: "internal/bundle/pack", exactly: true, may: []string{"internal/safefile"}, why: "layers and images, bit for bit the same"},
 	{
 		layer: 3, pkg: "internal/bundle/source", exactly: true, may: []string{"internal/bundle/pack", "internal/release"},

@@ -31,6 +31,8 @@ type Registry struct {
 	// for which Insecure applies. They have precedence over the fields above.
 	Logins []Login
 	Plain  []string
+	// Mirrors has the URLs of the mirrors of registries. Bundles are opened from mirrors first.
+	Mirrors map[string][]string
 
 	// Set by forHost: the registry itself, and the hosts with logins in the cluster file.
 	host  string

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/bundle/mirror"
 )
 
 // IsReference reports whether a path that does not exist names a bundle in a registry.
@@ -207,8 +208,22 @@ func (f *foundBundle) writeLayout(d layout.Dir, cache string) error {
 	return d.SetRoot(f.rootDescriptor())
 }
 
+// openRegistry opens a bundle in a registry. Its mirrors are tried first.
 func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry, keys []Key) (*Bundle, error) {
-	ref, at, err := parseUserReference(ref.String(), at)
+	var problems []error
+	for _, m := range mirror.ListReferences(ref, at.Mirrors, at.Plain) {
+		b, err := openReference(ctx, m, cache, at, keys)
+		if err == nil || ctx.Err() != nil {
+			return b, err
+		}
+		problems = append(problems, err)
+	}
+	b, err := openReference(ctx, ref.String(), cache, at, keys)
+	return b, mirror.AddProblems(err, problems)
+}
+
+func openReference(ctx context.Context, text, cache string, at Registry, keys []Key) (*Bundle, error) {
+	ref, at, err := parseUserReference(text, at)
 	if err != nil {
 		return nil, err
 	}

@@ -127,5 +127,6 @@ func ReadPasswords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 // RegistryOf returns this machine's settings for bundle and chart registries: the same as
 // on hosts.
 func RegistryOf(env module.Env) bundle.Registry {
-	return bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure, Logins: env.RegistryLogins()}
+	r := env.Cluster.Spec.Registry
+	return bundle.Registry{Plain: r.Insecure, Logins: env.RegistryLogins(), Mirrors: r.Mirrors}
 }
