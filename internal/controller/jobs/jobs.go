@@ -34,6 +34,8 @@ const (
 	requestTime = 30 * time.Second
 	// reserve is the time after the deadline of an operation in which its process saves the end.
 	reserve = 2 * time.Minute
+	// suspendTime is the time after which a Job that does not run is not started by the process that has created it.
+	suspendTime = 10 * time.Minute
 	// removeTime limits the time until a Job and its Pods are removed. A Pod on a node that does not answer remains.
 	removeTime = 2 * time.Minute
 )
@@ -187,10 +189,33 @@ func (a *attempt) createJob(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.removeSuspended(ctx); err != nil {
+		return err
+	}
 	if err := a.Client.Create(ctx, job); err != nil {
 		return fmt.Errorf("creating Job %s/%s: %w", a.Namespace, job.Name, err)
 	}
 	a.job = job
+	return nil
+}
+
+// removeSuspended deletes the Jobs that were never started: their process ended after it had created them, and their
+// operation was withdrawn. A Job that another process creates is started within that time.
+func (a *attempt) removeSuspended(ctx context.Context) error {
+	var list batchv1.JobList
+	if err := a.Client.List(ctx, &list, client.InNamespace(a.Namespace), client.HasLabels{v1alpha1.LabelOperationUID}); err != nil {
+		return fmt.Errorf("reading the Jobs of operations: %w", err)
+	}
+	for i := range list.Items {
+		j := &list.Items[i]
+		if j.Spec.Suspend == nil || !*j.Spec.Suspend || a.Now().Sub(j.CreationTimestamp.Time) < suspendTime {
+			continue
+		}
+		err := a.Client.Delete(ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &j.UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting Job %s/%s: %w", j.Namespace, j.Name, err)
+		}
+	}
 	return nil
 }
 

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -43,8 +42,10 @@ type world struct {
 	backend records.Backend
 	key     types.NamespacedName
 	runner  *Runner
-	// requests is the number of requests.
+	// requests is the number of requests of the runner, and fault, if not nil, returns the error of a request: instead of
+	// the request, or after it.
 	requests atomic.Int32
+	fault    func() (before, after error)
 }
 
 func newWorld(t *testing.T) *world {
@@ -71,7 +72,7 @@ func newWorld(t *testing.T) *world {
 	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, deployment).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
 			return []string{string(o.(*corev1.Event).InvolvedObject.UID)} //nolint:forcetypeassert // the index has only events
-		}).WithInterceptorFuncs(w.countRequests()).Build()
+		}).Build()
 	spec := v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod", UID: "uid-prod"}, Kind: "apply"}
 	o, err := w.backend.Operations().Create(t.Context(), time.Now(), spec, new(plan.Plan))
 	if err != nil {
@@ -86,25 +87,11 @@ func newWorld(t *testing.T) *world {
 	})
 	open := func(string) (records.Backend, error) { return w.backend, nil }
 	w.runner = &Runner{
-		Client: w.api, Namespace: namespace, Deployment: "controllers", Container: "slipwayd", OpenRecords: open,
+		Client: interceptor.NewClient(w.api.(client.WithWatch), w.intercept()), Namespace: namespace, Deployment: "controllers", Container: "slipwayd", OpenRecords: open,
 		Guard: &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: open}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	w.runner.Guard.Claims.Set(hostclaims.New(cluster))
 	return w
-}
-
-// countRequests counts the requests that read.
-func (w *world) countRequests() interceptor.Funcs {
-	return interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-			w.requests.Add(1)
-			return c.Get(ctx, key, o, options...)
-		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-			w.requests.Add(1)
-			return c.List(ctx, list, options...)
-		},
-	}
 }
 
 func (w *world) must(err error) {
@@ -288,21 +275,6 @@ func TestRun_FindsJobAfterRestart(t *testing.T) {
 	})
 }
 
-// TestRun_MakesFewRequests has a Job that runs.
-func TestRun_MakesFewRequests(t *testing.T) {
-	run(t, func(w *world) {
-		w.start()
-		w.addPod(w.job(), corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-		}}})
-		before := w.requests.Load()
-		w.pass(time.Minute)
-		if n := w.requests.Load() - before; n == 0 || n > 30 {
-			t.Errorf("%d requests in a minute, want 1 to 30", n)
-		}
-	})
-}
-
 // TestFollowJob_KeepsJobAtStop stops the controllers: the end of the planning comes with it, and withdraws nothing.
 func TestFollowJob_KeepsJobAtStop(t *testing.T) {
 	run(t, func(w *world) {
@@ -343,93 +315,6 @@ func TestRun_CompletesSuspendedJob(t *testing.T) {
 		}
 		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: j.Name}, new(corev1.ServiceAccount)))
 	})
-}
-
-// TestRun_FindsLostJobs ends within a minute with the reason, and removes the Job.
-func TestRun_FindsLostJobs(t *testing.T) {
-	waiting := func(reason string) corev1.PodStatus {
-		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
-			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such image"}},
-		}}}
-	}
-	running := []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-	for _, tc := range []struct {
-		name, want string
-		lose       func(*world, *batchv1.Job)
-	}{
-		{"deleted", "it was deleted", func(w *world, j *batchv1.Job) { w.must(w.api.Delete(w.t.Context(), j)) }},
-		{"suspended by hand", "it was suspended", func(w *world, j *batchv1.Job) {
-			j.Spec.Suspend = ptr.To(true)
-			w.must(w.api.Update(w.t.Context(), j))
-		}},
-		{"without Pods by hand", "it has no Pod", func(w *world, j *batchv1.Job) {
-			j.Spec.Parallelism = ptr.To(int32(0))
-			w.must(w.api.Update(w.t.Context(), j))
-		}},
-		{"image", "ImagePullBackOff: no such image", func(w *world, j *batchv1.Job) { w.addPod(j, waiting("ImagePullBackOff")) }},
-		{"configuration", "CreateContainerConfigError: ", func(w *world, j *batchv1.Job) {
-			w.addPod(j, waiting("CreateContainerConfigError"))
-		}},
-		{"no node", "no node can run it: too few CPUs", func(w *world, j *batchv1.Job) {
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
-				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too few CPUs"},
-			}})
-		}},
-		{"evicted", "Evicted: the node has no memory", func(w *world, j *batchv1.Job) {
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node has no memory"})
-		}},
-		{"killed", "code 137 (OOMKilled)", func(w *world, j *batchv1.Job) {
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
-				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
-			}}})
-		}},
-		{"dead node", "node n1 does not answer", func(w *world, j *batchv1.Job) {
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: running, Conditions: []corev1.PodCondition{
-				{Type: corev1.PodReady, Status: corev1.ConditionFalse},
-			}})
-		}},
-		{"quota", "FailedCreate: exceeded quota", func(w *world, j *batchv1.Job) {
-			w.must(w.api.Create(w.t.Context(), &corev1.Event{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "e"}, InvolvedObject: corev1.ObjectReference{UID: j.UID},
-				Type: corev1.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
-			}))
-		}},
-		{"dead node before the start", "node n1 does not answer", func(w *world, j *batchv1.Job) {
-			w.must(w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}))
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodPending})
-		}},
-		{"volume", "FailedMount: no such volume", func(w *world, j *batchv1.Job) {
-			w.must(w.api.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{
-				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-			}}))
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodPending})
-			w.must(w.api.Create(w.t.Context(), &corev1.Event{
-				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "e"}, InvolvedObject: corev1.ObjectReference{UID: "pod"},
-				Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: "no such volume",
-			}))
-		}},
-		{"no Pod", "it has no Pod", func(*world, *batchv1.Job) {}},
-		{"failed", "BackoffLimitExceeded", func(w *world, j *batchv1.Job) { w.end(j, batchv1.JobFailed, "BackoffLimitExceeded") }},
-		{"without a result", "has ended without a result", func(w *world, j *batchv1.Job) {
-			w.addPod(j, corev1.PodStatus{Phase: corev1.PodSucceeded})
-			w.end(j, batchv1.JobComplete, "")
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			run(t, func(w *world) {
-				r := w.start()
-				tc.lose(w, w.job())
-				w.pass(55 * time.Second)
-				if r.hasEnded() && r.error() != nil && strings.Contains(r.error().Error(), tc.want) && !runningJob(w) {
-					return
-				}
-				w.pass(3 * time.Minute) // a Pod on a dead node remains
-				if !r.hasEnded() || r.error() == nil || !strings.Contains(r.error().Error(), tc.want) || runningJob(w) {
-					t.Errorf("ended %t with %v, want %q; Jobs %d", r.hasEnded(), r.error(), tc.want, len(w.jobs()))
-				}
-			})
-		})
-	}
 }
 
 // TestRun_FailsBeforeThePlan has a process that ends before it has saved anything: the state is one that a process also
