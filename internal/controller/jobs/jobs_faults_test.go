@@ -58,7 +58,7 @@ func TestRun_MakesFewRequests(t *testing.T) {
 		before := w.requests.Load()
 		w.pass(time.Minute)
 		if n := w.requests.Load() - before; n == 0 || n > 30 {
-			t.Errorf("%d requests in a minute, want 1 to 30", n)
+			w.t.Errorf("%d requests in a minute, want 1 to 30", n)
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestRun_OutlastsFaults(t *testing.T) {
 			r := w.start()
 			for attempt := 0; !w.hasSucceeded(); attempt++ {
 				if attempt > 40 {
-					t.Fatalf("seed %d: the operation has not ended: %v", seed, r.error())
+					w.t.Fatalf("seed %d: the operation has not ended: %v", seed, r.error())
 				}
 				if r.hasEnded() { // as the pool does
 					r = w.start()
@@ -89,14 +89,14 @@ func TestRun_OutlastsFaults(t *testing.T) {
 				running := w.runningJobs()
 				switch {
 				case len(running) > 1:
-					t.Fatalf("seed %d: %d Jobs run", seed, len(running))
+					w.t.Fatalf("seed %d: %d Jobs run", seed, len(running))
 				case len(running) == 0:
 				case attempt < 4 && attempt%2 == 0:
-					w.must(w.api.Delete(t.Context(), &running[0]))
+					w.must(w.api.Delete(w.t.Context(), &running[0]))
 				case attempt < 4:
 					yes := true
 					running[0].Spec.Suspend = &yes
-					w.must(w.api.Update(t.Context(), &running[0]))
+					w.must(w.api.Update(w.t.Context(), &running[0]))
 				default:
 					w.succeed()
 					w.end(&running[0], batchv1.JobComplete, "")
@@ -105,7 +105,7 @@ func TestRun_OutlastsFaults(t *testing.T) {
 			}
 			for attempt := 0; !r.hasEnded() || r.error() != nil; attempt++ {
 				if attempt > 40 {
-					t.Fatalf("seed %d: the run does not end: %v", seed, r.error())
+					w.t.Fatalf("seed %d: the run does not end: %v", seed, r.error())
 				}
 				if r.hasEnded() {
 					r = w.start()
@@ -113,7 +113,7 @@ func TestRun_OutlastsFaults(t *testing.T) {
 				w.pass(20 * time.Second)
 			}
 			if left := w.runningJobs(); len(left) > 0 {
-				t.Errorf("seed %d: %d Jobs still run", seed, len(left))
+				w.t.Errorf("seed %d: %d Jobs still run", seed, len(left))
 			}
 		})
 	}
