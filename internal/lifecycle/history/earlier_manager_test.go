@@ -1,6 +1,8 @@
 package history
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,6 +56,41 @@ func TestListBegun_LeavesOutEarlierClusters(t *testing.T) {
 				t.Errorf("operations (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// TestUnfinished_FindsOperationWithoutSavedStart has an operation whose process ended before it saved the start. Another
+// process plans it again, or waits for another approval.
+func TestUnfinished_FindsOperationWithoutSavedStart(t *testing.T) {
+	for _, state := range []v1alpha1.OperationState{
+		v1alpha1.OperationPending, v1alpha1.OperationPlanning, v1alpha1.OperationAwaitingApproval,
+	} {
+		for _, named := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, named %t", state, named), func(t *testing.T) {
+				b := recordstest.NewMemory(t).Open()
+				spec := v1alpha1.OperationSpec{ClusterRef: v1alpha1.ClusterReference{Name: "prod"}, Kind: string(operation.Apply)}
+				o, err := b.Operations().Create(t.Context(), time.Now(), spec, &plan.Plan{Cluster: "prod", Digest: "sha256:00"})
+				c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "prod"}}
+				c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "10.0.0.1"}}
+				if err == nil {
+					o.Status.State = state
+					err = errors.Join(b.Operations().Save(t.Context(), o), b.Clusters().Save(t.Context(), c, nil))
+				}
+				if c.Status.Operation = "another"; named {
+					c.Status.Operation = o.Name
+				}
+				if err = errors.Join(err, b.Clusters().SaveStatus(t.Context(), "prod", c.Status)); err != nil {
+					t.Fatal(err)
+				}
+				found, err := History{View: &savedstate.View{Records: b}}.Unfinished(t.Context(), "prod")
+				if named && (err != nil || found.Name != o.Name) {
+					t.Errorf("got %v, %v; want operation %s", found, err, o.Name)
+				}
+				if !named && err == nil {
+					t.Errorf("operation %s has begun", found.Name)
+				}
+			})
+		}
 	}
 }
 

@@ -32,12 +32,31 @@ const (
 type History struct{ View *savedstate.View }
 
 // ListBegun returns the operations of a cluster, newest first, without mere requests and without operations of earlier
-// clusters of that name.
+// clusters of that name. The process of an operation can end before it has saved the start: then the status of the cluster
+// names the operation, and it is not a mere request, although it is planned again.
 func (h History) ListBegun(ctx context.Context, name string) ([]v1alpha1.Operation, error) {
 	ops, err := h.View.Records.Operations().List(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	named := ""
+	if slices.ContainsFunc(ops, isPlannedRequest) {
+		recorded, err := h.View.Saved(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if recorded != nil {
+			named = recorded.Status.Operation
+		}
+	}
 	return slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		return operation.IsRequest(&o) || !h.View.Object.Has(&o)
-	}), err
+		return !h.View.Object.Has(&o) || operation.IsRequest(&o) && !(isPlannedRequest(o) && o.Name == named)
+	}), nil
+}
+
+// isPlannedRequest reports whether an operation that has not ended was planned, and its start was not saved.
+func isPlannedRequest(o v1alpha1.Operation) bool {
+	return operation.IsRequest(&o) && o.Status.Plan != nil && !operation.HasEnded(&o)
 }
 
 // Steps returns two sets of steps of an operation. done has the steps that succeeded
