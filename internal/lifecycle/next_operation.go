@@ -31,8 +31,7 @@ func (s *Service) NextOperation(ctx context.Context, wanted *v1alpha1.Cluster) (
 		next.Kind = operation.Create
 		return next, nil
 	}
-	version := wanted.Spec.Kubernetes.Version
-	is := history.RunningVersion(recorded)
+	version, is := wanted.Spec.Kubernetes.Version, history.RunningVersion(recorded)
 	if version == "" || version == is {
 		return next, nil
 	}
@@ -40,8 +39,7 @@ func (s *Service) NextOperation(ctx context.Context, wanted *v1alpha1.Cluster) (
 	if err := spec.MakePathsAbsolute(first, spec.Paths{Dir: s.object().FilesDir, Home: s.Home}); err != nil {
 		return next, err
 	}
-	first.Spec.Kubernetes.Version, first.Spec.Addons, first.Spec.Bundle = is, recorded.Spec.Addons, recorded.Spec.Bundle
-	if savedstate.HaveSameSpecInAnyOrder(s.asRecorded(first, recorded), recorded) {
+	if history.ChangesOnlyVersion(first, recorded, s.asRecorded) {
 		next.Kind, next.Version = operation.Upgrade, version
 		return next, nil
 	}

@@ -116,9 +116,7 @@ func (r *UpgradeRequest) nextMinor(ctx context.Context, p *prepared) (*v1alpha1.
 			return nil, err
 		}
 		bundle = file.Spec.Bundle
-		// An upgrade may change these too.
-		file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = was, recorded.Spec.Addons, recorded.Spec.Bundle
-		if c := s.asRecorded(file, recorded); !savedstate.HaveSameSpecInAnyOrder(c, recorded) {
+		if !history.ChangesOnlyVersion(file, recorded, s.asRecorded) {
 			return nil, diag.Refuse(idUpgradeHow, "the file has other changes besides the Kubernetes version",
 				"apply the other changes first, with version: "+was+" in the file: slipway apply -f "+cmp.Or(p.request.File, "FILE"))
 		}

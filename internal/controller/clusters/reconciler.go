@@ -283,7 +283,8 @@ const withdrawInterval = 2 * time.Second
 func (p *pass) withdrawPending(ctx context.Context, digest string) error {
 	for i := range p.operations {
 		o := &p.operations[i]
-		if o.Spec.IntentDigest == "" || o.Spec.IntentDigest == digest || operation.HasEnded(o) || o.Status.StartTime != nil {
+		if o.Spec.IntentDigest == "" || o.Spec.IntentDigest == digest || operation.HasEnded(o) || o.Status.StartTime != nil ||
+			operation.IsBeginning(o) { // its next attempt finds out whether it has begun
 			continue
 		}
 		if err := p.withdraw(ctx, o, executor.Superseded); err != nil {

@@ -243,6 +243,9 @@ func (n *run) runAttempt() error {
 	if err := n.checkHolder(); err != nil {
 		return err
 	}
+	if err := n.adoptStart(); err != nil {
+		return err
+	}
 	object, err := n.loadCluster()
 	if err != nil {
 		return err
@@ -262,6 +265,32 @@ func (n *run) runAttempt() error {
 	}
 	defer svc.Close()
 	return n.planAndApply(svc.Service, object, wants)
+}
+
+// adoptStart saves the start of an operation whose process ended after it had saved in the records that the operation runs,
+// and before it saved the start.
+func (n *run) adoptStart() error {
+	o := n.operation
+	if o.Status.StartTime != nil || o.Status.Plan == nil {
+		return nil
+	}
+	recorded, err := n.backend.Clusters().Load(n.planning, o.Spec.ClusterRef.Name)
+	if errors.Is(err, records.ErrNotFound) || err == nil && recorded.Status.Operation != o.Name {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	start := metav1.NewTime(n.Lifecycle.Now())
+	if err := n.update(n.planning, func(now *v1alpha1.Operation) bool {
+		now.Status.StartTime = &start
+		return true
+	}); err != nil {
+		return err
+	}
+	o.Status.StartTime = &start
+	n.seen = seenOf(o)
+	return nil
 }
 
 // findWanted returns the cluster that the operation wants. An operation that has not begun ends if its intent is not the

@@ -109,6 +109,17 @@ func RunningVersion(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
+// ChangesOnlyVersion sets what an upgrade changes in a wanted cluster to the saved values: the version, the add-ons and the
+// bundle. It reports whether nothing else differs. complete adds the saved values of fields that wanted does not set.
+// An upgrade can have saved its version, and ended before it began.
+func ChangesOnlyVersion(wanted, recorded *v1alpha1.Cluster, complete func(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster) bool {
+	saved := recorded.DeepCopy()
+	saved.Spec.Kubernetes.Version = RunningVersion(recorded)
+	to := &wanted.Spec
+	to.Kubernetes.Version, to.Addons, to.Bundle = saved.Spec.Kubernetes.Version, saved.Spec.Addons, saved.Spec.Bundle
+	return savedstate.HaveSameSpecInAnyOrder(complete(wanted, saved), saved)
+}
+
 // LatestUpgrade returns the latest upgrade of a cluster that has begun, nil if there is none.
 func (h History) LatestUpgrade(ctx context.Context, name string) (*v1alpha1.Operation, error) {
 	ops, err := h.ListBegun(ctx, name)

@@ -27,6 +27,12 @@ func IsRequest(o *v1alpha1.Operation) bool {
 	return o.Status.Plan == nil
 }
 
+// IsBeginning reports whether a process was about to begin an operation: it has saved the plan to run it, but not the start.
+// The process can have ended after it had saved its cluster.
+func IsBeginning(o *v1alpha1.Operation) bool {
+	return !hasBegun(o) && o.Status.State == v1alpha1.OperationPending && o.Status.Plan != nil
+}
+
 // HasForgottenNodes reports whether an operation removed lost hosts while another operation was
 // unfinished. The rest of the cluster's description belongs to that other operation.
 func HasForgottenNodes(o *v1alpha1.Operation) bool {
