@@ -462,7 +462,7 @@ var rules = []rule{
 		why: "the bundles of a cache, and which are in use; knows no cluster",
 	},
 	{
-		layer: 3, pkg: "internal/bundle/mirror", exactly: true, may: []string{"internal/registryname"},
+		layer: 3, pkg: "internal/bundle/mirror", exactly: true, may: []string{"internal/diag", "internal/registryname"},
 		why: "the references of mirrors; knows no bundle",
 	},
 	{layer: 3, pkg: "internal/bundle/pack", exactly: true, may: []string{"internal/safefile"}, why: "layers and images, bit for bit the same"},

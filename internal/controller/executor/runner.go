@@ -267,8 +267,8 @@ func (n *run) runAttempt() error {
 	return n.planAndApply(svc.Service, object, wants)
 }
 
-// adoptStart saves the start of an operation whose process ended after it had saved in the records that the operation runs,
-// and before it saved the start.
+// adoptStart saves the start of an operation whose process ended before it saved the start. The saved status of the cluster
+// names the operation then.
 func (n *run) adoptStart() error {
 	o := n.operation
 	if o.Status.StartTime != nil || o.Status.Plan == nil {

@@ -33,7 +33,7 @@ type fleet struct {
 	mu         sync.Mutex
 	dead       map[string]bool // clusters that do not answer
 	probes     map[string]int  // queries of the API, by cluster
-	fresh      map[string]int  // those that do not use records from memory
+	fresh      map[string]int  // queries that do not use records from memory
 	writes     map[string]int
 	object     map[string]*v1alpha1.Cluster
 	operations []v1alpha1.Operation

@@ -38,7 +38,7 @@ const namespace = "slipway-system"
 // A world has a fake API, and one operation.
 type world struct {
 	t       *testing.T
-	api     client.Client
+	api     client.WithWatch
 	backend records.Backend
 	key     types.NamespacedName
 	runner  *Runner
@@ -87,7 +87,8 @@ func newWorld(t *testing.T) *world {
 	})
 	open := func(string) (records.Backend, error) { return w.backend, nil }
 	w.runner = &Runner{
-		Client: interceptor.NewClient(w.api.(client.WithWatch), w.intercept()), Namespace: namespace, Deployment: "controllers", Container: "slipwayd", OpenRecords: open,
+		Client:    interceptor.NewClient(w.api, w.intercept()),
+		Namespace: namespace, Deployment: "controllers", Container: "slipwayd", OpenRecords: open,
 		Guard: &hostguard.Guard{Claims: hostclaims.NewIndex(time.Now), OpenRecords: open}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	w.runner.Guard.Claims.Set(hostclaims.New(cluster))
