@@ -98,7 +98,7 @@ func copyServer(t *testing.T, from, to string) {
 			case err != nil:
 				return err
 			case d.IsDir():
-				return os.Chmod(path, 0o700) //nolint:gosec // a directory
+				return os.Chmod(path, 0o700)
 			}
 			return os.Chmod(path, 0o600)
 		})

@@ -25,20 +25,26 @@ func TestListReferences_FollowsMirrors(t *testing.T) {
 		{
 			"in order", "registry.example.com/slipway/bundle:v1",
 			map[string][]string{"registry.example.com": {"https://m1.example.com", "https://m2.example.com:5000/"}},
-			nil, []string{"m1.example.com/slipway/bundle:v1", "m2.example.com:5000/slipway/bundle:v1"},
+			nil,
+			[]string{"m1.example.com/slipway/bundle:v1", "m2.example.com:5000/slipway/bundle:v1"},
 		},
 		{
 			"in a namespace", "registry.example.com/bundle@" + digest,
 			map[string][]string{"registry.example.com": {"https://m.example.com/v2/team/x/", "https://m.example.com/cache"}},
-			nil, []string{"m.example.com/team/x/bundle@" + digest},
+			nil,
+			[]string{"m.example.com/team/x/bundle@" + digest},
 		},
 		{
-			"of Docker Hub", "docker.io/slipway/bundle:v1", map[string][]string{"docker.io": {"https://m.example.com"}},
-			nil, []string{"m.example.com/slipway/bundle:v1"},
+			"of Docker Hub", "docker.io/slipway/bundle:v1",
+			map[string][]string{"docker.io": {"https://m.example.com"}},
+			nil,
+			[]string{"m.example.com/slipway/bundle:v1"},
 		},
 		{
-			"without TLS", "registry.example.com/b:v1", map[string][]string{"registry.example.com": {"http://a:80", "http://b:80"}},
-			[]string{"b:80"}, []string{"b:80/b:v1"},
+			"without TLS", "registry.example.com/b:v1",
+			map[string][]string{"registry.example.com": {"http://a:80", "http://b:80"}},
+			[]string{"b:80"},
+			[]string{"b:80/b:v1"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
