@@ -17,11 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
+	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/server/controlplane/etcdtest"
 	"slipway.dev/slipway/internal/store/kube"
 )
@@ -46,12 +48,15 @@ type replicas struct {
 	servers []*replica
 	// wanted is the setting that each cluster shall have.
 	wanted []int64
+	// ends has the end of each operation that was seen, by its UID, and wrong what was seen after an end.
+	ends  map[types.UID]metav1.Time
+	wrong []string
 }
 
 // TestLongReplicas runs three management servers on an etcd of three members, with 300 simulated clusters. For ten minutes,
 // one server is killed each minute, while clusters are created and changed. Each operation ends exactly once.
 func TestLongReplicas(t *testing.T) {
-	r := &replicas{t: t, wanted: make([]int64, replicaClusters)}
+	r := &replicas{t: t, wanted: make([]int64, replicaClusters), ends: map[types.UID]metav1.Time{}}
 	for i := range replicaClusters {
 		c := lifecycletest.NewClusterIn(t, subnetOf(i), "cp1")
 		c.APIAddresses = []string{c.Hosts["cp1"].Address}
@@ -75,11 +80,16 @@ func TestLongReplicas(t *testing.T) {
 	defer cancel()
 	var work sync.WaitGroup
 	work.Go(func() { r.changeClusters(ctx) })
+	watching, stopWatch := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	watch.Go(func() { r.watchEnds(watching) })
 	kills := r.killServers(ctx)
 	work.Wait()
 	start := time.Now()
 	r.waitForAll(15 * time.Minute)
 	t.Logf("figure: %d servers killed, all clusters as wanted %.0f s after the last change", kills, time.Since(start).Seconds())
+	stopWatch()
+	watch.Wait()
 	r.requireSettings()
 	r.requireOneEnd()
 }
@@ -133,13 +143,13 @@ func (r *replicas) do(f func(context.Context, client.Client) error) {
 	}
 }
 
-func (r *replicas) newClient(s *replica) client.Client {
+func (r *replicas) newClient(s *replica) client.WithWatch {
 	r.t.Helper()
 	scheme, err := newScheme()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c, err := client.New(s.admin(r.t), client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(s.admin(r.t), client.Options{Scheme: scheme})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -258,7 +268,55 @@ func (r *replicas) requireSettings() {
 	}
 }
 
-// requireOneEnd checks that each operation has ended exactly once.
+// watchEnds notes the ends of operations until ctx ends. Each killed server cuts a watch, and the next one begins with a list.
+func (r *replicas) watchEnds(ctx context.Context) {
+	for i := 0; ctx.Err() == nil; i++ {
+		r.mu.Lock()
+		server := r.servers[i%len(r.servers)]
+		r.mu.Unlock()
+		if server == nil {
+			<-time.After(time.Second)
+			continue
+		}
+		c := r.newClient(server)
+		var list v1alpha1.OperationList
+		if err := c.List(ctx, &list, client.InNamespace(replicasNamespace)); err != nil {
+			continue
+		}
+		for i := range list.Items {
+			r.noteEnd(&list.Items[i])
+		}
+		w, err := c.Watch(ctx, &list, client.InNamespace(replicasNamespace), &client.ListOptions{
+			Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion},
+		})
+		if err != nil {
+			continue
+		}
+		for e := range w.ResultChan() {
+			if o, ok := e.Object.(*v1alpha1.Operation); ok {
+				r.noteEnd(o)
+			}
+		}
+	}
+}
+
+// noteEnd notes the end of an operation, and what is wrong after it.
+func (r *replicas) noteEnd(o *v1alpha1.Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, seen := r.ends[o.UID]
+	switch ended := operation.HasEnded(o) && o.Status.EndTime != nil; {
+	case seen && !ended:
+		r.wrong = append(r.wrong, fmt.Sprintf("operation %s is %s after its end", o.Name, o.Status.State))
+	case seen && !was.Equal(o.Status.EndTime):
+		r.wrong = append(r.wrong, fmt.Sprintf("operation %s has ended at %s and at %s", o.Name, was, o.Status.EndTime))
+	case ended:
+		r.ends[o.UID] = *o.Status.EndTime
+	}
+}
+
+// requireOneEnd checks that each operation has ended exactly once, and that no two processes ran it at the same time. A
+// process can be killed between its last event and the end in the status: then the next one runs the operation again.
 func (r *replicas) requireOneEnd() {
 	r.t.Helper()
 	var list v1alpha1.OperationList
@@ -273,30 +331,47 @@ func (r *replicas) requireOneEnd() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	attempts, operations := 0, 0
-	for _, o := range list.Items {
+	for _, text := range r.wrong {
+		r.t.Error(text)
+	}
+	attempts, operations, again := 0, 0, 0
+	for i := range list.Items {
+		o := &list.Items[i]
+		r.noteEnd(o)
 		if o.Status.State == v1alpha1.OperationSuperseded {
 			continue
 		}
 		operations++
-		begun, ended := 0, 0
-		err := store.Journals().ReadEvents(r.t.Context(), o.Name, func(e event.Event) error {
-			switch e.Type {
-			case event.OperationStarted:
-				begun++
-			case event.OperationFinished:
-				ended++
-			}
-			return nil
-		})
+		begun, ended, err := countAttempts(r.t.Context(), store, o.Name)
 		attempts += begun
-		if err != nil || o.Status.State != v1alpha1.OperationSucceeded || begun > 0 && ended != 1 {
+		again += max(0, ended-1)
+		if err != nil || o.Status.State != v1alpha1.OperationSucceeded || begun > 0 && ended == 0 {
 			r.t.Errorf("operation %s is %s (%s), was begun %d times and ended %d times: %v",
 				o.Name, o.Status.State, o.Status.Message, begun, ended, err)
 		}
 	}
-	if operations < len(r.clusters) {
-		r.t.Errorf("there are %d operations of %d clusters", operations, len(r.clusters))
+	if operations < len(r.clusters) || len(r.ends) < operations {
+		r.t.Errorf("there are %d operations of %d clusters, and %d ends were seen", operations, len(r.clusters), len(r.ends))
 	}
-	r.t.Logf("figure: %d operations ended once each, in %d attempts", operations, attempts)
+	r.t.Logf("figure: %d operations ended once each, in %d attempts, %d of them after the last event of another", operations, attempts, again)
+}
+
+// countAttempts returns how often an operation was begun, and how often its last event was written. Between the last event
+// of an attempt and the first one of the next, there is no other.
+func countAttempts(ctx context.Context, store *kube.Store, name string) (begun, ended int, err error) {
+	idle := true
+	err = store.Journals().ReadEvents(ctx, name, func(e event.Event) error {
+		switch {
+		case e.Type == event.OperationStarted:
+			begun++
+			idle = false
+		case idle:
+			return fmt.Errorf("event %d (%s) is of an attempt that has ended", e.Seq, e.Type)
+		case e.Type == event.OperationFinished:
+			ended++
+			idle = true
+		}
+		return nil
+	})
+	return begun, ended, err
 }

@@ -84,6 +84,14 @@ func (s *killedServer) start(t *testing.T) {
 	s.d = startServer(t, s.data, s.address, "--cache-dir="+cacheDir())
 }
 
+// isRunning reports whether this process of the server runs an operation.
+func (s *killedServer) isRunning(t *testing.T) bool {
+	t.Helper()
+	const path = `{range .items[?(@.status.state=="Running")]}{.status.executor.id}{"\n"}{end}`
+	list := s.o.must(t, "get", "operations", "-o", "jsonpath="+path)
+	return strings.Contains(list, fmt.Sprintf("/%d\n", s.d.cmd.Process.Pid))
+}
+
 // countSucceeded returns the number of successful operations of each kind.
 func (s *killedServer) countSucceeded(t *testing.T) map[string]int {
 	t.Helper()
@@ -110,9 +118,12 @@ func (s *killedServer) changeWithKills(t *testing.T, what string, kills int, cha
 	})
 }
 
-// killedMost is the longest time between two kills: an operation resumes after a kill only when its lock has ended, so most
-// of this time passes before the first step of an attempt.
-const killedMost = 90 * time.Second
+// A server is killed while it runs an operation, at a random moment of the first steps of its attempt, and then again at a
+// random moment before another attempt begins: the lock of the killed process has to end first.
+const (
+	killedInSteps = 8 * time.Second
+	killedWaiting = 20 * time.Second
+)
 
 // withKills begins a change, and kills the server several times at random moments, unless the change is done before.
 func (s *killedServer) withKills(t *testing.T, what string, kills int, change func(), done func() error) {
@@ -120,7 +131,17 @@ func (s *killedServer) withKills(t *testing.T, what string, kills int, change fu
 	start, killed := time.Now(), 0
 	change()
 	for ; killed < kills; killed++ {
-		<-time.After(time.Duration(s.random.Int64N(int64(killedMost))))
+		most := killedWaiting
+		if killed%2 == 0 {
+			most = killedInSteps
+			eventually(t, 10*time.Minute, "an operation to run, or the cluster to be "+what, func() error {
+				if done() == nil || s.isRunning(t) {
+					return nil
+				}
+				return fmt.Errorf("the server runs no operation: %s", s.o.must(t, "get", "operations"))
+			})
+		}
+		<-time.After(time.Duration(s.random.Int64N(int64(most))))
 		if done() == nil {
 			break
 		}
