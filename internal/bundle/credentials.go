@@ -31,7 +31,7 @@ type Registry struct {
 	// for which Insecure applies. They have precedence over the fields above.
 	Logins []Login
 	Plain  []string
-	// Mirrors has the URLs of the mirrors of registries. Bundles are opened from mirrors first.
+	// Mirrors has the URLs of the mirrors of registries. Bundles are opened from them if their registry fails.
 	Mirrors map[string][]string
 
 	// Set by forHost: the registry itself, and the hosts with logins in the cluster file.

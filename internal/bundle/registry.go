@@ -208,18 +208,19 @@ func (f *foundBundle) writeLayout(d layout.Dir, cache string) error {
 	return d.SetRoot(f.rootDescriptor())
 }
 
-// openRegistry opens a bundle in a registry. Its mirrors are tried first.
+// openRegistry opens a bundle in a registry, or else in one of its mirrors.
 func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry, keys []Key) (*Bundle, error) {
-	var problems []error
-	for _, m := range mirror.ListReferences(ref, at.Mirrors, at.Plain) {
-		b, err := openReference(ctx, m, cache, at, keys)
-		if err == nil || ctx.Err() != nil {
-			return b, err
-		}
-		problems = append(problems, err)
-	}
 	b, err := openReference(ctx, ref.String(), cache, at, keys)
-	return b, mirror.AddProblems(err, problems)
+	if err == nil || ctx.Err() != nil {
+		return b, err
+	}
+	return mirror.Open(err, mirror.ListReferences(ref, at.Mirrors, at.Plain), func(text string) (*Bundle, error) {
+		b, err := openReference(ctx, text, cache, at, keys)
+		if err == nil {
+			err = b.CheckSigned(keys) // another mirror can have the signature
+		}
+		return b, err
+	})
 }
 
 func openReference(ctx context.Context, text, cache string, at Registry, keys []Key) (*Bundle, error) {

@@ -8,10 +8,12 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/lifecycle/operation"
+	"slipway.dev/slipway/internal/store/kube"
 	"slipway.dev/slipway/internal/testutil/faultproxy"
 )
 
-// killAfter kills the controllers after their next write of an object whose path has a suffix. ended is closed then.
+// killAfter kills the controllers after the next write of an object, by an operation, whose path has a suffix. ended is closed
+// then.
 func (w *world) killAfter(suffix string) (ended <-chan struct{}) {
 	w.t.Helper()
 	done := make(chan struct{})
@@ -24,12 +26,32 @@ func (w *world) killAfter(suffix string) (ended <-chan struct{}) {
 				close(done)
 			}
 			return faultproxy.Lost
-		case r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, suffix):
+		case r.Method == http.MethodGet || !strings.HasSuffix(r.URL.Path, suffix):
+		case !strings.HasSuffix(suffix, "/status") || r.URL.Query().Get("fieldManager") == "slipway-operation":
 			written.Store(true)
 		}
 		return faultproxy.Pass
 	})
 	return done
+}
+
+// requireUnsavedStart checks that the plan of an operation is saved and its start is not, and whether the saved status of the
+// cluster names it.
+func (w *world) requireUnsavedStart(kind operation.Kind, named bool) {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	store, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c, err := store.Clusters().Load(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o := w.latest(kind)
+	if !operation.IsBeginning(o) || (c.Status.Operation == o.Name) != named {
+		w.t.Errorf("operation %s has the status %+v, and the cluster names %s", o.Name, o.Status, c.Status.Operation)
+	}
 }
 
 // TestRestart_WhileOperationBegins kills the controllers between two writes with which an operation begins. Another process
@@ -55,6 +77,7 @@ func TestRestart_WhileOperationBegins(t *testing.T) {
 				ended := w.killAfter(last)
 				w.change(change)
 				<-ended
+				w.requireUnsavedStart(operation.Kind(name), last != "/secrets/slipway.prod.spec")
 				w.proxy.Inject(nil)
 				w.start()
 				w.waitForApplied()

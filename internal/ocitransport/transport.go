@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -38,6 +39,9 @@ type Options struct {
 // ErrPlain reports a request that would leave this machine over plain HTTP.
 var ErrPlain = errors.New("plain HTTP is not allowed without --insecure or spec.registry.insecure")
 
+// headerTime limits the time until a registry responds to a request. It may need a minute to check a large upload.
+const headerTime = 2 * time.Minute
+
 // New returns the transport to a registry. It fails if the transport of the registry
 // library has an unexpected type.
 func New(o Options) (http.RoundTripper, error) {
@@ -45,6 +49,8 @@ func New(o Options) (http.RoundTripper, error) {
 	if !ok {
 		return nil, errors.New("unexpected type of the default transport for registries")
 	}
+	base = base.Clone()
+	base.ResponseHeaderTimeout = headerTime
 	verified := base.Clone()
 	verified.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
 	g := &guard{Options: o, next: verified, verified: verified}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,16 @@ func (s *operatorSite) upgradeDuringOperation(t *testing.T) {
 	s.o.apply(t, s.hosts)
 	operation, first := s.o.waitForProcess(t)
 	start := time.Now()
-	later.mustRun(t, "operator", "upgrade", "--kubeconfig", s.kubeconfig())
+	later.mustRun(t, "operator", "upgrade", "--kubeconfig", s.kubeconfig(), "--wait", "0s")
+	if state := s.o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.state}"); state != "Running" {
+		t.Fatalf("operation %s is %s when the upgrade of the operator begins", operation, state)
+	}
+	eventually(t, 3*time.Minute, "all Pods to be of the later release", func() error {
+		if is := s.status(t); is.Version != laterRelease || is.Ready != 2 || is.Updated != 2 || len(is.Processes) != 2 {
+			return fmt.Errorf("the operator is %+v", is)
+		}
+		return nil
+	})
 	t.Logf("figure: the operator was upgraded in %.0f s, while a Job ran an operation", time.Since(start).Seconds())
 	s.o.waitForApplied(t, "change")
 	if is := s.o.must(t, "get", "operation", operation, "-o", "jsonpath={.status.executor.id} {.status.attempt}"); is != first+" 1" {

@@ -13,7 +13,7 @@ import (
 	"slipway.dev/slipway/internal/registryname"
 )
 
-// ListReferences returns the references at which the mirrors of a registry have what ref names, in the order of the mirrors.
+// ListReferences returns the references at which the mirrors of a registry have the content of ref, in the order of the mirrors.
 // mirrors maps registries to URLs: https://host has the same repositories, and https://host/v2/team has them in a namespace. A
 // mirror with another path has no reference. A mirror without TLS is used only if its host is in plain.
 func ListReferences(ref name.Reference, mirrors map[string][]string, plain []string) (out []string) {
@@ -24,7 +24,7 @@ func ListReferences(ref name.Reference, mirrors map[string][]string, plain []str
 		}
 		for _, text := range urls {
 			u, err := url.Parse(text)
-			if err != nil || u.Scheme != "https" && !slices.ContainsFunc(plain, isHost(u.Host)) {
+			if err != nil || u.Scheme != "https" && !slices.Contains(plain, u.Host) {
 				continue
 			}
 			namespace, ok := findNamespace(u.Path)
@@ -36,18 +36,14 @@ func ListReferences(ref name.Reference, mirrors map[string][]string, plain []str
 	return out
 }
 
-// isHost returns a function that reports whether a name is of a host.
-func isHost(host string) func(name string) bool {
-	return func(name string) bool { return registryname.Host(name) == registryname.Host(host) }
-}
-
 // findNamespace returns the namespace in the path of a mirror, "" or "/team".
 func findNamespace(path string) (namespace string, ok bool) {
 	path = strings.TrimSuffix(path, "/")
 	if path == "" || path == "/v2" {
 		return "", true
 	}
-	return strings.CutPrefix(path, "/v2")
+	namespace, ok = strings.CutPrefix(path, "/v2/")
+	return "/" + namespace, ok
 }
 
 // suffixOf returns ":tag" or "@digest".
@@ -58,15 +54,24 @@ func suffixOf(ref name.Reference) string {
 	return ":" + ref.Identifier()
 }
 
-// AddProblems adds the errors of mirrors to the error of a registry, nil for none.
-func AddProblems(err error, mirrors []error) error {
+// Open opens the first reference that open accepts. err is the error of the registry. If no mirror has the content, it is
+// returned with the errors of the mirrors.
+func Open[T any](err error, references []string, open func(reference string) (T, error)) (T, error) {
 	var list diag.List
-	if !errors.As(err, &list) || len(list) == 0 || len(mirrors) == 0 {
-		return err
-	}
+	isKnown := errors.As(err, &list) && len(list) > 0
 	list = slices.Clone(list)
-	for _, problem := range mirrors {
-		list[0].Message += "; from a mirror: " + problem.Error()
+	for _, reference := range references {
+		is, failed := open(reference)
+		if failed == nil {
+			return is, nil
+		}
+		if isKnown {
+			list[0].Message += "; from a mirror: " + failed.Error()
+		}
 	}
-	return list
+	var none T
+	if isKnown {
+		return none, list
+	}
+	return none, err
 }

@@ -90,7 +90,7 @@ func (p *pass) stopOperations(ctx context.Context) (stopping bool, err error) {
 		if o.Spec.Cancelled {
 			continue
 		}
-		if o.Status.StartTime == nil && !operation.HasEnded(o) {
+		if o.Status.StartTime == nil && !operation.HasEnded(o) && !operation.IsBeginning(o) {
 			if err := p.withdraw(ctx, o, executor.ClusterDeleted); err != nil {
 				return true, err
 			}

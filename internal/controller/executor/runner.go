@@ -243,8 +243,14 @@ func (n *run) runAttempt() error {
 	if err := n.checkHolder(); err != nil {
 		return err
 	}
-	if err := n.adoptStart(); err != nil {
+	ctx, cancel := n.newSavingContext()
+	defer cancel()
+	if err := AdoptStart(ctx, n.backend, n.operation, n.Lifecycle.Now()); err != nil {
 		return err
+	}
+	n.seen = seenOf(n.operation)
+	if operation.IsInternal(n.operation) && n.operation.Status.StartTime == nil {
+		return Interrupted
 	}
 	object, err := n.loadCluster()
 	if err != nil {
@@ -265,32 +271,6 @@ func (n *run) runAttempt() error {
 	}
 	defer svc.Close()
 	return n.planAndApply(svc.Service, object, wants)
-}
-
-// adoptStart saves the start of an operation whose process ended before it saved the start. The saved status of the cluster
-// names the operation then.
-func (n *run) adoptStart() error {
-	o := n.operation
-	if o.Status.StartTime != nil || o.Status.Plan == nil {
-		return nil
-	}
-	recorded, err := n.backend.Clusters().Load(n.planning, o.Spec.ClusterRef.Name)
-	if errors.Is(err, records.ErrNotFound) || err == nil && recorded.Status.Operation != o.Name {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	start := metav1.NewTime(n.Lifecycle.Now())
-	if err := n.update(n.planning, func(now *v1alpha1.Operation) bool {
-		now.Status.StartTime = &start
-		return true
-	}); err != nil {
-		return err
-	}
-	o.Status.StartTime = &start
-	n.seen = seenOf(o)
-	return nil
 }
 
 // findWanted returns the cluster that the operation wants. An operation that has not begun ends if its intent is not the

@@ -92,6 +92,9 @@ func (a *attempt) followJob(ctx, withdrawn context.Context) error {
 		if err := executor.CheckHolder(ctx, a.backend, a.operation.Spec.ClusterRef.Name); err != nil {
 			return err
 		}
+		if err := executor.AdoptStart(ctx, a.backend, a.operation, a.Now()); err != nil {
+			return err
+		}
 		if err := a.createJob(withdrawn); err != nil {
 			return cmp.Or(context.Cause(withdrawn), err)
 		}
@@ -211,7 +214,8 @@ func (a *attempt) removeSuspended(ctx context.Context) error {
 		if j.Spec.Suspend == nil || !*j.Spec.Suspend || a.Now().Sub(j.CreationTimestamp.Time) < suspendTime {
 			continue
 		}
-		err := a.Client.Delete(ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &j.UID})
+		err := a.Client.Delete(ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground),
+			client.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion}) // another process can start it now
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting Job %s/%s: %w", j.Namespace, j.Name, err)
 		}

@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 	if r.Executor.FindRunning(o) == o.UID {
 		return reconcile.Result{}, r.cancelRunning(ctx, o)
 	}
-	if o.Spec.Cancelled && o.Status.StartTime == nil {
+	if o.Spec.Cancelled && o.Status.StartTime == nil && !operation.IsBeginning(o) {
 		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) { executor.Cancelled.SetStatus(s, r.Now()) })
 	}
 	earlier, err := r.earlier(ctx, o)
@@ -82,8 +82,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, key reconcile.Request) (reco
 			s.Reason, s.Message = reasonQueued, describeEarlier(earlier)
 		})
 	}
-	if operation.IsInternal(o) && o.Status.StartTime == nil {
-		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) { executor.Interrupted.SetStatus(s, r.Now()) })
+	if operation.IsInternal(o) && o.Status.StartTime == nil && !operation.IsBeginning(o) {
+		return reconcile.Result{}, r.update(ctx, o, func(s *v1alpha1.OperationStatus) {
+			executor.Interrupted.SetStatus(s, r.Now())
+			s.ObservedRetry = o.Spec.Retry
+		})
 	}
 	return r.runFirst(ctx, o)
 }

@@ -156,7 +156,7 @@ func newContainer(o Options) corev1.Container {
 		args = append(args, "--executor", o.Executor)
 	}
 	if o.DataClaim != "" {
-		args = append(args, "--archive-dir", dataPath+"/archive")
+		args = append(args, "--archive-dir", dataPath+"/archive", "--max-cache-size", "0")
 	}
 	if o.APIURL != "" {
 		args = append(args, "--api-url", o.APIURL)

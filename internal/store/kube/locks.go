@@ -325,6 +325,7 @@ func (s locks) Holder(ctx context.Context, cluster string) (*records.Holder, err
 	})
 	switch {
 	case errors.Is(err, records.ErrNotFound):
+		s.sightings.forget(leaseName(cluster))
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("checking the lock of cluster %s: %w", cluster, err)
