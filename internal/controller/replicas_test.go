@@ -48,7 +48,7 @@ type replicas struct {
 	servers []*replica
 	// wanted is the setting that each cluster shall have.
 	wanted []int64
-	// ends has the end of each operation that was seen, by its UID, and wrong what was seen after an end.
+	// ends has the end of each operation that was seen, by its UID, and wrong the changes after an end.
 	ends  map[types.UID]metav1.Time
 	wrong []string
 }
