@@ -30,7 +30,9 @@ func TestListReferences_FollowsMirrors(t *testing.T) {
 		},
 		{
 			"in a namespace", "registry.example.com/bundle@" + digest,
-			map[string][]string{"registry.example.com": {"https://m.example.com/v2/team/x/", "https://m.example.com/x", "https://m.example.com/v2hub"}},
+			map[string][]string{"registry.example.com": {
+				"https://m.example.com/v2/team/x/", "https://m.example.com/x", "https://m.example.com/v2hub",
+			}},
 			nil,
 			[]string{"m.example.com/team/x/bundle@" + digest},
 		},
