@@ -3,11 +3,15 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +83,7 @@ func TestLongFiveHundred(t *testing.T) {
 	t.Logf("figure: without a change, %.1f requests a second, %.0f %% of a processor with the API server and the simulated clusters, "+
 		"%d MiB more memory than without the dead clusters", float64(len(f.traffic.requests())-requests)/watched.Seconds(),
 		100*(cpuNow-cpu).Seconds()/watched.Seconds(), (int64(now)-int64(memory))>>20)
+	t.Logf("figure: most of these requests: %s", describeRequests(f.traffic.requests()[requests:]))
 	t.Logf("figure: mean age in the queues: %s", queueAges(t))
 	for i := range f.live {
 		f.requireReady(fmt.Sprintf("live-%d", i))
@@ -269,6 +274,23 @@ func measureProcess() (memory uint64, cpu time.Duration) {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used)
 	return m.HeapAlloc, time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
+
+// describeRequests returns the most frequent requests.
+func describeRequests(list []string) string {
+	count := map[string]int{}
+	for _, request := range list {
+		count[varying.ReplaceAllString(request, "…")]++
+	}
+	names := slices.SortedFunc(maps.Keys(count), func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	var out []string
+	for _, name := range names[:min(8, len(names))] {
+		out = append(out, fmt.Sprintf("%d %s", count[name], name))
+	}
+	return strings.Join(out, ", ")
+}
+
+// varying matches the parts of paths that differ between namespaces, clusters and operations.
+var varying = regexp.MustCompile(`test-[a-z0-9]+|(dead|live)-[0-9]+(-[0-9a-f]+)?`)
 
 // queueAges returns how long objects have waited in the queues of the controllers.
 func queueAges(t *testing.T) string {

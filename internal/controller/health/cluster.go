@@ -101,19 +101,23 @@ func (c *cluster) addHosts(r *inspect.HealthReport, err error, t *Times, now tim
 	return c.hostsBreaker.add(reached, t.HostsPeriod, t, now)
 }
 
-// readsAPIFresh reports whether the next probe of the API reads the records with requests: it follows a failure, for which
-// the kubeconfig that was used may be the reason. After some failures, it is not.
+// maxFresh is the number of failures after which a probe reads the records with requests. Later, it uses the records in
+// memory, which a watch keeps current.
+const maxFresh = 1
+
+// readsAPIFresh reports whether the next probe of the API reads the records with requests: it follows a first failure, for
+// which the kubeconfig that was used may be the reason.
 func (c *cluster) readsAPIFresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.apiProblem != "" && c.apiBreaker.failures <= maxFailures
+	return c.apiProblem != "" && c.apiBreaker.failures <= maxFresh
 }
 
 // readsHostsFresh is readsAPIFresh for the hosts, of which some or all did not answer.
 func (c *cluster) readsHostsFresh() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hostsBreaker.failures > maxFailures {
+	if c.hostsBreaker.failures > maxFresh {
 		return false
 	}
 	return c.hostsErr != nil || c.hosts != nil && (c.hosts.Etcd.Message != "" ||

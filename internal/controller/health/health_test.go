@@ -218,8 +218,8 @@ func TestProber_DeadClustersDelayNoOther(t *testing.T) {
 		if n := f.count("dead"); n < 4 || n > 14 {
 			t.Errorf("a dead cluster was probed %d times in 10 minutes, want 4 to 14: it is probed once a minute after 3 failures", n)
 		}
-		if n := f.fresh["dead"]; n != maxFailures {
-			t.Errorf("%d probes of a dead cluster have read its records again, want %d", n, maxFailures)
+		if n := f.fresh["dead"]; n != maxFresh {
+			t.Errorf("%d probes of a dead cluster have read its records again, want %d", n, maxFresh)
 		}
 	})
 }
