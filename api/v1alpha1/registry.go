@@ -15,8 +15,8 @@ type ContainerRuntime struct {
 
 // Registry configures the sources of images that are not in the bundle.
 type Registry struct {
-	// Mirrors of a registry, tried in order, for images and for the bundle. `https://host/v2/team`
-	// is a namespace of a registry that has its images.
+	// Mirrors of a registry, tried in order: before the registry for images, and after it for the
+	// bundle. `https://host/v2/team` is a namespace of a registry that has its images.
 	Mirrors map[string][]string `json:"mirrors,omitempty"`
 	// Registries (`host:port`) whose certificates are not verified.
 	// +listType=atomic

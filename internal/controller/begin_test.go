@@ -8,7 +8,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/lifecycle/operation"
-	"slipway.dev/slipway/internal/store/kube"
 	"slipway.dev/slipway/internal/testutil/faultproxy"
 )
 
@@ -39,11 +38,7 @@ func (w *world) killAfter(suffix string) (ended <-chan struct{}) {
 // cluster names it.
 func (w *world) requireUnsavedStart(kind operation.Kind, named bool) {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	store, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	store := w.openSaved()
 	c, err := store.Clusters().Load(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)

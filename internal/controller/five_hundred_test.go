@@ -29,7 +29,6 @@ import (
 	"slipway.dev/slipway/internal/controller/intent"
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/store/kube"
 )
 
 const (
@@ -202,10 +201,7 @@ func (f *fleet) requireReady(name string) {
 func (f *fleet) createDead() {
 	f.t.Helper()
 	ctx := f.t.Context()
-	records, err := kube.New(kube.Config{Client: server.Admin, Namespace: f.namespace, BackupDir: f.t.TempDir(), TempDir: f.t.TempDir()})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	records := f.openSaved()
 	template, err := records.Clusters().Load(ctx, "live-0")
 	if err != nil {
 		f.t.Fatal(err)

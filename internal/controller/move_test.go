@@ -20,7 +20,6 @@ import (
 	"slipway.dev/slipway/internal/operator/api"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/store"
-	"slipway.dev/slipway/internal/store/kube"
 )
 
 // A commandLine manages a cluster with records in files.
@@ -91,11 +90,7 @@ func (c *commandLine) moveToAPI(w *world) error {
 	if err := objects.Check(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	dir := w.t.TempDir()
-	saved, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	saved := w.openSaved()
 	return c.mover.Move(w.t.Context(), "prod", move.Target{Records: saved, Objects: objects, Server: "https://server.example.com"}, nil)
 }
 

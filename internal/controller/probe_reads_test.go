@@ -15,7 +15,6 @@ import (
 	"slipway.dev/slipway/internal/lifecycle/lifecycletest"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/pki/pkitest"
-	"slipway.dev/slipway/internal/store/kube"
 )
 
 // newReadyWorld returns a world with a created cluster that is probed often. serving, if not nil, has the serving
@@ -103,11 +102,7 @@ func TestHealth_UsesKubeconfigOfRotatedCA(t *testing.T) {
 	first := lifecycletest.ServerCert()
 	serving.Store(&first)
 	w := newReadyWorld(t, &serving)
-	dir := t.TempDir()
-	store, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := w.openSaved()
 	saved := store.Kubeconfigs()
 	admin, err := saved.Load(t.Context(), "prod")
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle/operation"
 	"slipway.dev/slipway/internal/operator/manifests"
-	"slipway.dev/slipway/internal/store/kube"
 )
 
 // A fixedCertificate is a certificate for 127.0.0.1.
@@ -193,11 +192,7 @@ func TestDeletion_OfClusterWithControllers(t *testing.T) {
 // useOwnCA gives the saved kubeconfig of the cluster the CA of the API of the controllers.
 func (w *world) useOwnCA() {
 	w.t.Helper()
-	dir := w.t.TempDir()
-	saved, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	saved := w.openSaved()
 	text, err := saved.Kubeconfigs().Load(w.t.Context(), "prod")
 	if err != nil {
 		w.t.Fatal(err)

@@ -274,28 +274,35 @@ func (r *replicas) watchEnds(ctx context.Context) {
 		r.mu.Lock()
 		server := r.servers[i%len(r.servers)]
 		r.mu.Unlock()
-		if server == nil {
-			<-time.After(time.Second)
-			continue
+		if server != nil {
+			r.watchServer(ctx, r.newClient(server))
 		}
-		c := r.newClient(server)
-		var list v1alpha1.OperationList
-		if err := c.List(ctx, &list, client.InNamespace(replicasNamespace)); err != nil {
-			continue
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
 		}
-		for i := range list.Items {
-			r.noteEnd(&list.Items[i])
-		}
-		w, err := c.Watch(ctx, &list, client.InNamespace(replicasNamespace), &client.ListOptions{
-			Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion},
-		})
-		if err != nil {
-			continue
-		}
-		for e := range w.ResultChan() {
-			if o, ok := e.Object.(*v1alpha1.Operation); ok {
-				r.noteEnd(o)
-			}
+	}
+}
+
+// watchServer notes the ends of operations until a server ends.
+func (r *replicas) watchServer(ctx context.Context, c client.WithWatch) {
+	var list v1alpha1.OperationList
+	if err := c.List(ctx, &list, client.InNamespace(replicasNamespace)); err != nil {
+		return // the server was killed
+	}
+	for i := range list.Items {
+		r.noteEnd(&list.Items[i])
+	}
+	w, err := c.Watch(ctx, &list, client.InNamespace(replicasNamespace), &client.ListOptions{
+		Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion},
+	})
+	if err != nil {
+		return
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if o, ok := e.Object.(*v1alpha1.Operation); ok {
+			r.noteEnd(o)
 		}
 	}
 }
@@ -331,9 +338,6 @@ func (r *replicas) requireOneEnd() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, text := range r.wrong {
-		r.t.Error(text)
-	}
 	attempts, operations, again := 0, 0, 0
 	for i := range list.Items {
 		o := &list.Items[i]
@@ -345,10 +349,13 @@ func (r *replicas) requireOneEnd() {
 		begun, ended, err := countAttempts(r.t.Context(), store, o.Name)
 		attempts += begun
 		again += max(0, ended-1)
-		if err != nil || o.Status.State != v1alpha1.OperationSucceeded || begun > 0 && ended == 0 {
+		if err != nil || o.Status.State != v1alpha1.OperationSucceeded || begun > 0 && ended == 0 || begun > int(o.Status.Attempt) {
 			r.t.Errorf("operation %s is %s (%s), was begun %d times and ended %d times: %v",
 				o.Name, o.Status.State, o.Status.Message, begun, ended, err)
 		}
+	}
+	for _, text := range r.wrong {
+		r.t.Error(text)
 	}
 	if operations < len(r.clusters) || len(r.ends) < operations {
 		r.t.Errorf("there are %d operations of %d clusters, and %d ends were seen", operations, len(r.clusters), len(r.ends))

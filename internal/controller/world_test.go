@@ -372,6 +372,17 @@ func (w *world) locked(change func()) {
 // kill cuts the controllers off, as the end of their process does. Their Leases expire.
 func (w *world) kill() { w.traffic.cut.Store(true) }
 
+// openSaved returns the records of the world, as an administrator reads and writes them.
+func (w *world) openSaved() *kube.Store {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	store, err := kube.New(kube.Config{Client: server.Admin, Namespace: w.namespace, BackupDir: dir, TempDir: dir})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return store
+}
+
 // newKey returns a private key for SSH.
 func newKey(t *testing.T) []byte {
 	t.Helper()

@@ -170,9 +170,6 @@ func (b bench) unpackBundle(ctx context.Context, version string) (string, error)
 	}
 	list, err := exec.CommandContext(ctx, "bin/slipway", "bundle", "inspect", layout, "-o", "json").Output()
 	if err == nil {
-		err = os.Mkdir(dir, 0o755)
-	}
-	if err == nil {
 		err = kubeadmscript.Unpack(layout, list, dir)
 	}
 	return dir, err

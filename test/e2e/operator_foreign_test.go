@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -45,11 +44,7 @@ func (s *operatorSite) runScript(t *testing.T, file, version string) {
 	layout, content := filepath.Join(s.home, "bundle")+"/", filepath.Join(s.home, "content")
 	s.mustRun(t, "bundle", "build", "--kubernetes", version, "--out", layout)
 	inspected := s.mustRun(t, "bundle", "inspect", layout, "-o", "json")
-	err := os.Mkdir(content, 0o755)
-	if err == nil {
-		err = kubeadmscript.Unpack(layout, []byte(inspected), content)
-	}
-	if err != nil {
+	if err := kubeadmscript.Unpack(layout, []byte(inspected), content); err != nil {
 		t.Fatal(err)
 	}
 	args, err := kubeadmscript.Args(file, content, 1)

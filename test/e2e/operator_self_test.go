@@ -58,7 +58,7 @@ func TestLongOperatorSelf(t *testing.T) {
 		fmt.Sprintf(`{"spec":{"bundle":%q,"kubernetes":{"version":%q}}}`, s.bundle(newer), newer))
 	processes := b.watchOwnUpgrade(t)
 	n, gap := w.stopWriter(t)
-	t.Logf("figure: upgraded by itself in %.0f s, by %d processes: %d writes acknowledged and none lost, %.1f s without one",
+	t.Logf("figure: its own cluster was upgraded in %.0f s, by %d processes: %d writes acknowledged and none lost, %.1f s without one",
 		time.Since(start).Seconds(), processes, n, gap.Seconds())
 	if processes < 2 {
 		t.Errorf("the upgrade was run by %d process: its node was not drained", processes)

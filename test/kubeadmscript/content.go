@@ -49,11 +49,14 @@ var images = map[string][]string{
 }
 
 // Unpack makes from a bundle what the script wants: archives of programs and of images. layout is the directory of the
-// bundle, inspected the output of 'slipway bundle inspect -o json', and dir an empty directory.
+// bundle, inspected the output of 'slipway bundle inspect -o json', and dir a directory that does not exist yet.
 func Unpack(layout string, inspected []byte, dir string) error {
 	var m manifest
 	if err := json.Unmarshal(inspected, &m); err != nil {
 		return fmt.Errorf("reading the content of the bundle: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
 	}
 	for _, c := range m.Components {
 		if c.Arch == runtime.GOARCH && slices.Contains(wanted, c.Name) {

@@ -243,14 +243,8 @@ func (n *run) runAttempt() error {
 	if err := n.checkHolder(); err != nil {
 		return err
 	}
-	ctx, cancel := n.newSavingContext()
-	defer cancel()
-	if err := AdoptStart(ctx, n.backend, n.operation, n.Lifecycle.Now()); err != nil {
+	if err := n.adoptStart(); err != nil {
 		return err
-	}
-	n.seen = seenOf(n.operation)
-	if operation.IsInternal(n.operation) && n.operation.Status.StartTime == nil {
-		return Interrupted
 	}
 	object, err := n.loadCluster()
 	if err != nil {
@@ -271,6 +265,20 @@ func (n *run) runAttempt() error {
 	}
 	defer svc.Close()
 	return n.planAndApply(svc.Service, object, wants)
+}
+
+// adoptStart is AdoptStart for this run. A part of another operation ends if it has not begun.
+func (n *run) adoptStart() error {
+	ctx, cancel := n.newSavingContext()
+	defer cancel()
+	if err := AdoptStart(ctx, n.backend, n.operation, n.Lifecycle.Now()); err != nil {
+		return err
+	}
+	n.seen = seenOf(n.operation)
+	if operation.IsInternal(n.operation) && n.operation.Status.StartTime == nil {
+		return Interrupted
+	}
+	return nil
 }
 
 // findWanted returns the cluster that the operation wants. An operation that has not begun ends if its intent is not the

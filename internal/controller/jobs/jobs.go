@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -166,6 +167,9 @@ func hasEnded(j *batchv1.Job) bool {
 	})
 }
 
+// isSuspended reports whether a Job does not run its Pods.
+func isSuspended(j *batchv1.Job) bool { return ptr.Deref(j.Spec.Suspend, false) }
+
 // createJob creates a Job that does not run yet. An operation that has not begun is refused if its Cluster must not use its
 // hosts.
 func (a *attempt) createJob(ctx context.Context) error {
@@ -211,7 +215,7 @@ func (a *attempt) removeSuspended(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		j := &list.Items[i]
-		if j.Spec.Suspend == nil || !*j.Spec.Suspend || a.Now().Sub(j.CreationTimestamp.Time) < suspendTime {
+		if !isSuspended(j) || a.Now().Sub(j.CreationTimestamp.Time) < suspendTime {
 			continue
 		}
 		err := a.Client.Delete(ctx, j, client.PropagationPolicy(metav1.DeletePropagationBackground),
@@ -225,7 +229,7 @@ func (a *attempt) removeSuspended(ctx context.Context) error {
 
 // startJob gives a Job its rights, and lets it run. A process that has ended in between has left it without.
 func (a *attempt) startJob(ctx context.Context) error {
-	if a.job.Spec.Suspend == nil || !*a.job.Spec.Suspend {
+	if !isSuspended(a.job) {
 		return nil
 	}
 	for _, object := range append(a.newRights(), a.newServiceAccount()) {

@@ -127,7 +127,7 @@ func (w *world) hasSucceeded() bool {
 // runningJobs returns the Jobs that run.
 func (w *world) runningJobs() (out []batchv1.Job) {
 	for _, j := range w.jobs() {
-		if !hasEnded(&j) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) {
+		if !hasEnded(&j) && !isSuspended(&j) {
 			out = append(out, j)
 		}
 	}

@@ -60,7 +60,7 @@ func (a *attempt) findProblem(ctx context.Context, job *batchv1.Job, seen *obser
 	if hasEnded(job) {
 		return "its process has ended without a result", nil
 	}
-	if job.Spec.Suspend != nil && *job.Spec.Suspend {
+	if isSuspended(job) {
 		return "it was suspended", nil
 	}
 	now := a.Now()
